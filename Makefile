@@ -1,0 +1,46 @@
+# Sluice: `make run` starts it, `make test` proves it. Needs Python 3.11 or later, and nothing else.
+# Another Python: make run PYTHON=/path/to/python3.12       More arguments: make test ARGS='-k session'
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench lock
+
+BIN := .venv/bin
+
+# The first Python that is new enough, unless one is given. Paths stay relative: a folder's name may
+# hold a space.
+PYTHON ?= $(shell for each in python3 python python3.13 python3.12 python3.11 python3.14; do \
+	"$$each" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$each" && exit; done)
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
+
+run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctrl-C stops them
+	@exec $(BIN)/sluice up $(ARGS)
+
+test: .venv/test.stamp ## the whole test suite, against real servers
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: .venv/test.stamp ## style, types, and who may import whom
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-cache
+
+bench: .venv/test.stamp ## the measured figures, as ratios
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+lock: ## pin the newest versions again (needs uv)
+	$(PYTHON) -m deploy.lock
+
+# The whole lock holds the run part too, so a tree made ready for tests is ready to run.
+.venv/run.stamp: requirements.lock pyproject.toml
+	@$(call install,run)
+
+.venv/test.stamp: requirements.lock pyproject.toml
+	@$(call install,test)
+	@touch .venv/run.stamp
+
+define install
+	test -n '$(PYTHON)' || { echo 'no Python 3.11 or later was found: make $@ PYTHON=/path/to/python3.12' >&2; exit 1; }; \
+	'$(PYTHON)' -m deploy.install $(1) && touch $@
+endef

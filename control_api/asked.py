@@ -1,0 +1,136 @@
+"""What a request may say: one flat declaration per operation, validated and described from the same
+source (contract, section 1).
+
+A declaration is a pydantic model whose fields come from the path, the query, a header or the body;
+where from follows from the route (`control_api/http/route.py`). Knows nothing of HTTP's bytes and
+nothing of what is done with what was asked.
+"""
+
+import base64
+import binascii
+import re
+from typing import Annotated, Any, ClassVar
+
+import orjson
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from policies.ground.body import MAX_IDENTIFIER, identifier_fault
+from policies.ground.errors import invalid
+
+_WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
+Key = tuple[int | str, ...]
+"""Where a list goes on: the sort key of the last row that was shown."""
+
+
+class Asked(BaseModel):
+    """Base of the declarations: strict types, no unknown fields, never changed once read."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    example: ClassVar[dict[str, Any]] = {}
+    """A body that a reader of `/docs` can copy."""
+    in_query: ClassVar[frozenset[str]] = frozenset()
+    """Fields that come from the query although the method carries a body."""
+    unique: ClassVar[bool] = True
+    """Whether a body with a key twice is refused."""
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> Any:
+        """`values` as the declaration says, or `Invalid` with every complaint."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise invalid(complaints(error), "request") from None
+
+
+class Nothing(Asked):
+    """Nothing is asked but the path itself."""
+
+
+def _identifier(text: str) -> str:
+    if fault := identifier_fault(text):
+        raise ValueError(fault)
+    return text
+
+
+def _whole(value: object) -> object:
+    """A query's digits as an integer; whatever else it is, the strict type then refuses."""
+    return int(value) if isinstance(value, str) and _WHOLE.match(value) else value
+
+
+Identifier = Annotated[
+    str,
+    AfterValidator(_identifier),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_IDENTIFIER,
+            "pattern": "^[^\\u0000-\\u001f\\u007f-\\u009f]*$",
+        }
+    ),
+]
+"""1 to 256 characters, no control characters, kept byte for byte."""
+
+QueryInt = Annotated[int, BeforeValidator(_whole)]
+Text = Annotated[str, Field(max_length=4096)]
+"""Words for people: a name, a description."""
+
+
+class Listed(Asked):
+    """What every list takes."""
+
+    limit: QueryInt = Field(100, ge=1, le=1000, description="the most rows that are answered")
+    cursor: str | None = Field(
+        None, max_length=1024, description="where to go on: from the `Link` of the page before"
+    )
+
+    def after(self, *kinds: type) -> Key | None:
+        """The sort key to go on after; `Invalid` where the cursor is none of ours."""
+        return None if self.cursor is None else read_cursor(self.cursor, kinds)
+
+
+def write_cursor(key: Key) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode("ascii")
+
+
+def read_cursor(text: str, kinds: tuple[type, ...]) -> Key:
+    """The reverse of `write_cursor`; `Invalid` where the values are not of these kinds."""
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        values = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (UnicodeEncodeError, binascii.Error, orjson.JSONDecodeError):
+        values = None
+    if (
+        not isinstance(values, list)
+        or len(values) != len(kinds)
+        or any(type(value) is not kind for value, kind in zip(values, kinds, strict=True))
+    ):
+        raise invalid(["cursor: is not one that this service made"], "query")
+    return tuple(values)
+
+
+def complaints(error: ValidationError) -> list[str]:
+    """A line per field: where, and what is wrong; never the value, which may be a secret."""
+    lines = []
+    for fault in error.errors(include_url=False, include_context=False, include_input=False):
+        where = ".".join(str(part) for part in fault["loc"]) or "body"
+        lines.append(f"{where}: {_words(fault['type'], fault['msg'])}")
+    return lines
+
+
+def _words(kind: str, message: str) -> str:
+    if kind == "missing":
+        return "is required"
+    if kind == "extra_forbidden":
+        return "is not known here"
+    text = message.removeprefix("Value error, ").removeprefix("Input ")
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,118 @@
+"""What the control API counts. Labels come from closed sets alone: never a tenant's, a user's or an
+agent's text. Knows nothing of how the numbers are fetched."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
+
+
+class Refusal(StrEnum):
+    """Why a caller was not let in."""
+
+    missing = "missing"
+    unknown = "unknown"
+    expired = "expired"
+    deactivated = "deactivated"
+    scope = "scope"
+
+
+class Reload(StrEnum):
+    """What reading a tenant's policy files came to."""
+
+    changed = "changed"
+    unchanged = "unchanged"
+    refused = "refused"
+
+
+class Ingest(StrEnum):
+    """What became of a record that a sidecar delivered."""
+
+    recorded = "recorded"
+    repeated = "repeated"
+    refused = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """Every instrument of the service; README.md lists them, and a test compares."""
+
+    requests: Counter
+    request_seconds: Histogram
+    decisions: Counter
+    refusals: Counter
+    reloads: Counter
+    sessions: Counter
+    ingested: Counter
+    waiting: Gauge
+    crashes: Counter
+
+    @classmethod
+    def on(cls, registry: CollectorRegistry) -> "Instruments":
+        """Every instrument, registered on `registry`, and the process's own figures."""
+        ProcessCollector(registry=registry)
+        return cls(
+            requests=Counter(
+                "sluice_requests",
+                "Requests answered, by operation and status.",
+                ("operation", "status"),
+                registry=registry,
+            ),
+            request_seconds=Histogram(
+                "sluice_request_seconds",
+                "From the request's head to its answer, by operation.",
+                ("operation",),
+                buckets=_SECONDS,
+                registry=registry,
+            ),
+            decisions=Counter(
+                "sluice_decisions",
+                "Evaluations, by outcome and the check that denied.",
+                ("decision", "check"),
+                registry=registry,
+            ),
+            refusals=Counter(
+                "sluice_refusals",
+                "Callers not let in, by reason.",
+                ("reason",),
+                registry=registry,
+            ),
+            reloads=Counter(
+                "sluice_policy_reloads",
+                "Readings of a tenant's policy files, by outcome.",
+                ("outcome",),
+                registry=registry,
+            ),
+            sessions=Counter(
+                "sluice_session_claims",
+                "Session claims that reached the store, by the state they found.",
+                ("state",),
+                registry=registry,
+            ),
+            ingested=Counter(
+                "sluice_ingested_records",
+                "Records that sidecars delivered, by outcome.",
+                ("outcome",),
+                registry=registry,
+            ),
+            waiting=Gauge(
+                "sluice_policy_set_waiters",
+                "Sidecars that wait for a change of their policy set.",
+                registry=registry,
+            ),
+            crashes=Counter(
+                "sluice_internal_errors",
+                "Requests answered with 500.",
+                registry=registry,
+            ),
+        )
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """Prometheus text."""
+    return generate_latest(registry)

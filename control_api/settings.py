@@ -1,0 +1,159 @@
+"""What an operator may set, one sentence a field. Reads a mapping, never the environment itself.
+
+All complaints come at once (`SettingsError`), before a file or a port is touched.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from policies.ground.listen import Listen
+from policies.ground.settings import SettingsError
+
+PREFIX = "SLUICE_"
+SUPERADMIN_KEY_LENGTH = 32
+LOG_LEVELS = ("debug", "info", "warning", "error")
+PACKAGED_POLICIES = Path(__file__).resolve().parent.parent / "policies" / "definitions"
+
+# The rest of section 5 of the contract: names that other commands and later services read. They are
+# no mistake in our environment, so they are no complaint.
+ELSEWHERE = (
+    "REDIS_URL",
+    "PII_MASKING",
+    "WEBHOOK_ALLOW",
+    "SMTP_URL",
+    "SMTP_FROM",
+    "WORKERS",
+    "MIGRATE_DATABASE_URL",
+)
+# A sidecar's settings, and the launcher's, may share one environment with ours.
+OTHERS = ("SIDECAR_", "UP_")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The control API's settings; each is `SLUICE_` and the field's name in capitals."""
+
+    data_dir: Path
+    """Where the SQLite file, the log's signing key and the first start's secrets live."""
+    database_url: str
+    """The store: `sqlite+aiosqlite:///…` (the default, in the data directory) or
+    `postgresql+asyncpg://…`."""
+    control_listen: Listen
+    """Where the API listens; port 0 lets the system choose."""
+    policy_dir: Path
+    """The policy files, `<tenant>/<industry>/<process group>.yaml`; watched."""
+    superadmin_key: str | None
+    """The superadmin's key, 32 characters or more; made at the first start where it is not set."""
+    require_agent_id: bool
+    """Whether every evaluation of every tenant must carry an `agent_id`."""
+    session_ttl_minutes: int
+    """How long a session lives where no policy of its role says."""
+    log_level: str
+    """The least important line that is logged: debug, info, warning or error."""
+    metrics_listen: Listen | None
+    """A port of its own for `/metrics`, which then leaves the API's."""
+
+    def __repr__(self) -> str:
+        # The key and the database's password must not reach a log by way of a traceback.
+        return f"Settings(data_dir={str(self.data_dir)!r})"
+
+
+def names() -> tuple[str, ...]:
+    """The environment variables that this service reads."""
+    return tuple(PREFIX + field.name.upper() for field in fields(Settings))
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """The settings in `environ`; `SettingsError` with every complaint."""
+    reader = _Reader(environ)
+    data_dir = Path(reader.text("DATA_DIR", "./.sluice"))
+    settings = Settings(
+        data_dir=data_dir,
+        database_url=reader.database(data_dir),
+        control_listen=reader.listen("CONTROL_LISTEN") or Listen("127.0.0.1", 8700),
+        policy_dir=reader.directory("POLICY_DIR", PACKAGED_POLICIES),
+        superadmin_key=reader.superadmin_key(),
+        require_agent_id=reader.flag("REQUIRE_AGENT_ID"),
+        session_ttl_minutes=reader.minutes("SESSION_TTL_MINUTES", 1440),
+        log_level=reader.choice("LOG_LEVEL", LOG_LEVELS, "info"),
+        metrics_listen=reader.listen("METRICS_LISTEN"),
+    )
+    reader.refuse_unknown()
+    if reader.complaints:
+        raise SettingsError(reader.complaints)
+    return settings
+
+
+class _Reader:
+    """Reads one setting at a time and gathers what is wrong. An empty value is an absent one."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.complaints: list[str] = []
+
+    def text(self, name: str, default: str) -> str:
+        return self._environ.get(PREFIX + name) or default
+
+    def database(self, data_dir: Path) -> str:
+        url = self.text("DATABASE_URL", f"sqlite+aiosqlite:///{data_dir / 'sluice.db'}")
+        if not url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
+            # The value may hold a password: it is not repeated.
+            self.complain(
+                "DATABASE_URL", "must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://"
+            )
+        return url
+
+    def listen(self, name: str) -> Listen | None:
+        text = self.text(name, "")
+        try:
+            return Listen.parse(text) if text else None
+        except ValueError as error:
+            self.complain(name, str(error))
+            return None
+
+    def directory(self, name: str, default: Path) -> Path:
+        path = Path(self.text(name, str(default)))
+        if not path.is_dir():
+            self.complain(name, f"`{path}` is not a directory")
+        return path
+
+    def superadmin_key(self) -> str | None:
+        key = self._environ.get(PREFIX + "SUPERADMIN_KEY") or None
+        if key is not None and len(key) < SUPERADMIN_KEY_LENGTH:
+            # The value is a secret, if a short one: it is not repeated.
+            self.complain("SUPERADMIN_KEY", f"must have {SUPERADMIN_KEY_LENGTH} characters or more")
+        return key
+
+    def flag(self, name: str) -> bool:
+        return self.choice(name, ("0", "1"), "0") == "1"
+
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = self.text(name, default)
+        if value not in allowed:
+            self.complain(name, f"`{value}` is not one of {', '.join(allowed)}")
+        return value
+
+    def minutes(self, name: str, default: int) -> int:
+        text = self.text(name, str(default))
+        # Ten years: past that a session is a mistake, and a time far off overflows somewhere.
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= 5_256_000:
+            self.complain(name, f"`{text}` is not a number of minutes from 1 to 5256000")
+            return default
+        return int(text)
+
+    def refuse_unknown(self) -> None:
+        """A misspelt setting must not silently leave a default in force."""
+        known = {*names(), *(PREFIX + name for name in ELSEWHERE)}
+        for name in sorted(self._environ):
+            ours = name.startswith(PREFIX) and not name.startswith(
+                tuple(PREFIX + other for other in OTHERS)
+            )
+            if ours and name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f": did you mean {near[0]}?" if near else ""
+                self.complaints.append(f"{name}: there is no such setting{hint}")
+
+    def complain(self, name: str, fault: str) -> None:
+        self.complaints.append(f"{PREFIX}{name}: {fault}")

@@ -1,0 +1,66 @@
+"""Writes `requirements.lock`: every distribution the project is built, run and tested with.
+
+`make lock` runs it, with `uv` on the PATH. The file has two parts, cut by `TEST_PART`: the first is
+what `make run` installs, the whole is what `make test` installs. It carries hashes and no address:
+from where to fetch is the machine's business, what may be fetched is ours. Every Python gets the
+same versions, those that the oldest can run. Knows nothing of installing; that is `deploy.install`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from deploy.install import LOCK, OLDEST, ROOT, TEST_PART, pins
+
+HEADER = """\
+# Every distribution that Sluice is built, run and tested with, by version and hash, for
+# CPython 3.11 and later. Made by `make lock`, installed by `make run` and `make test`.
+"""
+BUILD = (
+    "hatchling>=1.27\n"  # the build backend: installed too, so that no build fetches one unpinned
+)
+LATER = ("3.12", "3.13", "3.14")
+UV = [
+    "uv", "pip", "compile", "pyproject.toml", "-", "--python-platform", "linux",
+    "--generate-hashes", "--no-emit-index-url", "--no-emit-find-links", "--no-annotate",
+    "--no-header", "--quiet", "--upgrade",
+]  # fmt: skip
+
+
+def main() -> int:
+    """Resolves the run part, then the rest held to it; the old file stays if anything fails."""
+    oldest = ".".join(map(str, OLDEST))
+    with tempfile.TemporaryDirectory() as scratch:
+        held = Path(scratch, "held.txt")
+        run = _compile(oldest, "--extra", "demo")
+        held.write_text("".join(run), encoding="utf-8")
+        everything = ("--extra", "demo", "--extra", "test", "--constraint", str(held))
+        every = _compile(oldest, *everything)
+        held.write_text("".join(every), encoding="utf-8")
+        for later in LATER:
+            # A newer Python may need more (a backport dropped is fine): then one lock can't serve.
+            if missing := set(_compile(later, *everything)) - set(every):
+                names = ", ".join(sorted(block.partition("==")[0] for block in missing))
+                sys.exit(f"Python {later} needs what Python {oldest} does not: {names}")
+    rest = [block for block in every if block not in run]
+    LOCK.write_text("\n".join([HEADER + "".join(run), TEST_PART + "\n" + "".join(rest)]), "utf-8")
+    print(f"{LOCK.relative_to(ROOT)}: {len(run)} distributions to run, {len(rest)} more to test")
+    return 0
+
+
+def _compile(python: str, *arguments: str) -> list[str]:
+    """The requirements for one Python, a block of text each: the pin and its hashes."""
+    command = [*UV, "--python-version", python, *arguments]
+    answer = subprocess.run(
+        command, cwd=ROOT, input=BUILD, capture_output=True, text=True, check=False
+    )
+    if answer.returncode:
+        sys.exit(answer.stderr)
+    return pins(answer.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,27 @@
+"""The ten checks of an evaluation, in their order (contract, section 3). One file each.
+
+A check is a function from what is asked, and what is known, to a `Finding`. The first six look at
+the call as a whole; the last four at one policy of the role, a `Clause`.
+"""
+
+from policies.checks.agent_id_required import agent_id_required
+from policies.checks.agent_permitted import agent_permitted
+from policies.checks.binding import binding
+from policies.checks.finding import CallCheck, ClauseCheck
+from policies.checks.policy_exists import policy_exists
+from policies.checks.registry import registry
+from policies.checks.role_restriction import role_restriction
+from policies.checks.sensitivity import sensitivity
+from policies.checks.session import session
+from policies.checks.source import source
+from policies.checks.task import task
+
+# INVARIANT: identity before session before policy. A later check may rely on an earlier one having
+# passed; a caller who fails the first four can't claim a session.
+IDENTITY: tuple[CallCheck, ...] = (agent_id_required, registry, role_restriction, binding)
+CALL: tuple[CallCheck, ...] = (*IDENTITY, session, policy_exists)
+CLAUSE: tuple[ClauseCheck, ...] = (agent_permitted, task, source, sensitivity)
+
+CHECKS: tuple[CallCheck | ClauseCheck, ...] = (*CALL, *CLAUSE)
+NAMES: tuple[str, ...] = tuple(check.__name__ for check in CHECKS)
+"""What a decision's `check` may name."""

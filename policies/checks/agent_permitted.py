@@ -1,0 +1,22 @@
+"""Check 7: the policy admits the agent (`service.md` 4.1, rule 8)."""
+
+from policies.checks.finding import PASSED, SKIPPED, Finding, failed
+from policies.retrieval import Retrieval
+from policies.role import Clause
+
+
+def agent_permitted(retrieval: Retrieval, clause: Clause) -> Finding:
+    admits = clause.admits
+    if admits is None:
+        return SKIPPED
+    agent_id = retrieval.agent_id
+    if agent_id is None:
+        return failed(
+            clause.name, f"policy `{clause.name}` admits named agents only, and the call names none"
+        )
+    if not admits(agent_id):
+        return failed(
+            clause.name,
+            f"agent `{agent_id}` is not among the `permitted_agent_ids` of policy `{clause.name}`",
+        )
+    return PASSED

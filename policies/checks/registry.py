@@ -1,0 +1,19 @@
+"""Check 2: an agent that is named is registered and approved (`service.md` 3.1; 4.1, rule 5)."""
+
+from policies.checks.finding import PASSED, SKIPPED, Facts, Finding, failed
+from policies.retrieval import Retrieval
+
+
+def registry(retrieval: Retrieval, facts: Facts) -> Finding:
+    agent_id = retrieval.agent_id
+    if agent_id is None:
+        return SKIPPED
+    agent = facts.agent
+    if agent is None:
+        return failed("agent_not_registered", f"agent `{agent_id}` is not in the registry")
+    if agent.status != "approved":
+        return failed(
+            "agent_not_approved",
+            f"agent `{agent_id}` has the status `{agent.status}`; only `approved` may evaluate",
+        )
+    return PASSED

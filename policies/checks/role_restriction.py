@@ -1,0 +1,26 @@
+"""Check 3: the role is one that the agent, and then the key, may claim (`service.md` 4.1, rule 7).
+
+A key's list holds for every call with it, named agent or not: a key with `permitted_roles` is not
+an unbound key (contract, section 3).
+"""
+
+from policies.checks.finding import PASSED, SKIPPED, Facts, Finding, failed
+from policies.retrieval import Retrieval
+
+
+def role_restriction(retrieval: Retrieval, facts: Facts) -> Finding:
+    role = retrieval.agent_role
+    agent, key = facts.agent, facts.key
+    if agent is not None and role not in agent.permitted_roles:
+        return failed(
+            "role_not_permitted",
+            f"role `{role}` is not among the `permitted_roles` of agent `{agent.agent_id}`",
+        )
+    if key.permitted_roles:
+        if role not in key.permitted_roles:
+            return failed(
+                "key_role_restriction",
+                f"role `{role}` is not among the `permitted_roles` of key `{key.key_id}`",
+            )
+        return PASSED
+    return SKIPPED if agent is None else PASSED

@@ -1,0 +1,18 @@
+"""Check 10: the sensitivity is at most the policy's (`service.md` 2.1: low, medium, high,
+critical, ascending)."""
+
+from policies.checks.finding import PASSED, Finding, failed
+from policies.model import RANK
+from policies.retrieval import Retrieval
+from policies.role import Clause
+
+
+def sensitivity(retrieval: Retrieval, clause: Clause) -> Finding:
+    level = retrieval.sensitivity_level
+    if RANK[level] > clause.rank:
+        return failed(
+            clause.name,
+            f"sensitivity `{level}` is above `{clause.max_sensitivity}`, "
+            f"the most that policy `{clause.name}` allows",
+        )
+    return PASSED

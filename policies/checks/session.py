@@ -1,0 +1,30 @@
+"""Check 5: the session is alive, and its owner's (`service.md` 3.2, contract section 3).
+
+Claiming and expiry are not here: `facts.session` is the session as it stands.
+"""
+
+from policies.checks.finding import PASSED, SKIPPED, Facts, Finding, failed
+from policies.retrieval import Retrieval
+
+
+def session(retrieval: Retrieval, facts: Facts) -> Finding:
+    if retrieval.session_id is None:
+        return SKIPPED
+    known = facts.session
+    if known is None:  # never claimed: this call would own it
+        return PASSED
+    if known.state == "revoked":
+        return failed("session_revoked", f"session `{known.session_id}` was revoked")
+    if known.state == "expired":
+        return failed("session_expired", f"session `{known.session_id}` has expired")
+    if (known.agent_role, known.agent_id) != (retrieval.agent_role, retrieval.agent_id):
+        return failed(
+            "session_agent_mismatch",
+            f"session `{known.session_id}` belongs to {_owner(known.agent_role, known.agent_id)}, "
+            f"and the call is by {_owner(retrieval.agent_role, retrieval.agent_id)}",
+        )
+    return PASSED
+
+
+def _owner(role: str, agent_id: str | None) -> str:
+    return f"role `{role}` without an agent id" if agent_id is None else f"`{agent_id}` as `{role}`"

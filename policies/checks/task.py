@@ -1,0 +1,19 @@
+"""Check 8: the task, where the call names one, is not denied and is allowed (`service.md` 4.1,
+rule 9). An empty `allowed_tasks` allows every task that is not denied."""
+
+from policies.checks.finding import PASSED, SKIPPED, Finding, failed
+from policies.retrieval import Retrieval
+from policies.role import Clause
+
+
+def task(retrieval: Retrieval, clause: Clause) -> Finding:
+    name = retrieval.task_type
+    if name is None:
+        return SKIPPED
+    if name in clause.denied_tasks:
+        return failed(clause.name, f"task `{name}` is in `denied_tasks` of policy `{clause.name}`")
+    if clause.allowed_tasks and name not in clause.allowed_tasks:
+        return failed(
+            clause.name, f"task `{name}` is not in `allowed_tasks` of policy `{clause.name}`"
+        )
+    return PASSED

@@ -1,0 +1,99 @@
+"""The one encoding of everything that is hashed, and of time. Knows nothing of what it encodes.
+
+UTF-8 JSON in a profile in which sorted orjson output equals RFC 8785 (`audit-trail.md`,
+Encoding): keys ASCII `[a-z0-9_.:-]`; values string, integer of at most 53 bits, boolean, null,
+array, object; no floats.
+"""
+
+import re
+from base64 import b64decode
+from binascii import b2a_base64
+from datetime import UTC, datetime, timedelta
+
+import orjson
+
+MAX_INTEGER = 2**53 - 1
+
+_KEY = re.compile(r"[a-z0-9_.:-]+\Z")
+_SCALARS = frozenset({str, bool, type(None)})
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z")
+
+
+class NotCanonical(ValueError):
+    """the value lies outside the encoding's profile"""
+
+
+def encode(value: object) -> bytes:
+    """Bytes of `value`, keys sorted, no white space.
+
+    Does not check the profile: callers pass what they built themselves; `check` is for what came
+    from elsewhere. A lone surrogate raises `orjson.JSONEncodeError` (a `TypeError`).
+    """
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
+def check(value: object) -> None:
+    """Raise `NotCanonical` where a decoded JSON value lies outside the profile, naming where."""
+    _check(value, "$")
+
+
+def _check(value: object, where: str) -> None:
+    kind = type(value)
+    if kind in _SCALARS:
+        return
+    if isinstance(value, int):
+        if not -MAX_INTEGER <= value <= MAX_INTEGER:
+            raise NotCanonical(f"`{where}` is an integer beyond 53 bits")
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            if not _KEY.match(key):
+                raise NotCanonical(f"`{where}` has a key outside `[a-z0-9_.:-]`")
+            _check(member, f"{where}.{key}")
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            _check(member, f"{where}[{index}]")
+    else:
+        raise NotCanonical(f"`{where}` is a {kind.__name__}, which the log's encoding has not")
+
+
+# The last second that was formatted: most calls fall into the same one. One tuple, replaced whole,
+# so that a thread never sees the text of another second.
+_second: list[tuple[int, str]] = [(-1, "")]
+
+
+def rfc3339(micros: int) -> str:
+    """`micros` since 1970-01-01 UTC as `YYYY-MM-DDTHH:MM:SS.ffffffZ` (contract, section 1)."""
+    seconds, fraction = divmod(micros, 1_000_000)
+    last = _second[0]
+    if last[0] != seconds:
+        moment = _EPOCH + timedelta(seconds=seconds)
+        last = _second[0] = (seconds, moment.isoformat()[:19])
+    return f"{last[1]}.{fraction:06d}Z"
+
+
+def micros(text: str) -> int:
+    """The reverse of `rfc3339`; any other form raises `NotCanonical`."""
+    if not _TIME.match(text):
+        raise NotCanonical(f"`{text[:40]}` is not a time of the form YYYY-MM-DDTHH:MM:SS.ffffffZ")
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise NotCanonical(f"`{text}` is not a time: {error}") from error
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def b64(raw: bytes) -> str:
+    """Standard alphabet, with padding."""
+    return b2a_base64(raw, newline=False).decode("ascii")
+
+
+def unb64(text: str) -> bytes:
+    """The reverse of `b64`; anything that `b64` would not have written raises `NotCanonical`."""
+    try:
+        raw = b64decode(text, validate=True)
+    except ValueError as error:
+        raise NotCanonical(f"not base64: {error}") from error
+    if b64(raw) != text:
+        raise NotCanonical("not canonical base64")
+    return raw

@@ -1,0 +1,116 @@
+"""The one family of errors that reach a caller. The class holds the status, its docstring what the
+status means here; the body has one shape everywhere (`service.md` section 7, contract section 1).
+"""
+
+from http import HTTPStatus
+from typing import ClassVar
+
+import orjson
+
+
+def error_body(status: int, message: str, details: str | None = None) -> dict[str, object]:
+    """`{error, message, code, details?}`: `error` the reason phrase, `code` the status."""
+    body: dict[str, object] = {
+        "error": HTTPStatus(status).phrase,
+        "message": message,
+        "code": status,
+    }
+    if details is not None:
+        body["details"] = details
+    return body
+
+
+class SluiceError(Exception):
+    """the request can't be served"""
+
+    status: ClassVar[int] = 500
+
+    def __init__(self, message: str | None = None, *, details: str | None = None) -> None:
+        super().__init__(message or type(self).__doc__ or "")
+        self.message = message or (type(self).__doc__ or "").strip()
+        self.details = details
+
+    def body(self) -> dict[str, object]:
+        return error_body(self.status, self.message, self.details)
+
+    def encoded(self) -> bytes:
+        return orjson.dumps(self.body())
+
+
+class Malformed(SluiceError):
+    """the request can't be read"""
+
+    status = 400
+
+
+class Unauthorized(SluiceError):
+    """the header `X-API-Key` is missing"""
+
+    status = 401
+
+
+class Forbidden(SluiceError):
+    """the API key is not valid for this"""
+
+    status = 403
+
+
+class NotFound(SluiceError):
+    """no such resource"""
+
+    status = 404
+
+
+class MethodNotAllowed(SluiceError):
+    """the path has no such method"""
+
+    status = 405
+
+
+class Conflict(SluiceError):
+    """the request conflicts with the present state"""
+
+    status = 409
+
+
+class PreconditionFailed(SluiceError):
+    """the version in `If-Match` is not the present one"""
+
+    status = 412
+
+
+class TooLarge(SluiceError):
+    """the body is larger than the limit"""
+
+    status = 413
+
+
+class Invalid(SluiceError):
+    """the body is well-formed and breaks the schema; `details` names each field, a line each"""
+
+    status = 422
+
+
+class TooMany(SluiceError):
+    """over the rate limit"""
+
+    status = 429
+
+
+class UpstreamFailed(SluiceError):
+    """the data source can't be reached or does not speak HTTP"""
+
+    status = 502
+
+
+class Unavailable(SluiceError):
+    """the service can't keep its promises at the moment; nothing was decided"""
+
+    status = 503
+
+
+def invalid(complaints: list[str], what: str = "body") -> Invalid:
+    """All complaints at once, a line each."""
+    count = len(complaints)
+    fault = "field is" if count == 1 else "fields are"
+    return Invalid(f"{count} {fault} not valid in the {what}", details="\n".join(complaints))

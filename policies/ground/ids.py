@@ -1,0 +1,25 @@
+"""Identifiers from a time and random bytes that the caller supplies. Draws neither itself."""
+
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def base62(number: int, width: int) -> str:
+    """`number` in base 62, zero-padded to `width` characters."""
+    digits = ""
+    while number:
+        number, digit = divmod(number, 62)
+        digits = ALPHABET[digit] + digits
+    return digits.rjust(width, "0")
+
+
+def uuid7(now_micros: int, entropy: bytes) -> str:
+    """A UUIDv7 (RFC 9562, 5.7) of a time in microseconds and at least 10 random bytes."""
+    tail = entropy[:10].hex()
+    time = f"{now_micros // 1000:012x}"
+    variant = "89ab"[entropy[2] & 3]
+    return f"{time[:8]}-{time[8:]}-7{tail[:3]}-{variant}{tail[5:8]}-{tail[8:20]}"
+
+
+def prefixed(prefix: str, entropy: bytes) -> str:
+    """`prefix` and 22 base-62 digits of 16 random bytes: `pol_…`, `agt_…`, `key_…`, `ten_…`."""
+    return prefix + base62(int.from_bytes(entropy[:16], "big"), 22)

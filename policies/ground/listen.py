@@ -1,0 +1,26 @@
+"""An address to listen on, read from a setting. Opens nothing."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """A host and a port; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Listen":
+        """`127.0.0.1:8700`, `[::1]:8700`; anything else raises `ValueError`."""
+        host, colon, port = text.rpartition(":")
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not colon or not bare or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            raise ValueError(f"`{text}` is not host:port")
+        if ":" in bare and bare == host:
+            raise ValueError(f"`{text}`: an IPv6 address stands in brackets, as in [::1]:8700")
+        return cls(bare, int(port))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"

@@ -1,0 +1,193 @@
+"""The nouns that a decision is made of: policy, agent, key, session, a tenant's settings.
+
+Knows their fields (`service.md` section 2) and their form on the wire. Knows neither how they are
+stored nor how they are compared.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from policies.ground.canonical import encode
+
+SENSITIVITIES = ("low", "medium", "high", "critical")
+"""Ascending (`service.md` 2.1)."""
+
+RANK = {name: rank for rank, name in enumerate(SENSITIVITIES)}
+
+AGENT_STATUSES = ("draft", "pending_approval", "approved", "deprecated")
+
+SCOPES = ("evaluate", "read", "admin", "sidecar")
+"""What a tenant's key may be. The superadmin's key is no tenant's, and stands in no list."""
+
+SessionState = Literal["active", "expired", "revoked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`service.md` 2.1, with the id and version that a decision cites."""
+
+    policy_id: str
+    version: int
+    name: str
+    agent_role: str
+    allowed_sources: tuple[str, ...]
+    denied_sources: tuple[str, ...]
+    max_sensitivity: str
+    allowed_tasks: tuple[str, ...] = ()
+    denied_tasks: tuple[str, ...] = ()
+    session_ttl_minutes: int | None = None
+    permitted_agent_ids: tuple[str, ...] = ()
+    industry: str | None = None
+    process_group: str | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """The fields of 2.1, and `policy_id` and `version`."""
+        return {
+            "policy_id": self.policy_id,
+            "version": self.version,
+            "name": self.name,
+            "agent_role": self.agent_role,
+            "allowed_sources": list(self.allowed_sources),
+            "denied_sources": list(self.denied_sources),
+            "max_sensitivity": self.max_sensitivity,
+            "allowed_tasks": list(self.allowed_tasks),
+            "denied_tasks": list(self.denied_tasks),
+            "session_ttl_minutes": self.session_ttl_minutes,
+            "permitted_agent_ids": list(self.permitted_agent_ids),
+            "industry": self.industry,
+            "process_group": self.process_group,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> "Policy":
+        """The reverse of `to_wire`; a list that is absent or null is empty."""
+        return cls(
+            policy_id=wire["policy_id"],
+            version=wire["version"],
+            name=wire["name"],
+            agent_role=wire["agent_role"],
+            allowed_sources=tuple(wire["allowed_sources"]),
+            denied_sources=tuple(wire["denied_sources"]),
+            max_sensitivity=wire["max_sensitivity"],
+            allowed_tasks=tuple(wire.get("allowed_tasks") or ()),
+            denied_tasks=tuple(wire.get("denied_tasks") or ()),
+            session_ttl_minutes=wire.get("session_ttl_minutes"),
+            permitted_agent_ids=tuple(wire.get("permitted_agent_ids") or ()),
+            industry=wire.get("industry"),
+            process_group=wire.get("process_group"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What a decision needs of a registry entry. `permitted_roles` is never empty: the registry's
+    default `[agent_role]` is filled in where the entry is published. `wire` is its canonical
+    bytes, made once: every decision that rests on it cites them."""
+
+    agent_id: str
+    status: str
+    permitted_roles: tuple[str, ...]
+    bound_key_id: str | None = None
+    wire: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wire", encode(self.to_wire()))
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "agent_id": self.agent_id,
+            "status": self.status,
+            "permitted_roles": list(self.permitted_roles),
+            "bound_key_id": self.bound_key_id,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> "Agent":
+        return cls(
+            wire["agent_id"], wire["status"], tuple(wire["permitted_roles"]), wire["bound_key_id"]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What a decision needs of an API key: never the key. `expires_at` in microseconds since
+    1970 UTC, None for never. `wire` as in `Agent`."""
+
+    key_id: str
+    scope: str
+    bound_agent_id: str | None = None
+    permitted_roles: tuple[str, ...] = ()
+    expires_at: int | None = None
+    wire: bytes = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "wire", encode(self.to_wire()))
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "key_id": self.key_id,
+            "scope": self.scope,
+            "bound_agent_id": self.bound_agent_id,
+            "permitted_roles": list(self.permitted_roles),
+            "expires_at": self.expires_at,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> "Key":
+        return cls(
+            wire["key_id"],
+            wire["scope"],
+            wire["bound_agent_id"],
+            tuple(wire["permitted_roles"]),
+            wire["expires_at"],
+        )
+
+    def live(self, now: int) -> bool:
+        """Whether the key has not expired at `now` (microseconds)."""
+        return self.expires_at is None or now < self.expires_at
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session as it stands at the moment of a decision, and the role and agent that own it."""
+
+    session_id: str
+    state: SessionState
+    agent_role: str
+    agent_id: str | None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "session_id": self.session_id,
+            "state": self.state,
+            "agent_role": self.agent_role,
+            "agent_id": self.agent_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSettings:
+    """`require_agent_id` is the effective rule: the global flag OR the tenant's
+    (`service.md` section 5). `session_ttl_minutes` holds where no policy of the role says."""
+
+    tenant_id: str
+    require_agent_id: bool = False
+    session_ttl_minutes: int = 1440
+    pii_masking: bool = False
+
+    def to_wire(self) -> dict[str, Any]:
+        return {
+            "tenant_id": self.tenant_id,
+            "require_agent_id": self.require_agent_id,
+            "session_ttl_minutes": self.session_ttl_minutes,
+            "pii_masking": self.pii_masking,
+        }
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, Any]) -> "TenantSettings":
+        return cls(
+            wire["tenant_id"],
+            wire["require_agent_id"],
+            wire["session_ttl_minutes"],
+            wire["pii_masking"],
+        )

@@ -1,0 +1,185 @@
+"""A record: what becomes an entry of the audit trail, before it has its place there.
+
+Everything that does not depend on the place is encoded once, here; `core` and `entry` only join
+bytes. The same record is spooled by a sidecar (`core`, `audit-trail.md`, Entry) and appended by the
+control API (`entry`). Knows the fields of each kind. Knows no clock: ids and times are arguments.
+"""
+
+import hashlib
+from typing import Any, NamedTuple
+
+import orjson
+
+from policies.checks.finding import Facts
+from policies.commitment import commit
+from policies.evaluate import Decision
+from policies.ground.canonical import b64, encode
+from policies.ground.errors import Invalid
+from policies.retrieval import Retrieval
+
+MAX_ENTRY = 64 * 1024
+"""Bytes of an entry, its place included."""
+
+_PLACE = 1024  # the most that log, prev, seq, src and ts add to a record
+_sha256 = hashlib.sha256
+
+
+class Record(NamedTuple):
+    """`head` is the entry up to `kind`, `pub` the fields in clear, `openings` canonical
+    `{path: [salt, value]}` of what `cm` commits to."""
+
+    eid: str
+    kind: str
+    head: bytes
+    pub: bytes
+    openings: bytes = b"{}"
+    masked: bytes = b"[]"
+
+    def core(self, src: bytes) -> bytes:
+        """What an enforcement point hashes and keeps: the record and `src`, without log and seq."""
+        return b'%b,"masked":%b,"pub":%b,"src":%b,"v":1}' % (self.head, self.masked, self.pub, src)
+
+    def entry(self, log: str, seq: int, prev: str, ts: str) -> bytes:
+        """The entry of a record that came from no enforcement point. `prev` is the base64 of the
+        previous leaf hash, or empty for the first."""
+        return b'%b,"log":"%b","masked":%b,"prev":"%b","pub":%b,"seq":%d,"ts":"%b","v":1}' % (
+            self.head,
+            log.encode(),
+            self.masked,
+            prev.encode(),
+            self.pub,
+            seq,
+            ts.encode(),
+        )
+
+
+def make_record(
+    kind: str, eid: str, pub: bytes, cm: bytes = b"{}", openings: bytes = b"{}"
+) -> Record:
+    """`Invalid` where the entry would be larger than `MAX_ENTRY`."""
+    if len(cm) + len(pub) > MAX_ENTRY - _PLACE:
+        raise Invalid(f"the record is larger than the {MAX_ENTRY - _PLACE} bytes an entry holds")
+    head = b'{"cm":%b,"eid":"%b","kind":"%b"' % (cm, eid.encode(), kind.encode())
+    return Record(eid, kind, head, pub, openings)
+
+
+def decision_record(
+    retrieval: Retrieval,
+    decision: Decision,
+    facts: Facts | None,
+    *,
+    event_id: str,
+    salt: bytes,
+) -> Record:
+    """One evaluation: the response, every input, and the facts used, so that it can be derived
+    again. `facts` is None where the call was refused before any were gathered. `salt`: 32 random
+    bytes, of this record only."""
+    personal = {"user_id": retrieval.user_id}
+    if retrieval.query is not None:
+        personal["query"] = retrieval.query
+    cm, openings = commit(salt, personal)
+    request = _request(retrieval)
+    # Over commitments, not values: whoever guesses a query can't test the guess against this hash.
+    context = retrieval.context_hash or _sha256(b"audit/context/v1\0" + request + cm).hexdigest()
+    pub = b'{"context_hash":"%b","facts":%b,"request":%b,"response":%b}' % (
+        context.encode(),
+        b"{}" if facts is None else _facts(facts),
+        request,
+        _response(decision),
+    )
+    return make_record("decision", event_id, pub, cm, openings)
+
+
+def _request(retrieval: Retrieval) -> bytes:
+    request: dict[str, str] = {
+        "agent_role": retrieval.agent_role,
+        "sensitivity_level": retrieval.sensitivity_level,
+        "source_id": retrieval.source_id,
+        "source_type": retrieval.source_type,
+    }
+    if retrieval.agent_id is not None:
+        request["agent_id"] = retrieval.agent_id
+    if retrieval.session_id is not None:
+        request["session_id"] = retrieval.session_id
+    if retrieval.task_type is not None:
+        request["task_type"] = retrieval.task_type
+    return encode(request)
+
+
+def _response(decision: Decision) -> bytes:
+    response: dict[str, str | int] = {
+        "decision": decision.decision,
+        "policy_name": decision.policy_name,
+        "reason": decision.reason,
+    }
+    if decision.check is not None:
+        response["check"] = decision.check
+    if decision.policy_id is not None and decision.policy_version is not None:
+        response["policy_id"] = decision.policy_id
+        response["policy_version"] = decision.policy_version
+    return encode(response)
+
+
+def _facts(facts: Facts) -> bytes:
+    members = b'"key":%b,"require_agent_id":%b,"revision":%d' % (
+        facts.key.wire,
+        b"true" if facts.settings.require_agent_id else b"false",
+        facts.revision,
+    )
+    if facts.agent is not None:
+        members = b'"agent":%b,%b' % (facts.agent.wire, members)
+    if facts.role is not None:
+        members += b',"role":"%b"' % facts.role.digest.encode()
+    if facts.session is not None:
+        members += b',"session":' + encode(facts.session.to_wire())
+    return b"{%b}" % members
+
+
+def retrieval_lineage(
+    event_id: str, event_core: bytes, detail: dict[str, int | str], outcome: str, *, record_id: str
+) -> Record:
+    """What an allowed retrieval returned, as a sidecar saw it. Nothing personal is in `detail`, so
+    it stands in clear. The event is cited by the hash of its core: its leaf is not known yet."""
+    event = {"id": event_id, "core": b64(event_core)}
+    pub = {"action_type": "retrieval", "detail": detail, "event": event, "outcome": outcome}
+    return make_record("lineage", record_id, encode(pub))
+
+
+def lineage_record(
+    event_id: str,
+    event_leaf: bytes,
+    action_type: str,
+    detail: dict[str, Any],
+    outcome: str | None,
+    *,
+    record_id: str,
+    salt: bytes,
+) -> Record:
+    """A downstream action that a caller reports. `detail` is free-form and may be personal: it is
+    committed to, as the text of its JSON, since the log's encoding has no floats."""
+    cm, openings = commit(salt, {"detail": orjson.dumps(detail).decode()})
+    pub: dict[str, object] = {
+        "action_type": action_type,
+        "event": {"id": event_id, "leaf": b64(event_leaf)},
+    }
+    if outcome is not None:
+        pub["outcome"] = outcome
+    return make_record("lineage", record_id, encode(pub), cm, openings)
+
+
+def change_record(
+    what: str, target: str, by: str, detail: dict[str, Any], *, record_id: str
+) -> Record:
+    """Who changed what. `what` like `policy.updated`, `target` the id of the thing, `by` the id of
+    the key, or `disk`, or `system`; `detail` within the log's encoding, and never a secret."""
+    pub = {"what": what, "target": target, "by": by, "detail": detail}
+    return make_record("change", record_id, encode(pub))
+
+
+def gap_record(
+    reason: str, *, instance: str | None, first: int | None, lost: int | None, record_id: str
+) -> Record:
+    """An enforcement point declares records that it could not keep: of the spool `instance`, from
+    number `first`, `lost` of them; each None where it is not known."""
+    pub = {"reason": reason, "instance": instance, "first": first, "lost": lost}
+    return make_record("gap", record_id, encode(pub))

@@ -1,0 +1,84 @@
+"""What is asked: who would read what, for whom. Knows its fields and limits (`service.md` 2.10,
+contract sections 1 and 3), and nothing of how it is judged."""
+
+import re
+from typing import Any, NamedTuple
+
+from policies.ground.body import identifier_fault
+from policies.ground.errors import invalid
+from policies.model import RANK, SENSITIVITIES
+
+MAX_QUERY = 64 * 1024
+"""Bytes of the query text in UTF-8."""
+
+_SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}\Z")
+_CONTEXT_HASH = re.compile(r"[0-9a-f]{64}\Z")
+# One search tells that a short string is clean; only a string that fails is asked what is wrong.
+_CLEAN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,256}\Z").match
+_LEVELS = ", ".join(f"`{name}`" for name in SENSITIVITIES)
+
+
+class Retrieval(NamedTuple):
+    """One evaluation request; a tuple because one is built for every decision."""
+
+    agent_role: str
+    user_id: str
+    source_id: str
+    sensitivity_level: str
+    session_id: str | None = None
+    task_type: str | None = None
+    agent_id: str | None = None
+    query: str | None = None
+    source_type: str = "api"
+    context_hash: str | None = None
+
+
+def parse_retrieval(body: dict[str, Any]) -> Retrieval:
+    """The body of an evaluation; unknown fields are passed over (contract, section 1).
+
+    Raises `Invalid` with every complaint, a line each. Null is the same as absent.
+    """
+    get = body.get
+    source_type = get("source_type")
+    fields: tuple[Any, ...] = (
+        get("agent_role"),
+        get("user_id"),
+        get("source_id"),
+        get("sensitivity_level"),
+        get("session_id"),
+        get("task_type"),
+        get("agent_id"),
+        get("query"),
+        "api" if source_type is None else source_type,
+        get("context_hash"),
+    )
+    complaints = _complaints(fields)
+    if complaints:
+        raise invalid(complaints)
+    return Retrieval._make(fields)
+
+
+def _complaints(fields: tuple[Any, ...]) -> list[str]:
+    role, user, source, level, session, task, agent, query, source_type, context = fields
+    complaints: list[str] = []
+    for field, given in (("agent_role", role), ("user_id", user), ("source_id", source)):
+        if type(given) is not str or not _CLEAN(given):
+            fault = "is required" if given is None else identifier_fault(given)
+            complaints.append(f"{field}: {fault}")
+    if type(level) is not str or level not in RANK:
+        fault = "is required: " if level is None else "must be "
+        complaints.append(f"sensitivity_level: {fault}one of {_LEVELS}")
+    for field, value in (("session_id", session), ("task_type", task), ("agent_id", agent)):
+        if value is not None and (type(value) is not str or not _CLEAN(value)):
+            complaints.append(f"{field}: {identifier_fault(value)}")
+    if query is not None and (type(query) is not str or not _fits(query)):
+        complaints.append(f"query: must be a string of at most {MAX_QUERY} bytes")
+    if type(source_type) is not str or not _SOURCE_TYPE.match(source_type):
+        complaints.append("source_type: must have the form [a-z0-9_-]{1,32}")
+    if context is not None and (type(context) is not str or not _CONTEXT_HASH.match(context)):
+        complaints.append("context_hash: must be 64 lower-case hex digits")
+    return complaints
+
+
+def _fits(text: str) -> bool:
+    return len(text) * 4 <= MAX_QUERY or len(text.encode()) <= MAX_QUERY

@@ -1,0 +1,87 @@
+"""The chain of one enforcement point: how its records are numbered, chained, spooled and read back.
+
+`src {id, inst, n, prev, t}` stands in every record that a sidecar makes. Its own chain runs beside
+the log's, so that a record dropped, repeated or reordered behind the sidecar shows
+(`audit-trail.md`, Entry).
+"""
+
+import hashlib
+from typing import Any, NamedTuple
+
+from policies.commitment import opens
+from policies.ground.canonical import NotCanonical, check, encode, micros, unb64
+from policies.ground.errors import Invalid
+
+_CORE = {"v", "kind", "eid", "src", "pub", "cm", "masked"}
+_SRC = {"id", "inst", "n", "prev", "t"}
+KINDS = frozenset({"decision", "lineage", "gap", "heartbeat"})
+"""What an enforcement point may send."""
+
+
+def src_member(source_id: str, instance: str, n: int, prev: str, t: str) -> bytes:
+    """Canonical `src`. `prev` is the base64 of the previous record's hash, empty for the first."""
+    return encode({"id": source_id, "inst": instance, "n": n, "prev": prev, "t": t})
+
+
+def core_hash(core: bytes) -> bytes:
+    """What the next record's `src.prev` cites."""
+    return hashlib.sha256(b"audit/src/v1\0" + len(core).to_bytes(4, "big") + core).digest()
+
+
+def spool_payload(core: bytes, openings: bytes) -> bytes:
+    """One record as it lies in the spool and goes over the wire."""
+    return b'{"core":%b,"open":%b}' % (core, openings)
+
+
+class Spooled(NamedTuple):
+    """A record read back: its core as members and as canonical bytes, that core's hash, and its
+    openings as canonical bytes."""
+
+    core: dict[str, Any]
+    encoded: bytes
+    hash: bytes
+    openings: bytes
+
+
+def read_payload(payload: object) -> Spooled:
+    """The reverse of `spool_payload`, decoded. `Invalid` where it is no record of an enforcement
+    point: encoding, members, kinds, and openings that don't open their commitments."""
+    if not (isinstance(payload, dict) and payload.keys() == {"core", "open"}):
+        raise Invalid("a record must be an object of `core` and `open`")
+    core, openings = payload["core"], payload["open"]
+    try:
+        check(core)
+        check(openings)
+        _shape(core)
+    except NotCanonical as error:
+        raise Invalid(f"a record can't be read: {error}") from error
+    commitments = core["cm"]
+    if not isinstance(openings, dict) or openings.keys() != commitments.keys():
+        raise Invalid(f"record `{core['eid']}` must open exactly what it commits to")
+    for path, opening in openings.items():
+        if not opens(commitments, path, opening):
+            raise Invalid(f"record `{core['eid']}`: the opening of `{path}` does not open it")
+    encoded = encode(core)
+    return Spooled(core, encoded, core_hash(encoded), encode(openings))
+
+
+def _shape(core: Any) -> None:
+    if not isinstance(core, dict) or core.keys() != _CORE:
+        raise NotCanonical("a core has exactly the members v, kind, eid, src, pub, cm, masked")
+    src = core["src"]
+    if not isinstance(src, dict) or src.keys() != _SRC:
+        raise NotCanonical("`src` has exactly the members id, inst, n, prev, t")
+    texts = (core["eid"], src["id"], src["inst"], src["prev"], src["t"])
+    if not all(isinstance(text, str) and len(text) <= 256 for text in texts):
+        raise NotCanonical("eid, id, inst, prev and t are strings of at most 256 characters")
+    if type(src["n"]) is not int or src["n"] < 0:
+        raise NotCanonical("`src.n` counts from 0")
+    if (src["prev"] == "") != (src["n"] == 0) or len(unb64(src["prev"])) not in (0, 32):
+        raise NotCanonical("`src.prev` is the previous record's hash, empty for the first alone")
+    micros(src["t"])
+    if core["v"] != 1 or core["kind"] not in KINDS:
+        raise NotCanonical(f"version {core['v']!r} of kind {core['kind']!r} is unknown here")
+    if not (isinstance(core["pub"], dict) and isinstance(core["cm"], dict)):
+        raise NotCanonical("`pub` and `cm` are objects")
+    if not isinstance(core["masked"], list):
+        raise NotCanonical("`masked` is a list")

@@ -1,0 +1,109 @@
+"""The control API as a sidecar calls it: one address, one key, JSON. Knows no route.
+
+A redirect is an answer like any other and is never followed: the key would go along.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Any
+
+import orjson
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+MAX_ANSWER = 16 * 1024 * 1024
+"""Bytes of an answer that are read: a page of documents is below 1 MiB, unless one role's policies
+alone are more."""
+
+CONNECT_SECONDS = 2.0
+
+
+class CentreFailed(Exception):
+    """the control API gave no usable answer. `status` is its HTTP status, None where there was
+    none."""
+
+    def __init__(self, message: str, status: int | None = None, answer: Any = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.answer = answer
+
+
+class Centre:
+    """A connection to the control API; to be entered before use."""
+
+    def __init__(self, address: str, key: str) -> None:
+        self._address = address.rstrip("/")
+        self._key = key
+        self._session: ClientSession | None = None
+
+    def __repr__(self) -> str:
+        return f"Centre({self._address!r})"
+
+    async def __aenter__(self) -> "Centre":
+        self._session = ClientSession(
+            # Polls, claims and deliveries are few; a claim must not queue behind a long poll.
+            connector=TCPConnector(limit=32, keepalive_timeout=30),
+            cookie_jar=DummyCookieJar(),
+            headers={"X-API-Key": self._key, "User-Agent": "sluice-sidecar"},
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
+        """The JSON object answered with 200, within `seconds`; else `CentreFailed`."""
+        return await self._call("GET", path, query, None, seconds)
+
+    async def post(self, path: str, body: bytes, *, seconds: float) -> dict[str, Any]:
+        """As `get`; `body` is JSON."""
+        return await self._call("POST", path, {}, body, seconds)
+
+    async def _call(
+        self, method: str, path: str, query: dict[str, str], body: bytes | None, seconds: float
+    ) -> dict[str, Any]:
+        assert self._session is not None
+        try:
+            async with self._session.request(
+                method,
+                self._address + path,
+                params=query,
+                data=body,
+                headers={"Content-Type": "application/json"} if body is not None else None,
+                allow_redirects=False,
+                timeout=ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
+            ) as answer:
+                status = answer.status
+                raw = await answer.content.read(MAX_ANSWER + 1)
+                while len(raw) <= MAX_ANSWER and (chunk := await answer.content.readany()):
+                    raw += chunk
+        except TimeoutError:
+            raise CentreFailed(f"the control API did not answer within {seconds:g} s") from None
+        except (ClientError, OSError, asyncio.IncompleteReadError) as error:
+            raise CentreFailed(f"the control API can't be reached: {_why(error)}") from error
+        return _judged(status, raw)
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _judged(status: int, raw: bytes) -> dict[str, Any]:
+    if len(raw) > MAX_ANSWER:
+        raise CentreFailed(f"the control API's answer is larger than {MAX_ANSWER} bytes", status)
+    try:
+        answer = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        answer = None
+    if status != 200:
+        said = answer.get("message") if isinstance(answer, dict) else None
+        raise CentreFailed(f"the control API answered {status}: {said or 'no reason'}", status, answer)
+    if not isinstance(answer, dict):
+        raise CentreFailed("the control API's answer is not a JSON object", status)
+    return answer

@@ -1,0 +1,111 @@
+"""One SQLite file of what can be fetched again. Knows its tables, and how to start over.
+
+A copy, never the only one: a file that is damaged, or of another form, is set aside and made anew.
+Everything runs on the event loop's thread: a read is a few microseconds, a write does not wait for
+the disk (`synchronous=NORMAL`: what a power cut loses is fetched again).
+"""
+
+import logging
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_FORM = 1
+_FILE_NAME = "policy.db"
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (
+    generation INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    body BLOB,
+    UNIQUE (generation, name, revision)
+);
+CREATE TABLE sessions (
+    session_id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    agent_role TEXT NOT NULL,
+    agent_id TEXT,
+    expires_at INTEGER NOT NULL
+);
+CREATE INDEX sessions_by_expiry ON sessions (expires_at);
+"""
+
+
+class CacheDamaged(Exception):
+    """the policy set's copy on disk can't be read"""
+
+
+class CacheFile:
+    """The open file. `damaged` is set by whoever finds that it can't be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _FILE_NAME
+        self.damaged = False
+        self.connection = self._open()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All of the block's writes or none; raises `sqlite3.Error`, with none."""
+        with self.connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+
+    def start_over(self) -> None:
+        """Put a damaged file aside, for whoever asks why, and begin with an empty one."""
+        self.connection.close()
+        self._set_aside()
+        self.connection = self._create()
+        self.damaged = False
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._path.exists():
+            return self._create()
+        try:
+            return self._existing()
+        except sqlite3.DatabaseError as error:
+            log.warning("policy cache `%s` is set aside: %s", self._path, error)
+            self._set_aside()
+            return self._create()
+
+    def _existing(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            (form,) = connection.execute("PRAGMA user_version").fetchone()
+            if form != _FORM:
+                raise sqlite3.DatabaseError(f"its form is {form}, not {_FORM}")
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
+        return connection
+
+    def _create(self) -> sqlite3.Connection:
+        # Digests of keys and every policy stand in it: for this user's eyes only.
+        self._path.touch(mode=0o600)
+        connection = self._connect()
+        connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_FORM};COMMIT;")
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, cached_statements=32)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("PRAGMA cache_size=-1024")
+        return connection
+
+    def _set_aside(self) -> None:
+        # Only the last damaged file is kept: a failing disk must not fill itself with them.
+        self._path.replace(self._path.with_suffix(".damaged"))
+        for journal in ("-wal", "-shm"):
+            self._path.with_name(_FILE_NAME + journal).unlink(missing_ok=True)

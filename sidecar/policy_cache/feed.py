@@ -1,0 +1,56 @@
+"""The port through which a policy set arrives: pages of changed documents. Knows no transport."""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Document(NamedTuple):
+    """One document of a policy set at the revision that last changed it.
+
+    `digest` is the SHA-256 of `body` in hex; both are as sent, unchecked. `body` is None where the
+    document was removed.
+    """
+
+    name: str
+    revision: int
+    digest: str
+    body: bytes | None
+
+
+class Position(NamedTuple):
+    """How far a copy has come: the last revision it holds of the store that `epoch` names. An
+    empty copy is at `Position("", 0)`."""
+
+    epoch: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer of a feed.
+
+    `documents` stand in order of revision. `reset` says that they begin at nothing again. While
+    `more` is true the rest of the same change follows, after the last document's revision; once it
+    is false the copy is complete at `revision`. No documents and no `more`: no news, which is news.
+    """
+
+    epoch: str
+    revision: int
+    reset: bool
+    more: bool
+    tenant_id: str
+    log_key: str
+    documents: tuple[Document, ...]
+
+
+class FeedFailed(Exception):
+    """the feed gave no usable answer; asking again may help"""
+
+
+class Feed(Protocol):
+    """Where a policy set comes from."""
+
+    async def next(self, position: Position, wait: float) -> Page:
+        """What follows `position`; with nothing to tell, the answer comes after `wait` seconds or
+        at the next change. Raises `FeedFailed`."""
+        ...

@@ -1,0 +1,42 @@
+"""How old the policy set is, and whether that is too old. Knows nothing of what is in it."""
+
+from math import inf
+
+from policies.ground.clock import Clock
+
+SKEW_SECONDS = 5.0
+"""How far a time on disk may lie in the future: more, and a clock was set, so that its age can't be
+known."""
+
+
+class Freshness:
+    """The age of a policy set against a limit in seconds.
+
+    Ages are measured from the moment that a poll was sent, not from its answer: what the centre
+    said was true at some moment after it was asked. A set that nobody ever confirmed is infinitely
+    old.
+    """
+
+    def __init__(self, limit: float, clock: Clock) -> None:
+        self.limit = limit
+        self._monotonic = clock.monotonic
+        self._now = clock.now
+        self._confirmed = -inf
+
+    def age(self) -> float:
+        """Seconds."""
+        return self._monotonic() - self._confirmed
+
+    def stale(self) -> bool:
+        return self._monotonic() - self._confirmed > self.limit
+
+    def confirm(self, sent: float) -> None:
+        """A poll sent at `sent` (monotonic) found the set current, or brought it up to date."""
+        self._confirmed = max(self._confirmed, sent)
+
+    def restore(self, as_of: int) -> None:
+        """The set on disk was confirmed at `as_of` (wall clock, microseconds), by a process that is
+        gone; its monotonic clock meant nothing to us."""
+        age = (self._now() - as_of) / 1e6
+        if age >= -SKEW_SECONDS:
+            self._confirmed = self._monotonic() - max(age, 0.0)

@@ -1,0 +1,152 @@
+"""Sessions as this sidecar knows them: claimed once through the centre, then remembered.
+
+A session belongs to the role and agent of the call that first named it, anywhere in the tenant
+(contract, section 3): only the centre can say whose it is. Once it has said so the answer never
+changes but by expiry, so it is kept in memory and, for a start without the centre, on disk.
+Knows neither the checks nor when a call may claim.
+"""
+
+import asyncio
+import logging
+import sqlite3
+
+import orjson
+
+from policies.ground.canonical import micros
+from policies.ground.clock import Clock
+from policies.model import Session, SessionState
+from policies.retrieval import Retrieval
+from sidecar.centre import Centre, CentreFailed
+from sidecar.policy_cache.cache_file import CacheFile
+
+log = logging.getLogger(__name__)
+
+PATH = "/v1/sidecars/sessions/claim"
+CLAIM_SECONDS = 2.0
+KEPT_IN_MEMORY = 10_000
+KEPT_ON_DISK = 100_000
+
+_FIND = "SELECT state, agent_role, agent_id, expires_at FROM sessions WHERE session_id = ?"
+_KEEP = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)"
+# What expired first goes first: an expired session that is named again is asked for again, and the
+# centre, which forgets none, answers that it has expired.
+_TRIM = (
+    "DELETE FROM sessions WHERE session_id IN"
+    " (SELECT session_id FROM sessions ORDER BY expires_at LIMIT max(0,"
+    "  (SELECT count(*) FROM sessions) - ?))"
+)
+_TRIM_EVERY = 1000
+
+_Claim = tuple[Session, int]
+
+
+class ClaimFailed(Exception):
+    """the centre could not be asked whose session this is"""
+
+
+class Sessions:
+    """`known` looks here, `claim` asks the centre."""
+
+    def __init__(self, centre: Centre, file: CacheFile, clock: Clock) -> None:
+        self._centre = centre
+        self._file = file
+        self._now = clock.now
+        self._recent: dict[str, _Claim] = {}
+        self._asking: dict[str, asyncio.Future[_Claim]] = {}
+        self._kept = 0
+
+    def known(self, session_id: str) -> Session | None:
+        """The session as it stands now, or None where it was never claimed through here."""
+        claim = self._recent.pop(session_id, None) or self._find(session_id)
+        if claim is None:
+            return None
+        self._remember(session_id, claim)
+        return self._standing(claim)
+
+    async def claim(self, retrieval: Retrieval) -> Session:
+        """The session that `retrieval` names, made for its role and agent where it is new. Calls
+        that name it meanwhile share one question. Raises `ClaimFailed`."""
+        session_id = retrieval.session_id
+        assert session_id is not None
+        asking = self._asking.get(session_id)
+        if asking is not None:
+            return self._standing(await asyncio.shield(asking))
+        future: asyncio.Future[_Claim] = asyncio.get_running_loop().create_future()
+        self._asking[session_id] = future
+        try:
+            claim = await self._ask(retrieval)
+        except BaseException as error:
+            # Whoever shares the question shares the failure; nobody may be there to hear it.
+            shared = error if isinstance(error, ClaimFailed) else ClaimFailed(ClaimFailed.__doc__)
+            future.set_exception(shared)
+            future.exception()
+            raise
+        finally:
+            del self._asking[session_id]
+        future.set_result(claim)
+        self._remember(session_id, claim)
+        self._keep(claim)
+        return self._standing(claim)
+
+    def forget(self) -> None:
+        """The centre has another store: no claim of the old one holds there."""
+        self._recent.clear()
+        self._file.connection.execute("DELETE FROM sessions")
+
+    def _standing(self, claim: _Claim) -> Session:
+        session, expires_at = claim
+        if session.state == "active" and self._now() >= expires_at:
+            return Session(session.session_id, "expired", session.agent_role, session.agent_id)
+        return session
+
+    async def _ask(self, retrieval: Retrieval) -> _Claim:
+        body = orjson.dumps(
+            {
+                "session_id": retrieval.session_id,
+                "agent_role": retrieval.agent_role,
+                "agent_id": retrieval.agent_id,
+                "user_id": retrieval.user_id,
+            }
+        )
+        try:
+            answer = await self._centre.post(PATH, body, seconds=CLAIM_SECONDS)
+            state: SessionState = answer["state"]
+            if state not in ("active", "expired", "revoked"):
+                raise ValueError(f"unknown state `{state}`")
+            session = Session(
+                answer["session_id"], state, answer["agent_role"], answer["agent_id"]
+            )
+            if session.session_id != retrieval.session_id:
+                raise ValueError("the answer is about another session")
+            return session, micros(answer["expires_at"])
+        except CentreFailed as error:
+            raise ClaimFailed(str(error)) from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise ClaimFailed(f"the control API's answer to a claim can't be read: {error}") from error
+
+    def _remember(self, session_id: str, claim: _Claim) -> None:
+        # The one named longest ago is the first in the dictionary, and goes first.
+        self._recent[session_id] = claim
+        if len(self._recent) > KEPT_IN_MEMORY:
+            del self._recent[next(iter(self._recent))]
+
+    def _find(self, session_id: str) -> _Claim | None:
+        try:
+            row = self._file.connection.execute(_FIND, (session_id,)).fetchone()
+        except sqlite3.Error as error:
+            self._file.damaged = True
+            log.warning("known sessions can't be read: %s", error)
+            return None
+        return None if row is None else (Session(session_id, *row[:3]), row[3])
+
+    def _keep(self, claim: _Claim) -> None:
+        session, expires_at = claim
+        row = (session.session_id, session.state, session.agent_role, session.agent_id, expires_at)
+        self._kept += 1
+        try:
+            self._file.connection.execute(_KEEP, row)
+            if self._kept % _TRIM_EVERY == 0:
+                self._file.connection.execute(_TRIM, (KEPT_ON_DISK,))
+        except sqlite3.Error as error:
+            # The centre has it, and so has our memory: only a start without the centre would ask.
+            log.warning("a claimed session can't be kept on disk: %s", error)

@@ -1,0 +1,129 @@
+"""What an operator may set for a sidecar, one sentence a field. Knows nothing of files or YAML.
+
+`sidecar.settings_file` reads these from the one file of section 5 of the contract.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from policies.ground.listen import Listen
+from sidecar.spool.settings import SpoolSettings
+
+KINDS = ("chroma", "rest")
+"""The data-source protocols that this sidecar speaks."""
+
+ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
+
+LATER = MappingProxyType(
+    {
+        "redis": "the policy set comes from `control` by long poll",
+        "forward_proxy": "give each source a `listen` of its own",
+        "transparent": "give each source a `listen` of its own",
+    }
+)
+"""Keys of the contract that this version does not serve yet, and what there is instead. To pass
+over one would leave an agent unguarded whose operator believes otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What policies call one of a source's names, and how sensitive it is."""
+
+    source_id: str
+    """The plain name that policies use in place of `<kind>://<alias>/…`."""
+    sensitivity: str
+    """The level of this name; the source's own where none is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A rule that classes requests of a `rest` source; the first that matches wins."""
+
+    method: str
+    """The method it matches, or `*` for all."""
+    path: str
+    """The canonical path it matches; `{name}` is one segment, `**` any number."""
+    class_: str
+    """`retrieve`, `write`, `metadata` or `deny`; the key is `class`."""
+    source_id: str | None = None
+    """The source that is asked for, `{name}` filled in; by default `rest://<alias><path>`."""
+    sensitivity: str | None = None
+    """The level of what it matches; the source's own where none is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Who and what a proxied request is for where neither a header nor baggage says."""
+
+    user: str | None = None
+    """The user on whose behalf the agent acts."""
+    session: str | None = None
+    """The session that the retrievals belong to."""
+    task: str | None = None
+    """The task type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One data source behind a reverse-proxy listener of its own."""
+
+    alias: str
+    """The source's name in `source_id`; it never comes from the request."""
+    kind: str
+    """The protocol that tells which requests retrieve, and from what."""
+    upstream: str
+    """The data source's address, `http://host:port` or `https://…`, an optional path prefix."""
+    listen: Listen
+    """Where the agent finds it: the client only changes its port."""
+    sensitivity: str
+    """The level of whatever no name or route covers."""
+    writes: str = "deny"
+    """Whether writes pass: `deny` or `allow`."""
+    names: Mapping[str, Named] = field(default_factory=dict)
+    """Plain names and levels for source ids, such as `chroma://kb/default/contracts`."""
+    routes: tuple[Route, ...] = ()
+    """How requests of a `rest` source are classed; GET and HEAD retrieve where none matches."""
+    defaults: Defaults = field(default_factory=Defaults)
+    """User, session and task of requests that name none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """The agent that speaks through the proxy listeners."""
+
+    id: str | None
+    """Its registered `agent_id`; absent where the tenant does without a registry."""
+    role: str
+    """The role it acts in."""
+    key_file: Path
+    """A file with its API key: its requests through the proxy carry none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a sidecar is told."""
+
+    id: str
+    """What the audit trail calls this sidecar; the host's name by default."""
+    control: str
+    """The control API's address, such as `http://127.0.0.1:8700`."""
+    key_file: Path
+    """A file with the sidecar's own API key, of scope `sidecar`."""
+    listen: Listen
+    """Where `/v1/context/evaluate`, `/health`, `/health/ready` and `/metrics` are served."""
+    metrics_listen: Listen | None
+    """A port of its own for `/metrics`, which then leaves `listen`."""
+    cache: Path
+    """The directory of the policy set's copy on disk."""
+    staleness_seconds: float
+    """How old the policy set may be; older, every decision is `policy_set_stale`."""
+    drain_seconds: float
+    """How long requests under way may take to finish once the sidecar is told to stop."""
+    spool: SpoolSettings
+    """Where records wait until the control API has them, and what happens when they can't."""
+    agent: AgentSettings | None
+    """Who speaks through the proxy listeners; needed as soon as there is a source."""
+    sources: tuple[Source, ...]
+    """The data sources behind this sidecar."""
