@@ -8,6 +8,8 @@ hash still verifies (`audit-trail.md`, Hashes).
 import hashlib
 from binascii import b2a_base64
 from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
 
 from policies.ground.canonical import b64, encode, unb64
 
@@ -19,24 +21,44 @@ _OUTER_REST = b"\x5c" * 32
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA256 (RFC 2104) of a 32-byte key: half the time of `hmac.digest` on short messages,
-    and it is called up to four times a decision. A test holds it against `hmac`."""
-    inner = _sha256(key.translate(_INNER) + _INNER_REST + message).digest()
+    """HMAC-SHA256 (RFC 2104) of a 32-byte key, and a message that `_INNER_REST` precedes.
+
+    Half the time of `hmac.digest` on short messages, and it is called up to four times a decision.
+    The key fills half a block; what fills the other half is part of the constant that every
+    message begins with. A test holds this against `hmac`.
+    """
+    inner = _sha256(key.translate(_INNER) + message).digest()
     return _sha256(key.translate(_OUTER) + _OUTER_REST + inner).digest()
+
+
+class _Labels(NamedTuple):
+    """What of a path goes before a salt's hash, before a commitment's, and into the entry."""
+
+    salt: bytes
+    field: bytes
+    member: bytes
+
+
+@lru_cache(maxsize=64)
+def _labels(path: str) -> _Labels:
+    name = path.encode()
+    return _Labels(
+        b"%baudit/field-salt/v1\0%b" % (_INNER_REST, name),
+        b"%baudit/field/v1\0%b%b" % (_INNER_REST, len(name).to_bytes(4, "big"), name),
+        b'"%b":' % name,
+    )
 
 
 def field_salt(record_salt: bytes, path: str) -> bytes:
     """The salt of one field, of the record's 32 random bytes: one can be handed out without the
     others."""
-    return _hmac(record_salt, b"audit/field-salt/v1\0" + path.encode())
+    return _hmac(record_salt, _labels(path).salt)
 
 
 def commitment(salt: bytes, path: str, encoded: bytes) -> bytes:
     """What the entry carries under `cm[path]`, in 32 bytes; `encoded` is the value's canonical
     bytes."""
-    name = path.encode()
-    lengths = len(name).to_bytes(4, "big"), len(encoded).to_bytes(4, "big")
-    return _hmac(salt, b"audit/field/v1\0%b%b%b%b" % (lengths[0], name, lengths[1], encoded))
+    return _hmac(salt, _labels(path).field + len(encoded).to_bytes(4, "big") + encoded)
 
 
 def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]:
@@ -46,11 +68,12 @@ def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]
     """
     commitments, openings = [], []
     for path in sorted(fields):
-        name, value = path.encode(), encode(fields[path])
-        salt = field_salt(record_salt, path)
-        committed = b2a_base64(commitment(salt, path, value), newline=False)
-        commitments.append(b'"%b":"%b"' % (name, committed))
-        openings.append(b'"%b":["%b",%b]' % (name, b2a_base64(salt, newline=False), value))
+        label_salt, label_field, member = _labels(path)
+        value = encode(fields[path])
+        salt = _hmac(record_salt, label_salt)
+        committed = _hmac(salt, label_field + len(value).to_bytes(4, "big") + value)
+        commitments.append(b'%b"%b"' % (member, b2a_base64(committed, newline=False)))
+        openings.append(b'%b["%b",%b]' % (member, b2a_base64(salt, newline=False), value))
     return b"{%b}" % b",".join(commitments), b"{%b}" % b",".join(openings)
 
 

@@ -32,6 +32,25 @@ class Frontier:
         hashes.append(leaf)
         self.size += 1
 
+    def extend(self, later: "Frontier") -> None:
+        """Append the leaves of another tree, whole subtrees at a time. `ValueError` where they
+        don't fit: the lowest bit of `size` must be no lower than the highest of the other's."""
+        if self.size and later.size > self.size & -self.size:
+            raise ValueError(f"{later.size} leaves can't follow {self.size} as subtrees")
+        rest = later.size
+        for subtree in later.hashes:
+            level = rest.bit_length() - 1
+            rest -= 1 << level
+            self._push(subtree, level)
+
+    def _push(self, subtree: bytes, level: int) -> None:
+        bits = self.size >> level
+        while bits & 1:
+            subtree = node_hash(self.hashes.pop(), subtree)
+            bits >>= 1
+        self.hashes.append(subtree)
+        self.size += 1 << level
+
     def root(self) -> bytes:
         """The tree's hash; of an empty tree, SHA-256 of nothing."""
         if not self.hashes:
@@ -50,6 +69,3 @@ class Frontier:
         if len(raw) != size.bit_count() * _HASH:
             raise ValueError(f"{len(raw)} bytes are no frontier of {size} leaves")
         return cls(size, [raw[at : at + _HASH] for at in range(0, len(raw), _HASH)])
-
-    def copy(self) -> "Frontier":
-        return Frontier(self.size, list(self.hashes))

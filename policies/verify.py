@@ -10,6 +10,8 @@ Duplicate ids are not looked for here: that would cost memory without bound. The
 the unique index over `eid`, whose column is held against the bytes.
 """
 
+import hashlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -18,14 +20,25 @@ import orjson
 
 from policies.commitment import opens
 from policies.entry import Index, index_of
-from policies.ground.canonical import MAX_INTEGER, b64, encode
+from policies.ground.canonical import b64, encode
 from policies.record import MAX_ENTRY
 from policies.source import core_hash
-from policies.tree import Frontier, leaf_hash
+from policies.tree import Frontier
 
 _MEMBERS = frozenset({"cm", "eid", "kind", "log", "masked", "prev", "pub", "seq", "ts", "v"})
 _SOURCED = _MEMBERS | {"src"}
 _PLACE = ("log", "seq", "prev", "ts")
+_sha256 = hashlib.sha256
+_KEY = re.compile(r"[a-z0-9_.:-]+\Z").match
+_KNOWN = _SOURCED.union(
+    ("user_id", "query", "detail", "context_hash", "facts", "request", "response"),
+    ("agent_role", "agent_id", "source_id", "source_type", "sensitivity_level", "session_id"),
+    ("task_type", "decision", "policy_name", "reason", "check", "policy_id", "policy_version"),
+    ("agent", "key", "require_agent_id", "revision", "role", "session", "status", "state"),
+    ("bound_agent_id", "bound_key_id", "expires_at", "key_id", "permitted_roles", "scope"),
+    ("id", "inst", "n", "t", "event", "core", "leaf", "action_type", "outcome"),
+)
+"""Keys that are known to be within the profile: most entries have no other."""
 
 
 class Row(NamedTuple):
@@ -68,28 +81,48 @@ class _Finding(Exception):
     """What is wrong with an entry."""
 
 
-class Verifier:
-    """One walk over the log named `log` (None: whatever the first entry says)."""
+_Source = tuple[str, str]
+_Counter = tuple[int, str]  # the number of a source's record, and the base64 of its hash
 
-    def __init__(self, log: str | None = None) -> None:
+
+class Verifier:
+    """One walk over the log named `log`, from the entry `start`.
+
+    A long log can be walked in stretches, side by side: each but the last a power of two long, and
+    starting at a multiple of it. A later stretch takes for given what its first entry says of the
+    one before; `join` holds it against what the earlier stretch found.
+    """
+
+    def __init__(self, log: str, start: int = 0) -> None:
         self._log = log
+        self._start = start
         self._tree = Frontier()
         self._last_leaf = b""
-        self._prev = ""
+        self._prev: str | None = None if start else ""
         self._ts = ""
+        self._first: tuple[str, str] | None = None  # `prev` and `ts` of the first entry
         self._events = 0
-        self._sources: dict[tuple[str, str], tuple[int, str]] = {}
+        self._sources: dict[_Source, _Counter] = {}
+        self._given: dict[_Source, _Counter] = {}  # what a later stretch took for given
         self._broken: tuple[str, str] | None = None
 
     def feed(self, row: Row) -> bool:
         """False once something was found: feeding more changes nothing."""
+        return self.feed_all((row,))
+
+    def feed_all(self, rows: Iterable[Row]) -> bool:
+        """Feed until one fails; whether none did."""
         if self._broken is not None:
             return False
-        entry: Any = None
+        row = entry = None
         try:
-            entry = orjson.loads(row.entry)
-            self._judge(row, entry)
+            for row in rows:
+                entry = None
+                entry = orjson.loads(row.entry)
+                self._judge(row, entry)
         except (_Finding, ValueError, TypeError, LookupError, AttributeError) as error:
+            if row is None:  # the rows' own trouble, not an entry's
+                raise
             found = str(error) if isinstance(error, _Finding) else f"not an entry: {error!r}"
             eid = entry.get("eid") if isinstance(entry, dict) else None
             named = eid if isinstance(eid, str) else str(row.seq)
@@ -97,9 +130,19 @@ class Verifier:
             return False
         return True
 
-    def feed_all(self, rows: Iterable[Row]) -> bool:
-        """Feed until one fails; whether none did."""
-        return all(self.feed(row) for row in rows)
+    def join(self, later: "Verifier") -> bool:
+        """Take on a stretch that begins where this one ends; whether nothing is broken."""
+        if self._broken is None and later._first is not None:
+            self._seam(later)
+        if self._broken is not None:
+            return False
+        self._broken = later._broken
+        self._tree.extend(later._tree)
+        self._events += later._events
+        self._sources.update(later._sources)
+        if later._tree.size:
+            self._last_leaf, self._prev, self._ts = later._last_leaf, later._prev, later._ts
+        return self._broken is None
 
     def finish(self, head: Head | None = None) -> Report:
         """The report, with the head row held against what was walked."""
@@ -123,52 +166,75 @@ class Verifier:
 
     def _judge(self, row: Row, entry: dict[str, Any]) -> None:
         raw = row.entry
-        if len(raw) > MAX_ENTRY:
-            raise _Finding(f"larger than {MAX_ENTRY} bytes")
         if encode(entry) != raw:
             raise _Finding("the bytes are not in the canonical encoding")
-        src = entry.get("src")
-        if entry.keys() != (_MEMBERS if src is None else _SOURCED):
+        members = entry.keys()
+        sourced = members == _SOURCED
+        if not sourced and members != _MEMBERS:
             raise _Finding("has members that an entry has not, or lacks some")
+        if len(raw) > MAX_ENTRY:
+            raise _Finding(f"larger than {MAX_ENTRY} bytes")
         _profile(entry)
-        self._place(row, entry)
-        leaf = leaf_hash(raw)
+        at = self._start + self._tree.size
+        if (
+            entry["seq"] != at
+            or row.seq != at
+            or entry["prev"] != self._prev
+            or entry["log"] != self._log
+            or entry["v"] != 1
+            or entry["ts"] < self._ts
+        ):
+            self._place(row, entry, at)
+        leaf = _sha256(b"\0" + raw).digest()
         if row.hash is not None and row.hash != leaf:
             raise _Finding("the column `hash` is not the hash of the bytes")
         if row.columns is not None:
             _columns(row, entry)
-        if src is not None:
-            self._source(entry, src)
+        if sourced:
+            self._source(entry, entry["src"])
         self._tree.append(leaf)
         self._last_leaf, self._prev, self._ts = leaf, b64(leaf), entry["ts"]
         if entry["kind"] == "decision":
             self._events += 1
 
-    def _place(self, row: Row, entry: dict[str, Any]) -> None:
-        size = self._tree.size
-        if row.seq != size:
-            raise _Finding(f"{row.seq - size} entries before this one are missing")
-        if entry["seq"] != size:
+    def _place(self, row: Row, entry: dict[str, Any], at: int) -> None:
+        """Say what of an entry's place is wrong; nothing, at the start of a later stretch."""
+        if row.seq != at:
+            raise _Finding(f"{row.seq - at} entries before this one are missing")
+        if entry["seq"] != at:
             raise _Finding(f"the entry says seq {entry['seq']}")
-        if entry["prev"] != self._prev:
-            raise _Finding("`prev` is not the hash of the entry before")
-        if self._log is None:
-            self._log = entry["log"]
         if entry["log"] != self._log or entry["v"] != 1:
             raise _Finding("belongs to another log, or to another version of the format")
-        if entry["ts"] < self._ts:
-            raise _Finding("its time is before that of the entry before")
+        if self._prev is None:
+            self._first = (entry["prev"], entry["ts"])
+            return
+        if entry["prev"] != self._prev:
+            raise _Finding("`prev` is not the hash of the entry before")
+        raise _Finding("its time is before that of the entry before")
 
     def _source(self, entry: dict[str, Any], src: dict[str, Any]) -> None:
         """The enforcement point's own counter and chain, which run beside the log's."""
         source = (src["id"], src["inst"])
-        n, prev = self._sources.get(source, (-1, ""))
-        if src["n"] != n + 1:
-            raise _Finding(f"source `{source[0]}` counts {src['n']} after {n}")
-        if src["prev"] != prev:
-            raise _Finding(f"`src.prev` is not the hash of record {n} of source `{source[0]}`")
+        before = self._sources.get(source)
+        if before is None:
+            before = (src["n"] - 1, src["prev"]) if self._start else (-1, "")
+            self._given[source] = before
+        _follows(source, before, (src["n"] - 1, src["prev"]))
         core = encode({name: entry[name] for name in entry if name not in _PLACE})
         self._sources[source] = (src["n"], b64(core_hash(core)))
+
+    def _seam(self, later: "Verifier") -> None:
+        assert later._first is not None
+        prev, ts = later._first
+        try:
+            if prev != self._prev:
+                raise _Finding("`prev` is not the hash of the entry before")
+            if ts < self._ts:
+                raise _Finding("its time is before that of the entry before")
+            for source, given in later._given.items():
+                _follows(source, self._sources.get(source, (-1, "")), given)
+        except _Finding as finding:
+            self._broken = (str(later._start), f"seq {later._start}: {finding}")
 
     def _against(self, head: Head) -> str | None:
         size = self._tree.size
@@ -183,25 +249,36 @@ class Verifier:
         return None
 
 
+def _follows(source: _Source, last: _Counter, said: _Counter) -> None:
+    """Whether a source's record may follow: `said` is what it says of the one before, `last` what
+    that one was."""
+    if said[0] != last[0]:
+        raise _Finding(f"source `{source[0]}` counts {said[0] + 1} after {last[0]}")
+    if said[1] != last[1]:
+        raise _Finding(f"`src.prev` is not the hash of record {last[0]} of source `{source[0]}`")
+
+
 def _profile(value: dict[str, Any]) -> None:
-    """The encoding's profile, as far as equal re-encoding does not show it: no floats, no integer
-    beyond 53 bits, and keys as they must be. One pass, no recursion into what holds only text."""
-    joined = "".join(value)
-    if not joined.isascii() or not joined.translate(_KEY_CHARACTERS) == "" or "" in value:
+    """The encoding's profile, as far as equal re-encoding does not show it: no floats, and keys as
+    they must be. (`encode` refuses integers beyond 53 bits.)"""
+    if not _KNOWN.issuperset(value) and not all(map(_KEY, value)):
         raise _Finding("has a key outside `[a-z0-9_.:-]`")
     for member in value.values():
         kind = type(member)
-        if kind is str or member is None or kind is bool:
+        if kind is str:
             continue
         if kind is dict:
             _profile(member)
         elif kind is list:
-            _profile({str(at): item for at, item in enumerate(member)})
-        elif kind is not int or not -MAX_INTEGER <= member <= MAX_INTEGER:
-            raise _Finding(f"holds {member!r}, which the log's encoding has not")
+            _items(member)
+        elif kind is float:
+            raise _Finding(f"holds the float {member!r}, which the log's encoding has not")
 
 
-_KEY_CHARACTERS = dict.fromkeys(map(ord, "abcdefghijklmnopqrstuvwxyz0123456789_.:-"))
+def _items(items: list[Any]) -> None:
+    for item in items:
+        if type(item) is not str:
+            _profile({"v": item})
 
 
 def _columns(row: Row, entry: dict[str, Any]) -> None:

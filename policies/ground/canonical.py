@@ -14,6 +14,7 @@ import orjson
 
 MAX_INTEGER = 2**53 - 1
 
+_OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _KEY = re.compile(r"[a-z0-9_.:-]+\Z")
 _SCALARS = frozenset({str, bool, type(None)})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -27,10 +28,11 @@ class NotCanonical(ValueError):
 def encode(value: object) -> bytes:
     """Bytes of `value`, keys sorted, no white space.
 
-    Does not check the profile: callers pass what they built themselves; `check` is for what came
-    from elsewhere. A lone surrogate raises `orjson.JSONEncodeError` (a `TypeError`).
+    Does not check keys and floats: callers pass what they built themselves; `check` is for what
+    came from elsewhere. An integer beyond 53 bits or a lone surrogate raises
+    `orjson.JSONEncodeError` (a `TypeError`).
     """
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(value, option=_OPTIONS)
 
 
 def check(value: object) -> None:

@@ -1,0 +1,55 @@
+"""`python -m policies lint PATH`: what is wrong, and what is odd, in a directory of policy files or
+in one of them. Exit code 0 where the files can be used, 1 where not, 2 for arguments that can't."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from policies.definition import Definition, Fault, LoadError
+from policies.lint import lint
+from policies.load import load_file, load_tenant, strays, tenants
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m policies", description="policy files, offline")
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("lint", help="say what is wrong in policy files, and what is odd")
+    command.add_argument("path", metavar="PATH", type=Path)
+    command.epilog = "PATH: a directory <tenant_id>/<industry>/<process_group>.yaml, or one file"
+    path: Path = parser.parse_args(arguments).path
+    if not path.exists():
+        parser.error(f"`{path}` does not exist")
+    definitions, faults = _directory(path) if path.is_dir() else _loaded(partial(load_file, path))
+    warnings = lint(definitions)
+    for fault in faults:
+        print(f"error: {fault}")
+    for warning in warnings:
+        print(f"warning: {warning}")
+    print(
+        f"{len(definitions)} policies, {len(faults)} errors, {len(warnings)} warnings",
+        file=sys.stderr,
+    )
+    return 1 if faults else 0
+
+
+def _directory(root: Path) -> tuple[list[Definition], list[Fault]]:
+    definitions: list[Definition] = []
+    faults = strays(root)
+    for tenant_id in tenants(root):
+        found, wrong = _loaded(partial(load_tenant, root, tenant_id))
+        definitions += found
+        faults += wrong
+    return definitions, faults
+
+
+def _loaded(load: Callable[[], list[Definition]]) -> tuple[list[Definition], list[Fault]]:
+    try:
+        return load(), []
+    except LoadError as error:
+        return [], error.faults
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""The floors that we are held against, each a process of its own under uvloop.
+
+    python -m tests.benchmarks.bare PORT constant SIZE     aiohttp answering SIZE constant bytes
+    python -m tests.benchmarks.bare PORT passthrough URL   aiohttp forwarding every request to URL
+    python -m tests.benchmarks.bare PORT upstream SIZE     a bare protocol answering SIZE bytes
+
+`constant` and `passthrough` are what most people write: an `Application`, a route, a handler. They
+read and check nothing. `GET /health/ready` answers 200.
+"""
+
+import asyncio
+import sys
+
+import uvloop
+from aiohttp import ClientSession, DummyCookieJar, TCPConnector, web
+
+
+async def _ready(_request: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})
+
+
+def constant(size: int) -> web.Application:
+    body = b"{" + b" " * (size - 2) + b"}"
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    app = web.Application()
+    app.router.add_get("/health/ready", _ready)
+    app.router.add_post("/v1/context/evaluate", answer)
+    return app
+
+
+def passthrough(upstream: str) -> web.Application:
+    async def session(app: web.Application) -> object:  # type: ignore[misc]
+        app["session"] = ClientSession(
+            connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar(), auto_decompress=False
+        )
+        yield
+        await app["session"].close()
+
+    async def forward(request: web.Request) -> web.StreamResponse:
+        async with request.app["session"].request(
+            request.method,
+            upstream + str(request.rel_url),
+            headers=request.headers,
+            data=request.content if request.body_exists else None,
+            allow_redirects=False,
+        ) as answer:
+            response = web.StreamResponse(status=answer.status, headers=answer.headers)
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            await response.write_eof()
+            return response
+
+    app = web.Application()
+    app.cleanup_ctx.append(session)  # type: ignore[arg-type]
+    app.router.add_get("/health/ready", _ready)
+    app.router.add_route("*", "/{path:.*}", forward)
+    return app
+
+
+class Upstream(asyncio.Protocol):
+    """Answers every request head with the same bytes; requests have no body."""
+
+    answer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._buffer = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while (end := self._buffer.find(b"\r\n\r\n")) >= 0:
+            self._buffer = self._buffer[end + 4 :]
+            self._transport.write(self.answer)
+
+
+async def serve_upstream(port: int, size: int) -> None:
+    Upstream.answer = (
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
+    ) + b"x" * size
+    server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+async def serve_app(port: int, app: web.Application) -> None:
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    listen, kind, argument = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    if kind == "upstream":
+        uvloop.run(serve_upstream(listen, int(argument)))
+    else:
+        made = constant(int(argument)) if kind == "constant" else passthrough(argument)
+        uvloop.run(serve_app(listen, made))

@@ -1,0 +1,138 @@
+"""The pure part: a decision, its record, the chain's verification. One process, no network."""
+
+import hashlib
+from dataclasses import replace
+
+import orjson
+
+from policies.evaluate import evaluate, gather
+from policies.ground.canonical import b64, rfc3339
+from policies.model import Agent, Key, Policy, TenantSettings
+from policies.policy_set import PolicySet, agent_document, role_document, tenant_document
+from policies.record import Record, decision_record
+from policies.retrieval import Retrieval, parse_retrieval
+from policies.source import core_hash, src_member
+from policies.tree import leaf_hash
+from policies.verify import Row, Verifier
+from tests.benchmarks.measure import Figure, per_call
+
+SALT = bytes(range(32))
+EVENT = "019aa37e-fdfb-756d-b791-2db445de55d5"
+KEY = Key("key_1jI3R6gdTovEwWYuZO6Ykm", "evaluate")
+TIME = 1_763_679_600_123_456
+BODY = {
+    "agent_role": "loan_underwriter",
+    "user_id": "ann@example.com",
+    "source_id": "contracts",
+    "sensitivity_level": "medium",
+    "agent_id": "agt_loans",
+}
+POLICY = Policy(
+    "pol_1jI3R6gdTovEwWYuZO6Ykm",
+    1,
+    "underwriting-reads",
+    "loan_underwriter",
+    ("contracts", "credit", "handbook"),
+    ("payroll",),
+    "high",
+)
+
+
+def policy_set(policies: int) -> PolicySet:
+    """A tenant of so many policies, each of a role of its own."""
+    others = (
+        replace(POLICY, policy_id=f"pol_{n}", name=f"policy-{n}", agent_role=f"role-{n}")
+        for n in range(policies - 1)
+    )
+    documents = {f"role/{other.agent_role}": role_document([other]) for other in others}
+    documents["tenant"] = tenant_document(TenantSettings("default"))
+    documents["agent/agt_loans"] = agent_document(
+        Agent("agt_loans", "approved", ("loan_underwriter",))
+    )
+    documents["role/loan_underwriter"] = role_document([POLICY])
+    return PolicySet(documents.get)
+
+
+def decide(known: PolicySet, retrieval: Retrieval) -> Record:
+    facts = gather(known, KEY, retrieval)
+    decision = evaluate(retrieval, facts)
+    return decision_record(retrieval, decision, facts, event_id=EVENT, salt=SALT)
+
+
+def decision_cpu() -> list[Figure]:
+    known = policy_set(10)
+    plain = parse_retrieval(BODY)
+    asked = parse_retrieval({**BODY, "query": "which clauses bind the lender after the closing?"})
+    taken = {
+        name: per_call(lambda r=r: decide(known, r))
+        for name, r in (("", plain), (", with query text", asked))  # type: ignore[misc]
+    }
+    return [
+        Figure(f"evaluate and record{name}, CPU", f"{cpu:.1f} µs", None, "<= 12 µs", cpu <= 12)
+        for name, cpu in taken.items()
+    ]
+
+
+def policies_in_tenant() -> list[Figure]:
+    retrieval = parse_retrieval(BODY)
+    few, many = policy_set(10), policy_set(100_000)
+
+    def one(known: PolicySet) -> float:
+        return per_call(lambda: evaluate(retrieval, gather(known, KEY, retrieval)))
+
+    small, large = min(one(few), one(few)), min(one(many), one(many))
+    ratio = large / small
+    value = f"{large:.2f} µs against {small:.2f} µs"
+    return [Figure("decision, 100,000 against 10 policies", value, ratio, "<= 1.2", ratio <= 1.2)]
+
+
+def chain(size: int, sourced: bool) -> list[Row]:
+    """A log as the control API's own evaluations, or one sidecar's, make it."""
+    known, retrieval = policy_set(10), parse_retrieval(BODY)
+    record = decide(known, retrieval)
+    rows, prev, source_prev = [], "", ""
+    for seq in range(size):
+        ts = rfc3339(TIME + seq)
+        if sourced:
+            core = record.core(src_member("sidecar-1", "inst", seq, source_prev, ts))
+            source_prev = b64(core_hash(core))
+            at = core.index(b',"masked"')
+            end = core.index(b',"src":')
+            entry = b'%b,"log":"log_1"%b,"seq":%d%b,"ts":"%b","v":1}' % (
+                core[:at],
+                core[at:end].replace(b',"pub":', b',"prev":"%b","pub":' % prev.encode(), 1),
+                seq,
+                core[end:-7],
+                ts.encode(),
+            )
+        else:
+            entry = record.entry("log_1", seq, prev, ts)
+        rows.append(Row(seq, entry))
+        prev = b64(leaf_hash(entry))
+    return rows
+
+
+def verification() -> list[Figure]:
+    figures = []
+    for name, sourced in (("", False), (", of a sidecar", True)):
+        rows = chain(20_000, sourced)
+
+        def walk(rows: list[Row] = rows) -> None:
+            report_of = Verifier("log_1")
+            report_of.feed_all(rows)
+            assert report_of.finish().valid, report_of.finish()
+
+        def floor(rows: list[Row] = rows) -> None:
+            for row in rows:
+                hashlib.sha256(row.entry).digest()
+                orjson.loads(row.entry)
+
+        ours, theirs = per_call(walk, 1, 9), per_call(floor, 1, 9)
+        value = f"{20_000 / ours * 1e6:,.0f}/s against {20_000 / theirs * 1e6:,.0f}/s"
+        ratio = theirs / ours
+        figures.append(Figure(f"verify{name}", value, ratio, ">= 0.6", ratio >= 0.6))
+    return figures
+
+
+def figures() -> list[Figure]:
+    return [*decision_cpu(), *policies_in_tenant(), *verification()]

@@ -1,0 +1,108 @@
+"""A load generator that costs less than what it measures: raw keep-alive connections, closed loop.
+
+    python -m tests.benchmarks.load HOST PORT CONNECTIONS SECONDS < request-bytes
+
+Prints one JSON line: answers, seconds, rate, p50 and p99 in milliseconds, statuses. Bounded in
+connections and time; refuses any address but loopback.
+"""
+
+import asyncio
+import ipaddress
+import json
+import sys
+import time
+from collections import Counter
+
+import uvloop
+
+
+class Client(asyncio.Protocol):
+    """One connection: sends the request again as soon as its answer is whole."""
+
+    def __init__(self, request: bytes, run: "Run") -> None:
+        self._request = request
+        self._run = run
+        self._buffer = b""
+        self._missing = 0
+        self._sent = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._send()
+
+    def _send(self) -> None:
+        self._sent = time.perf_counter()
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        if self._missing:
+            self._missing -= len(data)
+        else:
+            data = self._buffer + data
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                self._buffer = data
+                return
+            self._buffer = b""
+            head = data[:end].lower()
+            at = head.find(b"content-length:")
+            if at < 0:
+                raise SystemExit(f"an answer without Content-Length: {head!r}")
+            length = int(head[at + 15 :].split(b"\r\n", 1)[0])
+            self._run.statuses[head[9:12].decode()] += 1
+            self._missing = length - (len(data) - end - 4)
+        if self._missing == 0:
+            self._run.latencies.append(time.perf_counter() - self._sent)
+            if not self._run.over:
+                self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._run.over:
+            self._run.lost += 1
+
+
+class Run:
+    """What one run counts."""
+
+    def __init__(self) -> None:
+        self.latencies: list[float] = []
+        self.statuses: Counter[str] = Counter()
+        self.over = False
+        self.lost = 0
+
+
+async def load(
+    host: str, port: int, connections: int, seconds: float, request: bytes
+) -> dict[str, object]:
+    if not ipaddress.ip_address(host).is_loopback:
+        raise SystemExit("load goes to loopback only")
+    run = Run()
+    loop = asyncio.get_running_loop()
+    started = time.perf_counter()
+    transports = [
+        (await loop.create_connection(lambda: Client(request, run), host, port))[0]
+        for _ in range(min(connections, 1024))
+    ]
+    await asyncio.sleep(min(seconds, 600))
+    run.over = True
+    elapsed = time.perf_counter() - started
+    for transport in transports:
+        transport.close()
+    latencies = sorted(run.latencies) or [0.0]
+    return {
+        "answers": len(run.latencies),
+        "seconds": round(elapsed, 3),
+        "rate": len(run.latencies) / elapsed,
+        "p50": latencies[len(latencies) // 2] * 1000,
+        "p99": latencies[len(latencies) * 99 // 100] * 1000,
+        "statuses": run.statuses,
+        "lost": run.lost,
+    }
+
+
+if __name__ == "__main__":
+    address, at, many, long = sys.argv[1:]
+    sent = sys.stdin.buffer.read()
+    result = uvloop.run(load(address, int(at), int(many), float(long), sent))
+    print(json.dumps(result))

