@@ -10,6 +10,7 @@ read and check nothing. `GET /health/ready` answers 200.
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 
 import uvloop
 from aiohttp import ClientSession, DummyCookieJar, TCPConnector, web
@@ -32,7 +33,7 @@ def constant(size: int) -> web.Application:
 
 
 def passthrough(upstream: str) -> web.Application:
-    async def session(app: web.Application) -> object:  # type: ignore[misc]
+    async def session(app: web.Application) -> AsyncIterator[None]:
         app["session"] = ClientSession(
             connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar(), auto_decompress=False
         )
@@ -55,7 +56,7 @@ def passthrough(upstream: str) -> web.Application:
             return response
 
     app = web.Application()
-    app.cleanup_ctx.append(session)  # type: ignore[arg-type]
+    app.cleanup_ctx.append(session)
     app.router.add_get("/health/ready", _ready)
     app.router.add_route("*", "/{path:.*}", forward)
     return app

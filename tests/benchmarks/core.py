@@ -64,8 +64,8 @@ def decision_cpu() -> list[Figure]:
     plain = parse_retrieval(BODY)
     asked = parse_retrieval({**BODY, "query": "which clauses bind the lender after the closing?"})
     taken = {
-        name: per_call(lambda r=r: decide(known, r))
-        for name, r in (("", plain), (", with query text", asked))  # type: ignore[misc]
+        "": per_call(lambda: decide(known, plain)),
+        ", with query text": per_call(lambda: decide(known, asked)),
     }
     return [
         Figure(f"evaluate and record{name}, CPU", f"{cpu:.1f} µs", None, "<= 12 µs", cpu <= 12)

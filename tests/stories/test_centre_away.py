@@ -1,0 +1,52 @@
+"""The control API is gone for a minute. The sidecar decides on, for as long as it may."""
+
+import asyncio
+from pathlib import Path
+
+from tests.stack import running, wait_until
+from tests.stories.clients import each_exactly_once, in_thread, while_asking
+
+MINUTE = 60
+
+
+async def test_the_log_catches_up_exactly_once_after_a_minute_without_the_centre(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path, staleness=3 * MINUTE) as stack:
+
+        async def away() -> None:
+            await asyncio.sleep(1)
+            await in_thread(stack.control.stop)
+            await asyncio.sleep(MINUTE)
+            await in_thread(stack.control.start)
+
+        heard = await while_asking(stack, away, sidecar=4)
+        stale = [d for d in heard.decisions.values() if d["policy_name"] == "policy_set_stale"]
+        assert not stale
+        assert not heard.unanswered
+        status, last = stack.evaluate()
+        assert (status, last["decision"]) == (200, "ALLOW")
+        stack.wait_shipped(last["event_id"], 60)
+        heard.decisions[last["event_id"]] = last
+        events = each_exactly_once(stack, heard)
+        assert len(events) == len(heard.decisions)
+
+
+async def test_a_stale_policy_set_denies_and_the_denials_are_recorded(tmp_path: Path) -> None:
+    with running(tmp_path, staleness=3) as stack:
+        stack.control.stop()
+        wait_until(
+            "the policy set is stale",
+            lambda: stack.evaluate()[1]["policy_name"] == "policy_set_stale",
+            15,
+        )
+        status, denied = stack.evaluate()
+        assert (status, denied["decision"]) == (200, "DENY")
+        stack.control.start()
+        stack.wait_shipped(denied["event_id"])
+        events = {event["event_id"]: event for event in stack.events()}
+        assert events[denied["event_id"]]["policy_name"] == "policy_set_stale"
+        wait_until(
+            "the sidecar allows again", lambda: stack.evaluate()[1]["decision"] == "ALLOW", 15
+        )
+        assert stack.verify()["valid"]

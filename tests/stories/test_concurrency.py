@@ -1,0 +1,23 @@
+"""Sixty-four clients at once, on either way in."""
+
+import asyncio
+
+import pytest
+
+from tests.stack import Stack, wait_until
+from tests.stories.clients import each_exactly_once, while_asking
+from tests.stories.test_kill import shipped
+
+
+@pytest.mark.parametrize(("sidecar", "control"), [(64, 0), (0, 64), (32, 32)])
+async def test_the_chain_is_gapless_and_valid_under_64_clients(
+    stack: Stack, sidecar: int, control: int
+) -> None:
+    heard = await while_asking(stack, lambda: asyncio.sleep(3), sidecar=sidecar, control=control)
+    assert not heard.unanswered
+    assert not heard.refused
+    wait_until("everything is shipped", lambda: shipped(stack), 30)
+    events = each_exactly_once(stack, heard)
+    assert len(events) >= len(heard.decisions)
+    report = stack.verify()
+    assert report["last_seq"] == report["total"] - 1

@@ -1,0 +1,46 @@
+"""Services are killed at random moments under load; nothing answered is lost, nothing doubled."""
+
+from functools import partial
+
+import pytest
+
+from tests.stack import Service, Stack, wait_until
+from tests.stories.clients import each_exactly_once, in_thread, pause, while_asking
+
+KILLS = 20
+
+
+@pytest.mark.parametrize("victims", ["sidecar", "control", "both"])
+async def test_every_answered_decision_is_recorded_once_through_kills(
+    stack: Stack, victims: str
+) -> None:
+    services: list[Service] = {
+        "sidecar": [stack.sidecar],
+        "control": [stack.control],
+        "both": [stack.sidecar, stack.control],
+    }[victims]
+
+    async def kill_again_and_again() -> None:
+        for _ in range(KILLS):
+            await pause(0.6)
+            for service in services:
+                service.kill()
+            for service in reversed(services):  # a sidecar is ready only once it has a policy set
+                await in_thread(partial(service.start, ready=False))
+            for service in reversed(services):
+                await in_thread(service.wait_ready)
+        await pause(0.6)
+
+    heard = await while_asking(stack, kill_again_and_again, sidecar=24, control=8)
+    assert len(heard.decisions) > KILLS
+    assert heard.unanswered, "no client noticed a kill: the test proves nothing"
+    wait_until("everything is shipped", lambda: shipped(stack), 30)
+    each_exactly_once(stack, heard)
+
+
+def shipped(stack: Stack) -> bool:
+    """A last decision through the sidecar is in the log, and so is all that went before it."""
+    status, answer = stack.evaluate()
+    assert status == 200, answer
+    stack.wait_shipped(answer["event_id"])
+    return True

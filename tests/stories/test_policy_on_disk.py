@@ -1,0 +1,33 @@
+"""An operator edits a policy file; no call, no restart."""
+
+import time
+
+from tests.stack import Stack, wait_until
+
+
+def test_a_policy_file_edited_on_disk_is_in_force_in_the_sidecar_within_two_seconds(
+    stack: Stack,
+) -> None:
+    def decided() -> tuple[str, str]:
+        answer = stack.evaluate(source_id="handbook")[1]
+        return answer["decision"], answer["policy_name"]
+
+    assert decided() == ("ALLOW", "support-reads")
+    for name, sources, expected in (
+        ("support-none", "[]", ("DENY", "support-none")),
+        ("support-some", "[handbook]", ("ALLOW", "support-some")),
+    ):
+        text = stack.policies.replace("support-reads", name)
+        edited = text.replace("[handbook, contracts, rest://files/*]", sources)
+        started = time.monotonic()
+        stack.policy_file.write_text(edited)
+        wait_until(f"{expected} is decided", lambda e=expected: decided() == e, 10)
+        assert time.monotonic() - started < 2
+
+
+def test_a_broken_policy_file_changes_nothing(stack: Stack) -> None:
+    stack.policy_file.write_text("policies:\n  - name: x\n    denied_surces: [handbook]\n")
+    time.sleep(1.5)
+    assert stack.evaluate()[1]["decision"] == "ALLOW"
+    stack.policy_file.write_text(stack.policies)
+    assert stack.admin("POST", "/v1/policies/reload")["unchanged"] == ["support-reads"]
