@@ -41,6 +41,6 @@ lock: ## pin the newest versions again (needs uv)
 	@touch .venv/run.stamp
 
 define install
-	test -n '$(PYTHON)' || { echo 'no Python 3.11 or later was found: make $@ PYTHON=/path/to/python3.12' >&2; exit 1; }; \
+	test -n '$(PYTHON)' || { echo 'no Python 3.11 or later was found: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12' >&2; exit 1; }; \
 	'$(PYTHON)' -m deploy.install $(1) && touch $@
 endef

@@ -26,7 +26,7 @@ LATER = ("3.12", "3.13", "3.14")
 UV = [
     "uv", "pip", "compile", "pyproject.toml", "-", "--python-platform", "linux",
     "--generate-hashes", "--no-emit-index-url", "--no-emit-find-links", "--no-annotate",
-    "--no-header", "--quiet", "--upgrade",
+    "--no-header", "--no-build", "--quiet", "--upgrade",
 ]  # fmt: skip
 
 
@@ -40,15 +40,27 @@ def main() -> int:
         everything = ("--extra", "demo", "--extra", "test", "--constraint", str(held))
         every = _compile(oldest, *everything)
         held.write_text("".join(every), encoding="utf-8")
+        until: dict[str, str] = {}
         for later in LATER:
-            # A newer Python may need more (a backport dropped is fine): then one lock can't serve.
-            if missing := set(_compile(later, *everything)) - set(every):
-                names = ", ".join(sorted(block.partition("==")[0] for block in missing))
+            needed = _compile(later, *everything)
+            if more := set(needed) - set(every):
+                names = ", ".join(sorted(block.partition("==")[0] for block in more))
                 sys.exit(f"Python {later} needs what Python {oldest} does not: {names}")
-    rest = [block for block in every if block not in run]
-    LOCK.write_text("\n".join([HEADER + "".join(run), TEST_PART + "\n" + "".join(rest)]), "utf-8")
+            for block in set(every) - set(needed):
+                until.setdefault(block, later)
+    first = [_marked(block, until) for block in run]
+    rest = [_marked(block, until) for block in every if block not in run]
+    LOCK.write_text("\n".join([HEADER + "".join(first), TEST_PART + "\n" + "".join(rest)]), "utf-8")
     print(f"{LOCK.relative_to(ROOT)}: {len(run)} distributions to run, {len(rest)} more to test")
     return 0
+
+
+def _marked(block: str, until: dict[str, str]) -> str:
+    """The block, with a marker if a later Python does without it."""
+    if block not in until:
+        return block
+    pin, rest = block.split(" ", 1)
+    return f'{pin} ; python_version < "{until[block]}" {rest}'
 
 
 def _compile(python: str, *arguments: str) -> list[str]:

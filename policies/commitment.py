@@ -85,6 +85,10 @@ def opens(commitments: Mapping[str, str], path: str, opening: object) -> bool:
     if not isinstance(salt, str):
         return False
     try:
-        return b64(commitment(unb64(salt), path, encode(value))) == commitments.get(path)
+        raw = unb64(salt)
+        # Of another length it would be no HMAC: a verifier that is not ours would disagree.
+        if len(raw) != 32:
+            return False
+        return b64(commitment(raw, path, encode(value))) == commitments.get(path)
     except (ValueError, TypeError):  # no salt of ours, or a value outside the encoding
         return False

@@ -20,7 +20,7 @@ from policies.retrieval import Retrieval
 MAX_ENTRY = 64 * 1024
 """Bytes of an entry, its place included."""
 
-_PLACE = 1024  # the most that log, prev, seq, src and ts add to a record
+_PLACE = 4096  # the most that ids, log, prev, seq, src and ts add to `pub` and `cm`
 _sha256 = hashlib.sha256
 
 
@@ -156,8 +156,13 @@ def lineage_record(
     salt: bytes,
 ) -> Record:
     """A downstream action that a caller reports. `detail` is free-form and may be personal: it is
-    committed to, as the text of its JSON, since the log's encoding has no floats."""
-    cm, openings = commit(salt, {"detail": orjson.dumps(detail).decode()})
+    committed to, as the text of its JSON, since the log's encoding has no floats. `Invalid` where
+    it is nested too deeply to be written."""
+    try:
+        text = orjson.dumps(detail).decode()
+    except orjson.JSONEncodeError as error:
+        raise Invalid(f"`detail` can't be recorded: {error}") from error
+    cm, openings = commit(salt, {"detail": text})
     pub: dict[str, object] = {
         "action_type": action_type,
         "event": {"id": event_id, "leaf": b64(event_leaf)},

@@ -9,12 +9,17 @@ import hashlib
 from typing import Any, NamedTuple
 
 from policies.commitment import opens
+from policies.ground.body import identifier_fault
 from policies.ground.canonical import NotCanonical, check, encode, micros, unb64
 from policies.ground.errors import Invalid
+from policies.record import MAX_ENTRY
+from policies.shape import RULES, opening_fault, pub_fault
 
 _CORE = {"v", "kind", "eid", "src", "pub", "cm", "masked"}
 _SRC = {"id", "inst", "n", "prev", "t"}
-KINDS = frozenset({"decision", "lineage", "gap", "heartbeat"})
+_PLACE = 2048  # the most that log, seq, prev and ts add to a core
+
+KINDS = frozenset(RULES)
 """What an enforcement point may send."""
 
 
@@ -45,7 +50,7 @@ class Spooled(NamedTuple):
 
 def read_payload(payload: object) -> Spooled:
     """The reverse of `spool_payload`, decoded. `Invalid` where it is no record of an enforcement
-    point: encoding, members, kinds, and openings that don't open their commitments."""
+    point: encoding, size, members, kinds, and openings that don't open their commitments."""
     if not (isinstance(payload, dict) and payload.keys() == {"core", "open"}):
         raise Invalid("a record must be an object of `core` and `open`")
     core, openings = payload["core"], payload["open"]
@@ -55,13 +60,19 @@ def read_payload(payload: object) -> Spooled:
         _shape(core)
     except NotCanonical as error:
         raise Invalid(f"a record can't be read: {error}") from error
+    encoded = encode(core)
+    # An entry beyond the limit would be a finding of every verification from then on.
+    if len(encoded) > MAX_ENTRY - _PLACE:
+        raise Invalid(f"record `{core['eid']}` has more than {MAX_ENTRY - _PLACE} bytes")
     commitments = core["cm"]
     if not isinstance(openings, dict) or openings.keys() != commitments.keys():
         raise Invalid(f"record `{core['eid']}` must open exactly what it commits to")
     for path, opening in openings.items():
         if not opens(commitments, path, opening):
             raise Invalid(f"record `{core['eid']}`: the opening of `{path}` does not open it")
-    encoded = encode(core)
+        fault = opening_fault(path, opening[1])
+        if fault:
+            raise Invalid(f"record `{core['eid']}`: {fault}")
     return Spooled(core, encoded, core_hash(encoded), encode(openings))
 
 
@@ -71,17 +82,24 @@ def _shape(core: Any) -> None:
     src = core["src"]
     if not isinstance(src, dict) or src.keys() != _SRC:
         raise NotCanonical("`src` has exactly the members id, inst, n, prev, t")
-    texts = (core["eid"], src["id"], src["inst"], src["prev"], src["t"])
-    if not all(isinstance(text, str) and len(text) <= 256 for text in texts):
-        raise NotCanonical("eid, id, inst, prev and t are strings of at most 256 characters")
+    for name, text in (("eid", core["eid"]), ("src.id", src["id"]), ("src.inst", src["inst"])):
+        fault = identifier_fault(text)
+        if fault:
+            raise NotCanonical(f"`{name}` {fault}")
+    if not (isinstance(src["prev"], str) and isinstance(src["t"], str)):
+        raise NotCanonical("`src.prev` and `src.t` are strings")
     if type(src["n"]) is not int or src["n"] < 0:
         raise NotCanonical("`src.n` counts from 0")
     if (src["prev"] == "") != (src["n"] == 0) or len(unb64(src["prev"])) not in (0, 32):
         raise NotCanonical("`src.prev` is the previous record's hash, empty for the first alone")
     micros(src["t"])
-    if core["v"] != 1 or core["kind"] not in KINDS:
-        raise NotCanonical(f"version {core['v']!r} of kind {core['kind']!r} is unknown here")
+    version, kind = core["v"], core["kind"]
+    if type(version) is not int or version != 1 or not isinstance(kind, str) or kind not in KINDS:
+        raise NotCanonical(f"version {version!r:.40} of kind {kind!r:.40} is unknown here")
     if not (isinstance(core["pub"], dict) and isinstance(core["cm"], dict)):
         raise NotCanonical("`pub` and `cm` are objects")
     if not isinstance(core["masked"], list):
         raise NotCanonical("`masked` is a list")
+    fault = pub_fault(kind, core["pub"])
+    if fault:
+        raise NotCanonical(fault)

@@ -117,9 +117,9 @@ class Verifier:
         row = entry = None
         try:
             for row in rows:
-                entry = None
                 entry = orjson.loads(row.entry)
                 self._judge(row, entry)
+                row = entry = None  # noqa: PLW2901  # what fails now is the rows' own trouble
         except (_Finding, ValueError, TypeError, LookupError, AttributeError) as error:
             if row is None:  # the rows' own trouble, not an entry's
                 raise

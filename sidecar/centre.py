@@ -103,7 +103,8 @@ def _judged(status: int, raw: bytes) -> dict[str, Any]:
         answer = None
     if status != 200:
         said = answer.get("message") if isinstance(answer, dict) else None
-        raise CentreFailed(f"the control API answered {status}: {said or 'no reason'}", status, answer)
+        why = f"the control API answered {status}: {said or 'no reason'}"
+        raise CentreFailed(why, status, answer)
     if not isinstance(answer, dict):
         raise CentreFailed("the control API's answer is not a JSON object", status)
     return answer

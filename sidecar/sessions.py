@@ -9,6 +9,7 @@ Knows neither the checks nor when a call may claim.
 import asyncio
 import logging
 import sqlite3
+from collections import OrderedDict
 
 import orjson
 
@@ -45,19 +46,26 @@ class ClaimFailed(Exception):
 
 
 class Sessions:
-    """`known` looks here, `claim` asks the centre."""
+    """`known` looks here, `claim` asks the centre. `claims` counts the questions, `failures` those
+    that got no usable answer."""
 
     def __init__(self, centre: Centre, file: CacheFile, clock: Clock) -> None:
+        self.claims = 0
+        self.failures = 0
         self._centre = centre
         self._file = file
         self._now = clock.now
-        self._recent: dict[str, _Claim] = {}
+        self._recent: OrderedDict[str, _Claim] = OrderedDict()
         self._asking: dict[str, asyncio.Future[_Claim]] = {}
         self._kept = 0
 
     def known(self, session_id: str) -> Session | None:
         """The session as it stands now, or None where it was never claimed through here."""
-        claim = self._recent.pop(session_id, None) or self._find(session_id)
+        claim = self._recent.get(session_id)
+        if claim is not None:
+            self._recent.move_to_end(session_id)
+            return self._standing(claim)
+        claim = self._find(session_id)
         if claim is None:
             return None
         self._remember(session_id, claim)
@@ -74,8 +82,10 @@ class Sessions:
         future: asyncio.Future[_Claim] = asyncio.get_running_loop().create_future()
         self._asking[session_id] = future
         try:
+            self.claims += 1
             claim = await self._ask(retrieval)
         except BaseException as error:
+            self.failures += 1
             # Whoever shares the question shares the failure; nobody may be there to hear it.
             shared = error if isinstance(error, ClaimFailed) else ClaimFailed(ClaimFailed.__doc__)
             future.set_exception(shared)
@@ -113,22 +123,19 @@ class Sessions:
             state: SessionState = answer["state"]
             if state not in ("active", "expired", "revoked"):
                 raise ValueError(f"unknown state `{state}`")
-            session = Session(
-                answer["session_id"], state, answer["agent_role"], answer["agent_id"]
-            )
+            session = Session(answer["session_id"], state, answer["agent_role"], answer["agent_id"])
             if session.session_id != retrieval.session_id:
                 raise ValueError("the answer is about another session")
             return session, micros(answer["expires_at"])
         except CentreFailed as error:
             raise ClaimFailed(str(error)) from error
         except (KeyError, TypeError, ValueError) as error:
-            raise ClaimFailed(f"the control API's answer to a claim can't be read: {error}") from error
+            raise ClaimFailed(f"the answer to a claim can't be read: {error}") from error
 
     def _remember(self, session_id: str, claim: _Claim) -> None:
-        # The one named longest ago is the first in the dictionary, and goes first.
         self._recent[session_id] = claim
         if len(self._recent) > KEPT_IN_MEMORY:
-            del self._recent[next(iter(self._recent))]
+            self._recent.popitem(last=False)  # the one that was named longest ago
 
     def _find(self, session_id: str) -> _Claim | None:
         try:

@@ -13,12 +13,14 @@ from datetime import UTC, datetime, timedelta
 import orjson
 
 MAX_INTEGER = 2**53 - 1
+MAX_DEPTH = 64
+"""Arrays and objects within each other: what is hashed must be readable by every reader's stack."""
 
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _KEY = re.compile(r"[a-z0-9_.:-]+\Z")
 _SCALARS = frozenset({str, bool, type(None)})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z")
+_TIME = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z\Z")
 
 
 class NotCanonical(ValueError):
@@ -37,24 +39,26 @@ def encode(value: object) -> bytes:
 
 def check(value: object) -> None:
     """Raise `NotCanonical` where a decoded JSON value lies outside the profile, naming where."""
-    _check(value, "$")
+    _check(value, "$", 0)
 
 
-def _check(value: object, where: str) -> None:
+def _check(value: object, where: str, depth: int) -> None:
     kind = type(value)
     if kind in _SCALARS:
         return
     if isinstance(value, int):
         if not -MAX_INTEGER <= value <= MAX_INTEGER:
             raise NotCanonical(f"`{where}` is an integer beyond 53 bits")
+    elif depth > MAX_DEPTH:
+        raise NotCanonical(f"a value is nested more than {MAX_DEPTH} deep")
     elif isinstance(value, dict):
         for key, member in value.items():
             if not _KEY.match(key):
                 raise NotCanonical(f"`{where}` has a key outside `[a-z0-9_.:-]`")
-            _check(member, f"{where}.{key}")
+            _check(member, f"{where}.{key}", depth + 1)
     elif isinstance(value, list):
         for index, member in enumerate(value):
-            _check(member, f"{where}[{index}]")
+            _check(member, f"{where}[{index}]", depth + 1)
     else:
         raise NotCanonical(f"`{where}` is a {kind.__name__}, which the log's encoding has not")
 

@@ -16,7 +16,7 @@ def uuid7(now_micros: int, entropy: bytes) -> str:
     """A UUIDv7 (RFC 9562, 5.7) of a time in microseconds and at least 10 random bytes."""
     tail = entropy[:10].hex()
     time = f"{now_micros // 1000:012x}"
-    variant = "89ab"[entropy[2] & 3]
+    variant = "89ab"[entropy[2] >> 4 & 3]  # a nibble that stands nowhere else
     return f"{time[:8]}-{time[8:]}-7{tail[:3]}-{variant}{tail[5:8]}-{tail[8:20]}"
 
 

@@ -14,6 +14,7 @@ from policies.policy_set import PolicySet
 from sidecar.policy_cache.documents import Documents
 from sidecar.policy_cache.feed import Feed, FeedFailed, Page, Position
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.spool.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,8 @@ class Refused(Exception):
 class Follower:
     """Follows a feed into `documents` and `policy_set`.
 
-    `trouble` says why the last poll failed, or is None: readiness shows it. `on_other_store` is
+    `refused` says why the last answer was not believed, None where it was or there was none.
+    `polls` counts the times it asked, `failures` those without a usable answer. `on_other_store` is
     called when the feed turns out to be a new store: what the old one said elsewhere is void.
     """
 
@@ -42,7 +44,10 @@ class Follower:
         clock: Clock,
         on_other_store: Callable[[], None],
     ) -> None:
-        self.trouble: str | None = None
+        self.refused: str | None = None
+        self.polls = 0
+        self.failures = 0
+        self._trouble = Trouble(log, "the policy set is not updated")
         self._feed = feed
         self._documents = documents
         self._policy_set = policy_set
@@ -56,21 +61,28 @@ class Follower:
         if documents.as_of is not None:
             freshness.restore(documents.as_of)
 
+    @property
+    def trouble(self) -> str | None:
+        """Why the last poll failed; None where it did not."""
+        return self._trouble.now
+
     async def run(self) -> None:
         """Never returns. Every failure is tried again: an old set denies by itself, in time."""
         failures = 0
         while True:
             try:
                 await self.step()
-                failures = 0
-                self._recovered()
+                failures, self.refused = 0, None
+                self._trouble.over()
                 continue
             except FeedFailed as error:
-                self._failed(str(error), logging.WARNING)
+                self._trouble.is_(str(error))
             except Refused as error:
-                self._failed(str(error), logging.ERROR)
+                self.refused = str(error)
+                self._trouble.is_(self.refused)
             except sqlite3.Error as error:
-                self._failed(f"the policy set's copy can't be written: {error}", logging.ERROR)
+                self._trouble.is_(f"its copy can't be written: {error}")
+            self.failures += 1
             await asyncio.sleep(self._pause(failures))
             failures += 1
 
@@ -83,6 +95,7 @@ class Follower:
         asked = held.next_position
         # While a change is arriving its rest is there already: nothing to wait for.
         wait = self._wait if asked == held.position else 0.0
+        self.polls += 1
         page = await self._feed.next(asked, wait)
         self._judge(page, asked)
         if page.documents or page.reset:
@@ -137,13 +150,3 @@ class Follower:
         """Seconds, with jitter: a fleet that lost its centre must not come back in step."""
         ceiling = min(self._longest_pause, FIRST_PAUSE * (1 << min(failures, 10)))
         return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
-
-    def _failed(self, why: str, level: int) -> None:
-        if why != self.trouble:
-            log.log(level, "policy set not updated: %s", why)
-        self.trouble = why
-
-    def _recovered(self) -> None:
-        if self.trouble is not None:
-            log.info("policy set is updated again")
-        self.trouble = None

@@ -27,8 +27,16 @@ class Freshness:
         """Seconds."""
         return self._monotonic() - self._confirmed
 
-    def stale(self) -> bool:
-        return self._monotonic() - self._confirmed > self.limit
+    def stale(self, now: float) -> bool:
+        """Whether the set is too old to decide by at `now` (monotonic)."""
+        return now - self._confirmed > self.limit
+
+    def reason(self, now: float) -> str:
+        """Why it is too old, for an operator."""
+        if self._confirmed == -inf:
+            return f"no policy set has been confirmed; the limit is {self.limit:g} s"
+        age = now - self._confirmed
+        return f"the policy set was last confirmed {age:.1f} s ago; the limit is {self.limit:g} s"
 
     def confirm(self, sent: float) -> None:
         """A poll sent at `sent` (monotonic) found the set current, or brought it up to date."""

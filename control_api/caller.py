@@ -1,0 +1,31 @@
+"""Who calls, once that is known. Knows no header and no route."""
+
+from dataclasses import dataclass
+
+from control_api.tenant_state import TenantState
+from policies.model import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A tenant's key, live at the moment of the request."""
+
+    tenant: TenantState
+    key: Key
+
+    @property
+    def scope(self) -> str:
+        return self.key.scope
+
+    @property
+    def by(self) -> str:
+        """What the audit trail calls this caller."""
+        return self.key.key_id
+
+
+@dataclass(frozen=True, slots=True)
+class Superadmin:
+    """The superadmin's key, which belongs to no tenant."""
+
+    scope: str = "superadmin"
+    by: str = "superadmin"

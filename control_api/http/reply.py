@@ -1,0 +1,59 @@
+"""An answer as bytes: one shape for results, pages and errors. Knows no route."""
+
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, urlencode
+
+import orjson
+
+from control_api.asked import Key, write_cursor
+from policies.ground.errors import SluiceError
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list. `next` is the sort key of its last row where more follow."""
+
+    rows: list[object]
+    next: Key | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An answer that is no JSON of ours: a page to read, metrics."""
+
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Status, headers beyond those of every answer, and the bytes."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def of_answer(answer: object, status: int, target: str) -> Reply:
+    """What a use case returned. `target` is the request's own, of which a page's `Link` is made."""
+    if isinstance(answer, Page):
+        headers = {} if answer.next is None else {"Link": _link(target, answer.next)}
+        return Reply(status, orjson.dumps(answer.rows), JSON, headers)
+    if isinstance(answer, Document):
+        return Reply(status, answer.body, answer.content_type)
+    return Reply(status, orjson.dumps(answer))
+
+
+def of_error(error: SluiceError) -> Reply:
+    return Reply(error.status, error.encoded(), JSON, dict(getattr(error, "headers", ())))
+
+
+def _link(target: str, following: Key) -> str:
+    """RFC 8288: the same list, going on after `following`."""
+    path, _, query = target.partition("?")
+    fields = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "cursor"]
+    fields.append(("cursor", write_cursor(following)))
+    return f'<{quote(path, safe="/%:@!$&()*+,;=~-._")}?{urlencode(fields)}>; rel="next"'

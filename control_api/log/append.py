@@ -1,0 +1,89 @@
+"""A record becomes an entry of its tenant's log, durably, before its caller is answered.
+
+    submit -> gathers with others while the batch before commits
+           -> one transaction: head row, entries, openings, new head
+           -> COMMIT -> every caller is answered
+
+Knows nothing of enforcement points; `ingest` brings theirs.
+"""
+
+from sqlalchemy import Connection
+
+from control_api.log.head import check_heads
+from control_api.store.chain import Appended, Chain, placed
+from control_api.store.gather import Gather
+from control_api.store.store import Store
+from policies.ground.clock import Clock
+from policies.ground.errors import SluiceError
+from policies.record import Record
+
+_Asked = tuple[str, Record]
+
+
+class Log:
+    """Every tenant's log, as far as records are made in this service."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._gather: Gather[_Asked, Appended] = Gather(store.group, self._commit)
+
+    @classmethod
+    async def open(cls, store: Store) -> "Log":
+        """`UnknownState` where a head does not fit the log it is the head of: the service must not
+        start, since what it appended would hide what happened."""
+        async with store.reading() as connection:
+            await check_heads(connection)
+        return cls(store)
+
+    async def append(self, tenant_id: str, record: Record) -> Appended:
+        """The record's place, after the commit; the first place again for an id that is there.
+
+        `WriteFault` (503) where it could not be kept, `Invalid` where it is too large, `NotFound`
+        where there is no such tenant. A caller that is cancelled takes nothing back.
+        """
+        return await self._gather.submit(self._store.lane(tenant_id), (tenant_id, record))
+
+    async def _commit(self, lane: str, asked: list[_Asked]) -> list[Appended | SluiceError]:
+        clock = self._store.clock
+        return await self._store.run(
+            lane, lambda connection, again: _append(connection, asked, clock, again)
+        )
+
+
+def _append(
+    connection: Connection, asked: list[_Asked], clock: Clock, again: bool
+) -> list[Appended | SluiceError]:
+    """One batch, in the transaction of the caller; tenants in order, so that two writers of the
+    same tenants can't wait for each other."""
+    answers: list[Appended | SluiceError | None] = [None] * len(asked)
+    for tenant_id in sorted({tenant_id for tenant_id, _ in asked}):
+        places = [at for at, (tenant, _) in enumerate(asked) if tenant == tenant_id]
+        try:
+            chain = Chain.load(connection, tenant_id)
+        except SluiceError as error:  # no such tenant: its callers' affair alone
+            for at in places:
+                answers[at] = error
+            continue
+        # Only a batch that failed once can hold an id that is in the log: the unique index tells,
+        # and then the batch comes here a second time.
+        held = placed(connection, tenant_id, [asked[at][1].eid for at in places]) if again else {}
+        # Every step from here to the commit may be our last: all of it is in one transaction, and a
+        # log that lost it is the log as it was. No caller has been answered.
+        now = clock.now()
+        for at in places:
+            answers[at] = _place(chain, asked[at][1], now, held)
+        chain.save(connection)
+    return [answer for answer in answers if answer is not None]
+
+
+def _place(
+    chain: Chain, record: Record, now: int, held: dict[str, Appended]
+) -> Appended | SluiceError:
+    known = held.get(record.eid)
+    if known is not None:
+        return known
+    try:
+        held[record.eid] = appended = chain.place(record, now)
+    except SluiceError as error:
+        return error
+    return appended

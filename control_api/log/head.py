@@ -1,0 +1,71 @@
+"""Whether each log's head fits the log, as far as a start can look. Verification looks at all of it.
+
+A head that counts other than the entries, or chains on from another leaf, means that the database
+was restored, edited, or written to by something that isn't us. What we would append to it would be
+numbered and chained wrongly for ever. So it is fatal.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import and_, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.faults import UnknownState
+from control_api.store.schema import log_entries, log_heads
+from policies.tree import Frontier, leaf_hash
+
+LEAVES = 64
+"""The largest subtree that is computed again: of 64 sizes, all but one end in one as small."""
+
+
+async def check_heads(connection: AsyncConnection) -> None:
+    """`UnknownState`, naming the log, where one does not fit."""
+    counted = (
+        select(func.max(log_entries.c.seq))
+        .where(log_entries.c.tenant_id == log_heads.c.tenant_id)
+        .scalar_subquery()
+    )
+    last = and_(
+        log_entries.c.tenant_id == log_heads.c.tenant_id, log_entries.c.seq == log_heads.c.size - 1
+    )
+    heads = await connection.execute(
+        select(log_heads, counted, log_entries.c.entry, log_entries.c.hash).outerjoin(
+            log_entries, last
+        )
+    )
+    for tenant_id, log, size, leaf, _, frontier, top, entry, stored in heads.all():
+        if (top if top is not None else -1) != size - 1:
+            raise UnknownState(f"log `{log}` ends at seq {top}, and its head counts {size} entries")
+        if size and not leaf == stored == leaf_hash(entry):
+            raise UnknownState(f"the head of log `{log}` does not chain on from its last entry")
+        await _check_frontier(connection, tenant_id, log, size, frontier)
+
+
+async def _check_frontier(
+    connection: AsyncConnection, tenant_id: str, log: str, size: int, frontier: bytes
+) -> None:
+    try:
+        tree = Frontier.from_bytes(size, frontier)
+    except ValueError as error:
+        raise UnknownState(f"the head of log `{log}` can't be read: {error}") from error
+    last = size & -size  # leaves of the smallest complete subtree, which ends at the last entry
+    if not 0 < last <= LEAVES:
+        return
+    leaves = await connection.execute(
+        select(log_entries.c.hash)
+        .where(
+            log_entries.c.tenant_id == tenant_id,
+            log_entries.c.seq >= size - last,
+            log_entries.c.seq < size,
+        )
+        .order_by(log_entries.c.seq)
+    )
+    if _root(leaves.scalars().all()) != tree.hashes[-1]:
+        raise UnknownState(f"the frontier of log `{log}` is not that of its last {last} entries")
+
+
+def _root(leaves: Sequence[bytes]) -> bytes:
+    tree = Frontier()
+    for leaf in leaves:
+        tree.append(leaf)
+    return tree.root()

@@ -1,0 +1,144 @@
+"""Records of an enforcement point, into the log exactly once.
+
+Each spool counts its records from 0 without gaps and chains them; here stands, for each
+(tenant, source, instance), the last that is held. It moves in the transaction that appends.
+Knows nothing of receipts' signatures, nor of who may speak for a source.
+"""
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from control_api.store.chain import Chain, placed
+from control_api.store.schema import sources
+from control_api.store.store import Store
+from policies.ground.canonical import b64
+from policies.ground.errors import Conflict, Invalid, SluiceError
+from policies.source import Spooled, read_payload
+
+
+class Receipt(NamedTuple):
+    """The last record of the instance that the log holds, and the hash of its core. -1 and empty
+    where it holds none."""
+
+    n: int
+    hash: bytes
+
+
+NOTHING = Receipt(-1, b"")
+
+
+async def ingest(
+    store: Store, tenant_id: str, source: str, instance: str, payloads: list[dict[str, Any]]
+) -> Receipt:
+    """What is held after the payloads, decoded and in order, were appended.
+
+    Those that are held already are skipped. `Invalid` (422) where one is no record of this source,
+    and then none of them is recorded; `Conflict` (409) where the first that is not held does not
+    follow what is held; `WriteFault` (503) where the database fails.
+    """
+    records = [_read(payload, at, source, instance) for at, payload in enumerate(payloads)]
+    return await store.run(
+        store.lane(tenant_id),
+        lambda connection, again: _ingest(
+            connection, tenant_id, source, instance, records, store.clock.now(), again
+        ),
+    )
+
+
+def _read(payload: dict[str, Any], at: int, source: str, instance: str) -> Spooled:
+    try:
+        record = read_payload(payload)
+    except Invalid as error:
+        raise Invalid(error.message, details=f"records[{at}]: {error.message}") from error
+    src = record.core["src"]
+    if src["id"] != source or src["inst"] != instance:
+        raise Invalid(
+            "a record comes from another spool than the batch",
+            details=f"records[{at}]: `{src['id']}` / `{src['inst']}`",
+        )
+    return record
+
+
+def _ingest(
+    connection: Connection,
+    tenant_id: str,
+    source: str,
+    instance: str,
+    records: list[Spooled],
+    now: int,
+    again: bool,
+) -> Receipt:
+    # The log's head first: it is what every writer of the tenant waits for, so the counter that is
+    # read next can't move under us. Two posts of one batch: the second reads what the first wrote.
+    chain = Chain.load(connection, tenant_id)
+    spool = {"tenant": tenant_id, "source": source, "instance": instance}
+    row = connection.execute(_HELD, spool).one_or_none()
+    held = NOTHING if row is None else Receipt(*row)
+    fresh = [record for record in records if record.core["src"]["n"] > held.n]
+    if not fresh:
+        return held
+    if again:
+        _refuse_known(connection, tenant_id, fresh)
+    last = held
+    for record in fresh:
+        last = _follow(last, record)
+        chain.place_core(record, now)
+    chain.save(connection)
+    # Not committed yet: if we die here neither entries nor counter have moved, and the enforcement
+    # point sends them again. After the commit it may also send them again, having heard nothing:
+    # then the counter says that they are here.
+    move = {**spool, "to_n": last.n, "to_hash": last.hash, "to_time": now}
+    connection.execute(_BEGIN if row is None else _MOVE, move)
+    return last
+
+
+def _follow(held: Receipt, record: Spooled) -> Receipt:
+    src = record.core["src"]
+    n, prev = src["n"], src["prev"]
+    if n != held.n + 1:
+        raise Conflict(
+            "the records do not follow what is held",
+            details=f"held: n {held.n}; next is n {held.n + 1}; came: n {n}",
+        )
+    if prev != b64(held.hash):
+        raise Conflict(
+            f"record {n} follows another record {held.n} than the one that is held",
+            details=f"held: n {held.n}, hash `{b64(held.hash)}`; came: n {n}, prev `{prev}`",
+        )
+    return Receipt(n, record.hash)
+
+
+def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) -> None:
+    """An id that is in the log and not held of this spool came another way: a copied spool, or an
+    id that was not random. Nothing of the batch is taken."""
+    known = placed(connection, tenant_id, [record.core["eid"] for record in fresh])
+    for record in fresh:
+        eid = record.core["eid"]
+        if eid in known:
+            raise Conflict(
+                "a record's id is in the log already, from another source",
+                details=f"`{eid}` stands at seq {known[eid].seq}",
+            )
+    if len({record.core["eid"] for record in fresh}) != len(fresh):
+        raise Invalid("two records of the batch have the same id")
+
+
+_KEY = (
+    sources.c.tenant_id == bindparam("tenant"),
+    sources.c.source == bindparam("source"),
+    sources.c.instance == bindparam("instance"),
+)
+_HELD = select(sources.c.n, sources.c.hash).where(*_KEY)
+_TO = {
+    "n": bindparam("to_n"),
+    "hash": bindparam("to_hash"),
+    "updated_at": bindparam("to_time"),
+}
+_MOVE = update(sources).where(*_KEY).values(_TO)
+_BEGIN = insert(sources).values(
+    tenant_id=bindparam("tenant"),
+    source=bindparam("source"),
+    instance=bindparam("instance"),
+    **_TO,
+)

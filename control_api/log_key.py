@@ -1,0 +1,42 @@
+"""The log's signing key, in the data directory. Knows its file; signs nothing itself."""
+
+from pathlib import Path
+
+from control_api import secret_file
+from policies.ground.canonical import NotCanonical, b64, unb64
+from policies.signing import Signer
+
+FILE = "log.key"
+SEED = 32
+
+
+class Unreadable(Exception):
+    """the log's signing key can't be read"""
+
+
+def open_or_make(data_dir: Path) -> Signer:
+    """The key of this data directory; made where there is none.
+
+    A key that is there and can't be read is never replaced: sidecars pin its public half, and
+    receipts under another would be refused.
+    """
+    path = data_dir / FILE
+    try:
+        found = secret_file.read(path)
+        if found is not None:
+            return Signer(_seed(path, found))
+    except OSError as error:
+        raise Unreadable(f"`{path}` can't be read: {error.strerror}") from error
+    made = Signer.generate()
+    secret_file.write(path, b64(made.seed()).encode() + b"\n")
+    return made
+
+
+def _seed(path: Path, content: bytes) -> bytes:
+    try:
+        seed = unb64(content.decode("ascii").strip())
+    except (UnicodeDecodeError, NotCanonical):
+        seed = b""
+    if len(seed) != SEED:
+        raise Unreadable(f"`{path}` holds no signing key")
+    return seed

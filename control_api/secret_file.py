@@ -1,0 +1,53 @@
+"""Files that hold a secret: mode 0600, written whole or not at all. Knows nothing of what is in
+them.
+"""
+
+import os
+from pathlib import Path
+
+
+class UnsafeFile(Exception):
+    """a file with a secret that others could read or have put there"""
+
+
+def write(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, durable before this returns.
+
+    It is written under another name and then moved: a crash leaves the old file or the new one,
+    never a part of one.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.unlink(missing_ok=True)
+    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.rename(path)
+    _sync_directory(path.parent)
+
+
+def read(path: Path) -> bytes | None:
+    """The file's bytes, None where there is none; `UnsafeFile` where others may read it."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if mode & 0o077:
+            raise UnsafeFile(f"`{path}` is readable by others: chmod 600, or remove it")
+        return file.read()
+
+
+def make_directory(path: Path) -> None:
+    """The data directory, 0700 where it is made here."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _sync_directory(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

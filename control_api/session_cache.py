@@ -1,0 +1,31 @@
+"""Sessions that this process has seen claimed. Knows owner and end; claims none itself.
+
+The owner and `expires_at` of a session are fixed from its creation (contract, section 3), so a copy
+is as good as the row until it is revoked.
+"""
+
+from control_api.store.sessions import SessionRow
+from policies.model import Session
+
+KEEP = 16_384
+
+
+class SessionCache:
+    """The sessions of one tenant; the one that was claimed longest ago goes first."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, SessionRow] = {}
+
+    def at(self, session_id: str, now: int) -> Session | None:
+        """The session as it stands at `now` (microseconds), None where it was not seen here."""
+        held = self._held.get(session_id)
+        return None if held is None else held.at(now)
+
+    def keep(self, row: SessionRow) -> None:
+        while len(self._held) >= KEEP:
+            self._held.pop(next(iter(self._held)))
+        self._held[row.session_id] = row
+
+    def forget(self, session_id: str) -> None:
+        """It was revoked: the store knows more than we do."""
+        self._held.pop(session_id, None)

@@ -1,0 +1,203 @@
+"""The end of one tenant's log, and what it means to put a record there.
+
+    chain = Chain.load(connection, tenant_id)     the head row, locked until the transaction ends
+    appended = chain.place(record, now)           numbered, chained, hashed; in memory only
+    chain.save(connection)                        entries, openings and the new head, as one
+
+INVARIANT: entries and head change in one transaction, so a crash leaves both or neither. Knows
+nothing of batches, callers or sources.
+"""
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import Connection, Dialect, Table, bindparam, exists, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from control_api.store.faults import UnknownState
+from control_api.store.schema import installation, log_entries, log_heads, openings, tenants
+from policies.entry import entry_from_core, index_of
+from policies.ground.canonical import b64, micros, rfc3339
+from policies.ground.errors import Invalid, NotFound
+from policies.record import MAX_ENTRY, Record
+from policies.source import Spooled
+from policies.tree import Frontier, leaf_hash
+
+NO_OPENINGS = b"{}"
+
+
+class Appended(NamedTuple):
+    """Where a record stands in its log; `ts` in microseconds since 1970 UTC."""
+
+    seq: int
+    eid: str
+    leaf_hash: bytes
+    ts: int
+
+
+class Chain:
+    """A log's end. Not used again after an exception or after `save`."""
+
+    def __init__(
+        self, tenant_id: str, log: str, last_leaf: bytes, last_ts: int, tree: Frontier
+    ) -> None:
+        self.tenant_id = tenant_id
+        self.log = log
+        self._loaded = tree.size
+        self._tree = tree
+        self._last_leaf = last_leaf
+        self._last_ts = last_ts
+        self._entries: list[tuple[Any, ...]] = []
+        self._openings: list[tuple[Any, ...]] = []
+
+    @classmethod
+    def load(cls, connection: Connection, tenant_id: str) -> "Chain":
+        """Begins the log with its tenant's first record. `NotFound` where there is no such tenant;
+        `UnknownState` where the head is missing or is no head."""
+        wanted = {"tenant": tenant_id}
+        row = connection.execute(_HEAD, wanted).one_or_none()
+        if row is None:
+            _begin(connection, tenant_id)
+            row = connection.execute(_HEAD, wanted).one()
+        log, size, last_leaf, last_ts, frontier = row
+        try:
+            tree = Frontier.from_bytes(size, frontier)
+        except ValueError as error:
+            raise UnknownState(f"the head of log `{log}` can't be read: {error}") from error
+        return cls(tenant_id, log, last_leaf, last_ts, tree)
+
+    def place(self, record: Record, now: int) -> Appended:
+        """Of a record made here. `Invalid`, and nothing placed, where it is too large."""
+        ts = max(now, self._last_ts)
+        entry = record.entry(self.log, self._tree.size, self._prev(), rfc3339(ts))
+        return self._put(entry, record.openings, ts)
+
+    def place_core(self, spooled: Spooled, now: int) -> Appended:
+        """Of a record that an enforcement point made."""
+        ts = max(now, self._last_ts)
+        entry = entry_from_core(
+            spooled.core, log=self.log, seq=self._tree.size, prev=self._prev(), ts=rfc3339(ts)
+        )
+        return self._put(entry, spooled.openings, ts)
+
+    def _prev(self) -> str:
+        return b64(self._last_leaf)
+
+    def _put(self, entry: bytes, opened: bytes, ts: int) -> Appended:
+        if len(entry) > MAX_ENTRY:
+            raise Invalid(f"the record needs {len(entry)} bytes, and an entry holds {MAX_ENTRY}")
+        seq, leaf = self._tree.size, leaf_hash(entry)
+        # The columns come from the bytes, as a verifier derives them: they can't disagree.
+        index = index_of(orjson.loads(entry))
+        self._entries.append((self.tenant_id, seq, *index, entry, leaf))
+        if opened != NO_OPENINGS:
+            self._openings.append((self.tenant_id, seq, user_of(opened), opened))
+        self._tree.append(leaf)
+        self._last_leaf, self._last_ts = leaf, ts
+        return Appended(seq, index.eid, leaf, ts)
+
+    def save(self, connection: Connection) -> None:
+        """`IntegrityError` where one of the ids stands in the log already."""
+        if not self._entries:
+            return
+        connection.exec_driver_sql(_insertion(log_entries, connection.dialect), self._entries)
+        if self._openings:
+            connection.exec_driver_sql(_insertion(openings, connection.dialect), self._openings)
+        head = {
+            "tenant": self.tenant_id,
+            "loaded": self._loaded,
+            "to_size": self._tree.size,
+            "to_leaf": self._last_leaf,
+            "to_ts": self._last_ts,
+            "to_frontier": self._tree.to_bytes(),
+        }
+        if connection.execute(_MOVE, head).rowcount != 1:
+            # The row was ours alone since `load`.
+            raise UnknownState(f"the head of log `{self.log}` moved under its lock")
+
+
+def _begin(connection: Connection, tenant_id: str) -> None:
+    """The head of a log without entries. Its name tells the store and the tenant, so that a log
+    from elsewhere is seen to be one."""
+    wanted = {"tenant": tenant_id}
+    epoch = connection.execute(_EPOCH, wanted).scalar_one_or_none()
+    if epoch is None:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    if connection.execute(_ANY, wanted).first() is not None:
+        raise UnknownState(f"the log of tenant `{tenant_id}` has entries and no head")
+    connection.execute(
+        _BEGINNING[connection.dialect.name],
+        {
+            "tenant_id": tenant_id,
+            "log": f"sluice/{epoch}/{tenant_id}",
+            "size": 0,
+            "last_leaf": b"",
+            "last_ts": 0,
+            "frontier": b"",
+        },
+    )
+
+
+def placed(connection: Connection, tenant_id: str, eids: list[str]) -> dict[str, Appended]:
+    """Those of the ids that stand in the log already, and where."""
+    rows = connection.execute(_PLACED, {"tenant": tenant_id, "eids": eids})
+    return {
+        eid: Appended(seq, eid, leaf, micros(orjson.loads(entry)["ts"]))
+        for eid, seq, leaf, entry in rows
+    }
+
+
+def user_of(opened: bytes) -> str | None:
+    """The user id in a record's openings, for the column beside them."""
+    opening = orjson.loads(opened).get("user_id")
+    return None if opening is None else opening[1]
+
+
+@lru_cache(maxsize=16)
+def _insertion(table: Table, dialect: Dialect) -> str:
+    """`INSERT` of all columns in their order, for tuples: half the cost of one for dicts."""
+    return str(insert(table).compile(dialect=dialect))
+
+
+# The row is locked until the transaction ends: of two replicas, one waits here.
+_HEAD = (
+    select(
+        log_heads.c.log,
+        log_heads.c.size,
+        log_heads.c.last_leaf,
+        log_heads.c.last_ts,
+        log_heads.c.frontier,
+    )
+    .where(log_heads.c.tenant_id == bindparam("tenant"))
+    .with_for_update()
+)
+_EPOCH = select(installation.c.epoch).where(
+    installation.c.tenant_id == "",
+    exists().where(tenants.c.tenant_id == bindparam("tenant")),
+)
+_ANY = select(log_entries.c.seq).where(log_entries.c.tenant_id == bindparam("tenant")).limit(1)
+# Of two replicas that begin the same log one inserts, and both read what it inserted.
+_BEGINNING = {
+    "sqlite": sqlite.insert(log_heads).on_conflict_do_nothing(),
+    "postgresql": postgresql.insert(log_heads).on_conflict_do_nothing(),
+}
+_MOVE = (
+    update(log_heads)
+    .where(
+        log_heads.c.tenant_id == bindparam("tenant"),
+        log_heads.c.size == bindparam("loaded"),
+    )
+    .values(
+        size=bindparam("to_size"),
+        last_leaf=bindparam("to_leaf"),
+        last_ts=bindparam("to_ts"),
+        frontier=bindparam("to_frontier"),
+    )
+)
+_PLACED = select(
+    log_entries.c.eid, log_entries.c.seq, log_entries.c.hash, log_entries.c.entry
+).where(
+    log_entries.c.tenant_id == bindparam("tenant"),
+    log_entries.c.eid.in_(bindparam("eids", expanding=True)),
+)

@@ -1,0 +1,95 @@
+"""The documents of a tenant's policy set, as they are fetched. `Transaction.publish` writes them.
+Knows nothing of what they say."""
+
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema import documents, tenants
+from policies.ground.errors import NotFound
+
+
+class Document(NamedTuple):
+    """`digest` and `body` are None once it was removed."""
+
+    name: str
+    revision: int
+    digest: str | None
+    body: bytes | None
+
+
+class Page(NamedTuple):
+    """Changes in order of revision, none left out. `revision` is the tenant's as it was read with
+    them; `more` where the last of `documents` has not reached it."""
+
+    revision: int
+    documents: list[Document]
+    more: bool
+
+
+async def since(
+    connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, most_bytes: int
+) -> Page:
+    """What changed after `revision`: at most `limit` documents, and bodies of `most_bytes` together
+    unless the first alone is larger. `NotFound` where there is no such tenant."""
+    present = await current(connection, tenant_id)
+    columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
+    # Sizes first: a page's bodies are read only once it is known which they are.
+    sizes = await connection.execute(
+        select(documents.c.revision, func.coalesce(func.length(documents.c.body), 0))
+        .where(
+            documents.c.tenant_id == tenant_id,
+            documents.c.revision > revision,
+            documents.c.revision <= present,
+        )
+        .order_by(documents.c.revision)
+        .limit(limit)
+    )
+    last, room = revision, most_bytes
+    for changed, size in sizes:
+        if size > room and last != revision:
+            break
+        last, room = changed, room - size
+    if last == revision:
+        return Page(present, [], more=False)
+    rows = await connection.execute(
+        select(*columns)
+        .where(
+            documents.c.tenant_id == tenant_id,
+            documents.c.revision > revision,
+            documents.c.revision <= last,
+        )
+        .order_by(documents.c.revision)
+    )
+    # A document that changed in between has a later revision, and comes with the next page.
+    return Page(present, [Document(*row) for row in rows], more=last < present)
+
+
+async def current(connection: AsyncConnection, tenant_id: str) -> int:
+    """The tenant's revision; `NotFound` where there is no such tenant."""
+    row = select(tenants.c.revision).where(tenants.c.tenant_id == tenant_id)
+    found: int | None = (await connection.execute(row)).scalar_one_or_none()
+    if found is None:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return found
+
+
+async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[str, bytes]]:
+    """The revision and every document that is there, for a policy set in memory. `NotFound` where
+    there is no such tenant."""
+    rows = await connection.execute(
+        select(tenants.c.revision, documents.c.name, documents.c.body)
+        .select_from(tenants)
+        .outerjoin(documents, documents.c.tenant_id == tenants.c.tenant_id)
+        .where(tenants.c.tenant_id == tenant_id)
+    )
+    revision: int | None = None
+    held: dict[str, bytes] = {}
+    for at, name, body in rows:
+        revision = at
+        if body is not None:
+            held[name] = body
+    if revision is None:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return revision, held

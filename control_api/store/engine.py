@@ -1,0 +1,50 @@
+"""What the store asks of a database, and which one a URL names. Knows no table."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.postgresql import PostgresqlDatabase
+from control_api.store.sqlite import SqliteDatabase
+from control_api.store.url import parse
+
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """SQLite or PostgreSQL, at the schema that this version knows.
+
+    INVARIANT: of two transactions that write in the same lane, the second begins after the first
+    has committed or rolled back: in this process by a lock, between processes by the database.
+    """
+
+    def lane(self, tenant_id: str) -> str:
+        """What orders writes. Tenants of one lane may share a transaction."""
+        ...
+
+    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction that can't write. It sees one state of the database on SQLite, one state a
+        statement on PostgreSQL."""
+        ...
+
+    def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:
+        """A transaction in the lane's order; committed at the end, rolled back by an exception."""
+        ...
+
+    async def run(self, lane: str, work: Callable[[Connection], T]) -> T:
+        """The same, of work that awaits nothing: on SQLite in the writer's thread, without turns of
+        the event loop for each statement."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+async def connect(url: str) -> Database:
+    """Open the database at its schema; `Unusable` where it can't be."""
+    parsed = parse(url)
+    if parsed.get_backend_name() == "sqlite":
+        return await SqliteDatabase.open(parsed)
+    return await PostgresqlDatabase.open(parsed)

@@ -1,0 +1,13 @@
+"""What alembic runs a migration in: the connection that `control_api.store.migrate` hands over."""
+
+from alembic import context
+
+from control_api.store.schema import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    transaction_per_migration=False,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,136 @@
+"""Queries over policies and their versions. Knows nothing of files, and not when a version is due."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema import policies, policy_versions
+from policies.ground.canonical import encode
+from policies.model import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A policy's row. `body` holds every field of `service.md` 2.1; `file` and `file_body` are
+    where a file defines it and what that says, None where none does."""
+
+    policy_id: str
+    name: str
+    agent_role: str
+    body: dict[str, Any]
+    version: int
+    user_modified: bool
+    file: str | None
+    file_body: dict[str, Any] | None
+    created_at: int
+    updated_at: int
+    deleted_at: int | None
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredPolicy":
+        fields = dict(row._mapping)
+        fields["body"] = orjson.loads(fields["body"])
+        if fields["file_body"] is not None:
+            fields["file_body"] = orjson.loads(fields["file_body"])
+        return cls(**fields)
+
+    def published(self) -> Policy:
+        """What a decision needs of it."""
+        return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": self.version})
+
+
+_COLUMNS = [column for column in policies.c if column.name != "tenant_id"]
+
+
+async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
+    """Deleted ones too: `deleted_at` tells."""
+    query = select(*_COLUMNS).where(
+        policies.c.tenant_id == tenant_id, policies.c.policy_id == policy_id
+    )
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredPolicy.from_row(row)
+
+
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    agent_role: str | None,
+    after: tuple[Any, ...] | None,
+    limit: int,
+) -> list[StoredPolicy]:
+    """Active ones, newest first, after `(created_at, policy_id)`."""
+    query = _active(tenant_id)
+    if agent_role is not None:
+        query = query.where(policies.c.agent_role == agent_role)
+    if after is not None:
+        query = query.where(tuple_(policies.c.created_at, policies.c.policy_id) < after)
+    query = query.order_by(policies.c.created_at.desc(), policies.c.policy_id.desc()).limit(limit)
+    return [StoredPolicy.from_row(row) for row in await connection.execute(query)]
+
+
+async def of_role(
+    connection: AsyncConnection, tenant_id: str, agent_role: str
+) -> list[StoredPolicy]:
+    """The role's active policies."""
+    found = await connection.execute(_active(tenant_id).where(policies.c.agent_role == agent_role))
+    return [StoredPolicy.from_row(row) for row in found]
+
+
+async def named(connection: AsyncConnection, tenant_id: str, name: str) -> StoredPolicy | None:
+    """The active policy of this name."""
+    row = (await connection.execute(_active(tenant_id).where(policies.c.name == name))).first()
+    return None if row is None else StoredPolicy.from_row(row)
+
+
+async def of_files(connection: AsyncConnection, tenant_id: str) -> list[StoredPolicy]:
+    """Those that a file defines, deleted ones too."""
+    found = await connection.execute(
+        select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))
+    )
+    return [StoredPolicy.from_row(row) for row in found]
+
+
+async def add(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy) -> None:
+    await connection.execute(insert(policies).values(tenant_id=tenant_id, **_values(policy)))
+
+
+async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy) -> None:
+    """The row as it is given, in place of that of the same id."""
+    await connection.execute(
+        update(policies)
+        .where(policies.c.tenant_id == tenant_id, policies.c.policy_id == policy.policy_id)
+        .values(**_values(policy))
+    )
+
+
+async def add_version(
+    connection: AsyncConnection, tenant_id: str, policy: StoredPolicy, by: str, change: str
+) -> None:
+    """The policy's present version, for its history."""
+    await connection.execute(
+        insert(policy_versions).values(
+            tenant_id=tenant_id,
+            policy_id=policy.policy_id,
+            version=policy.version,
+            body=encode(policy.body),
+            changed_by=by,
+            changed_at=policy.updated_at,
+            change=change,
+        )
+    )
+
+
+def _active(tenant_id: str) -> Any:
+    return select(*_COLUMNS).where(
+        policies.c.tenant_id == tenant_id, policies.c.deleted_at.is_(None)
+    )
+
+
+def _values(policy: StoredPolicy) -> dict[str, Any]:
+    values = {name: getattr(policy, name) for name in StoredPolicy.__slots__}
+    values["body"] = encode(policy.body)
+    values["file_body"] = None if policy.file_body is None else encode(policy.file_body)
+    return values

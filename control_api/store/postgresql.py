@@ -1,0 +1,83 @@
+"""PostgreSQL: a lane for each tenant. Knows its pool, its time limits, and how a lane is locked.
+
+Within this process a lane's writers wait for each other here, without holding a connection; between
+processes they wait for the row that they lock first (`control_api.store.transaction`).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from sqlalchemy import URL, Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from control_api.store.schema_version import at_head
+
+T = TypeVar("T")
+
+CONNECTIONS = 16
+POOL_SECONDS = 10.0
+"""How long a request waits for a connection before it is told to come again."""
+# A statement that takes longer holds up others: it is ended, and its transaction with it.
+_LIMITS = {
+    "application_name": "sluice",
+    "statement_timeout": "30000",
+    "lock_timeout": "10000",
+    "idle_in_transaction_session_timeout": "60000",
+    "jit": "off",
+}
+
+
+class PostgresqlDatabase:
+    """Of another's schema: it refuses an older one, which `sluice migrate` brings to head."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @classmethod
+    async def open(cls, url: URL) -> "PostgresqlDatabase":
+        engine = create_async_engine(
+            url,
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=POOL_SECONDS,
+            connect_args={"server_settings": _LIMITS, "timeout": POOL_SECONDS},
+        )
+        try:
+            async with engine.connect() as connection:
+                await connection.run_sync(at_head)
+        except BaseException:
+            await engine.dispose()
+            raise
+        return cls(engine)
+
+    def lane(self, tenant_id: str) -> str:
+        return tenant_id
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        async with self._engine.connect() as connection:
+            await connection.execution_options(postgresql_readonly=True)
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:
+        async with self._lock(lane), self._engine.begin() as connection:
+            yield connection
+
+    async def run(self, lane: str, work: Callable[[Connection], T]) -> T:
+        async with self.writing(lane) as connection:
+            return await connection.run_sync(work)
+
+    def _lock(self, lane: str) -> asyncio.Lock:
+        # Kept only while someone holds or awaits it: there may be any number of tenants.
+        lock = self._locks.get(lane)
+        if lock is None:
+            lock = self._locks[lane] = asyncio.Lock()
+        return lock
+
+    async def close(self) -> None:
+        await self._engine.dispose()

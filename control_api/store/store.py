@@ -1,0 +1,140 @@
+"""The store: reads at any time, writes in one order, listeners told after the commit.
+
+    async with store.reading() as connection: ...
+    await store.write(tenant_id, work)           work(tx) is one transaction
+    await store.run(tenant_id, work)             the same for work that awaits nothing
+
+A write belongs to the service, not to its caller: it runs on the service's task group to its end,
+whether or not the caller is still there. Knows no table.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.engine import Database, connect
+from control_api.store.faults import FAULTS, ReadFault, UnknownState, WriteFault, is_fault
+from control_api.store.gather import start
+from control_api.store.transaction import Published, Transaction
+from policies.ground.clock import Clock
+
+T = TypeVar("T")
+Listener = Callable[[str, int, Mapping[str, bytes | None]], None]
+
+
+class Store:
+    """One database, open."""
+
+    def __init__(self, database: Database, clock: Clock, group: asyncio.TaskGroup) -> None:
+        self.clock = clock
+        self.group = group
+        self._database = database
+        self._listeners: list[Listener] = []
+
+    @classmethod
+    async def open(cls, url: str, clock: Clock, group: asyncio.TaskGroup) -> "Store":
+        """`Unusable` where the database can't be used as it is."""
+        return cls(await connect(url), clock, group)
+
+    async def close(self) -> None:
+        """After the task group has ended: no write is under way any more."""
+        await self._database.close()
+
+    def lane(self, tenant_id: str) -> str:
+        """Tenants of one lane may be written in one transaction (`run`)."""
+        return self._database.lane(tenant_id)
+
+    def on_published(self, listener: Listener) -> None:
+        """`listener(tenant_id, revision, {name: body or None})` after each commit that published
+        something, in the order of a tenant's revisions, before the write answers. It must not
+        raise, nor wait."""
+        self._listeners.append(listener)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        """`ReadFault` where the database does not answer."""
+        try:
+            async with self._database.reading() as connection:
+                yield connection
+        except FAULTS as error:
+            if is_fault(error):
+                raise ReadFault from error
+            raise
+
+    async def write(self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """What `work` returns, after the commit. An error in it rolls everything back and comes out
+        here; `WriteFault` where the database fails."""
+        return await self._outlive(self._write(tenant_id, work))
+
+    async def run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:
+        """What `work(connection, again)` returns, after the commit.
+
+        A fault, or an id that is there already, and it is called once more, in a new transaction,
+        with `again` true: the first may have been committed although we were not told, so it must
+        then look for what is there. A second fault is a `WriteFault`.
+        """
+        return await self._outlive(self._run(lane, work))
+
+    async def _write(self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        published: Published | None = None
+        async with self._database.writing(self.lane(tenant_id)) as connection:
+            tx = Transaction(connection, tenant_id, self.clock.now())
+            result = await work(tx)
+            published = await tx.finish()
+        # Committed. If we die here the caller gets no answer, and every copy of the policy set is
+        # read anew from the store. Nothing is awaited between the lane's lock and the listeners:
+        # they hear of revisions in order.
+        if published is not None:
+            for listener in self._listeners:
+                listener(tenant_id, published.revision, published.documents)
+        return result
+
+    async def _run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:
+        try:
+            return await self._database.run(lane, lambda connection: work(connection, False))
+        except FAULTS as error:
+            if not is_fault(error) and not isinstance(error, IntegrityError):
+                raise
+        try:
+            return await self._database.run(lane, lambda connection: work(connection, True))
+        except IntegrityError as error:
+            # It looked, in the lane's order, and the row was not there.
+            raise UnknownState("a row is in the way that is not there") from error
+
+    async def _outlive(self, task: Coroutine[Any, Any, T]) -> T:
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        start(self.group, _settle(task, outcome))
+        return await outcome
+
+
+async def _settle(task: Coroutine[Any, Any, T], outcome: "asyncio.Future[T]") -> None:
+    """Run `task` to its end. An unknown state ends the service with it: whoever goes on writing to
+    a log that it doesn't know makes two of one."""
+    try:
+        result = await task
+    except UnknownState:
+        _fail(outcome, WriteFault())
+        raise
+    except Exception as error:  # noqa: BLE001  the caller's to handle
+        fault = isinstance(error, FAULTS) and is_fault(error)
+        _fail(outcome, WriteFault() if fault else error, error if fault else None)
+    except BaseException:
+        _fail(outcome, WriteFault())
+        raise
+    else:
+        if not outcome.done():
+            outcome.set_result(result)
+
+
+def _fail(
+    outcome: "asyncio.Future[T]", error: Exception, cause: BaseException | None = None
+) -> None:
+    if cause is not None:
+        error.__cause__ = cause
+    if not outcome.done():
+        outcome.set_exception(error)

@@ -1,0 +1,105 @@
+"""Queries over tenants and over the installation. Knows nothing of keys or policies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+from sqlalchemy.dialects.postgresql import insert as insert_postgresql
+from sqlalchemy.dialects.sqlite import insert as insert_sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema import documents, installation, tenants
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTenant:
+    """A tenant's row. `revision` counts the documents it ever published."""
+
+    tenant_id: str
+    name: str
+    created_at: int
+    require_agent_id: bool
+    pii_masking: bool
+    active: bool
+    revision: int = 0
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredTenant":
+        return cls(**row._mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What this database is: made once, with it."""
+
+    epoch: str
+    created_at: int
+    superadmin_digest: bytes | None
+
+
+async def get(connection: AsyncConnection, tenant_id: str) -> StoredTenant | None:
+    found = await connection.execute(select(tenants).where(tenants.c.tenant_id == tenant_id))
+    row = found.one_or_none()
+    return None if row is None else StoredTenant.from_row(row)
+
+
+async def ids(connection: AsyncConnection) -> list[str]:
+    """Every tenant, in order of id."""
+    found = await connection.execute(select(tenants.c.tenant_id).order_by(tenants.c.tenant_id))
+    return list(found.scalars())
+
+
+async def standing(
+    connection: AsyncConnection, among: Sequence[str]
+) -> dict[str, tuple[int, bool]]:
+    """The revision of each of these tenants, and whether it is active."""
+    query = select(tenants.c.tenant_id, tenants.c.revision, tenants.c.active)
+    found = await connection.execute(query.where(tenants.c.tenant_id.in_(among)))
+    return {tenant_id: (revision, active) for tenant_id, revision, active in found}
+
+
+async def bodies(
+    connection: AsyncConnection, tenant_id: str, names: Sequence[str]
+) -> dict[str, bytes | None]:
+    """The documents of these names that there are or were; null once removed."""
+    query = select(documents.c.name, documents.c.body).where(
+        documents.c.tenant_id == tenant_id, documents.c.name.in_(names)
+    )
+    return {row.name: row.body for row in await connection.execute(query)}
+
+
+async def add(connection: AsyncConnection, tenant: StoredTenant) -> None:
+    values = {
+        "tenant_id": tenant.tenant_id,
+        "name": tenant.name,
+        "created_at": tenant.created_at,
+        "require_agent_id": tenant.require_agent_id,
+        "pii_masking": tenant.pii_masking,
+        "active": tenant.active,
+        "revision": tenant.revision,
+    }
+    await connection.execute(insert(tenants).values(values))
+
+
+async def installed(connection: AsyncConnection) -> Installation | None:
+    """None where the database is new."""
+    query = select(
+        installation.c.epoch, installation.c.created_at, installation.c.superadmin_digest
+    )
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else Installation(*row)
+
+
+async def install(connection: AsyncConnection, made: Installation) -> bool:
+    """False where another process was first: of two first starts one counts."""
+    values = {
+        "tenant_id": "",
+        "epoch": made.epoch,
+        "created_at": made.created_at,
+        "superadmin_digest": made.superadmin_digest,
+    }
+    on_sqlite = connection.dialect.name == "sqlite"
+    adding = insert_sqlite(installation) if on_sqlite else insert_postgresql(installation)
+    done = await connection.execute(adding.values(values).on_conflict_do_nothing())
+    return done.rowcount == 1

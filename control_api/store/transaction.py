@@ -1,0 +1,121 @@
+"""One change of a tenant: rows, the record of it in the log, and the documents that follow from it,
+committed together or not at all. Knows no route and no rule of management.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.chain import Appended, Chain
+from control_api.store.schema import documents, tenants
+from policies.ground.errors import NotFound
+from policies.policy_set import document_digest
+from policies.record import Record
+
+_CHUNK = 500  # names in one statement
+
+
+class Published(NamedTuple):
+    """What a transaction published: the revision after it, and each document that changed."""
+
+    revision: int
+    documents: dict[str, bytes | None]
+
+
+class Transaction:
+    """What `Store.write` hands to its work. `connection` is for rows; `now` is the transaction's
+    time, in microseconds."""
+
+    def __init__(self, connection: AsyncConnection, tenant_id: str, now: int) -> None:
+        self.connection = connection
+        self.tenant_id = tenant_id
+        self.now = now
+        self._chain: Chain | None = None
+        self._published: dict[str, bytes | None] = {}
+        self._revision: int | None = None
+
+    async def append(self, record: Record) -> Appended:
+        """The record's place in the tenant's log, taken when the transaction commits."""
+        if self._chain is None:
+            # Tenant before head, always: two replicas can't wait for each other.
+            await self.lock()
+            self._chain = await self.connection.run_sync(Chain.load, self.tenant_id)
+        return self._chain.place(record, self.now)
+
+    async def publish(self, changed: Mapping[str, bytes | None]) -> int:
+        """Documents of the tenant's policy set, None to remove one; the revision after them.
+
+        A document that already says the same is left alone. Each of the others takes a revision of
+        its own, so that a page of changes can end after any of them.
+        """
+        revision = await self.lock()
+        news = await self._news(changed)
+        if not news:
+            return revision
+        rows = [
+            {
+                "tenant_id": self.tenant_id,
+                "name": name,
+                "revision": revision + place,
+                "digest": None if body is None else document_digest(body),
+                "body": body,
+            }
+            for place, (name, body) in enumerate(news.items(), 1)
+        ]
+        names = list(news)
+        for at in range(0, len(names), _CHUNK):
+            await self.connection.execute(
+                delete(documents).where(
+                    documents.c.tenant_id == self.tenant_id,
+                    documents.c.name.in_(names[at : at + _CHUNK]),
+                )
+            )
+        await self.connection.execute(insert(documents), rows)
+        self._revision = revision + len(rows)
+        await self.connection.execute(
+            update(tenants)
+            .where(tenants.c.tenant_id == self.tenant_id)
+            .values(revision=self._revision)
+        )
+        self._published.update(news)
+        return self._revision
+
+    async def lock(self) -> int:
+        """Hold the tenant's row until the transaction ends; its revision. `NotFound` where there is
+        no such tenant."""
+        if self._revision is None:
+            row = select(tenants.c.revision).where(tenants.c.tenant_id == self.tenant_id)
+            found = (await self.connection.execute(row.with_for_update())).scalar_one_or_none()
+            if found is None:
+                raise NotFound(f"no such tenant: `{self.tenant_id}`")
+            self._revision = found
+        return self._revision
+
+    async def finish(self) -> Published | None:
+        """Writes what was appended; what was published, or None. Called by the store."""
+        if self._chain is not None:
+            await self.connection.run_sync(self._chain.save)
+        if not self._published:
+            return None
+        assert self._revision is not None
+        return Published(self._revision, self._published)
+
+    async def _news(self, changed: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
+        """Those of `changed` that say something new."""
+        held: dict[str, str | None] = {}
+        names = list(changed)
+        for at in range(0, len(names), _CHUNK):
+            found = await self.connection.execute(
+                select(documents.c.name, documents.c.digest).where(
+                    documents.c.tenant_id == self.tenant_id,
+                    documents.c.name.in_(names[at : at + _CHUNK]),
+                )
+            )
+            held |= {row.name: row.digest for row in found}
+        return {
+            name: body
+            for name, body in changed.items()
+            if (None if body is None else document_digest(body)) != held.get(name)
+        }

@@ -1,0 +1,27 @@
+"""Which database a URL names. Opens none."""
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+
+class Unusable(Exception):
+    """the database can't be used as it is; the service does not start"""
+
+
+def parse(url: str) -> URL:
+    """`Unusable` where `url` names no database that we can use; the message shows no password."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise Unusable("the database URL can't be read") from None
+    kind = parsed.drivername
+    if kind in ("sqlite", "sqlite+aiosqlite"):
+        if parsed.database in (None, "", ":memory:") or parsed.query:
+            raise Unusable(
+                "SQLite needs the path of a file and nothing more: "
+                "an acknowledged record must outlive the process"
+            )
+        return parsed.set(drivername="sqlite+aiosqlite")
+    if kind in ("postgresql", "postgresql+asyncpg"):
+        return parsed.set(drivername="postgresql+asyncpg")
+    raise Unusable(f"`{kind}` is no database of ours: `sqlite` and `postgresql+asyncpg` are")

@@ -1,0 +1,54 @@
+"""The sidecar's file, as an operator would write it. Written anew at each start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deploy.local.provision import AGENT_ID, ROLE, write_private
+from deploy.local.samples import COLLECTIONS
+from deploy.local.settings import UpSettings
+
+ALIAS = "kb"
+TEXT = """\
+# Written by `sluice up` at each start; paths are relative to this file.
+id: sluice-up
+control: http://{control}
+key_file: sidecar.key
+listen: {listen}
+agent: {{id: {agent}, role: {role}, key_file: agent.key}}   # who speaks through port {port}
+staleness_seconds: 30
+spool: {{dir: spool, mode: durable, max_bytes: 1073741824}}
+sources:
+  - alias: {alias}
+    kind: chroma
+    upstream: http://{upstream}
+    listen: {source}
+    sensitivity: critical   # of whatever is not named below
+    writes: deny
+    defaults: {{user: someone-trying-sluice}}
+    names:
+{names}
+"""
+
+
+def write(settings: UpSettings) -> Path:
+    """Writes `<data dir>/sidecar.yaml`; answers where that is."""
+    place = f"chroma://{ALIAS}/default_tenant/default_database"
+    names = [
+        f"      {place}/{each.name}: {{source_id: {each.name}, sensitivity: {each.sensitivity}}}"
+        for each in COLLECTIONS
+    ]
+    path = settings.data_dir / "sidecar.yaml"
+    text = TEXT.format(
+        control=settings.control_listen,
+        listen=settings.sidecar_listen,
+        agent=AGENT_ID,
+        role=ROLE,
+        port=settings.source_listen.port,
+        alias=ALIAS,
+        upstream=settings.chroma_listen,
+        source=settings.source_listen,
+        names="\n".join(names),
+    )
+    write_private(path, text)
+    return path

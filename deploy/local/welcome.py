@@ -1,0 +1,115 @@
+"""What `sluice up` prints once all is up: where, with which keys, and what to paste."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+
+from deploy.local.provision import AGENT_ID, ROLE, FirstStart
+from deploy.local.samples import COLLECTIONS, NEAREST
+from deploy.local.settings import Address, UpSettings
+
+SENSITIVITY = {collection.name: collection.sensitivity for collection in COLLECTIONS}
+TEXT = """
+Sluice is up. Ctrl-C drains and stops all of it.
+
+  for agents   http://{source}   the sample Chroma, behind the sidecar
+               http://{sidecar}   the sidecar: POST /v1/context/evaluate
+  the centre   http://{control}   the control API, described at /docs
+  the source   http://{chroma}   Chroma itself; in production only the sidecar reaches it
+
+  agent key       {agent_key}   agent `{agent}`, role `{role}`
+  admin key       {admin_key}
+  superadmin key  {superadmin_key}
+
+  data         {data}
+  policies     {policies}   edit one: in force within two seconds
+
+Paste into another terminal, in this folder:
+
+# ALLOW: the handbook is low, and the role may read it; the documents come back
+{allow}
+
+# DENY: payroll is critical; the sidecar stops it, and says why
+{deny}
+
+# VERIFY: both are in the audit trail, and its chain of hashes holds
+{verify}
+
+The same questions without a data source, as any agent framework may ask them:
+
+# ALLOW
+{evaluate_allow}
+
+# DENY
+{evaluate_deny}
+"""
+KEPT = "in no file any more: as you kept it"
+
+
+def text(settings: UpSettings, agent_key: str, first: FirstStart | None, policies: str) -> str:
+    """The block, keys included: it is meant for the terminal that started all this."""
+    admin_key = first.admin_key if first else KEPT
+    return TEXT.format(
+        source=settings.source_listen,
+        sidecar=settings.sidecar_listen,
+        control=settings.control_listen,
+        chroma=settings.chroma_listen,
+        agent_key=agent_key,
+        agent=AGENT_ID,
+        role=ROLE,
+        admin_key=admin_key,
+        superadmin_key=first.superadmin_key if first else KEPT,
+        data=settings.data_dir,
+        policies=policies,
+        allow=_query(settings.source_listen, "handbook"),
+        deny=_query(settings.source_listen, "payroll"),
+        verify=_request(settings.control_listen, "/v1/audit/verify", admin_key),
+        evaluate_allow=_evaluate(settings.sidecar_listen, agent_key, "handbook"),
+        evaluate_deny=_evaluate(settings.sidecar_listen, agent_key, "payroll"),
+    )
+
+
+def _query(source: Address, collection: str) -> str:
+    """Chroma's own client, pointed at the sidecar: nothing but the port tells it so."""
+    return _python(
+        "import chromadb; "
+        f"kb = chromadb.HttpClient('{source.host}', {source.port}); "
+        f"found = kb.get_collection('{collection}').query(query_embeddings=[{NEAREST}]); "
+        "print(*found['documents'][0], sep='\\n')"
+    )
+
+
+def _evaluate(sidecar: Address, key: str, source_id: str) -> str:
+    body = {
+        "agent_role": ROLE,
+        "agent_id": AGENT_ID,
+        "user_id": "you",
+        "source_id": source_id,
+        "sensitivity_level": SENSITIVITY[source_id],
+    }
+    return _request(sidecar, "/v1/context/evaluate", key, json.dumps(body))
+
+
+def _request(address: Address, path: str, key: str, body: str | None = None) -> str:
+    """For `curl` where there is one, else for Python's own library."""
+    headers = {"X-API-Key": key} | ({"Content-Type": "application/json"} if body else {})
+    url = f"http://{address}{path}"
+    if shutil.which("curl"):
+        words = ["curl", "-s", url]
+        for name, value in headers.items():
+            words += ["-H", f"{name}: {value}"]
+        return shlex.join(words + (["-d", body] if body else []))
+    data = f"{body!r}.encode()" if body else "None"
+    return _python(
+        f"import urllib.request as r; asked = r.Request({url!r}, {data}, {headers!r}); "
+        "print(r.urlopen(asked).read().decode())"
+    )
+
+
+def _python(code: str) -> str:
+    here = os.path.relpath(sys.executable)
+    return shlex.join([sys.executable if here.startswith("..") else here, "-c", code])

@@ -1,0 +1,107 @@
+"""What a record from elsewhere must say, so that it can be indexed and shown for good.
+
+The log forgets nothing: a record that the list of events can't show would break that list for ever,
+and a name that a database can't hold would hold up its sidecar's whole queue. So both are refused
+at the door. Knows the members of each kind; members it doesn't know are let through.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from policies.ground.body import identifier_fault
+
+_Judge = Callable[[object], bool]
+
+
+def _name(value: object) -> bool:
+    return identifier_fault(value) is None
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _count(value: object) -> bool:
+    return type(value) is int
+
+
+def _object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _verdict(value: object) -> bool:
+    return value in ("ALLOW", "DENY")
+
+
+def _maybe(judge: _Judge) -> _Judge:
+    return lambda value: value is None or judge(value)
+
+
+_Rules = tuple[tuple[tuple[str, ...], str, _Judge], ...]
+
+# Where it stands in `pub`, how it is called there, what it must be.
+_DECISION: _Rules = (
+    ((), "context_hash", _text),
+    ((), "facts", _object),
+    (("request",), "agent_role", _name),
+    (("request",), "source_id", _name),
+    (("request",), "source_type", _text),
+    (("request",), "sensitivity_level", _text),
+    (("request",), "agent_id", _maybe(_name)),
+    (("request",), "session_id", _maybe(_name)),
+    (("request",), "task_type", _maybe(_text)),
+    (("response",), "decision", _verdict),
+    (("response",), "policy_name", _name),
+    (("response",), "reason", _text),
+    (("response",), "check", _maybe(_text)),
+    (("response",), "policy_version", _maybe(_count)),
+)
+_LINEAGE: _Rules = (
+    ((), "action_type", _text),
+    ((), "outcome", _maybe(_text)),
+    ((), "detail", _maybe(_object)),
+    (("event",), "id", _name),
+)
+_GAP: _Rules = (((), "reason", _text),)
+RULES: dict[str, _Rules] = {
+    "decision": _DECISION,
+    "lineage": _LINEAGE,
+    "gap": _GAP,
+    "heartbeat": (),
+}
+"""The kinds that an enforcement point may send, and what each must say."""
+
+# Members that `policies.entry.index_of` reads, whatever the kind.
+_INDEXED = ("request", "response", "event")
+_OPENED: dict[str, _Judge] = {"user_id": _name, "query": _text}
+
+
+def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
+    """What is wrong with the fields in clear of a record of `kind`, or None."""
+    rules = RULES[kind]
+    expected = {path[0] for path, _, _ in rules if path}
+    for member in _INDEXED:
+        if member in pub and member not in expected:
+            return f"`pub` of a `{kind}` has no `{member}`"
+    for path, name, judge in rules:
+        place: Any = pub.get(path[0]) if path else pub
+        if not isinstance(place, dict) or not judge(place.get(name)):
+            return f"`{'.'.join(('pub', *path, name))}` is missing or not of its type"
+    return None
+
+
+def opening_fault(path: str, value: object) -> str | None:
+    """What is wrong with an opened value, or None."""
+    if path == "detail":
+        return None if _json_object(value) else "`detail` is not the text of a JSON object"
+    judge = _OPENED.get(path)
+    return None if judge is None or judge(value) else f"`{path}` is not of its type"
+
+
+def _json_object(value: object) -> bool:
+    try:
+        return isinstance(value, str) and isinstance(orjson.loads(value), dict)
+    except orjson.JSONDecodeError:
+        return False

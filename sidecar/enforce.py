@@ -1,0 +1,192 @@
+"""The product in one file: a retrieval is decided here, recorded, and only then answered.
+
+    fresh        is the policy set young enough to decide by? An old one denies everything
+    facts        who asks, and what the policy set says of them: local, microseconds
+    session      whose it is; the first time anyone names it, the centre is asked
+    evaluate     the ten checks, pure (`policies/evaluate.py`)
+    record       the decision, all that was asked and the facts it rests on, chained into the spool
+    durable      the record is on disk: now, and not before, the caller may hear the answer
+
+Whatever goes wrong on the way is a DENY, and recorded like any other; where not even that can be
+recorded there is no decision, and the caller hears `Unavailable` (503). There is no path from a
+retrieval to an ALLOW but through `_conclude`, and none through it without a record.
+
+Knows the order of the steps. Knows nothing of HTTP, of files, or of how the policy set gets here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from policies.checks.finding import Facts
+from policies.evaluate import Decision, admitted, evaluate, gather, refuse
+from policies.ground.clock import Clock
+from policies.ground.ids import uuid7
+from policies.model import Key, Session
+from policies.policy_set import PolicySet
+from policies.record import decision_record, retrieval_lineage
+from policies.retrieval import Retrieval
+from sidecar.metrics import Metrics
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.sessions import ClaimFailed, Sessions
+from sidecar.spool import Spool, SpoolError, SpoolFull
+
+log = logging.getLogger(__name__)
+
+_EVENT_ENTROPY = 10
+_SALT = 32
+
+
+class Pending(NamedTuple):
+    """A decision whose record is on its way to the disk. Nobody may act on it before `durable` is
+    done; if that raises a `SpoolError` the record is lost, and with it the decision."""
+
+    decision: Decision
+    event_id: str
+    core: bytes
+    """The hash of the record as spooled: what lineage cites."""
+    durable: asyncio.Future[None]
+    kept: bool = True
+    """False where mode `best_effort` had to drop the record: nothing may cite it."""
+
+
+class Enforcer:
+    """Decides and records for every way into this sidecar."""
+
+    def __init__(
+        self,
+        policy_set: PolicySet,
+        freshness: Freshness,
+        sessions: Sessions,
+        spool: Spool,
+        metrics: Metrics,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._policy_set = policy_set
+        self._freshness = freshness
+        self._sessions = sessions
+        self._spool = spool
+        self._metrics = metrics
+        self._clock = clock
+        self._entropy = entropy
+
+    async def evaluate(self, retrieval: Retrieval, key: Key | None) -> Pending:
+        """Decide, record, and return once the record is durable. Raises `SpoolError` (503) where
+        nothing can be recorded. `key` is None where the caller's key is no longer valid."""
+        pending = await self.submit(retrieval, key)
+        await pending.durable
+        return pending
+
+    async def submit(self, retrieval: Retrieval, key: Key | None) -> Pending:
+        """As `evaluate`, without the wait: for a caller that has several retrievals to decide, or
+        something to prepare, while the disk works."""
+        started = self._clock.monotonic()
+        facts = None
+        if self._freshness.stale(started):
+            decision = refuse("policy_set_stale", self._freshness.reason(started))
+        elif key is None:
+            decision = refuse("key_not_valid", "the agent's API key is not valid, or not any more")
+        else:
+            try:
+                facts = await self._facts(retrieval, key)
+                decision = evaluate(retrieval, facts)
+            except ClaimFailed as error:
+                decision = refuse("evaluation_error", f"the session can't be claimed: {error}")
+            except Exception:
+                log.exception("a check failed: the retrieval is denied")
+                # What was gathered does not lead to this answer, so it is no part of the record.
+                facts = None
+                decision = refuse("evaluation_error", "a check failed; see the sidecar's log")
+        pending = self._conclude(retrieval, decision, facts)
+        self._metrics.evaluate_seconds.observe(self._clock.monotonic() - started)
+        return pending
+
+    async def refuse(self, retrieval: Retrieval, policy_name: str, reason: str) -> Pending:
+        """Record a DENY that none of the ten checks made, such as a request that can't be read."""
+        pending = self._conclude(retrieval, refuse(policy_name, reason), None)
+        await pending.durable
+        return pending
+
+    def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
+        """Whether `evaluate` would allow it now. Nothing is recorded and no session claimed: this
+        filters lists, and decides about nothing that leaves the sidecar by itself."""
+        if key is None or self._freshness.stale(self._clock.monotonic()):
+            return False
+        try:
+            facts = gather(self._policy_set, key, retrieval)
+            if retrieval.session_id is not None:
+                facts = _with_session(facts, self._sessions.known(retrieval.session_id))
+            return evaluate(retrieval, facts).decision == "ALLOW"
+        except Exception:
+            log.exception("a check failed: the name is left out of a list")
+            return False
+
+    def note_retrieval(self, pending: Pending, detail: dict[str, int | str], outcome: str) -> None:
+        """Record what an allowed retrieval returned, as lineage on its event. The caller has its
+        answer already, so lineage that can't be kept is counted and changes nothing."""
+        if not pending.kept:
+            self._metrics.lineage_lost.inc()
+            return
+        record = retrieval_lineage(
+            pending.event_id, pending.core, detail, outcome, record_id=self._new_id()
+        )
+        try:
+            placed = self._spool.put(record, denial=False)
+        except SpoolError as error:
+            self._metrics.lineage_lost.inc()
+            log.warning("lineage of event %s is lost: %s", pending.event_id, error)
+        else:
+            # The spool reports a failing disk itself; nobody waits for this record.
+            placed.durable.add_done_callback(_hear)
+
+    async def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
+        facts = gather(self._policy_set, key, retrieval)
+        session_id = retrieval.session_id
+        if session_id is None:
+            return facts
+        session = self._sessions.known(session_id)
+        # INVARIANT: a call that fails checks 1 to 4 claims nothing (contract, section 3).
+        if session is None and admitted(retrieval, facts):
+            session = await self._sessions.claim(retrieval)
+            # Time has passed: the policy set may be another by now.
+            facts = gather(self._policy_set, key, retrieval)
+        return _with_session(facts, session)
+
+    def _conclude(self, retrieval: Retrieval, decision: Decision, facts: Facts | None) -> Pending:
+        """One decision: one record, one metric, one log line."""
+        denial = decision.decision == "DENY"
+        event_id = self._new_id()
+        record = decision_record(
+            retrieval, decision, facts, event_id=event_id, salt=self._entropy(_SALT)
+        )
+        try:
+            placed = self._spool.put(record, denial=denial)
+        except SpoolFull:
+            if denial:
+                raise
+            # Room is kept back for this: an allowed retrieval that can't be recorded is a denied
+            # one that can.
+            full = refuse("audit_unavailable", "the spool is full: only denials can be recorded")
+            return self._conclude(retrieval, full, None)
+        # The record has its number. If we die before it is on disk nobody has heard an answer; if
+        # after, it ships at the next start.
+        self._metrics.decided(decision)
+        if log.isEnabledFor(logging.DEBUG):
+            answer, policy_name, reason = decision[:3]
+            log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)
+        return Pending(decision, event_id, *placed)
+
+    def _new_id(self) -> str:
+        return uuid7(self._clock.now(), self._entropy(_EVENT_ENTROPY))
+
+
+def _with_session(facts: Facts, session: Session | None) -> Facts:
+    settings, key, agent, _, role, revision = facts
+    return Facts(settings, key, agent, session, role, revision)
+
+
+def _hear(durable: asyncio.Future[None]) -> None:
+    if not durable.cancelled():
+        durable.exception()

@@ -1,0 +1,59 @@
+"""What `/metrics` shows of the parts that count for themselves. Knows their names and meaning."""
+
+from policies.policy_set import PolicySet
+from sidecar.metrics import Watches
+from sidecar.policy_cache.follow import Follower
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.sessions import Sessions
+from sidecar.ship import Shipper
+from sidecar.spool import Spool, State
+
+_STATES = tuple(State)
+
+
+def watch_policy_set(
+    watches: Watches, policy_set: PolicySet, freshness: Freshness, follower: Follower
+) -> None:
+    watches.gauge("sluice_policy_set_age_seconds", "Since it was known current", freshness.age)
+    watches.gauge(
+        "sluice_policy_set_revision", "The revision in force", lambda: policy_set.revision
+    )
+    watches.count("sluice_policy_set_polls_total", "Polls for it", lambda: follower.polls)
+    watches.count(
+        "sluice_policy_set_poll_failures_total",
+        "Polls without a usable answer",
+        lambda: follower.failures,
+    )
+
+
+def watch_sessions(watches: Watches, sessions: Sessions) -> None:
+    watches.count(
+        "sluice_session_claims_total", "Sessions asked of the centre", lambda: sessions.claims
+    )
+    watches.count(
+        "sluice_session_claim_failures_total",
+        "Claims without a usable answer",
+        lambda: sessions.failures,
+    )
+
+
+def watch_spool(watches: Watches, spool: Spool, shipper: Shipper) -> None:
+    watches.gauge("sluice_spool_records", "On disk, not yet shipped", lambda: spool.depth)
+    watches.gauge("sluice_spool_bytes", "Of all segment files", lambda: spool.bytes_held)
+    watches.gauge(
+        "sluice_spool_waiting_bytes", "In memory, not yet on disk", lambda: spool.bytes_waiting
+    )
+    watches.gauge("sluice_spool_oldest_seconds", "Age of the oldest record", spool.oldest_age)
+    watches.gauge(
+        "sluice_spool_state",
+        f"What it takes: {', '.join(f'{i} {state}' for i, state in enumerate(_STATES))}",
+        lambda: _STATES.index(spool.state),
+    )
+    watches.count("sluice_spool_gaps_total", "Gaps declared", lambda: spool.gaps)
+    watches.count("sluice_spool_lost_records_total", "Records lost", lambda: spool.lost)
+    watches.count("sluice_spool_sync_failures_total", "Failed writes", lambda: spool.sync_failures)
+    watches.count("sluice_shipped_records_total", "Records in the log", lambda: shipper.shipped)
+    watches.count("sluice_shipping_failures_total", "Failed batches", lambda: shipper.failures)
+    watches.count(
+        "sluice_shipping_conflicts_total", "Instances set aside", lambda: shipper.conflicts
+    )

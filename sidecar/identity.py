@@ -1,0 +1,54 @@
+"""Who may speak, and as whom: keys looked up in the local policy set. Knows no header.
+
+A key is known by its digest alone. It is looked up anew for every request, so that a revocation
+holds as soon as the policy set has it.
+"""
+
+from dataclasses import dataclass, field
+
+from policies.ground.clock import Clock
+from policies.ground.keys import key_digest
+from policies.model import Key
+from policies.policy_set import PolicySet
+from sidecar.policy_cache.cache_file import CacheDamaged
+from sidecar.policy_cache.documents import NoPolicySet
+
+EVALUATING_SCOPES = ("evaluate", "admin")
+"""What may ask for a decision (contract, section 2)."""
+
+
+class Keys:
+    """The tenant's live keys."""
+
+    def __init__(self, policy_set: PolicySet, clock: Clock) -> None:
+        self._policy_set = policy_set
+        self._now = clock.now
+
+    def find(self, digest: bytes) -> Key | None:
+        """The key of this SHA-256, unless it is unknown, revoked or expired. Raises `NoPolicySet`
+        and `CacheDamaged` where that can't be said."""
+        key = self._policy_set.key(digest)
+        return key if key is not None and key.live(self._now()) else None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentIdentity:
+    """The agent that speaks through the proxy listeners, whose requests carry no key."""
+
+    id: str | None
+    role: str
+    _digest: bytes = field(repr=False)
+    _keys: Keys = field(repr=False)
+
+    @classmethod
+    def of(cls, agent_id: str | None, role: str, key: str, keys: Keys) -> "AgentIdentity":
+        return cls(agent_id, role, key_digest(key), keys)
+
+    def key(self) -> Key | None:
+        """The agent's key, or None where it may not evaluate: no such key, or none that can be
+        looked up at the moment. Every retrieval is denied then."""
+        try:
+            key = self._keys.find(self._digest)
+        except (NoPolicySet, CacheDamaged):
+            return None
+        return key if key is not None and key.scope in EVALUATING_SCOPES else None

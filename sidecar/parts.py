@@ -1,0 +1,124 @@
+"""The parts of one sidecar, put together. Knows which part is given to which, and starts none."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from policies.ground.canonical import unb64
+from policies.ground.clock import Clock
+from policies.ground.listen import Listen
+from policies.policy_set import PolicySet
+from sidecar.answers import Answers
+from sidecar.api import Api
+from sidecar.centre import Centre
+from sidecar.dispatch import Dispatcher, Route
+from sidecar.enforce import Enforcer
+from sidecar.gauges import watch_policy_set, watch_sessions, watch_spool
+from sidecar.identity import AgentIdentity, Keys
+from sidecar.key_file import read_key
+from sidecar.metrics import Watches, make_metrics
+from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.documents import Documents
+from sidecar.policy_cache.follow import Follower
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.proxy.listener import Listener
+from sidecar.readiness import Readiness
+from sidecar.server import Server
+from sidecar.sessions import Sessions
+from sidecar.settings import Settings
+from sidecar.ship import Shipper
+from sidecar.spool import Spool
+
+
+class Listening(Protocol):
+    """A port that is open between `start` and `close`."""
+
+    async def start(self) -> None: ...
+    async def close(self, seconds: float) -> None: ...
+
+
+class Parts:
+    """Everything but the spool, which is opened first. `resources` are `cache_file` and `centre`,
+    to be closed; `loops` run as long as the process; `listeners` come last and go first."""
+
+    def __init__(
+        self, settings: Settings, spool: Spool, clock: Clock, entropy: Callable[[int], bytes]
+    ) -> None:
+        self.cache_file = CacheFile(settings.cache)
+        self.centre = Centre(settings.control, read_key(settings.key_file))
+        self._documents = Documents(self.cache_file)
+        self._policy_set = PolicySet(self._documents.fetch)
+        self._freshness = Freshness(settings.staleness_seconds, clock)
+        self._spool = spool
+        self._clock = clock
+        sessions = Sessions(self.centre, self.cache_file, clock)
+        self.follower = Follower(
+            LongPoll(self.centre, patience=settings.staleness_seconds / 4),
+            self._documents,
+            self._policy_set,
+            self._freshness,
+            clock,
+            sessions.forget,
+        )
+        self.shipper = Shipper(
+            spool,
+            self.centre,
+            clock,
+            tenant_id=lambda: self._documents.tenant_id,
+            log_key=self._log_key,
+        )
+        self.readiness = Readiness({"policy_set": self._policy_set_problem, "spool": self._refusal})
+        registry = CollectorRegistry()
+        self._metrics = make_metrics(registry)
+        ProcessCollector(registry=registry)
+        watches = Watches(registry)
+        watch_policy_set(watches, self._policy_set, self._freshness, self.follower)
+        watch_sessions(watches, sessions)
+        watch_spool(watches, spool, self.shipper)
+        self._enforcer = Enforcer(
+            self._policy_set, self._freshness, sessions, spool, self._metrics, clock, entropy
+        )
+        self._keys = Keys(self._policy_set, clock)
+        self._answers = Answers(clock)
+        self._prefix = entropy(4).hex()
+        self.listeners: list[Listening] = [*self._own(settings), *self._proxies(settings)]
+
+    def _own(self, settings: Settings) -> list[Server]:
+        api = Api(self._enforcer, self.readiness, self._metrics)
+        if settings.metrics_listen is None:
+            routes = {**api.routes(), **api.metrics_routes()}
+            return [self._server(settings.listen, routes)]
+        return [
+            self._server(settings.listen, api.routes()),
+            self._server(settings.metrics_listen, api.metrics_routes()),
+        ]
+
+    def _server(self, listen: Listen, routes: Mapping[str, Route]) -> Server:
+        dispatcher = Dispatcher(routes, self._keys, self._answers, self._metrics, self._prefix)
+        return Server(listen, dispatcher.handle, dispatcher.refuse)
+
+    def _proxies(self, settings: Settings) -> list[Listener]:
+        if settings.agent is None:
+            return []
+        agent = AgentIdentity.of(
+            settings.agent.id, settings.agent.role, read_key(settings.agent.key_file), self._keys
+        )
+        return [Listener(source, agent, self._enforcer, self._clock) for source in settings.sources]
+
+    def _log_key(self) -> bytes | None:
+        key = self._documents.log_key
+        return None if key is None else unb64(key)
+
+    def _policy_set_problem(self) -> str | None:
+        if self.follower.refused is not None:
+            return self.follower.refused
+        now = self._clock.monotonic()
+        if not self._freshness.stale(now):
+            return None
+        reason = self._freshness.reason(now)
+        return f"{reason}; {self.follower.trouble}" if self.follower.trouble else reason
+
+    def _refusal(self) -> str | None:
+        return self._spool.refusal

@@ -1,0 +1,91 @@
+"""Any HTTP interface: what is read is the path (contract, section 5).
+
+GET and HEAD retrieve, other methods write, and `source_id` is `rest://<alias><canonical path>`. The
+operator's `routes` change that; the first that matches wins.
+"""
+
+import re
+
+from sidecar.protocols.names import Naming
+from sidecar.protocols.protocol import Asked, Class, Match, Place, Route
+from sidecar.proxy.target import Target
+from sidecar.settings import Route as ConfiguredRoute
+from sidecar.settings import Source
+
+_CLASSES = {
+    "retrieve": Class.RETRIEVE,
+    "write": Class.WRITE,
+    "metadata": Class.METADATA,
+    "deny": Class.DENY,
+}
+
+_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class Rest:
+    """One HTTP interface, by its configured routes."""
+
+    def __init__(self, source: Source) -> None:
+        self._naming = Naming(source)
+        self._rules = [_Rule(route, self._naming) for route in source.routes]
+
+    def match(self, method: str, target: Target) -> Match | None:
+        path = target.path
+        for rule in self._rules:
+            if method in rule.methods or "*" in rule.methods:
+                found = rule.covers(path)
+                if found:
+                    return Match(rule.route, found.groups())
+        return _READ if method in ("GET", "HEAD") else _WRITE
+
+    async def of_path(self, asked: Asked) -> tuple[Place, ...]:
+        return (self._naming.of_path(asked.target.path),)
+
+    def hint(self, asked: Asked) -> Place | None:
+        return self._naming.of_path(asked.target.path)
+
+
+class _Rule:
+    """One configured route: which paths it covers, and which source they are."""
+
+    def __init__(self, route: ConfiguredRoute, naming: Naming) -> None:
+        # Who may not GET may not ask for the head of the answer either.
+        self.methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
+        self.covers = re.compile(_expression(route.path)).fullmatch
+        self._names = _NAME.findall(route.path)
+        self._source_id = route.source_id
+        self._level = route.sensitivity
+        self._naming = naming
+        self.route = Route(
+            route.method, route.path, _CLASSES[route.class_], self._places, self._hint
+        )
+
+    async def _places(self, _rest: Rest, asked: Asked) -> tuple[Place, ...]:
+        return (self._place(asked),)
+
+    def _hint(self, _rest: Rest, asked: Asked) -> Place | None:
+        return self._place(asked)
+
+    def _place(self, asked: Asked) -> Place:
+        if self._source_id is None:
+            return self._naming.of_path(asked.target.path, self._level)
+        # Values stand in the form of the path, so that none of them holds a `/`.
+        values = dict(zip(self._names, asked.values, strict=True))
+        source_id = _NAME.sub(lambda name: values[name[1]], self._source_id)
+        return self._naming.named(source_id, self._level)
+
+
+def _expression(pattern: str) -> str:
+    """`{name}` is one segment, `**` any number of them, none included; the rest is literal."""
+    parts = []
+    for segment in pattern[1:].split("/"):
+        if segment == "**":
+            parts.append("(?:/[^/]*)*")
+        else:
+            literals = _NAME.split(segment)[::2]
+            parts.append("/" + "([^/]+)".join(re.escape(literal) for literal in literals))
+    return "".join(parts)
+
+
+_READ = Match(Route("GET HEAD", "/**", Class.RETRIEVE, Rest.of_path, Rest.hint), ())
+_WRITE = Match(Route("*", "/**", Class.WRITE, Rest.of_path, Rest.hint), ())

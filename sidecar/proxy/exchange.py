@@ -1,0 +1,88 @@
+"""One answer of the data source: its head is read, its body comes out as it arrives."""
+
+import aiohttp
+from aiohttp import StreamReader
+from aiohttp.connector import Connection
+
+from policies.ground.errors import UpstreamFailed
+from sidecar.protocols.protocol import AnswerTooLarge
+from sidecar.proxy.pump import Pump
+
+_BROKEN = (aiohttp.ClientError, OSError)
+
+
+class Exchange:
+    """`fields` are what passes of the answer's head; `length` the value of its `Content-Length`,
+    None where the end of the body tells; `empty` where no body follows whatever the head says."""
+
+    __slots__ = (
+        "_connection",
+        "_pump",
+        "empty",
+        "fields",
+        "length",
+        "reason",
+        "status",
+        "stream",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        pump: Pump | None,
+        status: int,
+        reason: str,
+        fields: list[tuple[bytes, bytes]],
+        length: bytes | None,
+        empty: bool,
+        stream: StreamReader,
+    ) -> None:
+        self._connection = connection
+        self._pump = pump
+        self.status = status
+        self.reason = reason
+        self.fields = fields
+        self.length = length
+        self.empty = empty
+        self.stream = stream
+
+    def at_hand(self) -> bytes | None:
+        """The whole body where it came with the head, else None."""
+        stream = self.stream
+        if stream.is_eof() and stream.exception() is None:
+            return stream.read_nowait(-1)
+        return None
+
+    async def next(self) -> bytes:
+        """What has arrived of the body, as soon as anything has; empty at its end.
+
+        `UpstreamFailed` where it breaks off.
+        """
+        try:
+            return await self.stream.readany()
+        except _BROKEN as error:
+            raise UpstreamFailed("the data source broke off its answer") from error
+
+    async def read(self, limit: int) -> bytes:
+        """The whole body; `UpstreamFailed` where it breaks off, `AnswerTooLarge` where it is larger
+        than `limit` bytes."""
+        whole = bytearray()
+        while part := await self.next():
+            whole += part
+            if len(whole) > limit:
+                raise AnswerTooLarge(f"the data source's answer is larger than {limit} bytes")
+        return bytes(whole)
+
+    async def finish(self) -> None:
+        """Gives the connection back if both bodies were carried to their end; else breaks it, which
+        is how the data source learns that nobody listens any more."""
+        pump = self._pump
+        if self.stream.at_eof() and (pump is None or pump.done):
+            self._connection.release()
+            return
+        protocol = self._connection.protocol
+        if protocol is not None:
+            protocol.abort()
+        self._connection.close()
+        if pump is not None:
+            await pump.stop()

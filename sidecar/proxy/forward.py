@@ -1,0 +1,163 @@
+"""Carries an allowed request to the data source and its answer back, and records what came of it.
+
+A retrieval sets out while its record is on the way to the disk; no byte of the answer goes to the
+agent before the record is there. Knows the order of those; what is allowed was decided before.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.enforce import Enforcer, Pending
+from sidecar.protocols.protocol import Asked, Class, Dialect, Fetched, Place, Route
+from sidecar.proxy import intake
+from sidecar.proxy.attribution import Attribution
+from sidecar.proxy.exchange import Exchange
+from sidecar.proxy.headers import Head
+from sidecar.proxy.inbound import Inbound
+from sidecar.proxy.judge import Judge, durable
+from sidecar.proxy.limits import Limits
+from sidecar.proxy.relay import Tally, relay, write_whole
+from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.upstream import Ask, Upstream
+
+
+class Allowed(NamedTuple):
+    """A request that may happen, for each of `places` by one of `pendings`; both are empty where
+    there is nothing to decide. `started` is when its head was read."""
+
+    route: Route
+    asked: Asked
+    ask: Ask
+    who: Attribution
+    places: tuple[Place, ...]
+    pendings: list[Pending]
+    started: float
+
+
+COMPLETED, TRUNCATED, FAILED = "completed", "truncated", "failed"
+
+
+class Forward:
+    """The way to one data source and back."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        upstream: Upstream,
+        judge: Judge,
+        enforcer: Enforcer,
+        monotonic: Callable[[], float],
+        limits: Limits,
+    ) -> None:
+        self._dialect = dialect
+        self._upstream = upstream
+        self._judge = judge
+        self._enforcer = enforcer
+        self._limits = limits
+        self.now = monotonic
+
+    async def fetch(self, head: Head, target: str) -> Fetched:
+        """GET `target` in the agent's name, for the sidecar's own eyes."""
+        exchange = await self._upstream.send(intake.lookup(head, target))
+        try:
+            body = await _readable(exchange, self._limits)
+        finally:
+            await exchange.finish()
+        return Fetched(exchange.status, exchange.reason, exchange.fields, body)
+
+    async def passed(self, request: Inbound, allowed: Allowed) -> Reply | Sent:
+        """Forwards `allowed` and answers `request` with what comes back."""
+        route, pendings = allowed.route, allowed.pendings
+        tally = Tally()
+        outcome = FAILED
+        if route.before is not None:
+            route.before(self._dialect)
+        try:
+            if route.shows is None:
+                sent = await self._streamed(request, allowed, tally)
+            else:
+                sent = await self._shown(request, allowed)
+            outcome = COMPLETED
+            return sent
+        except UpstreamFailed as error:
+            if tally.begun:
+                # The agent has part of it. The connection ends short, and it can tell.
+                outcome = TRUNCATED
+                return Sent(keep_alive=False)
+            await durable(pendings)
+            tally.status = error.status
+            return _failed(request, error)
+        except (asyncio.CancelledError, ConnectionError):
+            outcome = TRUNCATED
+            raise
+        finally:
+            if route.after is not None:
+                route.after(self._dialect)
+            if route.class_ is Class.RETRIEVE:
+                self._note(pendings, tally, outcome, allowed.started)
+
+    async def _streamed(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
+        exchange = await self._upstream.send(allowed.ask)
+        try:
+            # The data source has the request. If the record can't be kept, its answer goes nowhere.
+            await durable(allowed.pendings)
+            return await relay(request, exchange, _event_id(allowed.pendings), tally)
+        finally:
+            await exchange.finish()
+
+    async def _shown(self, request: Inbound, allowed: Allowed) -> Sent:
+        """An answer that tells of a source goes out only if it is the source that was judged, or
+        one that is allowed as well: a name may have a spelling that nobody here knows of."""
+        shows, pendings = allowed.route.shows, allowed.pendings
+        assert shows is not None
+        read = shows(self._dialect, allowed.asked)
+        exchange = await self._upstream.send(intake.readable(allowed.ask))
+        try:
+            body = await _readable(exchange, self._limits)
+        finally:
+            await exchange.finish()
+        if exchange.status == 200:
+            place = read(body)
+            if place is None:
+                raise UpstreamFailed("the data source's answer does not tell what it is of")
+            if place not in allowed.places:
+                pendings = pendings + await self._judge.allow((place,), allowed.who)
+        await durable(pendings)
+        return write_whole(
+            request, exchange.status, exchange.reason, exchange.fields, body, _event_id(pendings)
+        )
+
+    def composed(self, request: Inbound, answer: Fetched) -> Sent:
+        """Answers with what was put together of what may be seen."""
+        return write_whole(request, answer.status, answer.reason, answer.fields, answer.body, None)
+
+    def _note(self, pendings: list[Pending], tally: Tally, outcome: str, started: float) -> None:
+        detail: dict[str, int | str] = {
+            "status": tally.status,
+            "bytes": tally.size,
+            "sha256": tally.digest.hexdigest(),
+            "duration_ms": int((self.now() - started) * 1000),
+            "withheld": 0,
+        }
+        for pending in pendings:
+            self._enforcer.note_retrieval(pending, detail, outcome)
+
+
+async def _readable(exchange: Exchange, limits: Limits) -> bytes:
+    body = await exchange.read(limits.read_answer_bytes)
+    for name, value in exchange.fields:
+        if name.lower() == b"content-encoding" and value.lower() != b"identity":
+            raise UpstreamFailed("the data source encodes its answer although asked not to")
+    return body
+
+
+def _event_id(pendings: list[Pending]) -> str | None:
+    return pendings[-1].event_id if pendings else None
+
+
+def _failed(request: Inbound, error: UpstreamFailed) -> Reply:
+    if request.body.exception() is not None:
+        return Reply.of_error(Malformed("the body's framing is broken"), close=True)
+    return Reply.of_error(error, close=not request.body.is_eof())

@@ -1,0 +1,194 @@
+"""Which header fields pass, in which direction, and which are read (RFC 9110 section 7.6, proxy.md
+A1 and B 6 to 12). Fields pass as they were written: order, case, duplicates and bytes.
+
+Knows names and lists of names. Knows neither what the values that it hands on mean, nor any
+connection.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from policies.ground.errors import Malformed
+
+Fields = Iterable[tuple[bytes, bytes]]
+
+OWN = b"x-sluice-"
+BAGGAGE = b"baggage"
+
+# Between two hops, never beyond (RFC 9110 section 7.6.1). `TE: trailers` goes too: trailers are not
+# relayed, so nobody is told that they are welcome.
+_HOP = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"http2-settings",
+    )
+)
+
+# What a proxy in front would have said. The agent is not a proxy in front; a data source that
+# believed it would see another path, host or method than the one that was judged.
+_CLAIMS = frozenset(
+    (
+        b"forwarded",
+        b"x-real-ip",
+        b"x-rewrite-url",
+        b"x-http-method",
+        b"x-http-method-override",
+        b"x-method-override",
+    )
+)
+_CLAIM_FAMILIES = (b"x-forwarded-", b"x-original-")
+
+# Read here, and written anew by whoever forwards.
+_READ = frozenset((b"host", b"content-length", b"expect", BAGGAGE))
+# Read here and forwarded as they are.
+_READ_AND_PASSED = frozenset((b"content-type", b"content-encoding"))
+
+# `Connection: content-type` would have the data source read another body than the one judged.
+_NOT_FOR_CONNECTION = frozenset(
+    (b"host", b"content-length", b"content-type", b"content-encoding", b"authorization", b"expect")
+)
+
+_MAX_KNOWN = 1024
+_MAX_KNOWN_NAME = 64
+
+
+class Head(NamedTuple):
+    """A request's fields: those to forward, and by lower-case name the values of those read."""
+
+    forward: list[tuple[bytes, bytes]]
+    read: dict[bytes, list[bytes]]
+
+    def one(self, name: bytes) -> bytes | None:
+        """The value of a field that may stand once; `Malformed` where it stands twice."""
+        values = self.read.get(name)
+        if values is None:
+            return None
+        if len(values) > 1:
+            raise Malformed(f"the header `{name.decode()}` stands twice")
+        return values[0]
+
+
+class AnswerHead(NamedTuple):
+    """An answer's fields: those to pass on, and what frames its body."""
+
+    forward: list[tuple[bytes, bytes]]
+    lengths: list[bytes]
+    codings: list[bytes]
+
+
+class _Fate(NamedTuple):
+    passes: bool
+    key: bytes | None
+
+
+_known: dict[bytes, _Fate] = {}
+
+
+def request_head(fields: Fields) -> Head:
+    """Sorts a request's fields. Raises `Malformed` where `Connection` names a field that decides
+    how the request is read."""
+    forward: list[tuple[bytes, bytes]] = []
+    read: dict[bytes, list[bytes]] = {}
+    known = _known
+    for field in fields:
+        fate = known.get(field[0]) or _fate(field[0])
+        if fate.passes:
+            forward.append(field)
+        if fate.key is not None:
+            read.setdefault(fate.key, []).append(field[1])
+    named = read.get(b"connection")
+    if named is not None:
+        forward = _without_named(forward, named)
+    return Head(forward, read)
+
+
+def answer_head(fields: Fields) -> AnswerHead:
+    """Sorts an answer's fields. Whatever says `X-Sluice-…` upstream is dropped: an event id that
+    we did not issue must not look like one."""
+    forward: list[tuple[bytes, bytes]] = []
+    lengths: list[bytes] = []
+    codings: list[bytes] = []
+    named: list[bytes] = []
+    for field in fields:
+        name = field[0].lower()
+        if name == b"content-length":
+            lengths.append(field[1])
+        elif name == b"transfer-encoding":
+            codings.append(field[1])
+        elif name == b"connection":
+            named.append(field[1])
+        elif name not in _HOP and not name.replace(b"_", b"-").startswith(OWN):
+            forward.append(field)
+    if named:
+        gone = _tokens(named) - _NOT_FOR_CONNECTION
+        if gone:
+            forward = [field for field in forward if field[0].lower() not in gone]
+    return AnswerHead(forward, lengths, codings)
+
+
+def without_own_baggage(values: list[bytes]) -> list[bytes]:
+    """The `baggage` lines without the members `sluice.*`; every other member as it was written
+    (W3C Baggage section 3.3)."""
+    kept = []
+    for line in values:
+        members = line.split(b",")
+        others = [member for member in members if not _own_member(member)]
+        if len(others) == len(members):
+            kept.append(line)
+        elif others:
+            kept.append(b",".join(others).strip(b" \t"))
+    return kept
+
+
+def _own_member(member: bytes) -> bool:
+    return member.partition(b"=")[0].strip(b" \t").lower().startswith(b"sluice.")
+
+
+def _without_named(
+    forward: list[tuple[bytes, bytes]], named: list[bytes]
+) -> list[tuple[bytes, bytes]]:
+    tokens = _tokens(named)
+    if not tokens:
+        return forward
+    for token in tokens:
+        if token in _NOT_FOR_CONNECTION or token.replace(b"_", b"-").startswith(OWN):
+            raise Malformed("the header `connection` names a field that is no matter of a hop")
+    return [field for field in forward if field[0].lower() not in tokens]
+
+
+def _tokens(lines: list[bytes]) -> set[bytes]:
+    # All lines, an empty first one included (Go CVE-2021-33197).
+    tokens = {token.strip(b" \t").lower() for line in lines for token in line.split(b",")}
+    return tokens - {b"", b"close", b"keep-alive"}
+
+
+def _fate(name: bytes) -> _Fate:
+    fate = _judge_name(name.lower())
+    # Names come from the client: what is remembered of them is bounded.
+    if len(name) <= _MAX_KNOWN_NAME:
+        if len(_known) >= _MAX_KNOWN:
+            _known.clear()
+        _known[name] = fate
+    return fate
+
+
+def _judge_name(lower: bytes) -> _Fate:
+    # `X_Forwarded_For` and `X-Forwarded-For` are one variable to whatever runs CGI, WSGI or PHP.
+    plain = lower.replace(b"_", b"-")
+    if plain.startswith(OWN):
+        return _Fate(False, lower if plain == lower else None)
+    if plain in _CLAIMS or plain.startswith(_CLAIM_FAMILIES):
+        return _Fate(False, None)
+    if plain in _HOP or plain in _READ:
+        return _Fate(False, lower if plain == lower else None)
+    if plain in _READ_AND_PASSED:
+        return _Fate(lower == plain, lower if plain == lower else None)
+    return _Fate(True, None)

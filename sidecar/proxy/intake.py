@@ -1,0 +1,148 @@
+"""From bytes to a question: a request's head and, where it is judged, its body. Whatever a reader
+could take in two ways ends here, as `Malformed`.
+
+Knows HTTP and JSON. Knows no policy and no data source.
+"""
+
+import asyncio
+from typing import Any
+
+from aiohttp.web_protocol import RequestPayloadError
+
+from policies.ground.body import parse_object, refuse_duplicates
+from policies.ground.errors import Malformed
+from sidecar.proxy.framing import check_frame
+from sidecar.proxy.headers import BAGGAGE, Head, request_head, without_own_baggage
+from sidecar.proxy.inbound import Inbound
+from sidecar.proxy.limits import Limits
+from sidecar.proxy.target import Target
+from sidecar.proxy.upstream import Ask
+
+# A look-up of the sidecar's own has no body, wants the whole answer, and wants to read it.
+_NOT_OF_A_LOOKUP = frozenset(
+    (
+        b"accept-encoding",
+        b"accept",
+        b"range",
+        b"if-range",
+        b"if-match",
+        b"if-none-match",
+        b"if-modified-since",
+        b"if-unmodified-since",
+        b"content-type",
+        b"content-encoding",
+        b"content-language",
+    )
+)
+_IDENTITY = (b"Accept-Encoding", b"identity")
+
+
+def read_head(request: Inbound) -> Head:
+    """The head of a request whose frame can be trusted; `Malformed` for any other."""
+    if request.fault is not None:
+        raise request.fault
+    message = request.message
+    head = request_head(message.raw_headers)
+    check_frame(message.method, message.version, head)
+    return head
+
+
+async def read_body(request: Inbound, head: Head, limits: Limits) -> tuple[bytes, dict[str, Any]]:
+    """The body as sent and as parsed; `Malformed` unless it is one JSON object that everyone reads
+    alike (data-sources.md R3, R6)."""
+    coding = head.one(b"content-encoding")
+    if coding is not None and coding.lower() != b"identity":
+        raise Malformed("the body is encoded, so it can't be judged")
+    media = head.one(b"content-type")
+    length = head.one(b"content-length")
+    limit = limits.inspected_bytes
+    if length is not None and int(length) > limit:
+        raise Malformed(f"the body is larger than {limit} bytes, so it can't be judged")
+    raw = await _whole(request, head, limits)
+    return raw, _judged(raw, None if media is None else media.decode("latin-1"))
+
+
+async def _whole(request: Inbound, head: Head, limits: Limits) -> bytes:
+    body = request.body
+    if body.is_eof() and body.exception() is None:
+        raw = body.read_nowait(-1)
+        if len(raw) > limits.inspected_bytes:
+            raise Malformed("the body is too large to be judged")
+        return raw
+    if b"expect" in head.read:
+        request.welcome_body()
+    whole = bytearray()
+    try:
+        async with asyncio.timeout(limits.inspected_seconds):
+            while part := await body.readany():
+                whole += part
+                if len(whole) > limits.inspected_bytes:
+                    raise Malformed("the body is too large to be judged")
+    except TimeoutError:
+        raise Malformed("the body did not arrive in time") from None
+    except RequestPayloadError as error:
+        raise Malformed("the body's framing is broken") from error
+    return bytes(whole)
+
+
+def _judged(raw: bytes, media: str | None) -> dict[str, Any]:
+    value = parse_object(raw, media, unique=False)
+    # Every member has its colon, so with as many members as colons none was lost: the slower look
+    # for a key that stands twice is only for bodies that hold colons elsewhere.
+    if raw.count(b":") != _members(value):
+        refuse_duplicates(raw)
+    return value
+
+
+def _members(value: dict[str, Any]) -> int:
+    """How many members the objects in `value` have, or fewer: a long list of numbers is not
+    searched for objects, which can only send a body to the slower look."""
+    count = 0
+    pending: list[Any] = [value]
+    while pending:
+        node = pending.pop()
+        if type(node) is dict:
+            count += len(node)
+            pending += [each for each in node.values() if type(each) in (dict, list)]
+        elif node and type(node[0]) in (dict, list):
+            pending += [each for each in node if type(each) in (dict, list)]
+    return count
+
+
+def forwarded(request: Inbound, head: Head, target: Target, body: bytes | None) -> Ask:
+    """The request as the data source gets it. `body` is what was read of it to be judged."""
+    message = request.message
+    length = head.one(b"content-length")
+    chunked = message.chunked and length is None
+    stream = None
+    if body is None:
+        if request.body.is_eof() and request.body.exception() is None:
+            body = request.body.read_nowait(-1)
+        else:
+            body, stream = b"", request.body
+    return Ask(message.method, target.forwarded, _fields(head), length, bool(chunked), body, stream)
+
+
+def readable(ask: Ask) -> Ask:
+    """`ask`, asked so that its answer can be read here: whole, and not encoded."""
+    # To a HEAD there would be nothing to read; the agent still gets none of it.
+    method = "GET" if ask.method == "HEAD" else ask.method
+    return ask._replace(method=method, fields=_without_conditions(ask.fields))
+
+
+def lookup(head: Head, target: str) -> Ask:
+    """A GET of the sidecar's own in the agent's name: with its credentials, and no more."""
+    fields = [field for field in _fields(head) if field[0].lower() not in _NOT_OF_A_LOOKUP]
+    return Ask("GET", target, [*fields, _IDENTITY])
+
+
+def _without_conditions(fields: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    kept = _NOT_OF_A_LOOKUP - {b"accept", b"content-type", b"content-encoding", b"content-language"}
+    return [*(field for field in fields if field[0].lower() not in kept), _IDENTITY]
+
+
+def _fields(head: Head) -> list[tuple[bytes, bytes]]:
+    baggage = head.read.get(BAGGAGE)
+    if baggage is None:
+        return head.forward
+    return head.forward + [(BAGGAGE, line) for line in without_own_baggage(baggage)]

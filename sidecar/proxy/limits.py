@@ -1,0 +1,44 @@
+"""What a listener and its connections may use, one sentence a field. Knows no setting of the
+operator's: these bound the process, and no workload asks for others."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bytes, seconds and counts."""
+
+    inspected_bytes: int = 4 * 1024 * 1024
+    """The largest request body that is read and judged; larger is denied, never passed unread."""
+    inspected_seconds: float = 30.0
+    """How long such a body may take to arrive."""
+    read_answer_bytes: int = 4 * 1024 * 1024
+    """The largest answer that is read whole, where the answer itself must be judged."""
+    listed_bytes: int = 16 * 1024 * 1024
+    """The largest list that is put together of what may be seen."""
+
+    line_bytes: int = 16 * 1024
+    """The longest request line."""
+    field_bytes: int = 16 * 1024
+    """The longest header field of a request."""
+    fields: int = 128
+    """The most header fields of a request, or of an answer."""
+    answer_field_bytes: int = 64 * 1024
+    """The longest status line or header field of an answer; longer is a failed answer."""
+    buffer_bytes: int = 64 * 1024
+    """What is read ahead of a slow reader, in each direction; the double is the most held."""
+
+    idle_seconds: float = 75.0
+    """How long a client's connection may wait for a whole request head."""
+    half_close_seconds: float = 10.0
+    """How long a client that closed its sending side is taken to wait for the answer's head."""
+
+    connect_seconds: float = 5.0
+    """How long a connection to the data source may take to open."""
+    upstream_idle_seconds: float = 15.0
+    """How long an unused connection to the data source is kept."""
+    connections: int = 512
+    """The most connections to the data source at once; more requests wait for one."""
+
+
+LIMITS = Limits()

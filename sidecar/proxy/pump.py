@@ -1,0 +1,64 @@
+"""Sends a request's body on while it arrives. Holds what one read gave, and no more: while the data
+source takes nothing, nothing is read from the client."""
+
+import asyncio
+
+import aiohttp
+from aiohttp import StreamReader
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.web_protocol import PayloadAccessError, RequestPayloadError
+
+_CLIENT_BROKE_OFF = (RequestPayloadError, PayloadAccessError, ConnectionError)
+
+
+class Pump:
+    """One body on its way. Its task belongs to the exchange that made it, which always stops it."""
+
+    __slots__ = ("_chunked", "_protocol", "_stream", "_task", "broken_off")
+
+    def __init__(self, stream: StreamReader, protocol: ResponseHandler, *, chunked: bool) -> None:
+        self._stream = stream
+        self._protocol = protocol
+        self._chunked = chunked
+        self.broken_off = False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def done(self) -> bool:
+        """Whether the whole body was sent."""
+        return self._task.done() and not self._task.cancelled() and not self.broken_off
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def _run(self) -> None:
+        try:
+            while part := await self._part():
+                await self._send(b"%x\r\n%b\r\n" % (len(part), part) if self._chunked else part)
+            if self._chunked and not self.broken_off:
+                # Only a body that ended gets its end: a broken one must not look whole.
+                await self._send(b"0\r\n\r\n")
+        except (aiohttp.ClientError, OSError):
+            # The data source takes no more. What it answered, or that it did not, is the reading
+            # side's to tell.
+            self.broken_off = True
+
+    async def _part(self) -> bytes:
+        try:
+            return await self._stream.readany()
+        except _CLIENT_BROKE_OFF as error:
+            self.broken_off = True
+            self._protocol.set_exception(error)
+            self._protocol.abort()
+            return b""
+
+    async def _send(self, data: bytes) -> None:
+        transport = self._protocol.transport
+        if transport is None or transport.is_closing():
+            raise aiohttp.ClientConnectionResetError("the connection was closed")
+        transport.write(data)
+        if self._protocol.writing_paused:
+            await self._protocol._drain_helper()

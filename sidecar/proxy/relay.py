@@ -1,0 +1,131 @@
+"""Passes the data source's answer on to the agent, byte for byte and as it comes: what was not
+taken is not read, so a slow agent costs a slow data source, and no memory.
+
+Knows heads and bodies. Knows nothing of decisions but that an event has an id.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from policies.ground.errors import UpstreamFailed
+from sidecar.proxy.exchange import Exchange
+from sidecar.proxy.inbound import Inbound
+from sidecar.proxy.reply import Sent
+
+_NO_CONTENT = 204
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was handed on of an answer: its status as the agent got it, the bytes of its body, and
+    their SHA-256."""
+
+    status: int = 0
+    size: int = 0
+    begun: bool = False
+    digest: Any = field(default_factory=hashlib.sha256)
+
+    def count(self, data: bytes) -> None:
+        self.size += len(data)
+        self.digest.update(data)
+
+
+async def relay(request: Inbound, exchange: Exchange, event_id: str | None, tally: Tally) -> Sent:
+    """Writes the answer of `exchange`. Raises `UpstreamFailed` where it breaks off on the way, and
+    `ConnectionError` where the agent does."""
+    empty = exchange.empty or request.method == "HEAD"
+    old = request.old
+    # HTTP/1.0 has no chunks: there the end of the connection is the end of the body.
+    delimited = exchange.length is None and old and not empty
+    chunked = exchange.length is None and not old and not empty
+    keep_alive = request.keep_alive and not delimited
+    head = _head(exchange, event_id, chunked=chunked, keep_alive=keep_alive, old=old)
+    tally.status = exchange.status
+    tally.begun = True
+    if empty:
+        request.begin(head)
+        return Sent(keep_alive=keep_alive)
+    whole = exchange.at_hand()
+    if whole is not None:
+        # The usual case: an answer that came in one piece goes on in one piece.
+        tally.count(whole)
+        request.begin(head + (_chunk(whole, last=True) if chunked else whole))
+        await request.drain()
+        return Sent(keep_alive=keep_alive)
+    try:
+        await _stream(request, exchange, head, tally, chunked=chunked)
+    except UpstreamFailed:
+        if delimited:
+            # An orderly end would look like the end of the body.
+            request.abort()
+        raise
+    return Sent(keep_alive=keep_alive)
+
+
+async def _stream(
+    request: Inbound, exchange: Exchange, head: bytes, tally: Tally, *, chunked: bool
+) -> None:
+    # A data source may think long between head and body: the agent gets the head when it is there.
+    request.begin(head)
+    while part := await exchange.next():
+        tally.count(part)
+        request.write(_chunk(part) if chunked else part)
+        await request.drain()
+    if chunked:
+        request.write(b"0\r\n\r\n")
+        await request.drain()
+
+
+def write_whole(
+    request: Inbound,
+    status: int,
+    reason: str,
+    fields: list[tuple[bytes, bytes]],
+    body: bytes,
+    event_id: str | None,
+) -> Sent:
+    """Writes an answer that was read whole, or put together here."""
+    old = request.old
+    keep_alive = request.keep_alive
+    lines = [b"HTTP/1.1 %d %b" % (status, reason.encode("utf-8", "surrogateescape"))]
+    lines += [b"%b: %b" % each for each in fields]
+    if status != _NO_CONTENT:
+        lines.append(b"Content-Length: %d" % len(body))
+    head = _finished(lines, event_id, keep_alive=keep_alive, old=old)
+    request.begin(head if request.method == "HEAD" else head + body)
+    return Sent(keep_alive=keep_alive)
+
+
+def _head(
+    exchange: Exchange, event_id: str | None, *, chunked: bool, keep_alive: bool, old: bool
+) -> bytes:
+    reason = exchange.reason.encode("utf-8", "surrogateescape")
+    lines = [b"HTTP/1.1 %d %b" % (exchange.status, reason)]
+    lines += [b"%b: %b" % each for each in exchange.fields]
+    if exchange.length is not None and exchange.status != _NO_CONTENT:
+        lines.append(b"Content-Length: " + exchange.length)
+    elif chunked:
+        lines.append(b"Transfer-Encoding: chunked")
+    return _finished(lines, event_id, keep_alive=keep_alive, old=old)
+
+
+def _finished(lines: list[bytes], event_id: str | None, *, keep_alive: bool, old: bool) -> bytes:
+    if event_id is not None:
+        lines.append(b"X-Sluice-Event-Id: " + event_id.encode())
+    if not keep_alive:
+        lines.append(b"Connection: close")
+    elif old:
+        lines.append(b"Connection: keep-alive")
+    head = b"\r\n".join(lines)
+    # The parser reads answers leniently. A line break inside a field would be one of ours.
+    if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
+        raise UpstreamFailed("the data source's answer has a line break inside a header field")
+    return head + b"\r\n\r\n"
+
+
+def _chunk(data: bytes, *, last: bool = False) -> bytes:
+    end = b"\r\n0\r\n\r\n" if last else b"\r\n"
+    if not data:
+        return b"0\r\n\r\n" if last else b""
+    return b"%x\r\n%b%b" % (len(data), data, end)

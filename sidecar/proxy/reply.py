@@ -1,0 +1,72 @@
+"""Answers of the proxy's own, in one piece: denials and errors (contract, section 5). What comes
+from the data source is `relay.py`'s to pass on."""
+
+from http import HTTPStatus
+
+import orjson
+
+from policies.evaluate import Decision
+from policies.ground.errors import SluiceError, error_body
+
+Fields = tuple[tuple[bytes, bytes], ...]
+
+_JSON = (b"Content-Type", b"application/json")
+_OWN = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
+
+
+class Reply:
+    """An answer that is still to be written. `close` ends the connection with it."""
+
+    __slots__ = ("body", "close", "fields", "keep_alive", "status")
+
+    def __init__(self, status: int, fields: Fields, body: bytes, *, close: bool = False) -> None:
+        self.status = status
+        self.fields = fields
+        self.body = body
+        self.close = close
+        self.keep_alive = False
+        """Set when it is written: whether the connection carries on."""
+
+    @classmethod
+    def of_error(cls, error: SluiceError, *, close: bool = False) -> "Reply":
+        return cls(error.status, (_JSON, *_OWN), error.encoded(), close=close)
+
+    @classmethod
+    def of_denial(
+        cls, status: int, decision: Decision, event_id: str, *, close: bool = False
+    ) -> "Reply":
+        """The error body with one member more: `decision`, the four fields of an evaluation."""
+        body = error_body(status, decision.reason)
+        body["decision"] = {
+            "decision": decision.decision,
+            "policy_name": decision.policy_name,
+            "reason": decision.reason,
+            "event_id": event_id,
+        }
+        told = (
+            (b"X-Sluice-Decision", decision.decision.encode()),
+            (b"X-Sluice-Event-Id", event_id.encode()),
+        )
+        return cls(status, (_JSON, *told, *_OWN), orjson.dumps(body), close=close)
+
+    def encode(self, *, keep_alive: bool, empty: bool, old: bool) -> bytes:
+        """The whole answer; without its body where `empty` (to a HEAD). `old` is HTTP/1.0, where
+        keeping the connection has to be said."""
+        self.keep_alive = keep_alive and not self.close
+        lines = [b"HTTP/1.1 %d %b" % (self.status, HTTPStatus(self.status).phrase.encode())]
+        lines += [b"%b: %b" % field for field in self.fields]
+        lines.append(b"Content-Length: %d" % len(self.body))
+        if not self.keep_alive:
+            lines.append(b"Connection: close")
+        elif old:
+            lines.append(b"Connection: keep-alive")
+        return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if empty else self.body)
+
+
+class Sent:
+    """An answer that is on its way already."""
+
+    __slots__ = ("keep_alive",)
+
+    def __init__(self, *, keep_alive: bool) -> None:
+        self.keep_alive = keep_alive

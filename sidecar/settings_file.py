@@ -1,0 +1,249 @@
+"""The sidecar's one settings file (contract, section 5), and what the environment changes in it.
+
+Knows every key. All complaints come at once (`SettingsError`), before a port is bound. Knows
+neither the environment itself nor the host: both are arguments.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from policies.definition import Faults, Node
+from policies.ground.listen import Listen
+from policies.ground.settings import SettingsError
+from policies.load import _text, _tree
+from policies.model import SENSITIVITIES
+from sidecar.key_file import read_key
+from sidecar.settings import (
+    KINDS,
+    LATER,
+    ROUTE_CLASSES,
+    AgentSettings,
+    Defaults,
+    Named,
+    Route,
+    Settings,
+    Source,
+)
+from sidecar.settings_section import FROM_ENVIRONMENT, Section
+from sidecar.spool.settings import MODES, SpoolSettings
+
+PREFIX = "SLUICE_SIDECAR_"
+
+_ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
+_METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
+
+
+def read(path: Path, environ: Mapping[str, str], host: str) -> Settings:
+    """The settings in the file at `path`, as `environ` changes them; `host` is the default `id`.
+    Raises `SettingsError` with every complaint."""
+    return _Reader(path, environ).read(host)
+
+
+class _Reader:
+    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
+        self._base = path.parent
+        self._faults = Faults(str(path))
+        self._variables: dict[str, str] = {}
+        self._complaints: list[str] = []
+        tree = self._tree(path)
+        if tree is not None and tree.tag != "map":
+            self._faults.add(tree.line, "", "must be a mapping")
+        self._root = tree if tree is not None and tree.tag == "map" else Node(1, "map", {})
+        self._override(environ)
+
+    def read(self, host: str) -> Settings:
+        if self._faults.found:
+            # Of a file that can't be read, or is no YAML, nothing else can be said for certain.
+            raise SettingsError([str(fault) for fault in self._faults.found])
+        top = Section(self._root, "", self._complain)
+        settings = Settings(
+            id=top.identifier("id") or host,
+            control=top.address("control"),
+            key_file=self._key_file(top),
+            listen=top.listen("listen", "127.0.0.1:8710") or Listen("127.0.0.1", 0),
+            metrics_listen=top.listen("metrics_listen"),
+            cache=top.path("cache", self._base, "cache"),
+            staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
+            drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
+            spool=self._spool(top.section("spool")),
+            agent=self._agent(top.section("agent")),
+            sources=tuple(self._source(section) for section in top.sections("sources")),
+        )
+        for key, instead in LATER.items():
+            top.refuse(key, instead)
+        top.close()
+        if settings.sources and settings.agent is None:
+            top.complain("agent", "is required: it says who speaks through the sources")
+        self._refuse_shared(top, settings)
+        if self._complaints:
+            raise SettingsError(self._complaints)
+        return settings
+
+    def _tree(self, path: Path) -> Node | None:
+        try:
+            text = _text(path, self._faults)
+            return None if text is None else _tree(text, self._faults)
+        except Faults.Enough:
+            return None
+
+    def _override(self, environ: Mapping[str, str]) -> None:
+        """Put each `SLUICE_SIDECAR_<KEY>` where its levels say; an empty one is an absent one."""
+        for variable in sorted(environ):
+            if not variable.startswith(PREFIX) or not environ[variable]:
+                continue
+            levels = variable.removeprefix(PREFIX).lower().split("__")
+            where = _descend(self._root, levels[:-1])
+            if where is None:
+                self._complaints.append(f"{variable}: the file has no such place")
+                continue
+            where[levels[-1]] = Node(0, FROM_ENVIRONMENT, environ[variable])
+            self._variables[_full_name(levels)] = variable
+
+    def _complain(self, line: int, key: str, fault: str) -> None:
+        if key in self._variables:
+            self._complaints.append(f"{self._variables[key]}: {fault}")
+        else:
+            place = f"{self._faults.file}:{line}" if line else self._faults.file
+            self._complaints.append(f"{place}: {key}: {fault}")
+
+    def _key_file(self, section: Section) -> Path:
+        path = section.path("key_file", self._base)
+        if path != self._base:  # an absent one has its complaint
+            try:
+                read_key(path)
+            except ValueError as error:
+                section.complain("key_file", str(error))
+        return path
+
+    def _agent(self, section: Section) -> AgentSettings | None:
+        if not section.given:
+            return None
+        role = section.identifier("role")
+        if role is None:
+            section.complain("role", "is required")
+        agent = AgentSettings(section.identifier("id"), role or "", self._key_file(section))
+        section.close()
+        return agent
+
+    def _spool(self, section: Section) -> SpoolSettings:
+        default = SpoolSettings(self._base)
+        spool = SpoolSettings(
+            dir=section.path("dir", self._base, "spool"),
+            mode=section.choice("mode", MODES, default.mode),
+            max_bytes=section.integer("max_bytes", default.max_bytes, 0),
+            segment_bytes=section.integer("segment_bytes", default.segment_bytes, 0),
+            timeout_ms=section.integer("timeout_ms", default.timeout_ms, 0),
+            memory_bytes=section.integer("memory_bytes", default.memory_bytes, 0),
+        )
+        for fault in spool.complaints():
+            key = fault.split("`")[1]
+            if not (key == "mode" and spool.mode not in MODES):  # `choice` said so
+                section.complain(key, fault)
+        section.close()
+        return spool
+
+    def _source(self, section: Section) -> Source:
+        alias = section.required("alias")
+        if alias and not _ALIAS.match(alias):
+            section.complain("alias", "must have the form [a-z0-9][a-z0-9_.-]{0,63}")
+        kind = section.choice("kind", KINDS, None)
+        sensitivity = section.choice("sensitivity", SENSITIVITIES, None)
+        listen = section.listen("listen")
+        if listen is None and section.text("listen") is None:
+            section.complain("listen", "is required")
+        source = Source(
+            alias=alias,
+            kind=kind,
+            upstream=section.address("upstream"),
+            listen=listen or Listen("127.0.0.1", 0),
+            sensitivity=sensitivity,
+            writes=section.choice("writes", ("deny", "allow"), "deny"),
+            names={
+                name: self._named(each, name, sensitivity)
+                for name, each in section.named_sections("names")
+            },
+            routes=tuple(self._route(each) for each in section.sections("routes")),
+            defaults=self._defaults(section.section("defaults")),
+        )
+        if source.routes and kind != "rest":
+            section.complain("routes", "are for sources of the kind `rest`")
+        for name in source.names:
+            if not name.startswith(f"{kind}://{alias}/"):
+                section.complain("names", f"`{name}` does not begin with `{kind}://{alias}/`")
+        section.close()
+        return source
+
+    def _named(self, section: Section, name: str, level: str) -> Named:
+        named = Named(
+            source_id=section.identifier("source_id") or name,
+            sensitivity=section.choice("sensitivity", SENSITIVITIES, level),
+        )
+        section.close()
+        return named
+
+    def _route(self, section: Section) -> Route:
+        method, path = section.required("method"), section.required("path")
+        if method and not _METHOD.match(method):
+            section.complain("method", "must be a method in capitals, or `*`")
+        if path and not path.startswith("/"):
+            section.complain("path", "must begin with `/`")
+        route = Route(
+            method=method,
+            path=path,
+            class_=section.choice("class", ROUTE_CLASSES, None),
+            source_id=section.identifier("source_id"),
+            sensitivity=section.choice("sensitivity", SENSITIVITIES, "") or None,
+        )
+        section.close()
+        return route
+
+    def _defaults(self, section: Section) -> Defaults:
+        found = Defaults(
+            section.identifier("user"), section.identifier("session"), section.identifier("task")
+        )
+        section.close()
+        return found
+
+    def _refuse_shared(self, top: Section, settings: Settings) -> None:
+        """Two listeners on one port, or two sources under one name."""
+        taken = {settings.listen: "listen"}
+        places = (
+            [] if settings.metrics_listen is None else [(settings.metrics_listen, "metrics_listen")]
+        )
+        for index, source in enumerate(settings.sources):
+            places.append((source.listen, f"sources[{index}].listen"))
+        for listen, key in places:
+            other = taken.setdefault(listen, key)
+            if other != key and listen.port:
+                top.complain(key, f"`{listen}` is the address of `{other}` too")
+        aliases: dict[str, int] = {}
+        for index, source in enumerate(settings.sources):
+            first = aliases.setdefault(source.alias, index)
+            if first != index:
+                top.complain(
+                    f"sources[{index}].alias", f"`{source.alias}` is that of sources[{first}] too"
+                )
+
+
+def _descend(node: Node, levels: list[str]) -> dict[str, Node] | None:
+    """The mapping at `levels`, made where the file has none; None where something else is there."""
+    for level in levels:
+        if node.tag == "list" and level.isdigit() and int(level) < len(node.value):
+            node = node.value[int(level)]
+        elif node.tag == "map":
+            members: dict[str, Node] = node.value
+            if level not in members or members[level].tag == "null":
+                members[level] = Node(0, "map", {})
+            node = members[level]
+        else:
+            return None
+    found: dict[str, Node] | None = node.value if node.tag == "map" else None
+    return found
+
+
+def _full_name(levels: list[str]) -> str:
+    name = ""
+    for level in levels:
+        name += f"[{level}]" if level.isdigit() and name else f"{'.' if name else ''}{level}"
+    return name

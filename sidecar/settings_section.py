@@ -1,0 +1,183 @@
+"""Reads one mapping of the settings file, a key at a time, and gathers everything that is wrong.
+
+Knows kinds of values: text, path, address, number, choice. Knows no setting.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from policies.definition import Node, shown
+from policies.ground.body import identifier_fault
+from policies.ground.listen import Listen
+
+FROM_ENVIRONMENT = "environment"
+"""The tag of a node that was not in the file: its text may be any kind of scalar."""
+
+_INTEGER = re.compile(r"[0-9]{1,15}\Z")
+_DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
+
+Complain = Callable[[int, str, str], None]
+"""Of a line, 0 where there is none; a key's full name; and what is wrong."""
+
+
+class Section:
+    """A mapping, or nothing where the file has none. `name` is how its keys are called in full."""
+
+    def __init__(self, node: Node | None, name: str, complain: Complain) -> None:
+        self.given = node is not None
+        self._line = node.line if node is not None else 0
+        self._name = name
+        self._complain_at = complain
+        self._members: dict[str, Node] = {}
+        self._asked: list[str] = []
+        if node is not None and node.tag == "map":
+            self._members = node.value
+        elif node is not None and node.tag != "null":
+            complain(node.line, name, "must be a mapping")
+
+    def complain(self, key: str, fault: str) -> None:
+        """That the value of `key` can't be used."""
+        node = self._members.get(key)
+        self._complain_at(self._line if node is None else node.line, self._full(key), fault)
+
+    def text(self, key: str, default: str | None = None) -> str | None:
+        """A string; a number or truth value where one is meant must be quoted."""
+        node = self._get(key)
+        if node is None:
+            return default
+        if node.tag not in ("str", FROM_ENVIRONMENT):
+            self.complain(key, f"must be a string: put {shown(str(node.value))} in quotes")
+            return default
+        text: str = node.value
+        return text
+
+    def required(self, key: str) -> str:
+        """As `text`; absent, it is a complaint."""
+        text = self.text(key)
+        if text is None and key not in self._members:
+            self.complain(key, "is required")
+        return text or ""
+
+    def identifier(self, key: str) -> str | None:
+        """A string that may stand in a record as an identifier."""
+        text = self.text(key)
+        fault = None if text is None else identifier_fault(text)
+        if fault:
+            self.complain(key, fault)
+        return text
+
+    def choice(self, key: str, allowed: tuple[str, ...], default: str | None) -> str:
+        """One of `allowed`; required where there is no default, which may be empty for none."""
+        text = self.required(key) if default is None else self.text(key, default)
+        if text and text not in allowed:
+            self.complain(key, f"{shown(text)} is not one of {', '.join(allowed)}")
+        return text or ""
+
+    def integer(self, key: str, default: int, least: int) -> int:
+        text = self._number(key, ("int", FROM_ENVIRONMENT), _INTEGER)
+        value = default if text is None else int(text)
+        if value < least:
+            self.complain(key, f"`{value}` is below {least}")
+        return value
+
+    def seconds(self, key: str, default: float, least: float, most: float) -> float:
+        text = self._number(key, ("int", "float", FROM_ENVIRONMENT), _DECIMAL)
+        value = default if text is None else float(text)
+        if not least <= value <= most:
+            self.complain(key, f"`{value:g}` is not between {least:g} and {most:g} seconds")
+        return value
+
+    def path(self, key: str, base: Path, default: str | None = None) -> Path:
+        """A path, relative to `base`; required where there is no default."""
+        text = self.required(key) if default is None else self.text(key, default)
+        return base / (text or "")
+
+    def listen(self, key: str, default: str | None = None) -> Listen | None:
+        text = self.text(key, default)
+        try:
+            return None if text is None else Listen.parse(text)
+        except ValueError as error:
+            self.complain(key, str(error))
+            return None
+
+    def address(self, key: str) -> str:
+        """An `http` or `https` address without user, query or fragment, and without a last `/`."""
+        text = self.required(key)
+        if text:
+            fault = _address_fault(text)
+            if fault:
+                self.complain(key, fault)
+        return text.rstrip("/")
+
+    def section(self, key: str) -> "Section":
+        return Section(self._get(key), self._full(key), self._complain_at)
+
+    def sections(self, key: str) -> Iterator["Section"]:
+        """The mappings of a list."""
+        node = self._get(key)
+        if node is not None and node.tag != "list":
+            self.complain(key, "must be a list")
+            return
+        for index, item in enumerate([] if node is None else node.value):
+            yield Section(item, f"{self._full(key)}[{index}]", self._complain_at)
+
+    def named_sections(self, key: str) -> Iterator[tuple[str, "Section"]]:
+        """The mappings of a mapping whose keys are names of the operator's."""
+        section = self.section(key)
+        for name, node in section._members.items():
+            yield name, Section(node, f"{self._full(key)}.{name}", self._complain_at)
+
+    def refuse(self, key: str, instead: str) -> None:
+        """A key that the contract has and this version does not serve."""
+        if self._get(key) is not None:
+            self.complain(key, f"is not served by this version: {instead}")
+
+    def close(self) -> None:
+        """Complain of every key that nobody asked for: a misspelt one must not silently leave a
+        default in force."""
+        for key, node in self._members.items():
+            if key not in self._asked:
+                near = get_close_matches(key, self._asked, n=1)
+                hint = f": did you mean `{near[0]}`?" if near else ""
+                self._complain_at(node.line, self._full(key), f"there is no such key{hint}")
+
+    def _get(self, key: str) -> Node | None:
+        self._asked.append(key)
+        node = self._members.get(key)
+        return None if node is None or node.tag == "null" else node
+
+    def _number(self, key: str, tags: tuple[str, ...], form: re.Pattern[str]) -> str | None:
+        node = self._get(key)
+        if node is None:
+            return None
+        # YAML 1.1 takes `1_000`, `0x10`, `010` and `1:30` for numbers, and few readers do.
+        if node.tag not in tags or not form.match(node.value):
+            self.complain(key, f"{_shown(node)} is not a number")
+            return None
+        text: str = node.value
+        return text
+
+    def _full(self, key: str) -> str:
+        return f"{self._name}.{key}" if self._name else key
+
+
+def _shown(node: Node) -> str:
+    value: Any = node.value
+    return shown(value) if isinstance(value, str) else f"a {node.tag}"
+
+
+def _address_fault(text: str) -> str | None:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        return f"is not an address: {error}"
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        return f"{shown(text)} is not http://host:port or https://host:port"
+    if parts.username is not None or parts.query or parts.fragment or not text.isascii():
+        return "must be an address alone: no user, no query, no fragment"
+    return None

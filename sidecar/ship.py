@@ -1,0 +1,200 @@
+"""Records from the spool to the control API's log, in order, exactly once.
+
+    wait      until a record is on disk; then a moment more, so that a batch forms
+    read      from the segment files: only what is synced ships
+    send      POST /v1/sidecars/events
+    believe   the receipt: signed by the log's key, about this instance, with the hash of our record
+    forget    only then; a segment goes once all of it is acknowledged
+
+Exactly once comes from the numbers, not from this loop: the control API moves its counter for an
+instance in the transaction that appends, and passes over what it has. So whatever is in doubt here
+(an answer that was lost, a restart) is sent again.
+
+Knows what each failure means for the records. Knows no files, and no tenants but its own.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+from policies.ground.canonical import unb64
+from policies.ground.clock import Clock
+from policies.signing import receipt_message, verify
+from sidecar.centre import Centre, CentreFailed
+from sidecar.spool import Batch, Spool
+from sidecar.spool.trouble import Trouble
+
+log = logging.getLogger(__name__)
+
+PATH = "/v1/sidecars/events"
+BATCH_BYTES = 1024 * 1024 - 4096
+"""Bytes of records in a body of at most 1 MiB."""
+BATCH_RECORDS = 512
+LINGER_SECONDS = 0.05
+ANSWER_SECONDS = 30.0
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+REFUSED_PAUSE = 30.0
+"""Where the control API refuses us, not the records: somebody has to change a key or an address."""
+
+
+class Receipt(NamedTuple):
+    """Everything up to record `n`, whose core hash this is, is in the log."""
+
+    n: int
+    hash: bytes
+
+
+class NotBelieved(Exception):
+    """the answer is no receipt for what was sent"""
+
+
+class Shipper:
+    """The loop. `tenant_id` and `log_key` are what the policy set says, None while it has said
+    nothing. `shipped` counts records, `failures` attempts, `conflicts` instances set aside."""
+
+    def __init__(
+        self,
+        spool: Spool,
+        centre: Centre,
+        clock: Clock,
+        *,
+        tenant_id: Callable[[], str | None],
+        log_key: Callable[[], bytes | None],
+    ) -> None:
+        self.shipped = 0
+        self.failures = 0
+        self.conflicts = 0
+        self._spool = spool
+        self._centre = centre
+        self._monotonic = clock.monotonic
+        self._tenant_id = tenant_id
+        self._log_key = log_key
+        self._failed_in_row = 0
+        self._trouble = Trouble(log, "records don't ship")
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing ships at the moment; None where it does, or where there is nothing to."""
+        return self._trouble.now
+
+    async def run(self) -> None:
+        """Never returns. No failure here is fatal: the spool keeps what can't be shipped."""
+        while True:
+            await self._spool.wait_unshipped()
+            if self._spool.depth < BATCH_RECORDS:
+                await asyncio.sleep(LINGER_SECONDS)
+            pause = await self.step()
+            if pause:
+                await asyncio.sleep(pause)
+
+    async def drain(self, deadline: float) -> bool:
+        """Ship what there is until `deadline` (of the monotonic clock); whether nothing is left.
+        What is left ships after the next start. `run` must not run at the same time."""
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._monotonic())):
+                while self._spool.depth:
+                    pause = await self.step()
+                    if pause:
+                        await asyncio.sleep(pause)
+        except TimeoutError:
+            log.warning("%d records are left in the spool", self._spool.depth)
+        return not self._spool.depth
+
+    async def step(self) -> float:
+        """One batch; how many seconds to wait before the next."""
+        tenant_id, log_key = self._tenant_id(), self._log_key()
+        if tenant_id is None or log_key is None:
+            # Without the key no receipt can be believed, so nothing could be forgotten.
+            return self._failed("the log's key is not known yet: no policy set was fetched")
+        try:
+            batch = await self._spool.batch(BATCH_BYTES, BATCH_RECORDS)
+        except OSError as error:
+            return self._failed(f"the spool can't be read: {error}")
+        if batch is None:
+            return 0.0
+        try:
+            answer = await self._centre.post(PATH, _body(batch), seconds=ANSWER_SECONDS)
+        except CentreFailed as error:
+            return await self._refused(batch, error)
+        # The records are in the log. If we die here they are sent again, and passed over there.
+        try:
+            receipt = read_receipt(answer, batch, tenant_id, log_key)
+        except NotBelieved as error:
+            return self._failed(f"the receipt is not believed: {error}")
+        return await self._received(batch, receipt)
+
+    async def _received(self, batch: Batch, receipt: Receipt) -> float:
+        n, ours = receipt.n, batch.hash
+        if n < batch.last_n:
+            return self._failed(f"the receipt ends at {n}, and {batch.last_n} was sent")
+        if n > batch.last_n:
+            # A former life shipped more and died before it could note it. Ours, or another's?
+            try:
+                ours = await self._spool.hash_of(batch.instance, n) or b""
+            except OSError as error:
+                return self._failed(f"the spool can't be read: {error}")
+        if ours != receipt.hash:
+            # A copied or restored directory: two spools went on under one instance.
+            return await self._conflict(batch, f"the control API has another record {n}")
+        before = self._spool.depth
+        await self._spool.acknowledge(batch.instance, n)
+        self.shipped += max(0, before - self._spool.depth)
+        self._failed_in_row = 0
+        self._trouble.over()
+        return 0.0
+
+    async def _refused(self, batch: Batch, error: CentreFailed) -> float:
+        status = error.status
+        if status is None or status < 400 or status >= 500 or status in (408, 429):
+            return self._failed(str(error))
+        if status in (409, 422) and _is_ours(error):
+            return await self._conflict(batch, str(error))
+        self._failed(str(error))
+        return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
+
+    async def _conflict(self, batch: Batch, why: str) -> float:
+        """What the control API will never take must not hold up what it will."""
+        self.conflicts += 1
+        self.failures += 1
+        log.error("instance %s is set aside at %d: %s", batch.instance, batch.first_n, why)
+        await self._spool.set_aside(batch.instance, why)
+        return FIRST_PAUSE
+
+    def _failed(self, why: str) -> float:
+        """Seconds, with jitter: a fleet that lost its centre must not come back in step."""
+        self.failures += 1
+        self._trouble.is_(why)
+        ceiling = min(LONGEST_PAUSE, FIRST_PAUSE * (1 << min(self._failed_in_row, 10)))
+        self._failed_in_row += 1
+        return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
+
+
+def read_receipt(answer: dict[str, Any], batch: Batch, tenant_id: str, log_key: bytes) -> Receipt:
+    """`NotBelieved` where it is not signed by the log's key, or is about something else."""
+    try:
+        n, hash_ = answer["n"], unb64(answer["hash"])
+        signature = unb64(answer["signature"])
+        about = (answer["source"], answer["instance"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise NotBelieved(f"it can't be read: {error!r}") from error
+    if about != (batch.source, batch.instance) or type(n) is not int:
+        raise NotBelieved("it is about another instance")
+    if not verify(log_key, signature, receipt_message(tenant_id, *about, n, hash_)):
+        raise NotBelieved("its signature is not by the log's key")
+    return Receipt(n, hash_)
+
+
+def _body(batch: Batch) -> bytes:
+    envelope = orjson.dumps({"instance": batch.instance, "source": batch.source})
+    return b'%b,"records":[%b]}' % (envelope[:-1], b",".join(batch.payloads))
+
+
+def _is_ours(error: CentreFailed) -> bool:
+    """Whether the control API itself said so, and not something on the way to it: an instance is
+    set aside for good."""
+    return isinstance(error.answer, dict) and error.answer.get("code") == error.status

@@ -1,0 +1,39 @@
+"""Records on disk between a decision and the control API's log (`audit-trail.md`, Enforcement
+points). `README.md` beside this follows one record through it.
+
+    settings    what an operator may set            errors      why a record was not kept
+    spool       the face: put, ship, numbers        state       what it takes at the moment
+    tail        numbers, chains, gathers            writer      the thread: one write, one sync
+    succession  begins and ends instances           losses      what must be declared
+    keeper      tries again after a bad disk        spares      room ahead of need
+    backlog     reads back, acknowledges            instance    one chain of records, and its files
+    recovery    what a former life left             layout      the names in the directory
+    frames      the bytes of a segment              disk        the file operations, all of them
+"""
+
+from sidecar.spool.backlog import Batch
+from sidecar.spool.errors import (
+    RecordTooLarge,
+    SpoolError,
+    SpoolFull,
+    SpoolLocked,
+    SpoolSlow,
+    SpoolUnwritable,
+)
+from sidecar.spool.settings import SpoolSettings
+from sidecar.spool.spool import Placed, Spool
+from sidecar.spool.state import State
+
+__all__ = [
+    "Batch",
+    "Placed",
+    "RecordTooLarge",
+    "Spool",
+    "SpoolError",
+    "SpoolFull",
+    "SpoolLocked",
+    "SpoolSettings",
+    "SpoolSlow",
+    "SpoolUnwritable",
+    "State",
+]

@@ -1,0 +1,237 @@
+"""What is on disk and not yet acknowledged: read back in order, and forgotten once it is.
+
+Reads records from the segment files, never from memory, and only as far as they are synced: what
+the disk does not hold must not be in the log. Old instances come before the current one. Knows
+nothing of HTTP, and nothing of writing records.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import NamedTuple, TypeVar
+
+from policies.ground.clock import Clock
+from sidecar.spool.age import Age
+from sidecar.spool.disk import Disk
+from sidecar.spool.instance import Cursor, Damaged, Instance, Segment, payload_hash, records
+from sidecar.spool.layout import Ending, aside_directory, write_acked
+from sidecar.spool.space import Space
+from sidecar.spool.trouble import Trouble
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Batch(NamedTuple):
+    """Records of one instance, in order and without a hole; `hash` is the last one's core hash."""
+
+    source: str
+    instance: str
+    payloads: list[bytes]
+    first_n: int
+    last_n: int
+    hash: bytes
+
+
+class Unreadable(Exception):
+    """from record `n` on `instance` can't be read back"""
+
+    def __init__(self, instance: Instance, n: int, why: str) -> None:
+        super().__init__(why)
+        self.instance = instance
+        self.n = n
+
+
+class Backlog:
+    """The instances of a spool, the last of which may be the one that is written (`current`).
+    One reader at a time: `read`, then `acknowledge`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        chores: Executor,
+        clock: Clock,
+        space: Space,
+        instances: Iterable[Instance],
+    ) -> None:
+        self.instances: deque[Instance] = deque(instances)
+        self.current: Instance | None = None
+        self._disk = disk
+        self._chores = chores
+        self._loop = asyncio.get_running_loop()
+        self._space = space
+        self._arrived = asyncio.Event()
+        self._behind = Cursor(0, 0, 0)
+        self._retiring = asyncio.Lock()
+        self._trouble = Trouble(log, "tidying the spool")
+        self._age = Age(clock.monotonic)
+        self.arrived()
+
+    @property
+    def depth(self) -> int:
+        """Records on disk that are not acknowledged."""
+        return sum(instance.unshipped for instance in self.instances)
+
+    def oldest_age(self) -> float:
+        """Seconds since the oldest of them reached the disk, or since the start if it was there
+        before; 0 where there is none."""
+        return self._age.seconds()
+
+    def arrived(self) -> None:
+        """Records became durable."""
+        self._age.grown_to(self.depth)
+        self._arrived.set()
+
+    def add(self, instance: Instance) -> None:
+        """A new instance, from now on the one that is written."""
+        self.instances.append(instance)
+        self.current = instance
+
+    def end(self, instance: Instance, ending: Ending) -> None:
+        """Nothing from `ending.first` on is shipped any more."""
+        depth = self.depth
+        instance.ending = ending
+        instance.end = min(instance.end, ending.first)
+        self._age.shrunk_by(depth - self.depth)
+
+    async def wait(self) -> None:
+        """Returns once there is something to ship."""
+        while not self.depth:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def read(self, max_bytes: int, max_records: int) -> Batch | None:
+        """The oldest unacknowledged records; None where there are none. Raises `Unreadable`, or
+        `OSError` where the disk can't say."""
+        for instance in self.instances:
+            if instance.unshipped:
+                batch, self._behind = await self._in_thread(
+                    self._read, instance, list(instance.segments), instance.start(),
+                    instance.acked, instance.end, max_bytes, max_records,
+                )  # fmt: skip
+                return batch
+        return None
+
+    async def hash_of(self, instance_id: str, n: int) -> bytes | None:
+        """The core hash of a record that is not acknowledged; None where we have none such."""
+        instance = self.find(instance_id)
+        if instance is None or not instance.acked <= n < instance.end:
+            return None
+        return await self._in_thread(
+            self._hash_of, instance, list(instance.segments), instance.start(), n
+        )
+
+    async def acknowledge(self, instance_id: str, n: int) -> int:
+        """Everything up to record `n` of the instance is in the control API's log; bytes freed."""
+        instance = self.find(instance_id)
+        if instance is None:
+            return 0
+        depth = self.depth
+        instance.acked = max(instance.acked, min(n + 1, instance.end))
+        self._age.shrunk_by(depth - self.depth)
+        if self._behind.n == instance.acked:
+            instance.cursor = self._behind
+        finished = []
+        segments = instance.segments
+        # Not before a record of the next segment is on disk: it is what tells the next number.
+        while len(segments) > 1 and segments[1].first <= min(instance.acked, instance.end - 1):
+            finished.append(segments.popleft())
+        freed = await self._in_thread(self._forget, instance, instance.acked, finished)
+        self._space.give(freed)
+        return freed + await self.retire()
+
+    async def retire(self) -> int:
+        """Let go of instances of which nothing is left to ship or to declare; bytes freed. What
+        can't be moved or removed is tried again the next time."""
+        total = 0
+        async with self._retiring:
+            for instance in [each for each in self.instances if self._finished(each)]:
+                freed = await self._in_thread(self._dissolve, instance)
+                if freed is not None:
+                    self.instances.remove(instance)
+                    self._space.give(freed)
+                    total += freed
+        return total
+
+    def _finished(self, instance: Instance) -> bool:
+        ending = instance.ending
+        declared = ending is None or ending.declared
+        return instance is not self.current and not instance.unshipped and declared
+
+    def find(self, instance_id: str) -> Instance | None:
+        return next((each for each in self.instances if each.id == instance_id), None)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        return await self._loop.run_in_executor(self._chores, work, *arguments)
+
+    def _read(
+        self,
+        instance: Instance,
+        segments: list[Segment],
+        cursor: Cursor,
+        acked: int,
+        end: int,
+        max_bytes: int,
+        max_records: int,
+    ) -> tuple[Batch, Cursor]:
+        payloads: list[bytes] = []
+        size, behind = 0, cursor
+        try:
+            for n, payload, after in records(self._disk, instance, segments, cursor, end):
+                size += len(payload) + 1
+                if payloads and (size > max_bytes or len(payloads) == max_records):
+                    break
+                behind = after
+                if n >= acked:
+                    payloads.append(payload)
+                else:
+                    size = 0
+        except Damaged as damaged:
+            # What stands before the bad frame ships first; then nothing does, and it is dealt with.
+            if not payloads:
+                raise Unreadable(instance, max(damaged.n, acked), str(damaged)) from damaged
+        last = acked + len(payloads) - 1
+        digest = payload_hash(payloads[-1])
+        return Batch(instance.source, instance.id, payloads, acked, last, digest), behind
+
+    def _hash_of(
+        self, instance: Instance, segments: list[Segment], cursor: Cursor, n: int
+    ) -> bytes | None:
+        try:
+            for found, payload, _ in records(self._disk, instance, segments, cursor, n + 1):
+                if found == n:
+                    return payload_hash(payload)
+        except Damaged as damaged:
+            raise Unreadable(instance, max(damaged.n, instance.acked), str(damaged)) from damaged
+        return None
+
+    def _forget(self, instance: Instance, acked: int, finished: list[Segment]) -> int:
+        """Bytes freed. What can't be removed is found again at the next start."""
+        freed = 0
+        try:
+            # First the files, since a full disk may have no room for the note.
+            for segment in finished:
+                self._disk.remove(segment.path)
+                freed += segment.size
+            write_acked(self._disk, instance.path, acked)
+        except OSError as error:
+            self._trouble.is_(f"an acknowledged segment can't be removed: {error}")
+        return freed
+
+    def _dissolve(self, instance: Instance) -> int | None:
+        """Bytes freed; None where nothing could be done."""
+        try:
+            if instance.ending is not None and instance.ending.aside:
+                aside = aside_directory(instance.path, instance.ending.aside)
+                self._disk.rename(instance.path, aside)
+                self._disk.sync_directory(aside.parent)
+                return 0
+            self._disk.remove_directory(instance.path)
+        except OSError as error:
+            self._trouble.is_(f"a finished instance can't be put away: {error}")
+            return None
+        self._trouble.over()
+        return sum(segment.size for segment in instance.segments)

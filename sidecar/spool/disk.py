@@ -1,0 +1,136 @@
+"""The file operations of the spool, one class, so that a test can make any of them fail.
+
+Knows files, not what is in them. Everything here blocks and runs in the spool's two threads, never
+on the event loop. Every operation raises `OSError` as it comes; none is tried again here.
+"""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+_ZEROS = bytes(1024 * 1024)
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+class Disk:
+    """The real one."""
+
+    def make_directory(self, path: Path) -> None:
+        """The directory, for this user alone, and its name in its parent on disk."""
+        path.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        """A file's name is on disk only once its directory is."""
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def lock(self, path: Path) -> int | None:
+        """A descriptor that holds the lock until it is closed or the process ends; None where
+        another process holds it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def create_zeroed(self, path: Path, size: int) -> None:
+        """A file of `size` zeros, on disk: blocks and length are settled, so that writing into it
+        needs no room and syncing it no journal. Nothing is left where it fails."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            try:
+                self._fill(descriptor, size)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):  # the first failure is the one to tell
+                path.unlink()
+            raise
+
+    def _fill(self, descriptor: int, size: int) -> None:
+        for offset in range(0, size, len(_ZEROS)):
+            self.write(descriptor, _ZEROS[: size - offset], offset)
+        os.fsync(descriptor)
+
+    def open_to_write(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def write(self, descriptor: int, data: bytes, offset: int) -> None:
+        """All of `data`. The kernel may take less at once, which is no error."""
+        written = os.pwrite(descriptor, data, offset)
+        while written < len(data):
+            step = os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+            if step == 0:
+                raise OSError("the disk takes no more bytes")
+            written += step
+
+    def sync(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def rewrite(self, path: Path, data: bytes) -> None:
+        """`data` over what the file holds from its start, on disk."""
+        descriptor = self.open_to_write(path)
+        try:
+            self.write(descriptor, data, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
+        """As many bytes as there are, at most `length`."""
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            wanted = max(0, size - offset) if length is None else length
+            return os.pread(file.fileno(), wanted, offset)
+
+    def put(self, path: Path, data: bytes) -> None:
+        """A small file, whole and on disk: the old content or the new, never a mixture."""
+        beside = path.with_name(path.name + ".tmp")
+        self.note(beside, data, sync=True)
+        self.rename(beside, path)
+        self.sync_directory(path.parent)
+
+    def note(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+        """`data` over the start of a small file; not `sync`: on disk whenever the kernel likes."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            self.write(descriptor, data, 0)
+            if sync:
+                os.ftruncate(descriptor, len(data))
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, path: Path, to: Path) -> None:
+        path.rename(to)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """The directory, if there is one, and the files in it."""
+        if path.exists():
+            for file in path.iterdir():
+                file.unlink()
+            path.rmdir()
+
+    def list(self, path: Path) -> list[Path]:
+        """What is in the directory, in order of name."""
+        return sorted(path.iterdir())
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size

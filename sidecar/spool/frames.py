@@ -1,0 +1,108 @@
+"""The bytes of a segment file: a header, then frames, then zeros. Knows neither files nor records.
+
+    header   magic, 8 bytes | u32 length | u32 crc32c | JSON {first, instance, prev, source}
+    frame    u32 length | u32 crc32c of what follows | u64 n | payload, `length` bytes of JSON
+
+Numbers are big-endian. `first` is the number of the first frame, `prev` the base64 hash of the
+record before it. Where `n` is not what comes next, the frame is as bad as one whose sum is wrong.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+import google_crc32c
+import orjson
+
+from policies.ground.canonical import encode
+
+MAX_PAYLOAD = 256 * 1024
+"""An entry is at most 64 KiB, its openings about as much."""
+
+_MAGIC = b"sluice\0\1"
+_HEADER = Struct(">8sII")
+_FRAME = Struct(">IIQ")
+_OPENS = b'{"'  # every payload is a JSON object with members
+
+FRAME = _FRAME.size
+"""Bytes that a frame takes beside its payload."""
+
+crc32c = google_crc32c.value
+
+
+class Header(NamedTuple):
+    """What a segment says of itself: whose it is, and where it stands in the chain."""
+
+    source: str
+    instance: str
+    first: int
+    prev: str
+
+
+class Frame(NamedTuple):
+    """A good frame of a buffer: its number, and where its payload lies."""
+
+    n: int
+    start: int
+    end: int
+
+
+class Scan(NamedTuple):
+    """What a segment holds. `end` is the offset behind the last good frame, `next` the number that
+    follows it, `last` its payload. `beyond`, of a frame that is good but comes after a bad one, is
+    the highest number, plus one; None where there is none. `clean` where all the rest is zeros."""
+
+    end: int
+    next: int
+    last: bytes | None
+    beyond: int | None
+    clean: bool
+
+
+def header_bytes(header: Header) -> bytes:
+    body = encode(header._asdict())
+    return _HEADER.pack(_MAGIC, len(body), crc32c(body)) + body
+
+
+def read_header(data: bytes) -> tuple[Header, int] | None:
+    """The header and the offset behind it; None where it is none, or a bad one."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, length, checksum = _HEADER.unpack_from(data)
+    body = data[_HEADER.size : _HEADER.size + length]
+    if magic != _MAGIC or len(body) != length or crc32c(body) != checksum:
+        return None
+    return Header(**orjson.loads(body)), _HEADER.size + length
+
+
+def frame_at(data: bytes, offset: int) -> Frame | None:
+    """The frame at `offset`; None where there is none, a bad one, or not all of it."""
+    start = offset + FRAME
+    if start > len(data):
+        return None
+    length, checksum, n = _FRAME.unpack_from(data, offset)
+    end = start + length
+    if not 0 < length <= MAX_PAYLOAD or end > len(data):
+        return None
+    return Frame(n, start, end) if crc32c(data[offset + 8 : end]) == checksum else None
+
+
+def scan(data: bytes, offset: int, n: int) -> Scan:
+    """The frames from `offset` on, of which the first must be number `n`."""
+    last: Frame | None = None
+    while (frame := frame_at(data, offset)) is not None and frame.n == n:
+        last, offset, n = frame, frame.end, n + 1
+    payload = None if last is None else data[last.start : last.end]
+    clean = data[offset:] == bytes(len(data) - offset)
+    return Scan(offset, n, payload, None if clean else _beyond(data, offset, n), clean)
+
+
+def _beyond(data: bytes, offset: int, n: int) -> int | None:
+    """Frames are looked for wherever a payload may begin: the bad one's length can't be trusted."""
+    beyond: int | None = None
+    at = data.find(_OPENS, offset)
+    while at != -1:
+        frame = frame_at(data, at - FRAME) if at - FRAME >= offset else None
+        if frame is not None and frame.n >= n:
+            beyond = max(beyond or 0, frame.n + 1)
+        at = data.find(_OPENS, at + 1 if frame is None else frame.end)
+    return beyond

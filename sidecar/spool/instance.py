@@ -1,0 +1,145 @@
+"""One spool instance as it is known in memory: its segments, and how far it is written and shipped.
+
+An instance is one unbroken chain of records, numbered from 0. The control API takes it only in
+order, so nothing behind a missing record could ever be shipped. Hence the rule of this package:
+
+# INVARIANT: an instance has no holes. Whatever breaks the chain (a failed sync, a bad frame, a
+# record that the control API refuses) ends the instance, and another begins, in which a `gap`
+# record says what was lost.
+
+Reads what it holds, in order. Knows nothing of writing it.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from policies.ground.canonical import encode
+from policies.source import core_hash
+from sidecar.spool.disk import Disk
+from sidecar.spool.frames import FRAME, MAX_PAYLOAD, frame_at, read_header
+from sidecar.spool.layout import Ending
+
+WINDOW = 1024 * 1024
+"""Bytes read at once; any frame fits."""
+
+_LARGEST_FRAME = FRAME + MAX_PAYLOAD
+_LARGEST_HEADER = 4096
+
+
+class Damaged(Exception):
+    """record `n` can't be read back, though it was durable"""
+
+    def __init__(self, n: int, why: str) -> None:
+        super().__init__(why)
+        self.n = n
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file: its first record, and its size, which never changes."""
+
+    path: Path
+    first: int
+    size: int
+
+
+class Cursor(NamedTuple):
+    """Record `n` stands at `offset` of the segment whose first record is `first`; offset 0 is the
+    header's, which is skipped."""
+
+    first: int
+    offset: int
+    n: int
+
+
+_NOWHERE = Cursor(0, 0, 0)
+
+
+@dataclass(slots=True)
+class Instance:
+    """`acked`: every record below is in the control API's log. `end`: every record below is on
+    disk, and shipped. `source` is the id under which its records were made. `gaps`: how many gap
+    records it begins with, where it began in this life."""
+
+    ordinal: int
+    id: str
+    source: str
+    path: Path
+    segments: deque[Segment] = field(default_factory=deque)
+    acked: int = 0
+    end: int = 0
+    ending: Ending | None = None
+    cursor: Cursor = _NOWHERE
+    gaps: int = 0
+
+    @property
+    def unshipped(self) -> int:
+        """Records; 0 too where what is left was set aside."""
+        return max(0, self.end - self.acked)
+
+    def start(self) -> Cursor:
+        """Where the first unacknowledged record is, or a place before it."""
+        first = self.segments[0].first
+        return self.cursor if self.cursor.first >= first else Cursor(first, 0, first)
+
+
+def payload_hash(payload: bytes) -> bytes:
+    """The core hash of a record as it was spooled. Our own bytes: their frame's sum was right."""
+    return core_hash(encode(orjson.loads(payload)["core"]))
+
+
+def records(
+    disk: Disk, instance: Instance, segments: list[Segment], cursor: Cursor, end: int
+) -> Iterator[tuple[int, bytes, Cursor]]:
+    """Each record from `cursor` up to `end`, and the place behind it; `Damaged` at the first that
+    is not there. `segments` is a copy: the list changes in another thread."""
+    by_first = {segment.first: segment for segment in segments}
+    first, offset, n = cursor
+    while n < end:
+        segment = by_first.get(first)
+        if segment is None:
+            raise Damaged(n, f"no segment begins at record {first}")
+        stop = min(end, min((other for other in by_first if other > first), default=end))
+        for payload, behind in _in_segment(disk, instance, segment, offset, n, stop):
+            n += 1
+            yield n - 1, payload, Cursor(n, 0, n) if n in by_first else Cursor(first, behind, n)
+        first, offset = n, 0
+
+
+def _in_segment(
+    disk: Disk, instance: Instance, segment: Segment, offset: int, n: int, stop: int
+) -> Iterator[tuple[bytes, int]]:
+    if offset == 0:
+        offset = _behind_header(disk, instance, segment)
+    base, data = offset, b""
+    for number in range(n, stop):
+        frame = frame_at(data, offset - base)
+        if frame is None and len(data) - (offset - base) < _LARGEST_FRAME:
+            base, data = offset, _read(disk, segment, offset, WINDOW, number)
+            frame = frame_at(data, 0)
+        if frame is None or frame.n != number:
+            raise Damaged(number, f"a bad frame at offset {offset} of {segment.path.name}")
+        payload, offset = data[frame.start : frame.end], base + frame.end
+        yield payload, offset
+
+
+def _behind_header(disk: Disk, instance: Instance, segment: Segment) -> int:
+    found = read_header(_read(disk, segment, 0, _LARGEST_HEADER, segment.first))
+    if found is None:
+        raise Damaged(segment.first, f"a bad header in {segment.path.name}")
+    header, behind = found
+    if header.instance != instance.id or header.first != segment.first:
+        raise Damaged(segment.first, f"{segment.path.name} is of another place")
+    return behind
+
+
+def _read(disk: Disk, segment: Segment, offset: int, length: int, n: int) -> bytes:
+    try:
+        return disk.read(segment.path, offset, length)
+    except FileNotFoundError as error:
+        raise Damaged(n, f"{segment.path.name} is missing") from error

@@ -1,0 +1,125 @@
+"""Keeps the spool writable: a spare ahead, a new instance after a bad disk, losses declared.
+
+Knows when to try and how long to pause. Knows no modes and nothing of HTTP.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from sidecar.spool.backlog import Backlog
+from sidecar.spool.errors import SpoolError
+from sidecar.spool.recovery import Recovered
+from sidecar.spool.spares import Spares
+from sidecar.spool.succession import Succession
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+GATHER_SECONDS = 1.0
+"""How long dropped records are counted before a gap record declares them."""
+
+
+class Keeper:
+    """The loop beside the writer. Whoever changes something calls `wake`."""
+
+    def __init__(
+        self,
+        spares: Spares,
+        backlog: Backlog,
+        chores: Executor,
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._spares = spares
+        self._backlog = backlog
+        self._chores = chores
+        self._entropy = entropy
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+
+    async def start(self, succession: Succession, found: Recovered) -> None:
+        """A disk that takes nothing is no reason not to start: the spool then refuses every record,
+        and `run` tries again."""
+        self._succession = succession
+        self._tail = succession.tail
+        if found.resumed is not None:
+            await self._in_thread(
+                succession.writer.resume, found.resumed.segment.path, found.resumed.offset
+            )
+        succession.resume(found)
+        succession.writer.start()
+        await self._attend()
+
+    async def run(self) -> None:
+        """Never returns; raises where the writer died of anything but the disk."""
+        pause = FIRST_PAUSE
+        while True:
+            self._woken.clear()
+            if self._succession.fault is not None:
+                raise self._succession.fault
+            well = await self._attend()
+            if not well:
+                # What failed just now has woken us too; it is not tried again without a pause.
+                self._woken.clear()
+            pause = FIRST_PAUSE if well else min(pause * 2, LONGEST_PAUSE)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if well else self._jittered(pause)):
+                    await self._woken.wait()
+
+    def wake(self) -> None:
+        """Something may have to be done, or may have become possible."""
+        self._woken.set()
+
+    def dropped(self, reason: str) -> None:
+        """A record that was answered for found no place."""
+        losses = self._succession.losses
+        if not losses:
+            self._loop.call_later(GATHER_SECONDS, self.wake)
+        losses.dropped(reason)
+
+    async def close(self, seconds: float) -> None:
+        """Refuse records from now on; return once those that were taken are on disk, or after
+        `seconds`, and the writer has stopped."""
+        succession = self._succession
+        if succession.refusal is None and succession.losses:
+            succession.declare()
+        succession.closed, succession.refusal = True, "the sidecar is stopping"
+        try:
+            async with asyncio.timeout(seconds):
+                await self._tail.idle()
+        except TimeoutError:
+            log.error("records are still on their way to the disk, and nobody waits any longer")
+            self._tail.discard()
+        await self._in_thread(succession.writer.stop, seconds)
+
+    async def _attend(self) -> bool:
+        """Do what there is to do; whether nothing is left."""
+        succession = self._succession
+        await self._prepare()
+        if succession.refusal is not None and self._tail.spare is not None:
+            await self._revive()
+            await self._prepare()
+        if succession.refusal is None and succession.losses:
+            succession.declare()
+        await self._backlog.retire()
+        waits = succession.refusal is not None or succession.losses
+        return self._tail.spare is not None and not waits
+
+    async def _prepare(self) -> None:
+        if self._tail.spare is None and not self._succession.closed:
+            self._tail.spare = await self._spares.make()
+
+    async def _revive(self) -> None:
+        if not self._succession.closed:
+            # The succession reports a failure itself; the next round tries again.
+            with contextlib.suppress(SpoolError):
+                await self._succession.begin()
+
+    def _jittered(self, pause: float) -> float:
+        return pause * (0.5 + self._entropy(1)[0] / 512)
+
+    def _in_thread(self, work: Callable[..., None], *arguments: object) -> asyncio.Future[None]:
+        return self._loop.run_in_executor(self._chores, work, *arguments)

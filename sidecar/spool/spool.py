@@ -1,0 +1,242 @@
+"""Where a record goes before its answer leaves, and from where it ships.
+
+    spool = await Spool.open(settings, source_id, clock, os.urandom)
+    group.create_task(spool.run())
+    placed = spool.put(record, denial=False)        numbered and chained at once
+    await placed.durable                            on disk, as the mode demands
+    batch = await spool.batch(1_000_000)            read back from disk
+    await spool.acknowledge(batch.instance, n)      in the control API's log: forgotten here
+
+Knows the modes and what each does when a record finds no place. `succession` and `keeper` know how
+the spool stays writable, `backlog` what is still to be shipped.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from policies.ground.clock import Clock
+from policies.record import Record
+from sidecar.spool.backlog import Backlog, Batch, Unreadable
+from sidecar.spool.deadlines import Deadlines
+from sidecar.spool.disk import Disk
+from sidecar.spool.errors import SpoolError, SpoolLocked, SpoolSlow, SpoolUnwritable
+from sidecar.spool.keeper import Keeper
+from sidecar.spool.layout import CONFLICT, DAMAGED, lock_file
+from sidecar.spool.recovery import Recovered, recover
+from sidecar.spool.settings import SpoolSettings
+from sidecar.spool.space import Space
+from sidecar.spool.spares import Spares
+from sidecar.spool.state import State, state_of
+from sidecar.spool.succession import Succession
+
+log = logging.getLogger(__name__)
+
+_NOT_KEPT = bytes(32)
+
+
+class Placed(NamedTuple):
+    """What `put` gives back. Of a record that mode `best_effort` had to drop, `kept` is false and
+    `core_hash` 32 zeros: nothing may cite it."""
+
+    core_hash: bytes
+    durable: asyncio.Future[None]
+    kept: bool = True
+
+
+class Spool:
+    """One directory of records, one process, one event loop."""
+
+    def __init__(
+        self,
+        settings: SpoolSettings,
+        keeper: Keeper,
+        succession: Succession,
+        backlog: Backlog,
+        space: Space,
+        clock: Clock,
+        chores: ThreadPoolExecutor,
+        lock: int,
+    ) -> None:
+        self._keeper = keeper
+        self._succession = succession
+        self._tail = succession.tail
+        self._backlog = backlog
+        self._space = space
+        self._chores = chores
+        self._lock = lock
+        self._best_effort = settings.mode == "best_effort"
+        self._memory_bytes = settings.memory_bytes
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done.set_result(None)
+        self._deadlines = (
+            Deadlines(clock.monotonic, settings.timeout_ms / 1000)
+            if settings.mode == "strict"
+            else None
+        )
+
+    @classmethod
+    async def open(
+        cls,
+        settings: SpoolSettings,
+        source_id: str,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        disk: Disk | None = None,
+    ) -> "Spool":
+        """Take the directory, and go on where a former life ended. `SpoolLocked` where another
+        process has it, `SpoolUnwritable` where it can't be made or read."""
+        disk = disk or Disk()
+        chores = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-chores")
+        in_thread = asyncio.get_running_loop().run_in_executor
+        root, size = settings.dir, settings.segment_bytes
+        lock: int | None = None
+        try:
+            lock = await in_thread(chores, _take, disk, root)
+            found: Recovered = await in_thread(chores, recover, disk, root, source_id, size)
+            space = Space(settings.max_bytes, found.held)
+            backlog = Backlog(disk, chores, clock, space, found.instances)
+            keeper = Keeper(Spares(root, disk, chores, space, size), backlog, chores, entropy)
+            succession = Succession(
+                root, source_id, disk, chores, clock, entropy, backlog, size, keeper.wake
+            )
+            await keeper.start(succession, found)
+        except BaseException as error:
+            chores.shutdown(wait=False)
+            if lock is not None:
+                os.close(lock)
+            if isinstance(error, OSError):
+                raise SpoolUnwritable(f"the spool `{root}` can't be opened: {error}") from error
+            raise
+        return cls(settings, keeper, succession, backlog, space, clock, chores, lock)
+
+    def put(self, record: Record, *, denial: bool) -> Placed:
+        """Number the record, chain it, and send it on its way to the disk. Raises a `SpoolError`
+        where it finds no place, before it has a number; `durable` raises one where the disk does
+        not take it. In mode `best_effort` neither does."""
+        tail = self._tail
+        try:
+            if self._succession.refusal is not None:
+                raise SpoolUnwritable(self._succession.refusal)
+            if tail.waiting > self._memory_bytes:
+                raise SpoolSlow("records wait in memory for a disk that does not take them")
+            digest = tail.add(record, denial=denial)
+        except SpoolError as error:
+            if not self._best_effort:
+                raise
+            self._keeper.dropped(error.message)
+            return Placed(_NOT_KEPT, self._done, kept=False)
+        if self._best_effort:
+            return Placed(digest, self._done)
+        durable = tail.durable()
+        if self._deadlines is not None:
+            self._deadlines.watch(durable)
+        return Placed(digest, durable)
+
+    async def run(self) -> None:
+        """What keeps the spool going beside its writer; to be run for as long as it is open. Raises
+        where the writer died of a bug: nothing could be recorded any more."""
+        await self._keeper.run()
+
+    async def close(self, seconds: float) -> None:
+        """Refuse records, wait up to `seconds` for those that were taken, give up the directory.
+        What is not shipped ships after the next start."""
+        await self._keeper.close(seconds)
+        self._chores.shutdown(wait=False)
+        os.close(self._lock)
+
+    async def wait_unshipped(self) -> None:
+        """Returns once there is something to ship."""
+        await self._backlog.wait()
+
+    async def batch(self, max_bytes: int, max_records: int = 512) -> Batch | None:
+        """The oldest unacknowledged records of one instance, at least one and else at most
+        `max_bytes`; None where there are none. What can't be read back ends its instance and is
+        declared as lost. Raises `OSError` where the disk fails to read."""
+        while True:
+            try:
+                return await self._backlog.read(max_bytes, max_records)
+            except Unreadable as damage:
+                self._succession.end(damage.instance, str(damage), damage.n, DAMAGED)
+                await self._backlog.retire()
+
+    async def hash_of(self, instance: str, n: int) -> bytes | None:
+        """The core hash of an unacknowledged record; None where there is none such."""
+        try:
+            return await self._backlog.hash_of(instance, n)
+        except Unreadable as damage:
+            self._succession.end(damage.instance, str(damage), damage.n, DAMAGED)
+            return None
+
+    async def acknowledge(self, instance: str, n: int) -> None:
+        """Everything up to record `n` of the instance is in the control API's log."""
+        if await self._backlog.acknowledge(instance, n):
+            self._keeper.wake()
+
+    async def set_aside(self, instance: str, reason: str) -> None:
+        """The control API refuses the instance: what is left of it is kept in a directory whose
+        name says so, and declared as lost."""
+        refused = self._backlog.find(instance)
+        if refused is not None:
+            self._succession.end(refused, reason, refused.acked, CONFLICT)
+            await self._backlog.retire()
+
+    @property
+    def instance(self) -> str:
+        """The id of the instance that is written."""
+        return self._tail.instance.id
+
+    @property
+    def state(self) -> State:
+        return state_of(self._succession)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why nothing is taken, in words; None where something is."""
+        return self._succession.refusal
+
+    @property
+    def depth(self) -> int:
+        """Records on disk that the control API is not known to have."""
+        return self._backlog.depth
+
+    @property
+    def bytes_held(self) -> int:
+        """Bytes of all segment files, the spare and what was set aside included."""
+        return self._space.held
+
+    @property
+    def bytes_waiting(self) -> int:
+        """Bytes in memory on their way to the disk."""
+        return self._tail.waiting
+
+    def oldest_age(self) -> float:
+        """Seconds that the oldest unshipped record has been on disk; 0 where there is none."""
+        return self._backlog.oldest_age()
+
+    @property
+    def gaps(self) -> int:
+        """Gap records written since the start."""
+        return self._succession.losses.gaps
+
+    @property
+    def lost(self) -> int:
+        """Records known to be lost to the log since the start."""
+        return self._succession.losses.records
+
+    @property
+    def sync_failures(self) -> int:
+        """Failed writes and syncs since the start."""
+        return self._succession.sync_failures
+
+
+def _take(disk: Disk, root: Path) -> int:
+    disk.make_directory(root)
+    lock = disk.lock(lock_file(root))
+    if lock is None:
+        raise SpoolLocked(f"the spool `{root}` is held by another process")
+    return lock

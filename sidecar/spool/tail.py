@@ -1,0 +1,193 @@
+"""The writing end of the current instance: numbers, chains and frames records, and gathers them.
+
+Knows how much room is left and what of it is reserved. Knows no modes, and nothing of shipping.
+
+Records gather while the writer syncs the ones before: under load one sync serves many, alone one
+serves one. The memory of a record ends when its sync does.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from struct import Struct
+
+from policies.ground.canonical import b64, rfc3339
+from policies.ground.clock import Clock
+from policies.record import Record
+from policies.source import core_hash, spool_payload, src_member
+from sidecar.spool.errors import RecordTooLarge, SpoolFull, SpoolUnwritable
+from sidecar.spool.frames import FRAME, MAX_PAYLOAD, Header, crc32c, header_bytes
+from sidecar.spool.instance import Instance, Segment
+from sidecar.spool.layout import segment_file
+from sidecar.spool.writer import Job, Start
+
+_FRAME_HEAD = Struct(">II").pack
+_LARGEST = FRAME + MAX_PAYLOAD
+
+
+class Tail:
+    """`submit`, to be set before use, hands a job to the writer, which calls `settled`. The others
+    are called when records became durable, when a write failed, and when the spare is used up."""
+
+    submit: Callable[[Job], None]
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        segment_bytes: int,
+        on_durable: Callable[[], None],
+        on_failed: Callable[[Instance, OSError], None],
+        on_roll: Callable[[], None],
+    ) -> None:
+        self.spare: Path | None = None
+        """A segment of zeros, held ready. Without one ALLOWs leave `reserve` bytes free."""
+        self.n = 0
+        """The next record's number."""
+        self.room = 0
+        """Bytes left in the segment that is being filled."""
+        self.waiting = 0
+        """Bytes that are gathered or being synced."""
+        self._loop = asyncio.get_running_loop()
+        self._now = clock.now
+        self._segment_bytes = segment_bytes
+        self.reserve = segment_bytes // 2
+        self._on_durable = on_durable
+        self._on_failed = on_failed
+        self._on_roll = on_roll
+        self._gathered: list[Job] = []
+        self._in_flight = 0
+        self._armed = False
+        self._idle: asyncio.Future[None] | None = None
+
+    def resume(self, instance: Instance, n: int, prev: str, room: int) -> None:
+        """Go on behind record `n` - 1, whose base64 hash is `prev`."""
+        self.instance, self.n, self._prev, self.room = instance, n, prev, room
+        self._job = Job(instance, None, n)
+        self._gathered = [self._job]
+
+    def begin(self, instance: Instance, gaps: Sequence[Record]) -> asyncio.Future[None]:
+        """A new instance, whose first records are `gaps`. What was gathered for the former one goes
+        to the disk before it. The future is done once header and gaps are on disk."""
+        self.instance, self.n, self._prev = instance, 0, ""
+        self._open_segment()
+        for gap in gaps:
+            self.add(gap, denial=True)
+        self._schedule()
+        return self.durable()
+
+    def durable(self) -> asyncio.Future[None]:
+        """Done once what was just added is on disk; `SpoolUnwritable` where it will not be."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._job.waiters.append(future)
+        return future
+
+    def add(self, record: Record, *, denial: bool) -> bytes:
+        """Number, chain and gather the record; its core hash."""
+        n = self.n
+        t = rfc3339(self._now())
+        src = src_member(self.instance.source, self.instance.id, n, self._prev, t)
+        core = record.core(src)
+        payload = spool_payload(core, record.openings)
+        size = len(payload) + FRAME
+        # INVARIANT: until the record is known to fit, nothing has changed. A number given to a
+        # record that is not kept would be a hole.
+        if size > _LARGEST or size > self.room - (0 if denial or self.spare else self.reserve):
+            self._make_room(size, denial=denial)
+        digest = core_hash(core)
+        body = n.to_bytes(8, "big") + payload
+        job = self._job
+        job.frames += (_FRAME_HEAD(len(payload), crc32c(body)), body)
+        job.size += size
+        job.end = self.n = n + 1
+        self._prev = b64(digest)
+        self.room -= size
+        self.waiting += size
+        if not self._armed and not self._in_flight:
+            self._schedule()
+        return digest
+
+    def discard(self) -> None:
+        """Fail whoever waits for what was gathered: its instance takes no more."""
+        for job in self._gathered:
+            self.waiting -= job.size
+            _fail(job)
+        self._gathered = []
+
+    def settled(self, job: Job, error: OSError | None) -> None:
+        """The writer is done with a job. A waiter that was cancelled is passed over: its client
+        hung up, its record stays."""
+        self._in_flight -= 1
+        self.waiting -= job.size
+        if error is None:
+            if job.instance.ending is None:
+                job.instance.end = job.end
+            for waiter in job.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._on_durable()
+        else:
+            _fail(job)
+            self._on_failed(job.instance, error)
+        if not self._in_flight:
+            self._flush()
+
+    async def idle(self) -> None:
+        """Returns once nothing is gathered and nothing is being synced."""
+        while self.waiting:
+            self._idle = self._idle or self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    def _make_room(self, size: int, *, denial: bool) -> None:
+        if size > _LARGEST:
+            raise RecordTooLarge(f"the record has {size} bytes, and the spool takes {_LARGEST}")
+        if size > self.room and self.spare:
+            self._open_segment()
+        if size > self.room:
+            raise SpoolFull
+        if not denial and not self.spare and size > self.room - self.reserve:
+            raise SpoolFull("the spool is full: only denials are recorded")
+
+    def _open_segment(self) -> None:
+        instance = self.instance
+        assert self.spare is not None
+        segment = Segment(segment_file(instance.path, self.n), self.n, self._segment_bytes)
+        header = header_bytes(Header(instance.source, instance.id, self.n, self._prev))
+        start = Start(segment, self.spare)
+        self._job = Job(instance, start, self.n, [header], size=len(header))
+        self._gathered.append(self._job)
+        instance.segments.append(segment)
+        self.room = segment.size - len(header)
+        self.waiting += len(header)
+        self.spare = None
+        self._on_roll()
+
+    def _schedule(self) -> None:
+        # Not at once: whatever else is ready on the loop joins this batch.
+        if not self._armed:
+            self._armed = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._armed = False
+        if self._in_flight:
+            return
+        jobs, self._gathered = self._gathered, []
+        for job in jobs:
+            if job.frames:
+                self._in_flight += 1
+                self.submit(job)
+        if jobs:
+            self._job = Job(self.instance, None, self.n)
+            self._gathered.append(self._job)
+        if not self.waiting and self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+
+def _fail(job: Job) -> None:
+    for waiter in job.waiters:
+        if not waiter.done():
+            waiter.set_exception(SpoolUnwritable("the disk did not take the record"))
+            # A client that no longer waits leaves nobody to hear it: that is no error of the loop.
+            waiter.exception()

@@ -1,0 +1,100 @@
+"""Who may import whom, and what nobody may touch: the architecture's rules, and that they bite."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import ROOT
+
+BIN = Path(sys.executable).parent
+
+
+def lint_imports(config: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN / "lint-imports"), "--no-cache", "--config", str(config)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_import_contract_holds() -> None:
+    answer = lint_imports(ROOT / "pyproject.toml", ROOT)
+    assert answer.returncode == 0, answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("policies/evaluate.py", "import sidecar"),
+        ("policies/evaluate.py", "import time"),
+        ("policies/evaluate.py", "import socket"),
+        ("policies/evaluate.py", "import asyncio"),
+        ("policies/evaluate.py", "import yaml"),
+        ("policies/evaluate.py", "import cryptography"),
+        ("sidecar/enforce.py", "import control_api"),
+        ("sidecar/enforce.py", "import sqlalchemy"),
+        ("sidecar/enforce.py", "import pydantic"),
+        ("sidecar/enforce.py", "import deploy"),
+        ("control_api/service.py", "import sidecar"),
+        ("control_api/service.py", "import deploy"),
+        ("deploy/command.py", "import sidecar"),
+        ("deploy/command.py", "import control_api"),
+        ("deploy/command.py", "import policies"),
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path: Path, module: str, line: str) -> None:
+    for package in ("policies", "sidecar", "control_api", "deploy"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    (tmp_path / "policies" / "load.py").write_text("import yaml\n")
+    (tmp_path / "policies" / "signing.py").write_text("import cryptography\n")
+    config = tmp_path / "pyproject.toml"
+    config.write_text((ROOT / "pyproject.toml").read_text())
+    assert lint_imports(config, tmp_path).returncode == 0
+    (tmp_path / module).write_text(f"{line}\n")
+    answer = lint_imports(config, tmp_path)
+    assert answer.returncode == 1, answer.stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time\n\ntime.time()\n",
+        "import time\n\ntime.monotonic()\n",
+        "import time\n\ntime.perf_counter()\n",
+        "from datetime import UTC, datetime\n\ndatetime.now(UTC)\n",
+        "import asyncio\n\nasyncio.create_task(None)\n",
+        "import asyncio\n\nasyncio.ensure_future(None)\n",
+        "import os\n\nos.environ.get('A')\n",
+        "import os\n\nos.getenv('A')\n",
+    ],
+)
+@pytest.mark.parametrize("package", ["policies", "sidecar", "control_api"])
+def test_a_clock_a_loose_task_and_the_environment_are_refused(package: str, code: str) -> None:
+    ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--select", "TID251"]
+    answer = subprocess.run(
+        [*ruff, "--stdin-filename", f"{package}/somewhere.py", "-"],
+        cwd=ROOT,
+        input=code,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "TID251" in answer.stdout
+
+
+def test_the_bans_are_lifted_for_mains_deploy_and_tests_alone() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lifted = config["tool"]["ruff"]["lint"]["per-file-ignores"]
+    assert {path for path, rules in lifted.items() if "TID251" in rules} == {
+        "*/__main__.py",
+        "deploy/**",
+        "tests/**",
+    }

@@ -1,0 +1,162 @@
+"""The spool alone: what a record costs, how many a second, how long one waits. No HTTP.
+
+    python -m tests.benchmarks.spool [DIRECTORY]        on the file system of DIRECTORY
+"""
+
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import uvloop
+
+from policies.ground.clock import Clock
+from policies.record import Record
+from policies.retrieval import parse_retrieval
+from policies.source import core_hash, spool_payload, src_member
+from sidecar.spool import Spool, SpoolSettings
+from sidecar.spool.frames import crc32c
+from tests.benchmarks.core import BODY, decide, policy_set
+from tests.benchmarks.measure import Figure, per_call
+
+CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
+WAITERS = 64
+RECORDS = 100_000
+PUT_AT_ONCE = 200
+
+
+def record() -> Record:
+    return decide(policy_set(10), parse_retrieval(BODY))
+
+
+def pieces(sample: Record) -> list[Figure]:
+    """What a put is made of, one by one."""
+    t = "2026-01-01T00:00:00.000000Z"
+    prev = "A" * 43 + "="
+    src = src_member("sidecar-1", "0" * 32, 1000, prev, t)
+    core = sample.core(src)
+    payload = spool_payload(core, sample.openings)
+    parts = {
+        "src": lambda: src_member("sidecar-1", "0" * 32, 1000, prev, t),
+        "core": lambda: sample.core(src),
+        "payload": lambda: spool_payload(core, sample.openings),
+        "hash": lambda: core_hash(core),
+        "crc32c": lambda: crc32c(payload),
+    }
+    value = ", ".join(f"{name} {per_call(work):.2f}" for name, work in parts.items())
+    return [Figure(f"of a record of {len(payload)} bytes, µs", value, None, "", True)]
+
+
+async def putting(root: Path, sample: Record) -> list[Figure]:
+    """CPU of `put` alone on the loop's thread, the writer's left out."""
+    spool = await Spool.open(SpoolSettings(root / "put"), "sidecar-1", CLOCK, os.urandom)
+    running = asyncio.create_task(spool.run())
+    taken = []
+    for _ in range(200):
+        started = time.thread_time()
+        for _ in range(PUT_AT_ONCE):
+            placed = spool.put(sample, denial=False)
+        taken.append((time.thread_time() - started) / PUT_AT_ONCE * 1e6)
+        await placed.durable
+        await ship(spool)
+    running.cancel()
+    await spool.close(5)
+    cost = statistics.median(taken)
+    return [Figure("put, CPU", f"{cost:.2f} µs", None, "<= 4 µs", cost <= 4)]
+
+
+async def ship(spool: Spool) -> int:
+    """As a control API that takes everything at once."""
+    shipped = 0
+    while (batch := await spool.batch(1_000_000)) is not None:
+        await spool.acknowledge(batch.instance, batch.last_n)
+        shipped += len(batch.payloads)
+    return shipped
+
+
+async def rate(root: Path, sample: Record, waiters: int, records: int) -> list[Figure]:
+    """Closed loop: each waiter puts its next record once its last is durable; shipped meanwhile."""
+    spool = await Spool.open(SpoolSettings(root / "rate"), "sidecar-1", CLOCK, os.urandom)
+    running = asyncio.create_task(spool.run())
+    left, waits, done = records, [], False
+
+    async def client() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            started = time.perf_counter()
+            await spool.put(sample, denial=False).durable
+            waits.append(time.perf_counter() - started)
+
+    async def shipper() -> None:
+        while not done:
+            await asyncio.sleep(0.01 if spool.depth < 512 else 0)
+            batch = await spool.batch(1_000_000)
+            if batch is not None:
+                await spool.acknowledge(batch.instance, batch.last_n)
+
+    shipping = asyncio.create_task(shipper())
+    started, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(client() for _ in range(waiters)))
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    done = True
+    await shipping
+    running.cancel()
+    await spool.close(5)
+    waits.sort()
+    each = f"p50 {waits[len(waits) // 2] * 1e3:.2f} p99 {waits[len(waits) * 99 // 100] * 1e3:.2f} ms"
+    value = f"{records / seconds:,.0f}/s, {cpu / records * 1e6:.1f} µs CPU, {each}"
+    target = ("> 60,000/s", records / seconds > 60_000) if waiters > 1 else ("", True)
+    return [Figure(f"durable, {waiters} waiting, shipped meanwhile", value, None, *target)]
+
+
+async def reading(root: Path, sample: Record) -> list[Figure]:
+    """What recovery and shipping cost for 50,000 records."""
+    settings = SpoolSettings(root / "read")
+    spool = await Spool.open(settings, "sidecar-1", CLOCK, os.urandom)
+    running = asyncio.create_task(spool.run())
+    for _ in range(250):
+        for _ in range(PUT_AT_ONCE):
+            placed = spool.put(sample, denial=False)
+        await placed.durable
+    running.cancel()
+    await spool.close(5)
+    started = time.perf_counter()
+    spool = await Spool.open(settings, "sidecar-1", CLOCK, os.urandom)
+    opened = time.perf_counter() - started
+    started = time.perf_counter()
+    shipped = await ship(spool)
+    seconds = time.perf_counter() - started
+    await spool.close(5)
+    return [
+        Figure("open with 50,000 records", f"{opened * 1e3:.1f} ms", None, "", True),
+        Figure("read back and acknowledge", f"{shipped / seconds:,.0f}/s", None, "", True),
+    ]
+
+
+def figures(root: Path) -> list[Figure]:
+    sample = record()
+    found = pieces(sample)
+    with uvloop_runner() as runner:
+        found += runner.run(putting(root, sample))
+        found += runner.run(rate(root, sample, WAITERS, RECORDS))
+        found += runner.run(rate(root, sample, 1, RECORDS // 20))
+        found += runner.run(reading(root, sample))
+    return found
+
+
+def uvloop_runner() -> asyncio.Runner:
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as root:
+        for figure in figures(Path(root)):
+            print(figure.row(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Runs `sluice` as a user does, on free ports and in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).resolve().parents[2]
+SLUICE = [sys.executable, "-m", "deploy.command"]
+PATIENCE = 90.0
+ANYWHERE = [
+    option
+    for name in ("control", "sidecar", "source", "chroma")
+    for option in (f"--{name}-listen", "127.0.0.1:0")
+]
+
+
+def environ(**more: str) -> dict[str, str]:
+    """Without what a developer may have set, and with the working tree as what is installed."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+    return clean | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | more
+
+
+def sluice(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself."""
+    return subprocess.run(
+        [*SLUICE, *arguments],
+        cwd=ROOT,
+        env=environ(**more),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+class Launcher:
+    """A running `sluice up`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process = process
+        self._output = output
+
+    @property
+    def printed(self) -> str:
+        return self._output.read_text()
+
+    def until(self, text: str) -> None:
+        """Waits for it to be printed."""
+        within(lambda: text in self.printed or self.process.poll() is not None)
+        assert text in self.printed, self.printed
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def command(self, comment: str) -> str:
+        """The command to paste that stands below `# <comment>…`."""
+        found = re.search(rf"^# {comment}.*\n(.+)$", self.printed, re.MULTILINE)
+        assert found, self.printed
+        return found[1]
+
+    def key(self, name: str) -> str:
+        found = re.search(rf"^ +{name} key +(slc_\w+)", self.printed, re.MULTILINE)
+        assert found, self.printed
+        return found[1]
+
+    def interrupt(self) -> int:
+        """Ctrl-C; answers the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(PATIENCE)
+
+
+@contextmanager
+def up(data_dir: Path, *arguments: str, **more: str) -> Iterator[Launcher]:
+    """Started; whatever is left of it at the end is killed."""
+    output = data_dir.with_name(f"{data_dir.name}-{time.monotonic_ns()}.out")
+    command = [*SLUICE, "up", "--data-dir", str(data_dir), *ANYWHERE, *arguments]
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environ(**more), stdout=file, stderr=file, start_new_session=True
+        )
+    launcher = Launcher(process, output)
+    seen: list[psutil.Process] = []
+    try:
+        yield launcher
+        if process.poll() is None:
+            seen = launcher.children()
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+        for child in seen:
+            if child.is_running():
+                child.kill()
+
+
+def within(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    """Waits; says nothing when time is up: the test's own assertion does."""
+    deadline = time.monotonic() + seconds
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def gone(processes: list[psutil.Process], seconds: float) -> bool:
+    """Whether all of them end in time."""
+    return not psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+def paste(command: str) -> subprocess.CompletedProcess[str]:
+    """In another terminal, in the same folder."""
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env=environ(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )

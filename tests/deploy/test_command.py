@@ -1,0 +1,69 @@
+"""`sluice` and its arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.launcher import sluice
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nothing",),
+        ("control", "extra"),
+        ("sidecar",),
+        ("sidecar", "--config"),
+        ("policy",),
+        ("policy", "lint"),
+        ("policy", "nothing", "here"),
+        ("up", "--nothing"),
+    ],
+)
+def test_unusable_arguments_exit_with_2_and_say_how(arguments: tuple[str, ...]) -> None:
+    answer = sluice(*arguments)
+    assert answer.returncode == 2
+    assert "usage: sluice" in answer.stderr
+
+
+def test_the_version_is_told() -> None:
+    answer = sluice("--version")
+    assert answer.returncode == 0
+    assert answer.stdout.startswith("sluice ")
+
+
+def test_lint_takes_over_the_process_and_its_exit_code(tmp_path: Path) -> None:
+    assert sluice("policy", "lint", "policies/definitions").returncode == 0
+    folder = tmp_path / "default" / "retail"
+    folder.mkdir(parents=True)
+    (folder / "support.yaml").write_text("policies:\n  - name: a\n")
+    answer = sluice("policy", "lint", str(tmp_path))
+    assert answer.returncode == 1
+    assert "support.yaml" in answer.stdout + answer.stderr
+
+
+def test_a_sidecar_without_its_file_exits_with_2(tmp_path: Path) -> None:
+    assert sluice("sidecar", "--config", str(tmp_path / "absent.yaml")).returncode == 2
+
+
+def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(
+    tmp_path: Path,
+) -> None:
+    answer = sluice(
+        "control",
+        SLUICE_DATA_DIR=str(tmp_path),
+        SLUICE_CONTROL_LISTEN="8700",
+        SLUICE_SUPERADMIN_KEY="short",
+    )
+    assert answer.returncode == 2
+    assert "SLUICE_CONTROL_LISTEN" in answer.stderr
+    assert "SLUICE_SUPERADMIN_KEY" in answer.stderr
+    assert "short" not in answer.stderr.replace("SLUICE_SUPERADMIN_KEY", "")
+
+
+def test_migrate_brings_a_database_to_head(tmp_path: Path) -> None:
+    assert sluice("migrate", SLUICE_DATA_DIR=str(tmp_path)).returncode == 0
+    assert (tmp_path / "sluice.db").exists()

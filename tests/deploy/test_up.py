@@ -1,0 +1,165 @@
+"""`sluice up`: what a new user sees in the first minute, and that nothing of it is left behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from tests.deploy.launcher import ANYWHERE, gone, paste, sluice, up, within
+
+STARTED = "Paste into another terminal"
+
+
+def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
+    data = tmp_path / "a folder"
+    with up(data) as first:
+        first.until(STARTED)
+        keys = [first.key(name) for name in ("agent", "admin", "superadmin")]
+        assert len(set(keys)) == 3
+        assert no_secret_in(command_lines(first.children()), keys)
+        assert_the_pasted_commands_do_what_they_say(first.command)
+        assert_only_the_owner_reads(data)
+        children = first.children()
+        assert len(children) >= 3
+        assert first.interrupt() == 0
+        assert "stopped" in first.printed
+        assert gone(children, seconds=1)
+
+    # The operator has taken the secrets away: the second start makes nothing, so needs none.
+    (data / "first-start.json").unlink()
+    kept = (data / "up.json").read_bytes()
+    with up(data) as second:
+        second.until(STARTED)
+        assert "collections made" not in second.printed
+        assert second.key("agent") == keys[0]
+        assert (data / "up.json").read_bytes() == kept
+        assert "handbook" not in paste(second.command("DENY")).stdout
+        assert paste(second.command("ALLOW")).returncode == 0
+        assert second.interrupt() == 0
+
+
+def assert_the_pasted_commands_do_what_they_say(command: Callable[[str], str]) -> None:
+    allowed = paste(command("ALLOW: "))
+    assert allowed.returncode == 0, allowed.stderr
+    assert "returned within 30 days" in allowed.stdout
+
+    denied = paste(command("DENY: "))
+    assert denied.returncode != 0
+    assert "payroll" in denied.stderr
+    assert "4 812" not in denied.stdout + denied.stderr
+
+    assert json.loads(paste(command("ALLOW$")).stdout)["decision"] == "ALLOW"
+    assert json.loads(paste(command("DENY$")).stdout)["decision"] == "DENY"
+
+    verify = command("VERIFY")
+    within(lambda: json.loads(paste(verify).stdout)["events"] >= 4, seconds=10)
+    verified = json.loads(paste(verify).stdout)
+    assert verified["valid"] is True
+    assert verified["events"] >= 4
+
+
+def assert_only_the_owner_reads(data: Path) -> None:
+    assert data.stat().st_mode & 0o077 == 0
+    for name in ("first-start.json", "up.json", "sidecar.key", "agent.key", "sidecar.yaml"):
+        assert (data / name).stat().st_mode & 0o077 == 0, name
+
+
+def command_lines(processes: list[psutil.Process]) -> str:
+    return " ".join(word for process in processes for word in process.cmdline())
+
+
+def no_secret_in(text: str, keys: list[str]) -> bool:
+    return "sidecar" in text and not any(key in text for key in keys)
+
+
+def test_sigterm_drains_like_ctrl_c(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as launcher:
+        launcher.until(STARTED)
+        children = launcher.children()
+        launcher.process.send_signal(signal.SIGTERM)
+        assert launcher.process.wait(60) == 0
+        assert gone(children, seconds=1)
+
+
+def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as launcher:
+        launcher.until("sample data source ready")
+        children = launcher.children()
+        assert launcher.interrupt() == 0
+        assert gone(children, seconds=1)
+
+
+def test_a_child_that_dies_takes_all_down_and_is_named(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as launcher:
+        launcher.until(STARTED)
+        children = launcher.children()
+        sidecar = next(child for child in children if "sidecar" in child.cmdline())
+        sidecar.kill()
+        assert launcher.process.wait(60) == 1
+        assert "the sidecar ended by SIGKILL" in launcher.printed
+        assert str(tmp_path / "data" / "logs" / "sidecar.log") in launcher.printed
+        assert gone(children, seconds=1)
+
+
+def test_a_killed_launcher_leaves_no_child(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as launcher:
+        launcher.until(STARTED)
+        children = launcher.children()
+        launcher.process.kill()
+        assert gone(children, seconds=30)
+
+
+def test_a_taken_port_is_named_with_what_moves_it(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        answer = sluice(
+            "up", "--data-dir", str(tmp_path / "data"), *ANYWHERE, "--control-listen", place
+        )
+    assert answer.returncode == 1
+    assert re.search(rf"the control API can't listen on `{place}`: .*in use", answer.stderr)
+    assert "--control-listen HOST:PORT or SLUICE_CONTROL_LISTEN" in answer.stderr
+    assert not (tmp_path / "data" / "logs").exists()
+
+
+def test_every_taken_port_is_named_at_once(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        both = (f"--source-listen={place}", f"--chroma-listen={place}")
+        answer = sluice("up", f"--data-dir={tmp_path / 'data'}", *ANYWHERE, *both)
+    assert answer.returncode == 1
+    assert "--source-listen HOST:PORT or SLUICE_UP_SOURCE_LISTEN" in answer.stderr
+    assert "--chroma-listen HOST:PORT or SLUICE_UP_CHROMA_LISTEN" in answer.stderr
+
+
+def test_every_unusable_setting_is_named_at_once(tmp_path: Path) -> None:
+    answer = sluice(
+        "up",
+        f"--data-dir={tmp_path / 'data'}",
+        "--control-listen=8700",
+        SLUICE_UP_CHROMA_LISTEN="127.0.0.1:99999",
+    )
+    assert answer.returncode == 2
+    assert "--control-listen (SLUICE_CONTROL_LISTEN): `8700`" in answer.stderr
+    assert "--chroma-listen (SLUICE_UP_CHROMA_LISTEN): `127.0.0.1:99999`" in answer.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_data_directory_in_use_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    with (data / "up.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        answer = sluice("up", "--data-dir", str(data), *ANYWHERE)
+    assert answer.returncode == 1
+    assert f"another `sluice up` runs on `{data}`" in answer.stderr

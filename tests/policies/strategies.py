@@ -1,0 +1,111 @@
+"""What hypothesis draws: identifiers as the contract allows them, calls, policies, facts.
+
+Names come from a small pool often enough that calls and policies meet, and are anything else often
+enough that no encoding is safe by luck.
+"""
+
+from hypothesis import strategies as st
+
+from policies.checks.finding import Facts
+from policies.model import (
+    AGENT_STATUSES,
+    SCOPES,
+    SENSITIVITIES,
+    Agent,
+    Key,
+    Policy,
+    Session,
+    TenantSettings,
+)
+from policies.retrieval import Retrieval
+from policies.role import compile_role
+
+CHARACTERS = st.characters(exclude_categories=["Cs", "Cc"])
+IDENTIFIERS = st.one_of(
+    st.text(CHARACTERS, min_size=1, max_size=40),
+    st.text(st.sampled_from("\"\\/'é😀\u2028</{}:,"), min_size=1, max_size=256),
+)
+POOL = st.sampled_from(["a", "b", "ab", "A", "a*", "b?", "*", "?", "[a]", "a/b", "é", "e\u0301"])
+NAMES = st.one_of(POOL, POOL, IDENTIFIERS)
+LISTS = st.lists(NAMES, max_size=4).map(tuple)
+ROLES = st.sampled_from(["r", "R", "s"])
+LEVELS = st.sampled_from(SENSITIVITIES)
+
+
+def maybe(strategy: st.SearchStrategy[str]) -> st.SearchStrategy[str | None]:
+    return st.none() | strategy
+
+
+RETRIEVALS = st.builds(
+    Retrieval,
+    agent_role=ROLES,
+    user_id=IDENTIFIERS,
+    source_id=NAMES,
+    sensitivity_level=LEVELS,
+    session_id=maybe(NAMES),
+    task_type=maybe(NAMES),
+    agent_id=maybe(NAMES),
+    query=maybe(st.text(st.characters(exclude_categories=["Cs"]), max_size=60)),
+    source_type=st.sampled_from(["api", "sdk", "x-1_y"]),
+    context_hash=maybe(st.just("0f" * 32)),
+)
+
+
+def policies(role: str) -> st.SearchStrategy[list[Policy]]:
+    """Of one role, each with a name of its own."""
+    policy = st.builds(
+        Policy,
+        policy_id=st.just("pol_1"),
+        version=st.integers(1, 2**53 - 1),
+        name=NAMES,
+        agent_role=st.just(role),
+        allowed_sources=LISTS,
+        denied_sources=LISTS,
+        max_sensitivity=LEVELS,
+        allowed_tasks=LISTS,
+        denied_tasks=LISTS,
+        session_ttl_minutes=st.none() | st.integers(1, 9999),
+        permitted_agent_ids=LISTS,
+    )
+    return st.lists(policy, max_size=4, unique_by=lambda each: each.name)
+
+
+KEYS = st.builds(
+    Key,
+    key_id=st.sampled_from(["key_1", "key_2"]),
+    scope=st.sampled_from(SCOPES),
+    bound_agent_id=st.none() | st.none() | NAMES,
+    permitted_roles=st.just(()) | st.lists(ROLES, max_size=2).map(tuple),
+    expires_at=st.none() | st.integers(0, 2**53 - 1),
+)
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Retrieval, Facts, list[Policy]]:
+    """A call, the facts about it, and the policies that its role was compiled of."""
+    call = draw(RETRIEVALS)
+    found = draw(policies(call.agent_role))
+    agent = session = None
+    if call.agent_id is not None and draw(st.integers(0, 3)):
+        agent = Agent(
+            call.agent_id,
+            draw(st.sampled_from(["approved"] * 4 + list(AGENT_STATUSES))),
+            tuple(draw(st.lists(ROLES, min_size=1, max_size=3))),
+            draw(st.sampled_from([None, None, "key_1", "key_2"])),
+        )
+    if call.session_id is not None and draw(st.booleans()):
+        session = Session(
+            call.session_id,
+            draw(st.sampled_from(["active", "active", "expired", "revoked"])),
+            draw(st.sampled_from([call.agent_role, "other"])),
+            draw(st.sampled_from([call.agent_id, call.agent_id, None, "other"])),
+        )
+    facts = Facts(
+        TenantSettings("t", require_agent_id=draw(st.integers(0, 4)) == 0),
+        draw(KEYS),
+        agent,
+        session,
+        compile_role(call.agent_role, found) if found else None,
+        draw(st.integers(0, 2**53 - 1)),
+    )
+    return call, facts, found

@@ -1,0 +1,243 @@
+"""The golden bytes of `tests/vectors`, each computed a second time without the code under test."""
+
+import base64
+import hashlib
+import hmac
+import json
+import shutil
+import subprocess
+import sys
+import zlib
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from policies.commitment import commitment, field_salt, opens
+from policies.entry import entry_from_core, index_of
+from policies.ground.canonical import check, encode, micros, rfc3339
+from policies.ground.ids import prefixed, uuid7
+from policies.ground.keys import key_digest, make_key, well_formed
+from policies.signing import Signer, receipt_message, verify
+from policies.source import core_hash
+from policies.tree import Frontier, leaf_hash
+from policies.verify import Head, Row, Verifier
+from tests.policies.world import every_kind, naive_root
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def vector(name: str) -> Any:
+    return json.loads((VECTORS / f"{name}.json").read_bytes())
+
+
+def u32(number: int) -> bytes:
+    return number.to_bytes(4, "big")
+
+
+def stdlib(value: object) -> bytes:
+    """Canonical bytes by the standard library's `json`, which agrees within the profile."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("each", vector("encodings"), ids=lambda each: each["name"])
+def test_encodings_are_as_they_were(each: Any) -> None:
+    assert encode(each["value"]).hex() == each["utf8"]
+    assert stdlib(each["value"]).hex() == each["utf8"]
+    assert orjson.loads(bytes.fromhex(each["utf8"])) == each["value"]
+    check(each["value"])
+
+
+@pytest.mark.parametrize("each", vector("commitments")["fields"], ids=lambda each: each["path"])
+def test_commitments_are_as_they_were(each: Any) -> None:
+    record_salt = bytes.fromhex(vector("commitments")["record_salt"])
+    path, value = each["path"], encode(each["value"])
+    salt = field_salt(record_salt, path)
+    assert salt.hex() == each["salt"]
+    assert commitment(salt, path, value).hex() == each["commitment"]
+    by_hmac = hmac.digest(record_salt, b"audit/field-salt/v1\0" + path.encode(), "sha256")
+    assert by_hmac.hex() == each["salt"]
+    message = b"audit/field/v1\0" + u32(len(path)) + path.encode() + u32(len(value)) + value
+    assert hmac.digest(by_hmac, message, "sha256").hex() == each["commitment"]
+
+
+def test_the_log_is_built_as_it_was() -> None:
+    log = vector("log")
+    assert [row.entry.decode() for row in every_kind().rows] == [
+        entry["utf8"] for entry in log["entries"]
+    ]
+
+
+def test_leaves_chain_and_root_of_the_log_are_as_they_were() -> None:
+    log, prev, leaves = vector("log"), "", []
+    for seq, stored in enumerate(log["entries"]):
+        raw = stored["utf8"].encode()
+        entry = json.loads(raw)
+        assert stdlib(entry) == raw
+        assert (entry["seq"], entry["prev"], entry["log"]) == (seq, prev, log["log"])
+        leaf = hashlib.sha256(b"\0" + raw).digest()
+        assert leaf_hash(raw) == leaf
+        assert stored["leaf"] == leaf.hex()
+        prev = base64.b64encode(leaf).decode()
+        leaves.append(leaf)
+    assert naive_root(leaves).hex() == log["root"]
+    assert log["head"][:2] == [len(leaves), leaves[-1].hex()]
+    kinds = {json.loads(entry["utf8"])["kind"] for entry in log["entries"]}
+    assert kinds == {
+        "decision", "lineage", "change", "redact", "purge", "gap", "heartbeat", "incarnation",
+    }  # fmt: skip
+
+
+def test_cores_and_their_hashes_are_as_they_were() -> None:
+    sourced = [entry for entry in vector("log")["entries"] if "core" in entry]
+    assert len(sourced) == 4
+    for stored in sourced:
+        core, entry = stored["core"].encode(), json.loads(stored["utf8"])
+        members = {name: entry[name] for name in ("v", "kind", "eid", "src", "pub", "cm", "masked")}
+        assert stdlib(members) == core
+        expected = hashlib.sha256(b"audit/src/v1\0" + u32(len(core)) + core).digest()
+        assert core_hash(core) == expected
+        assert stored["core_hash"] == expected.hex()
+        place = {name: entry[name] for name in ("log", "seq", "prev", "ts")}
+        assert entry_from_core(json.loads(core), **place) == stored["utf8"].encode()
+
+
+def test_openings_of_the_log_open_their_commitments() -> None:
+    for stored in vector("log")["entries"]:
+        cm = json.loads(stored["utf8"])["cm"]
+        assert cm.keys() == stored["openings"].keys()
+        for path, (salt, value) in stored["openings"].items():
+            assert opens(cm, path, [salt, value])
+            message = b"audit/field/v1\0" + u32(len(path)) + path.encode()
+            message += u32(len(stdlib(value))) + stdlib(value)
+            expected = hmac.digest(base64.b64decode(salt), message, "sha256")
+            assert base64.b64encode(expected).decode() == cm[path]
+
+
+def test_the_log_verifies() -> None:
+    log = vector("log")
+    verifier = Verifier(log["log"])
+    for seq, stored in enumerate(log["entries"]):
+        raw = stored["utf8"].encode()
+        assert verifier.feed(
+            Row(
+                seq,
+                raw,
+                bytes.fromhex(stored["leaf"]),
+                index_of(orjson.loads(raw)),
+                encode(stored["openings"]),
+            )
+        )
+    size, last, ts, frontier = log["head"]
+    report = verifier.finish(Head(size, bytes.fromhex(last), ts, bytes.fromhex(frontier)))
+    assert report.valid, report
+    assert report.root_hash == log["root"]
+    assert (report.total, report.events) == (12, 4)
+
+
+def test_trees_are_as_they_were() -> None:
+    trees = {each["size"]: each for each in vector("tree")["trees"]}
+    assert trees.keys() == {*range(10), 255, 256}
+    leaves = [hashlib.sha256(b"\0entry %d" % n).digest() for n in range(256)]
+    for size, stored in trees.items():
+        frontier = Frontier()
+        for leaf in leaves[:size]:
+            frontier.append(leaf)
+        assert [each.hex() for each in frontier.hashes] == stored["frontier"]
+        assert frontier.root().hex() == stored["root"] == naive_root(leaves[:size]).hex()
+        # Each hash of the frontier is the tree of its own stretch.
+        start = 0
+        for at in reversed(range(size.bit_length())):
+            if size >> at & 1:
+                subtree = naive_root(leaves[start : start + (1 << at)])
+                assert subtree.hex() == stored["frontier"][(size >> at).bit_count() - 1]
+                start += 1 << at
+
+
+def test_ids_and_times_are_as_they_were() -> None:
+    ids = vector("ids")
+    entropy = bytes.fromhex(ids["entropy"])
+    for each in ids["uuid7"]:
+        assert uuid7(each["micros"], entropy) == each["id"]
+        parsed = UUID(each["id"])
+        assert (parsed.version, parsed.int >> 80) == (7, each["micros"] // 1000)
+    for each in ids["prefixed"]:
+        raw = bytes.fromhex(each["entropy"])
+        assert prefixed("pol_", raw) == each["id"]
+        number = 0
+        for digit in each["id"][4:]:
+            number = number * 62 + ALPHABET.index(digit)
+        assert number == int.from_bytes(raw, "big")
+    for each in ids["times"]:
+        assert rfc3339(each["micros"]) == each["rfc3339"]
+        assert micros(each["rfc3339"]) == each["micros"]
+        moment = datetime.fromisoformat(each["rfc3339"])
+        assert moment.strftime("%H:%M:%S.%fZ") == each["rfc3339"][11:]
+
+
+def test_keys_are_as_they_were() -> None:
+    for each in vector("keys"):
+        key = make_key(bytes.fromhex(each["entropy"]))
+        assert key == each["key"]
+        assert well_formed(key)
+        assert key_digest(key).hex() == each["sha256"] == hashlib.sha256(key.encode()).hexdigest()
+        assert key.startswith("slc_")
+        body, sum_ = 0, 0
+        for digit in key[4:47]:
+            body = body * 62 + ALPHABET.index(digit)
+        for digit in key[47:]:
+            sum_ = sum_ * 62 + ALPHABET.index(digit)
+        assert body == int(each["entropy"], 16)
+        assert sum_ == zlib.crc32(key[:47].encode())
+
+
+def test_the_receipt_is_as_it_was() -> None:
+    stored = vector("receipt")
+    hash_ = base64.b64decode(stored["hash"])
+    message = receipt_message(
+        stored["tenant"], stored["source"], stored["instance"], stored["n"], hash_
+    )
+    assert message.hex() == stored["message"]
+    names = {"tenant": "tenant", "source": "source", "inst": "instance", "n": "n", "hash": "hash"}
+    fields = {name: stored[key] for name, key in names.items()}
+    assert message == b"audit/receipt/v1\0" + stdlib(fields)
+    signer = Signer(bytes.fromhex(stored["seed"]))
+    assert signer.public.hex() == stored["public"]
+    assert signer.sign(message).hex() == stored["signature"]
+    by_hand = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(stored["seed"]))
+    assert by_hand.sign(message).hex() == stored["signature"]
+    assert verify(signer.public, bytes.fromhex(stored["signature"]), message)
+
+
+def test_a_vector_is_never_overwritten(tmp_path: Path) -> None:
+    root = VECTORS.parents[1]
+    before = {path.name: path.read_bytes() for path in VECTORS.glob("*.json")}
+    made = subprocess.run(
+        [sys.executable, "-m", "tests.vectors.make", *(Path(name).stem for name in before)],
+        cwd=root,
+        capture_output=True,
+        check=False,
+    )
+    assert made.returncode == 2
+    assert {path.name: path.read_bytes() for path in VECTORS.glob("*.json")} == before
+
+
+def test_the_script_makes_the_vectors_that_are_there(tmp_path: Path) -> None:
+    root = VECTORS.parents[1]
+    shutil.copytree(root / "policies", tmp_path / "policies")
+    for name in ("__init__.py", "policies/__init__.py", "policies/world.py", "vectors/make.py"):
+        (tmp_path / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / "tests" / name, tmp_path / "tests" / name)
+    names = sorted(path.name for path in VECTORS.glob("*.json"))
+    subprocess.run(
+        [sys.executable, "-m", "tests.vectors.make", *(Path(name).stem for name in names)],
+        cwd=tmp_path,
+        check=True,
+    )
+    for name in names:
+        assert (tmp_path / "tests/vectors" / name).read_bytes() == (VECTORS / name).read_bytes()

@@ -1,0 +1,165 @@
+"""What the tests of the core stand on: one decision, one record, one small log."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from policies.checks.finding import Facts
+from policies.entry import entry_from_core, index_of
+from policies.evaluate import evaluate
+from policies.ground.canonical import b64, rfc3339
+from policies.model import Agent, Key, Policy, Session, TenantSettings
+from policies.record import (
+    Record,
+    change_record,
+    decision_record,
+    gap_record,
+    lineage_record,
+    make_record,
+    retrieval_lineage,
+)
+from policies.retrieval import Retrieval
+from policies.role import compile_role
+from policies.source import core_hash, src_member
+from policies.tree import Frontier, leaf_hash
+from policies.verify import Head, Row
+
+LOG = "default"
+START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
+POLICY = Policy("pol_reads", 3, "reads", "analyst", ("contracts",), ("payroll",), "high")
+RETRIEVAL = Retrieval("analyst", "ann@example.com", "contracts", "low", query="who signs?")
+FACTS = Facts(
+    TenantSettings("default"),
+    Key("key_1", "evaluate"),
+    None,
+    None,
+    compile_role("analyst", [POLICY]),
+    7,
+)
+
+
+def salt(seed: int) -> bytes:
+    return hashlib.sha256(b"salt %d" % seed).digest()
+
+
+def decided(retrieval: Retrieval = RETRIEVAL, facts: Facts = FACTS, *, seed: int = 0) -> Record:
+    """The record of a decision that was really made."""
+    return decision_record(
+        retrieval, evaluate(retrieval, facts), facts, event_id=f"event-{seed}", salt=salt(seed)
+    )
+
+
+def full_facts() -> Facts:
+    """Facts with everything that may be there."""
+    return FACTS._replace(
+        key=Key("key_1", "evaluate", "agt_a", ("analyst",), START),
+        agent=Agent("agt_a", "approved", ("analyst", "auditor"), "key_1"),
+        session=Session("s_1", "active", "analyst", "agt_a"),
+    )
+
+
+FULL = RETRIEVAL._replace(agent_id="agt_a", session_id="s_1", task_type="report")
+
+
+class Log:
+    """A log as the control API writes one: entries, columns, openings, head."""
+
+    def __init__(self, log: str = LOG) -> None:
+        self.log, self.rows, self.tree = log, list[Row](), Frontier()
+        self.prev, self.ts = "", ""
+        self._sources: dict[tuple[str, str], tuple[int, str]] = {}
+
+    def direct(self, record: Record, *, at: int | None = None) -> bytes:
+        """Append a record of the control API's own."""
+        ts = rfc3339(START + len(self.rows) * 1000 if at is None else at)
+        return self._put(record.entry(self.log, len(self.rows), self.prev, ts), record.openings, ts)
+
+    def shipped(self, record: Record, source: str = "sidecar-1", instance: str = "i1") -> bytes:
+        """Append a record that a sidecar made."""
+        n, prev = self._sources.get((source, instance), (0, ""))
+        ts = rfc3339(START + len(self.rows) * 1000)
+        core = record.core(src_member(source, instance, n, prev, rfc3339(START + n)))
+        self._sources[source, instance] = (n + 1, b64(core_hash(core)))
+        entry = entry_from_core(
+            orjson.loads(core), log=self.log, seq=len(self.rows), prev=self.prev, ts=ts
+        )
+        return self._put(entry, record.openings, ts)
+
+    def _put(self, entry: bytes, openings: bytes, ts: str) -> bytes:
+        leaf = leaf_hash(entry)
+        columns = index_of(orjson.loads(entry))
+        self.rows.append(Row(len(self.rows), entry, leaf, columns, openings))
+        self.tree.append(leaf)
+        self.prev, self.ts = b64(leaf), ts
+        return leaf
+
+    def head(self) -> Head:
+        last = self.rows[-1].hash if self.rows else b""
+        assert last is not None
+        return Head(len(self.rows), last, self.ts, self.tree.to_bytes())
+
+
+def every_kind() -> Log:
+    """A small log with every kind that is written today, two sidecars' records among the centre's,
+    and one entry of each later kind in the form that `audit-trail.md` gives it."""
+    log = Log()
+    leaf = log.direct(decided(seed=0))
+    log.direct(
+        lineage_record(
+            "event-0", leaf, "email_sent", {"to": "bob", "score": 0.5}, "ok",
+            record_id="lineage-1", salt=salt(1),
+        )
+    )  # fmt: skip
+    log.direct(
+        change_record(
+            "policy.updated", "pol_reads", "key_1", {"from": 2, "to": 3}, record_id="change-2"
+        )
+    )
+    full = decided(FULL, full_facts(), seed=3)
+    log.shipped(full)
+    core = log_core(log.rows[-1].entry)
+    detail: dict[str, int | str] = {"status": 200, "bytes": 512, "sha256": "00" * 32}
+    log.shipped(
+        retrieval_lineage("event-3", core_hash(core), detail, "delivered", record_id="lineage-4")
+    )
+    log.shipped(decided(RETRIEVAL._replace(source_id="payroll"), seed=5), "sidecar-2", "i7")
+    log.shipped(
+        gap_record("bad frame", instance="i0", first=4, lost=None, record_id="gap-6"), instance="i2"
+    )
+    for n, (kind, pub) in enumerate(LATER.items(), len(log.rows)):
+        log.direct(make_record(kind, f"{kind}-{n}", orjson.dumps(pub, option=orjson.OPT_SORT_KEYS)))
+    log.direct(decided(RETRIEVAL._replace(query=None), seed=11))
+    return log
+
+
+LATER: dict[str, dict[str, Any]] = {
+    "redact": {"by": "key_1", "openings": [["event-0", "query"]], "why": "request"},
+    "purge": {"count": 0, "cutoff": rfc3339(START), "frontier": [], "last": "", "size": 0},
+    "heartbeat": {},
+    "incarnation": {"checkpoint": None, "why": "restored"},
+}
+
+
+def log_core(entry: bytes) -> bytes:
+    """The core of an entry that came from a sidecar, as it lay in the spool."""
+    core = {
+        name: value
+        for name, value in orjson.loads(entry).items()
+        if name not in ("log", "seq", "prev", "ts")
+    }
+    return orjson.dumps(core, option=orjson.OPT_SORT_KEYS)
+
+
+def naive_root(leaves: Iterable[bytes]) -> bytes:
+    """MTH of RFC 9162, 2.1.1, word for word, of leaf hashes."""
+    listed = list(leaves)
+    if not listed:
+        return hashlib.sha256(b"").digest()
+    if len(listed) == 1:
+        return listed[0]
+    k = 1
+    while k * 2 < len(listed):
+        k *= 2
+    return hashlib.sha256(b"\x01" + naive_root(listed[:k]) + naive_root(listed[k:])).digest()

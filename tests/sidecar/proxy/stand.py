@@ -1,0 +1,382 @@
+"""A real listener over a real enforcer and spool, in front of a data source that a test scripts.
+
+The data source records what it receives byte for byte: its record is the access log that says what
+a request became, and whether a denied one ever got there.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from prometheus_client import CollectorRegistry
+
+from policies.ground.clock import Clock
+from policies.ground.keys import key_digest, make_key
+from policies.ground.listen import Listen
+from policies.model import Key, Policy, TenantSettings
+from policies.policy_set import (
+    PolicySet,
+    key_document,
+    key_name,
+    role_document,
+    role_name,
+    tenant_document,
+)
+from policies.source import read_payload
+from sidecar.centre import Centre
+from sidecar.enforce import Enforcer
+from sidecar.identity import AgentIdentity, Keys
+from sidecar.metrics import make_metrics
+from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.listener import Listener
+from sidecar.sessions import Sessions
+from sidecar.settings import Defaults, Source
+from sidecar.spool.settings import SpoolSettings
+from sidecar.spool.spool import Spool
+
+CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
+ROLE = "analyst"
+
+
+def policy(**changes: Any) -> Policy:
+    """A policy of the role that allows everything up to `high`, but for `changes`."""
+    whole: dict[str, Any] = {
+        "policy_id": "pol_1",
+        "version": 1,
+        "name": "analysts-read",
+        "agent_role": ROLE,
+        "allowed_sources": ("*",),
+        "denied_sources": (),
+        "max_sensitivity": "high",
+    }
+    return Policy(**{**whole, **changes})
+
+
+class Sidecar:
+    """An enforcer with its spool, and the agent that speaks through it."""
+
+    def __init__(self, enforcer: Enforcer, spool: Spool, agent: AgentIdentity) -> None:
+        self.enforcer = enforcer
+        self.spool = spool
+        self.agent = agent
+
+    async def records(self) -> list[dict[str, Any]]:
+        """Every record so far, read back from the disk as the control API reads it."""
+        for _ in range(500):
+            if not self.spool.bytes_waiting:
+                break
+            await asyncio.sleep(0.01)
+        batch = await self.spool.batch(1 << 30, 1 << 20)
+        if batch is None:
+            return []
+        return [read_payload(orjson.loads(payload)).core for payload in batch.payloads]
+
+    async def decisions(self) -> list[tuple[str, str, str]]:
+        """Decision, policy name and source of each."""
+        return [
+            (
+                record["pub"]["response"]["decision"],
+                record["pub"]["response"]["policy_name"],
+                record["pub"]["request"]["source_id"],
+            )
+            for record in await self.records()
+            if record["kind"] == "decision"
+        ]
+
+    async def lineage(self, count: int = 1) -> list[dict[str, Any]]:
+        """`pub` of the lineage records, of which there will be `count`."""
+        found: list[dict[str, Any]] = []
+        for _ in range(200):
+            records = await self.records()
+            found = [record["pub"] for record in records if record["kind"] == "lineage"]
+            if len(found) >= count:
+                break
+            await asyncio.sleep(0.02)
+        return found
+
+
+@asynccontextmanager
+async def sidecar(
+    tmp_path: Path, *policies: Policy, spool: SpoolSettings | None = None
+) -> AsyncIterator[Sidecar]:
+    """A sidecar with these policies, or one that allows everything."""
+    key = make_key(os.urandom(32))
+    documents = {
+        "tenant": tenant_document(TenantSettings("ten_1")),
+        role_name(ROLE): role_document(policies or (policy(),)),
+        key_name(key_digest(key)): key_document(Key("key_1", "evaluate")),
+    }
+    policy_set = PolicySet(documents.get)
+    policy_set.apply([], 1)
+    freshness = Freshness(3600, CLOCK)
+    freshness.confirm(CLOCK.monotonic())
+    (tmp_path / "cache").mkdir(exist_ok=True)
+    settings = spool or SpoolSettings(dir=tmp_path / "spool")
+    opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
+    running = asyncio.get_running_loop().create_task(opened.run())
+    sessions = Sessions(Centre("http://127.0.0.1:9", "unused"), CacheFile(tmp_path / "cache"), CLOCK)
+    enforcer = Enforcer(
+        policy_set, freshness, sessions, opened, make_metrics(CollectorRegistry()), CLOCK, os.urandom
+    )
+    try:
+        yield Sidecar(
+            enforcer, opened, AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK))
+        )
+    finally:
+        running.cancel()
+        await opened.close(1)
+
+
+def source(upstream: int, kind: str = "rest", **changes: Any) -> Source:
+    """A source named `kb` on a port that the system chooses."""
+    whole = Source(
+        alias="kb",
+        kind=kind,
+        upstream=f"http://127.0.0.1:{upstream}",
+        listen=Listen("127.0.0.1", 0),
+        sensitivity="medium",
+        defaults=Defaults(user="ada"),
+    )
+    return replace(whole, **changes)
+
+
+@asynccontextmanager
+async def listening(
+    made: Sidecar, configured: Source, limits: Limits = LIMITS
+) -> AsyncIterator[int]:
+    """The port of a listener."""
+    listener = Listener(configured, made.agent, made.enforcer, CLOCK, limits)
+    await listener.start()
+    try:
+        yield listener.port
+    finally:
+        await listener.close(1)
+
+
+@dataclass
+class Seen:
+    """One request as the data source received it: bytes of the head, and of the body as framed."""
+
+    head: bytes
+    body: bytes = b""
+    whole: bool = True
+    """Whether the body came to its end."""
+
+    @property
+    def line(self) -> str:
+        return self.head.split(b"\r\n", 1)[0].decode("latin-1")
+
+    @property
+    def target(self) -> str:
+        return self.line.split(" ")[1]
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        lines = self.head.split(b"\r\n")[1:]
+        return [
+            (name, value.strip())
+            for name, _, value in (line.decode("latin-1").partition(":") for line in lines if line)
+        ]
+
+    def values(self, name: str) -> list[str]:
+        return [value for each, value in self.fields if each.lower() == name.lower()]
+
+
+Script = Callable[[Seen, asyncio.StreamWriter], Awaitable[None]]
+
+
+def answer(head: str = "HTTP/1.1 200 OK", body: bytes = b"ok", *fields: str) -> Script:
+    """A script that answers with a length."""
+    lines = [head, *fields, f"Content-Length: {len(body)}"]
+
+    async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    return script
+
+
+@dataclass
+class DataSource:
+    """What arrived, and what is answered."""
+
+    script: Script = field(default_factory=answer)
+    seen: list[Seen] = field(default_factory=list)
+    begun: list[Seen] = field(default_factory=list)
+    lost: int = 0
+    """Connections that ended before a request on them was answered."""
+    port: int = 0
+    connections: int = 0
+
+    @property
+    def targets(self) -> list[str]:
+        return [each.target for each in self.seen]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                seen = Seen(head)
+                self.begun.append(seen)
+                await self._body(reader, seen)
+                self.seen.append(seen)
+                answering = asyncio.get_running_loop().create_task(self._answer(seen, writer))
+                gone = asyncio.get_running_loop().create_task(_gone(reader))
+                await asyncio.wait((answering, gone), return_when=asyncio.FIRST_COMPLETED)
+                if not answering.done():
+                    self.lost += 1
+                    answering.cancel()
+                    return
+                gone.cancel()
+                await answering
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def _answer(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await self.script(seen, writer)
+        await writer.drain()
+
+    async def _body(self, reader: asyncio.StreamReader, seen: Seen) -> None:
+        lengths = seen.values("content-length")
+        try:
+            if lengths:
+                await self._counted(reader, seen, int(lengths[0]))
+            elif seen.values("transfer-encoding"):
+                while True:
+                    size = int((await reader.readuntil(b"\r\n")).strip(), 16)
+                    seen.body += await reader.readexactly(size)
+                    await reader.readexactly(2)
+                    if not size:
+                        break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            seen.whole = False
+            raise
+
+    async def _counted(self, reader: asyncio.StreamReader, seen: Seen, left: int) -> None:
+        while left:
+            part = await reader.read(min(left, 65536))
+            if not part:
+                raise asyncio.IncompleteReadError(b"", left)
+            seen.body += part
+            left -= len(part)
+
+
+async def _gone(reader: asyncio.StreamReader) -> None:
+    while not reader.at_eof() and reader.exception() is None:
+        await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def data_source(script: Script | None = None) -> AsyncIterator[DataSource]:
+    made = DataSource() if script is None else DataSource(script)
+    server = await asyncio.start_server(made._serve, "127.0.0.1", 0, limit=1 << 20)
+    made.port = server.sockets[0].getsockname()[1]
+    try:
+        yield made
+    finally:
+        server.close()
+
+
+@dataclass
+class Stand:
+    """A rest listener in front of a scripted data source."""
+
+    port: int
+    upstream: DataSource
+    sidecar: Sidecar
+
+    async def ask(self, data: bytes) -> "Answered":
+        return await ask(self.port, data)
+
+
+@asynccontextmanager
+async def standing(
+    tmp_path: Path, *policies: Policy, limits: Limits = LIMITS, **changes: Any
+) -> AsyncIterator[Stand]:
+    async with (
+        data_source() as upstream,
+        sidecar(tmp_path, *policies) as made,
+        listening(made, source(upstream.port, **changes), limits) as port,
+    ):
+        yield Stand(port, upstream, made)
+
+
+@dataclass
+class Answered:
+    """What a raw client got, up to the end of the connection."""
+
+    raw: bytes
+
+    @property
+    def head(self) -> bytes:
+        return self.raw.partition(b"\r\n\r\n")[0]
+
+    @property
+    def body(self) -> bytes:
+        return self.raw.partition(b"\r\n\r\n")[2]
+
+    @property
+    def status(self) -> int:
+        return int(self.raw.split(b" ", 2)[1])
+
+    @property
+    def fields(self) -> dict[str, str]:
+        lines = self.head.split(b"\r\n")[1:]
+        return {
+            name.lower(): value.strip()
+            for name, _, value in (line.decode("latin-1").partition(":") for line in lines)
+        }
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+
+async def ask(port: int, data: bytes, *, seconds: float = 10) -> Answered:
+    """Sends `data`, closes the sending side, reads to the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
+    writer.write(data)
+    writer.write_eof()
+    try:
+        async with asyncio.timeout(seconds):
+            raw = await reader.read()
+    finally:
+        writer.close()
+    return Answered(raw)
+
+
+async def one(port: int, data: bytes, *, seconds: float = 10) -> Answered:
+    """Sends `data` and reads one answer of a known length, leaving the sending side open."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        async with asyncio.timeout(seconds):
+            writer.write(data)
+            head = await reader.readuntil(b"\r\n\r\n")
+            found = Answered(head).fields.get("content-length", "0")
+            return Answered(head + await reader.readexactly(int(found)))
+    finally:
+        writer.close()
+
+
+def get(target: str, *fields: str, host: str = "kb.test") -> bytes:
+    """A GET that asks for the connection to be closed."""
+    lines = [f"GET {target} HTTP/1.1", f"Host: {host}", "Connection: close", *fields]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n"
+
+
+async def until(true: Callable[[], bool], seconds: float = 5) -> None:
+    for _ in range(int(seconds / 0.01)):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not in time")

@@ -1,0 +1,156 @@
+"""New golden vectors: `python -m tests.vectors.make NAME...` writes `NAME.json`, once.
+
+It refuses to overwrite: what is written here is what every log in the world was hashed by. A change
+of the format is a new file beside the old one, and a new `v`. No test runs this.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from policies.commitment import commitment, field_salt
+from policies.ground.canonical import b64, encode, rfc3339
+from policies.ground.ids import prefixed, uuid7
+from policies.ground.keys import key_digest, make_key
+from policies.signing import Signer, receipt_message
+from policies.source import core_hash
+from policies.tree import Frontier
+from tests.policies.world import every_kind, log_core
+
+HERE = Path(__file__).parent
+TREE_SIZES = (*range(10), 255, 256)
+
+
+def encodings() -> Any:
+    values: dict[str, object] = {
+        "null": None,
+        "booleans": [True, False],
+        "integers": [0, -1, 2**53 - 1, -(2**53 - 1)],
+        "empty": [{}, [], ""],
+        "keys are sorted by byte": {"b": 1, "a": 2, "a.b": 3, "a-b": 4, "a_b": 5, "a:b": 6, "0": 7},
+        "keys are sorted at every depth": {"b": {"d": 1, "c": 2}, "a": [{"f": 1, "e": 2}]},
+        "quote, backslash, slash": 'a"b\\c/d',
+        "control characters": "\b\t\n\f\r\x00\x01\x1f",
+        "DEL and C1 stand as they are": "\x7f\x80\x9f",
+        "line separators stand as they are": "\u2028\u2029",
+        "no escape beyond what must be": "<script>&'é",
+        "no normalisation": ["caf\u00e9", "cafe\u0301"],
+        "the last of the first plane and beyond": "\ud7ff\ue000\uffff\U00010000\U0010ffff",
+    }
+    return [
+        {"name": name, "value": value, "utf8": encode(value).hex()}
+        for name, value in values.items()
+    ]
+
+
+def commitments() -> Any:
+    record_salt = bytes(range(32))
+    values = {
+        "user_id": "ann@example.com",
+        "query": 'who signs "Müller" \\ 😀?\n',
+        "detail": '{"to":"bob","score":0.5}',
+        "detail.note": "",
+        "long": "x" * 257,
+    }
+    made = []
+    for path, value in values.items():
+        salt = field_salt(record_salt, path)
+        cm = commitment(salt, path, encode(value))
+        made.append({"path": path, "value": value, "salt": salt.hex(), "commitment": cm.hex()})
+    return {"record_salt": record_salt.hex(), "fields": made}
+
+
+def log() -> Any:
+    made = every_kind()
+    entries = []
+    for row in made.rows:
+        assert row.hash is not None
+        assert row.openings is not None
+        entry = {"utf8": row.entry.decode(), "leaf": row.hash.hex()}
+        if "src" in orjson.loads(row.entry):
+            core = log_core(row.entry)
+            entry |= {"core": core.decode(), "core_hash": core_hash(core).hex()}
+        entries.append(entry | {"openings": orjson.loads(row.openings)})
+    head = made.head()
+    return {
+        "log": made.log,
+        "entries": entries,
+        "root": made.tree.root().hex(),
+        "head": [head.size, head.last_leaf.hex(), head.last_ts, head.frontier.hex()],
+    }
+
+
+def tree() -> Any:
+    frontier, made = Frontier(), []
+    for size in range(TREE_SIZES[-1] + 1):
+        if size in TREE_SIZES:
+            hashes = [each.hex() for each in frontier.hashes]
+            made.append({"size": size, "frontier": hashes, "root": frontier.root().hex()})
+        frontier.append(hashlib.sha256(b"\0entry %d" % size).digest())
+    return {"leaf": "SHA-256(0x00 || 'entry ' || n in decimal digits)", "trees": made}
+
+
+def ids() -> Any:
+    entropy = hashlib.sha256(b"entropy").digest()
+    times = (0, 1_645_557_742_000_000, 1_767_225_600_123_456, (2**48 - 1) * 1000)
+    return {
+        "entropy": entropy.hex(),
+        "uuid7": [{"micros": at, "id": uuid7(at, entropy)} for at in times],
+        "prefixed": [
+            {"entropy": each.hex(), "id": prefixed("pol_", each)}
+            for each in (bytes(16), bytes([0] * 15 + [61]), entropy[:16], b"\xff" * 16)
+        ],
+        "times": [
+            {"micros": at, "rfc3339": rfc3339(at)}
+            for at in (-62_135_596_800_000_000, -1, *times[:3], 253_402_300_799_999_999)
+        ],
+    }
+
+
+def keys() -> Any:
+    entropies = (bytes(32), hashlib.sha256(b"key").digest(), b"\xff" * 32)
+    made = [(each.hex(), make_key(each)) for each in entropies]
+    return [{"entropy": e, "key": key, "sha256": key_digest(key).hex()} for e, key in made]
+
+
+def receipt() -> Any:
+    signer = Signer(bytes(range(32)))
+    message = receipt_message('te"nant', "sidecar-1", "i1", 41, bytes(range(32)))
+    return {
+        "seed": signer.seed().hex(),
+        "public": signer.public.hex(),
+        "tenant": 'te"nant',
+        "source": "sidecar-1",
+        "instance": "i1",
+        "n": 41,
+        "hash": b64(bytes(range(32))),
+        "message": message.hex(),
+        "signature": signer.sign(message).hex(),
+    }
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    each.__name__: each for each in (encodings, commitments, log, tree, ids, keys, receipt)
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in MAKERS]
+    taken = [name for name in names if (HERE / f"{name}.json").exists()]
+    if not names or unknown or taken:
+        print(f"known are {', '.join(MAKERS)}; never overwritten: {taken}", file=sys.stderr)
+        return 2
+    for name in names:
+        with (HERE / f"{name}.json").open("x", encoding="utf-8") as file:
+            json.dump(MAKERS[name](), file, indent=1, ensure_ascii=True)
+            file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
