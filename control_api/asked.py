@@ -6,12 +6,9 @@ where from follows from the route (`control_api/http/route.py`). Knows nothing o
 nothing of what is done with what was asked.
 """
 
-import base64
-import binascii
 import re
 from typing import Annotated, Any, ClassVar
 
-import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -22,12 +19,11 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from control_api.paging import Place, read_cursor
 from policies.ground.body import MAX_IDENTIFIER, identifier_fault
 from policies.ground.errors import invalid
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
-Key = tuple[int | str, ...]
-"""Where a list goes on: the sort key of the last row that was shown."""
 
 
 class Asked(BaseModel):
@@ -81,8 +77,8 @@ Identifier = Annotated[
 """1 to 256 characters, no control characters, kept byte for byte."""
 
 QueryInt = Annotated[int, BeforeValidator(_whole)]
-Text = Annotated[str, Field(max_length=4096)]
-"""Words for people: a name, a description."""
+Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
+"""Words for people: a name, a description. No NUL, which PostgreSQL has not."""
 
 
 class Listed(Asked):
@@ -93,29 +89,14 @@ class Listed(Asked):
         None, max_length=1024, description="where to go on: from the `Link` of the page before"
     )
 
-    def after(self, *kinds: type) -> Key | None:
-        """The sort key to go on after; `Invalid` where the cursor is none of ours."""
+    def after(self, *kinds: type) -> Place | None:
+        """The place to go on after; `Invalid` where the cursor is none of ours."""
         return None if self.cursor is None else read_cursor(self.cursor, kinds)
 
-
-def write_cursor(key: Key) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode("ascii")
-
-
-def read_cursor(text: str, kinds: tuple[type, ...]) -> Key:
-    """The reverse of `write_cursor`; `Invalid` where the values are not of these kinds."""
-    try:
-        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        values = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-    except (UnicodeEncodeError, binascii.Error, orjson.JSONDecodeError):
-        values = None
-    if (
-        not isinstance(values, list)
-        or len(values) != len(kinds)
-        or any(type(value) is not kind for value, kind in zip(values, kinds, strict=True))
-    ):
-        raise invalid(["cursor: is not one that this service made"], "query")
-    return tuple(values)
+    def seq(self) -> int | None:
+        """The same where the place is a single number."""
+        place = self.after(int)
+        return None if place is None else int(place[0])
 
 
 def complaints(error: ValidationError) -> list[str]:

@@ -48,7 +48,7 @@ class Authenticator:
             raise self._refused(Refusal.expired, "the API key has expired")
         if not tenant.active:
             raise self._refused(Refusal.deactivated, "the API key's tenant is deactivated")
-        return Caller(tenant, key)
+        return Caller(tenant, key, digest)
 
     def _refused(self, why: Refusal, message: str) -> Forbidden:
         self._refusals.labels(why).inc()

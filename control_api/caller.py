@@ -12,6 +12,7 @@ class Caller:
 
     tenant: TenantState
     key: Key
+    digest: bytes
 
     @property
     def scope(self) -> str:
@@ -21,6 +22,12 @@ class Caller:
     def by(self) -> str:
         """What the audit trail calls this caller."""
         return self.key.key_id
+
+    async def live(self, now: int) -> bool:
+        """Whether the key still is what it was when it was presented: not revoked, not expired."""
+        await self.tenant.need_key(self.digest)
+        key = self.tenant.policy_set.key(self.digest)
+        return key is not None and key.live(now) and self.tenant.active
 
 
 @dataclass(frozen=True, slots=True)

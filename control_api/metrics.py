@@ -33,8 +33,7 @@ class Reload(StrEnum):
 class Ingest(StrEnum):
     """What became of a record that a sidecar delivered."""
 
-    recorded = "recorded"
-    repeated = "repeated"
+    held = "held"
     refused = "refused"
 
 

@@ -18,6 +18,14 @@ Level = Literal["low", "medium", "high", "critical"]
 
 
 @dataclass(frozen=True, slots=True)
+class Document:
+    """An answer that is no JSON of ours: a page to read, metrics."""
+
+    content_type: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Empty:
     """The empty object of `service.md`."""
 

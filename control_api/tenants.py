@@ -117,4 +117,3 @@ class Tenants:
             idle = [name for name, state in self._loaded.items() if not state.awaited]
             for name in idle[:spare]:
                 del self._loaded[name]
-

@@ -28,6 +28,7 @@ from policies.tree import Frontier
 _MEMBERS = frozenset({"cm", "eid", "kind", "log", "masked", "prev", "pub", "seq", "ts", "v"})
 _SOURCED = _MEMBERS | {"src"}
 _PLACE = ("log", "seq", "prev", "ts")
+_VERSION = b',"v":1}'  # the last member of every entry; `true` would equal 1, and is not it
 _sha256 = hashlib.sha256
 _KEY = re.compile(r"[a-z0-9_.:-]+\Z").match
 _KNOWN = _SOURCED.union(
@@ -181,8 +182,9 @@ class Verifier:
             or row.seq != at
             or entry["prev"] != self._prev
             or entry["log"] != self._log
-            or entry["v"] != 1
             or entry["ts"] < self._ts
+            or not raw.endswith(_VERSION)
+            or type(entry["seq"]) is not int
         ):
             self._place(row, entry, at)
         leaf = _sha256(b"\0" + raw).digest()
@@ -199,11 +201,13 @@ class Verifier:
 
     def _place(self, row: Row, entry: dict[str, Any], at: int) -> None:
         """Say what of an entry's place is wrong; nothing, at the start of a later stretch."""
-        if row.seq != at:
+        if row.seq > at:
             raise _Finding(f"{row.seq - at} entries before this one are missing")
-        if entry["seq"] != at:
-            raise _Finding(f"the entry says seq {entry['seq']}")
-        if entry["log"] != self._log or entry["v"] != 1:
+        if row.seq < at:
+            raise _Finding(f"stands where entry {at} should")
+        if type(entry["seq"]) is not int or entry["seq"] != at:
+            raise _Finding(f"the entry says seq {entry['seq']!r:.40}")
+        if entry["log"] != self._log or not row.entry.endswith(_VERSION):
             raise _Finding("belongs to another log, or to another version of the format")
         if self._prev is None:
             self._first = (entry["prev"], entry["ts"])

@@ -22,6 +22,8 @@ from sidecar.serve import serve
 from sidecar.settings import Settings
 from sidecar.settings_file import read
 
+log = logging.getLogger("sidecar")
+
 LEVELS = ("debug", "info", "warning", "error")
 
 # Where there is one, a clock that goes on while the machine sleeps: a laptop that wakes up must not
@@ -33,41 +35,48 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sidecar", description="The sidecar.")
     parser.add_argument("--config", type=Path, required=True, help="the settings file (YAML)")
     arguments = parser.parse_args()
+    complaints = _set_up_log(os.environ.get("SLUICE_LOG_LEVEL") or "info")
     try:
-        settings = _settings(arguments.config)
+        settings = read(arguments.config, os.environ, socket.gethostname())
     except SettingsError as error:
-        for complaint in error.complaints:
-            print(complaint, file=sys.stderr)
-        return 2
+        complaints += error.complaints
+    else:
+        if not complaints:
+            return _serve(settings)
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    return 2
+
+
+def _set_up_log(level: str) -> list[str]:
+    """Complaints about the level, which is the one setting that both services read."""
+    known = level in LEVELS
+    logging.basicConfig(
+        level=level.upper() if known else "INFO",
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    return [] if known else [f"SLUICE_LOG_LEVEL: `{level}` is not one of {', '.join(LEVELS)}"]
+
+
+def _serve(settings: Settings) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))
-    except (SluiceError, OSError) as error:
-        print(f"the sidecar can't start: {error}", file=sys.stderr)
-        return 1
-    except BaseExceptionGroup:
-        logging.getLogger(__name__).critical("the sidecar ends: a part of it died", exc_info=True)
+    except (SluiceError, OSError, ExceptionGroup) as error:
+        _tell(error)
         return 1
     return 0
 
 
-def _settings(config: Path) -> Settings:
-    """Sets the log's level on the way: it is the one setting that both services read."""
-    level = os.environ.get("SLUICE_LOG_LEVEL") or "info"
-    complaints = []
-    if level not in LEVELS:
-        complaints.append(f"SLUICE_LOG_LEVEL: `{level}` is not one of {', '.join(LEVELS)}")
-        level = "info"
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    try:
-        settings = read(config, os.environ, socket.gethostname())
-    except SettingsError as error:
-        complaints += error.complaints
-    if complaints:
-        raise SettingsError(complaints)
-    return settings
+def _tell(error: BaseException) -> None:
+    """What ended the sidecar: in a line where it is the operator's to mend, else with its trace."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            _tell(each)
+    elif isinstance(error, (SluiceError, OSError)):
+        log.critical("the sidecar ends: %s", error)
+    else:
+        log.critical("the sidecar ends: a part of it died", exc_info=error)
 
 
 async def _run(settings: Settings) -> None:

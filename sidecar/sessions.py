@@ -10,12 +10,13 @@ import asyncio
 import logging
 import sqlite3
 from collections import OrderedDict
+from typing import Any
 
 import orjson
 
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
-from policies.model import Session, SessionState
+from policies.model import Session
 from policies.retrieval import Retrieval
 from sidecar.centre import Centre, CentreFailed
 from sidecar.policy_cache.cache_file import CacheFile
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 PATH = "/v1/sidecars/sessions/claim"
 CLAIM_SECONDS = 2.0
+STATES = ("active", "expired", "revoked")
 KEPT_IN_MEMORY = 10_000
 KEPT_ON_DISK = 100_000
 
@@ -120,17 +122,9 @@ class Sessions:
         )
         try:
             answer = await self._centre.post(PATH, body, seconds=CLAIM_SECONDS)
-            state: SessionState = answer["state"]
-            if state not in ("active", "expired", "revoked"):
-                raise ValueError(f"unknown state `{state}`")
-            session = Session(answer["session_id"], state, answer["agent_role"], answer["agent_id"])
-            if session.session_id != retrieval.session_id:
-                raise ValueError("the answer is about another session")
-            return session, micros(answer["expires_at"])
         except CentreFailed as error:
             raise ClaimFailed(str(error)) from error
-        except (KeyError, TypeError, ValueError) as error:
-            raise ClaimFailed(f"the answer to a claim can't be read: {error}") from error
+        return _read(answer, retrieval)
 
     def _remember(self, session_id: str, claim: _Claim) -> None:
         self._recent[session_id] = claim
@@ -157,3 +151,18 @@ class Sessions:
         except sqlite3.Error as error:
             # The centre has it, and so has our memory: only a start without the centre would ask.
             log.warning("a claimed session can't be kept on disk: %s", error)
+
+
+def _read(answer: dict[str, Any], retrieval: Retrieval) -> _Claim:
+    """What the centre said of the session that was asked for; `ClaimFailed` where it is no answer
+    to that."""
+    state, role, agent_id = (answer.get(name) for name in ("state", "agent_role", "agent_id"))
+    if answer.get("session_id") != retrieval.session_id:
+        raise ClaimFailed("the control API answered about another session")
+    if state not in STATES or not isinstance(role, str) or not isinstance(agent_id, str | None):
+        raise ClaimFailed("the control API's answer is not a session")
+    try:
+        expires_at = micros(answer["expires_at"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ClaimFailed("the control API did not say when the session expires") from error
+    return Session(answer["session_id"], state, role, agent_id), expires_at

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -36,13 +37,16 @@ async def test_a_connection_needs_the_password(postgres_url: str) -> None:
         await ask(f"{user.rpartition(':')[0]}:wrong@{place}")
 
 
-def test_a_killed_run_leaves_no_server(tmp_path: Path) -> None:
-    folder = tmp_path / "servers"
-    folder.mkdir()
-    with subprocess.Popen(["sleep", "600"]) as owner:
+def test_a_killed_run_leaves_no_server() -> None:
+    # Not in `tmp_path`: as root, `nobody` must be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
+    owner = subprocess.Popen(["sleep", "600"])
+    try:
         server = postgres.running(folder, owner.pid)
         assert accepts(server.port)
+    finally:
         owner.kill()
+        owner.wait()
     deadline = time.monotonic() + 20
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -10,7 +10,6 @@ import orjson
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from control_api.asked import Listed
 from control_api.http.route import Route
 from policies.ground.errors import error_body
 
@@ -78,7 +77,7 @@ class _schemas:  # noqa: N801  # a record of two values, used here alone
         inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = []
         for route in table:
             inputs.append((f"{route.name} asks", "validation", TypeAdapter(route.asks)))
-            if not isinstance(route.answers, str):
+            if route.answers is not None:
                 adapter: TypeAdapter[Any] = TypeAdapter(route.answers)
                 inputs.append((f"{route.name} answers", "serialization", adapter))
         found, rest = TypeAdapter.json_schemas(inputs, ref_template=_REFERENCE)
@@ -162,15 +161,15 @@ def _responses(route: Route, references: dict[str, Any]) -> dict[str, Any]:
 
 def _success(route: Route, references: dict[str, Any]) -> dict[str, Any]:
     success: dict[str, Any] = {"description": HTTPStatus(route.status).phrase}
-    if isinstance(route.answers, str):
-        success["content"] = {route.answers: {"schema": {"type": "string"}}}
+    if route.answers is None:
+        success["content"] = {route.media: {}}
         return success
     media: dict[str, Any] = {"schema": references[f"{route.name} answers"]}
     example = example_of(route.answers)
     if example is not None:
         media["example"] = example
     success["content"] = {_JSON: media}
-    if issubclass(route.asks, Listed):
+    if route.listed:
         link = {"description": "where to go on, where more follow", "schema": {"type": "string"}}
         success["headers"] = {"Link": link}
     return success
@@ -187,7 +186,10 @@ def statuses(route: Route) -> set[int]:
     """The error statuses that a route may answer with."""
     found = {500, *route.errors}
     if route.scopes is not None:
-        found |= {401, 403}
+        # Every operation of a tenant needs the store, if only to know the key.
+        found |= {401, 403, 503}
+    if route.parameters:
+        found |= {400, 404}
     if route.asks.model_fields:
         found |= {400, 422}
     if route.carries_body:

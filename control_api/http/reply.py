@@ -5,26 +5,11 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 
-from control_api.asked import Key, write_cursor
+from control_api.paging import Page, Place, write_cursor
+from control_api.shapes import Document
 from policies.ground.errors import SluiceError
 
 JSON = "application/json"
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list. `next` is the sort key of its last row where more follow."""
-
-    rows: list[object]
-    next: Key | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """An answer that is no JSON of ours: a page to read, metrics."""
-
-    content_type: str
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +36,7 @@ def of_error(error: SluiceError) -> Reply:
     return Reply(error.status, error.encoded(), JSON, dict(getattr(error, "headers", ())))
 
 
-def _link(target: str, following: Key) -> str:
+def _link(target: str, following: Place) -> str:
     """RFC 8288: the same list, going on after `following`."""
     path, _, query = target.partition("?")
     fields = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "cursor"]

@@ -5,10 +5,13 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin
 
 from control_api.asked import Asked
 from control_api.http.call import Call, query_fields
+from control_api.paging import Page
+from control_api.shapes import Document
 from policies.ground.body import parse_object
 from policies.ground.errors import Invalid, invalid
 
@@ -31,20 +34,41 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation. Everything about it that HTTP must know is here, and nowhere else.
+    """One operation. Everything about it that HTTP must know is here and in the use case's
+    signature, and nowhere else.
 
-    `scopes` None needs no key. `answers` is the type that the use case returns, from which the
-    description is made; `errors` are the statuses beyond those that follow from the rest.
+    `scopes` None needs no key. `errors` are the statuses beyond those that follow from the rest;
+    `media` is the type of an answer that is no JSON of ours.
     """
 
     method: str
     path: str
     scopes: frozenset[Scope] | None
     use_case: UseCase
-    asks: type[Asked]
-    answers: Any
     status: int = 200
     errors: tuple[int, ...] = ()
+    media: str = "application/json"
+
+    @property
+    def asks(self) -> type[Asked]:
+        """The declaration of what is asked: the use case's third parameter, or what that is
+        annotated with where it is read by other means."""
+        asked = list(_signature(self.use_case).parameters.values())[2].annotation
+        found: type[Asked] = get_args(asked)[1] if get_origin(asked) is Annotated else asked
+        return found
+
+    @property
+    def answers(self) -> Any:
+        """The type that is answered, a page as a list; None where it is no JSON of ours."""
+        answer = _signature(self.use_case).return_annotation
+        if get_origin(answer) is Page:
+            return list[get_args(answer)[0]]  # type: ignore[misc]  # a type made of a type
+        return None if answer is Document else answer
+
+    @property
+    def listed(self) -> bool:
+        """Whether the answer is a page of a list."""
+        return get_origin(_signature(self.use_case).return_annotation) is Page
 
     @property
     def name(self) -> str:
@@ -66,7 +90,7 @@ class Route:
     @property
     def query(self) -> tuple[str, ...]:
         """The fields that come from the query: all but the path's where there is no body."""
-        names = (name for name in self.asks.model_fields if name not in self.parameters)
+        names = (name for name in field_names(self.asks) if name not in self.parameters)
         if self.carries_body:
             return tuple(name for name in names if name in self.asks.in_query)
         return tuple(names)
@@ -77,11 +101,21 @@ class Route:
         if not self.carries_body:
             return ()
         elsewhere = {*self.parameters, *self.asks.in_query}
-        return tuple(name for name in self.asks.model_fields if name not in elsewhere)
+        return tuple(name for name in field_names(self.asks) if name not in elsewhere)
 
     @property
     def carries_body(self) -> bool:
         return self.method in _WITH_BODY
+
+
+@cache
+def _signature(use_case: UseCase) -> inspect.Signature:
+    return inspect.signature(use_case, eval_str=True)
+
+
+def field_names(asks: type[Asked]) -> list[str]:
+    """What a declaration's fields are called on the wire: `from` is no name for Python."""
+    return [field.alias or name for name, field in asks.model_fields.items()]
 
 
 class Reader:

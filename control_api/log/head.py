@@ -1,4 +1,4 @@
-"""Whether each log's head fits the log, as far as a start can look. Verification looks at all of it.
+"""Whether each log's head fits the log, as far as a start can look; verification looks at it all.
 
 A head that counts other than the entries, or chains on from another leaf, means that the database
 was restored, edited, or written to by something that isn't us. What we would append to it would be
@@ -7,7 +7,7 @@ numbered and chained wrongly for ever. So it is fatal.
 
 from collections.abc import Sequence
 
-from sqlalchemy import and_, func, select
+from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.faults import UnknownState
@@ -17,28 +17,20 @@ from policies.tree import Frontier, leaf_hash
 LEAVES = 64
 """The largest subtree that is computed again: of 64 sizes, all but one end in one as small."""
 
+PAGE = 500
+
 
 async def check_heads(connection: AsyncConnection) -> None:
     """`UnknownState`, naming the log, where one does not fit."""
-    counted = (
-        select(func.max(log_entries.c.seq))
-        .where(log_entries.c.tenant_id == log_heads.c.tenant_id)
-        .scalar_subquery()
-    )
-    last = and_(
-        log_entries.c.tenant_id == log_heads.c.tenant_id, log_entries.c.seq == log_heads.c.size - 1
-    )
-    heads = await connection.execute(
-        select(log_heads, counted, log_entries.c.entry, log_entries.c.hash).outerjoin(
-            log_entries, last
-        )
-    )
-    for tenant_id, log, size, leaf, _, frontier, top, entry, stored in heads.all():
-        if (top if top is not None else -1) != size - 1:
-            raise UnknownState(f"log `{log}` ends at seq {top}, and its head counts {size} entries")
-        if size and not leaf == stored == leaf_hash(entry):
-            raise UnknownState(f"the head of log `{log}` does not chain on from its last entry")
-        await _check_frontier(connection, tenant_id, log, size, frontier)
+    after = ""
+    while heads := (await connection.execute(_HEADS, {"after": after})).all():
+        for tenant_id, log, size, leaf, frontier, top, entry, stored in heads:
+            if (-1 if top is None else top) != size - 1:
+                raise UnknownState(f"log `{log}` ends at seq {top}, its head counts {size} entries")
+            if size and not leaf == stored == leaf_hash(entry):
+                raise UnknownState(f"the head of log `{log}` does not follow its last entry")
+            await _check_frontier(connection, tenant_id, log, size, frontier)
+        after = heads[-1].tenant_id
 
 
 async def _check_frontier(
@@ -69,3 +61,30 @@ def _root(leaves: Sequence[bytes]) -> bytes:
     for leaf in leaves:
         tree.append(leaf)
     return tree.root()
+
+
+_TOP = (
+    select(func.max(log_entries.c.seq))
+    .where(log_entries.c.tenant_id == log_heads.c.tenant_id)
+    .correlate(log_heads)
+    .scalar_subquery()
+)
+_LAST = and_(
+    log_entries.c.tenant_id == log_heads.c.tenant_id, log_entries.c.seq == log_heads.c.size - 1
+)
+_HEADS = (
+    select(
+        log_heads.c.tenant_id,
+        log_heads.c.log,
+        log_heads.c.size,
+        log_heads.c.last_leaf,
+        log_heads.c.frontier,
+        _TOP,
+        log_entries.c.entry,
+        log_entries.c.hash,
+    )
+    .select_from(log_heads.outerjoin(log_entries, _LAST))
+    .where(log_heads.c.tenant_id > bindparam("after"))
+    .order_by(log_heads.c.tenant_id)
+    .limit(PAGE)
+)

@@ -5,6 +5,7 @@ Each spool counts its records from 0 without gaps and chains them; here stands, 
 Knows nothing of receipts' signatures, nor of who may speak for a source.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, update
@@ -13,7 +14,7 @@ from control_api.store.chain import Chain, placed
 from control_api.store.schema import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
-from policies.ground.errors import Conflict, Invalid, SluiceError
+from policies.ground.errors import Conflict, Invalid
 from policies.source import Spooled, read_payload
 
 
@@ -33,11 +34,13 @@ async def ingest(
 ) -> Receipt:
     """What is held after the payloads, decoded and in order, were appended.
 
-    Those that are held already are skipped. `Invalid` (422) where one is no record of this source,
-    and then none of them is recorded; `Conflict` (409) where the first that is not held does not
-    follow what is held; `WriteFault` (503) where the database fails.
+    Those that are held already are skipped. Either all others are recorded or none is: `Invalid`
+    (422) where one is no record of this source, `Conflict` (409) where one does not follow the one
+    before it, or what is held; `WriteFault` (503) where the database fails.
     """
     records = [_read(payload, at, source, instance) for at, payload in enumerate(payloads)]
+    for before, record in pairwise(records):
+        _follow(Receipt(before.core["src"]["n"], before.hash), record)
     return await store.run(
         store.lane(tenant_id),
         lambda connection, again: _ingest(
@@ -76,6 +79,7 @@ def _ingest(
     row = connection.execute(_HELD, spool).one_or_none()
     held = NOTHING if row is None else Receipt(*row)
     fresh = [record for record in records if record.core["src"]["n"] > held.n]
+    _same(held, records[: len(records) - len(fresh)])
     if not fresh:
         return held
     if again:
@@ -93,13 +97,26 @@ def _ingest(
     return last
 
 
+def _same(held: Receipt, skipped: list[Spooled]) -> None:
+    """What is skipped must be what is held: each record proves the one before it, so the last one
+    does for all. A spool that was copied, and written to in two places, ends here."""
+    if not skipped:
+        return
+    last = skipped[-1]
+    if last.core["src"]["n"] == held.n and last.hash != held.hash:
+        raise Conflict(
+            f"another record {held.n} of this spool is held",
+            details=f"held: hash `{b64(held.hash)}`; came: hash `{b64(last.hash)}`",
+        )
+
+
 def _follow(held: Receipt, record: Spooled) -> Receipt:
     src = record.core["src"]
     n, prev = src["n"], src["prev"]
     if n != held.n + 1:
         raise Conflict(
-            "the records do not follow what is held",
-            details=f"held: n {held.n}; next is n {held.n + 1}; came: n {n}",
+            f"record {n} does not follow record {held.n}",
+            details=f"held: n {held.n}, hash `{b64(held.hash)}`; came: n {n}, prev `{prev}`",
         )
     if prev != b64(held.hash):
         raise Conflict(
@@ -130,7 +147,7 @@ _KEY = (
     sources.c.instance == bindparam("instance"),
 )
 _HELD = select(sources.c.n, sources.c.hash).where(*_KEY)
-_TO = {
+_TO: dict[str, Any] = {
     "n": bindparam("to_n"),
     "hash": bindparam("to_hash"),
     "updated_at": bindparam("to_time"),

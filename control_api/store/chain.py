@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from control_api.store.faults import UnknownState
 from control_api.store.schema import installation, log_entries, log_heads, openings, tenants
-from policies.entry import entry_from_core, index_of
+from policies.entry import Index, entry_from_core, index_of
 from policies.ground.canonical import b64, micros, rfc3339
 from policies.ground.errors import Invalid, NotFound
 from policies.record import MAX_ENTRY, Record
@@ -70,8 +70,11 @@ class Chain:
     def place(self, record: Record, now: int) -> Appended:
         """Of a record made here. `Invalid`, and nothing placed, where it is too large."""
         ts = max(now, self._last_ts)
-        entry = record.entry(self.log, self._tree.size, self._prev(), rfc3339(ts))
-        return self._put(entry, record.openings, ts)
+        text = rfc3339(ts)
+        entry = record.entry(self.log, self._tree.size, self._prev(), text)
+        pub = orjson.loads(record.pub)
+        index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
+        return self._put(entry, index, record.openings, ts)
 
     def place_core(self, spooled: Spooled, now: int) -> Appended:
         """Of a record that an enforcement point made."""
@@ -79,17 +82,15 @@ class Chain:
         entry = entry_from_core(
             spooled.core, log=self.log, seq=self._tree.size, prev=self._prev(), ts=rfc3339(ts)
         )
-        return self._put(entry, spooled.openings, ts)
+        return self._put(entry, index_of(spooled.core), spooled.openings, ts)
 
     def _prev(self) -> str:
         return b64(self._last_leaf)
 
-    def _put(self, entry: bytes, opened: bytes, ts: int) -> Appended:
+    def _put(self, entry: bytes, index: Index, opened: bytes, ts: int) -> Appended:
         if len(entry) > MAX_ENTRY:
             raise Invalid(f"the record needs {len(entry)} bytes, and an entry holds {MAX_ENTRY}")
         seq, leaf = self._tree.size, leaf_hash(entry)
-        # The columns come from the bytes, as a verifier derives them: they can't disagree.
-        index = index_of(orjson.loads(entry))
         self._entries.append((self.tenant_id, seq, *index, entry, leaf))
         if opened != NO_OPENINGS:
             self._openings.append((self.tenant_id, seq, user_of(opened), opened))

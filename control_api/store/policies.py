@@ -1,5 +1,6 @@
 """Queries over policies and their versions. Knows nothing of files, and not when a version is due."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,18 +72,22 @@ async def page(
     return [StoredPolicy.from_row(row) for row in await connection.execute(query)]
 
 
-async def of_role(
-    connection: AsyncConnection, tenant_id: str, agent_role: str
+async def of_roles(
+    connection: AsyncConnection, tenant_id: str, roles: Sequence[str]
 ) -> list[StoredPolicy]:
-    """The role's active policies."""
-    found = await connection.execute(_active(tenant_id).where(policies.c.agent_role == agent_role))
+    """The active policies of these roles."""
+    found = await connection.execute(_active(tenant_id).where(policies.c.agent_role.in_(roles)))
     return [StoredPolicy.from_row(row) for row in found]
 
 
-async def named(connection: AsyncConnection, tenant_id: str, name: str) -> StoredPolicy | None:
-    """The active policy of this name."""
-    row = (await connection.execute(_active(tenant_id).where(policies.c.name == name))).first()
-    return None if row is None else StoredPolicy.from_row(row)
+async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
+    """Those of the names that active policies have."""
+    query = select(policies.c.name).where(
+        policies.c.tenant_id == tenant_id,
+        policies.c.name.in_(names),
+        policies.c.deleted_at.is_(None),
+    )
+    return set((await connection.execute(query)).scalars())
 
 
 async def of_files(connection: AsyncConnection, tenant_id: str) -> list[StoredPolicy]:
@@ -93,8 +98,10 @@ async def of_files(connection: AsyncConnection, tenant_id: str) -> list[StoredPo
     return [StoredPolicy.from_row(row) for row in found]
 
 
-async def add(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy) -> None:
-    await connection.execute(insert(policies).values(tenant_id=tenant_id, **_values(policy)))
+async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy]) -> None:
+    if rows:
+        values = [{"tenant_id": tenant_id, **_values(row)} for row in rows]
+        await connection.execute(insert(policies), values)
 
 
 async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy) -> None:
@@ -106,21 +113,24 @@ async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy)
     )
 
 
-async def add_version(
-    connection: AsyncConnection, tenant_id: str, policy: StoredPolicy, by: str, change: str
+async def add_versions(
+    connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy], by: str, change: str
 ) -> None:
-    """The policy's present version, for its history."""
-    await connection.execute(
-        insert(policy_versions).values(
-            tenant_id=tenant_id,
-            policy_id=policy.policy_id,
-            version=policy.version,
-            body=encode(policy.body),
-            changed_by=by,
-            changed_at=policy.updated_at,
-            change=change,
-        )
-    )
+    """The present version of each, for its history."""
+    values = [
+        {
+            "tenant_id": tenant_id,
+            "policy_id": row.policy_id,
+            "version": row.version,
+            "body": encode(row.body),
+            "changed_by": by,
+            "changed_at": row.updated_at,
+            "change": change,
+        }
+        for row in rows
+    ]
+    if values:
+        await connection.execute(insert(policy_versions), values)
 
 
 def _active(tenant_id: str) -> Any:

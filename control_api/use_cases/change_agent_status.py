@@ -1,13 +1,23 @@
 """Move an agent along the chain of its states (`service.md` 3.1, contract section 4)."""
 
+from dataclasses import replace
 from types import MappingProxyType
+from typing import Any, ClassVar
 
 from control_api.asked import Asked, Identifier
-from control_api.shapes import Status
-from policies.ground.errors import Conflict
+from control_api.caller import Caller
+from control_api.service import Service
+from control_api.shapes import AgentShown, Status
+from control_api.store import agents
+from control_api.store.agents import StoredAgent
+from control_api.store.transaction import Transaction
+from control_api.use_cases.rendered import shown_agent
+from policies.ground.errors import Conflict, NotFound
+from policies.policy_set import agent_document, agent_name
+from policies.record import change_record
 
-# One step forward; sent back for a correction; and the kill switch from every state. The same state
-# again is a no-op. Anything else is refused, with the moves that are open.
+# One step forward; sent back for a correction; the kill switch from every state. The same state
+# again is a no-op. Whatever else is asked is refused, and the refusal says which moves are open.
 MOVES = MappingProxyType(
     {
         "draft": ("pending_approval", "deprecated"),
@@ -16,3 +26,48 @@ MOVES = MappingProxyType(
         "deprecated": (),
     }
 )
+
+
+class NewStatus(Asked):
+    """The state that an agent is to be in."""
+
+    example: ClassVar[dict[str, Any]] = {"status": "pending_approval"}
+
+    agent_id: Identifier
+    status: Status
+
+
+async def change_agent_status(service: Service, caller: Caller, asked: NewStatus) -> AgentShown:
+    """Move an agent to another state; any state may go to `deprecated`, and none comes back."""
+
+    async def work(tx: Transaction) -> StoredAgent:
+        await tx.lock()
+        agent = await agents.get(tx.connection, tx.tenant_id, asked.agent_id)
+        if agent is None:
+            raise NotFound(f"no such agent: `{asked.agent_id}`")
+        if agent.status == asked.status:
+            return agent
+        _refuse_closed(agent, asked.status)
+        moved = replace(agent, status=asked.status, updated_at=tx.now)
+        await agents.set_status(
+            tx.connection, tx.tenant_id, agent.agent_id, moved.status, moved.updated_at
+        )
+        await tx.publish({agent_name(agent.agent_id): agent_document(moved.published())})
+        detail = {"from": agent.status, "to": moved.status}
+        record_id = service.new_id()
+        await tx.append(
+            change_record("agent.status", agent.agent_id, caller.by, detail, record_id=record_id)
+        )
+        return moved
+
+    return shown_agent(await service.store.write(caller.tenant.tenant_id, work))
+
+
+def _refuse_closed(agent: StoredAgent, status: str) -> None:
+    moves = MOVES[agent.status]
+    if status not in moves:
+        known = " or ".join(f"`{move}`" for move in moves) or "nothing"
+        raise Conflict(
+            f"agent `{agent.agent_id}` is `{agent.status}`, which may become {known}, "
+            f"not `{status}`"
+        )

@@ -28,7 +28,8 @@ class FirstStart(NamedTuple):
 
     tenant_id: str
     admin_key: str
-    superadmin_key: str
+    superadmin_key: str | None
+    """None where the operator chose it (`SLUICE_SUPERADMIN_KEY`)."""
 
     @classmethod
     def read(cls, data_dir: Path) -> FirstStart | None:

@@ -82,7 +82,7 @@ def _start(family: Family, settings: UpSettings) -> None:
     key = provision(settings.control_listen, first, settings.data_dir)
     file = str(sidecar.write(settings))
     # The port it listens on is in the file, whoever chose it.
-    theirs = _environ("SLUICE_SIDECAR_", but=("SLUICE_SIDECAR_LISTEN",))
+    theirs = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_LEVEL", but=("SLUICE_SIDECAR_LISTEN",))
     family.start("sidecar", _module("sidecar", "--config", file), theirs, drain_seconds=30)
     _await(family, "sidecar", lambda: decides.answers("/health/ready"))
     print(welcome.text(settings, key, first, _policies()), flush=True)
@@ -113,15 +113,16 @@ def _control(settings: UpSettings) -> dict[str, str]:
     }
 
 
-def _environ(ours: str | None = None, but: tuple[str, ...] = ()) -> dict[str, str]:
-    """The environment, and of Sluice's own variables only what begins with `ours`: no child is
-    told the secrets of another."""
+def _environ(*ours: str, but: tuple[str, ...] = ()) -> dict[str, str]:
+    """The environment, and of Sluice's own variables only what begins with one of `ours`: no child
+    is told the secrets of another."""
 
-    def theirs(name: str) -> bool:
-        return ours is not None and name.startswith(ours) and not name.startswith(but)
+    def told(name: str) -> bool:
+        if name.startswith("SLUICE_"):
+            return name.startswith(ours) and not name.startswith(but)
+        return True
 
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
-    return kept | {name: value for name, value in os.environ.items() if theirs(name)}
+    return {name: value for name, value in os.environ.items() if told(name)}
 
 
 def _policies() -> str:

@@ -47,7 +47,7 @@ The same questions without a data source, as any agent framework may ask them:
 # DENY
 {evaluate_deny}
 """
-KEPT = "in no file any more: as you kept it"
+KEPT = "as you kept it"
 
 
 def text(settings: UpSettings, agent_key: str, first: FirstStart | None, policies: str) -> str:
@@ -62,7 +62,7 @@ def text(settings: UpSettings, agent_key: str, first: FirstStart | None, policie
         agent=AGENT_ID,
         role=ROLE,
         admin_key=admin_key,
-        superadmin_key=first.superadmin_key if first else KEPT,
+        superadmin_key=(first and first.superadmin_key) or KEPT,
         data=settings.data_dir,
         policies=policies,
         allow=_query(settings.source_listen, "handbook"),

@@ -15,11 +15,12 @@ class Listen:
         """`127.0.0.1:8700`, `[::1]:8700`; anything else raises `ValueError`."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-        if not colon or not bare or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 65536
+        if not colon or not bare or number > 65535:
             raise ValueError(f"`{text}` is not host:port")
         if ":" in bare and bare == host:
             raise ValueError(f"`{text}`: an IPv6 address stands in brackets, as in [::1]:8700")
-        return cls(bare, int(port))
+        return cls(bare, number)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

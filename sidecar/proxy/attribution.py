@@ -17,6 +17,7 @@ from sidecar.settings import Defaults
 
 _FIELDS = ((b"x-sluice-user", "user"), (b"x-sluice-session", "session"), (b"x-sluice-task", "task"))
 _SENSITIVITY = b"x-sluice-sensitivity"
+_STATED = frozenset((*(name for name, _ in _FIELDS), _SENSITIVITY, BAGGAGE))
 
 
 class Attribution(NamedTuple):
@@ -43,6 +44,8 @@ def attribution(head: Head, default: Attribution) -> Attribution:
     """A header, else baggage, else the default. `Malformed` where one is stated twice or is no
     identifier: two readers must not see two users."""
     read = head.read
+    if _STATED.isdisjoint(read):
+        return default
     stated = [_identifier(head.one(name), name) for name, _ in _FIELDS]
     baggage = read.get(BAGGAGE)
     if baggage is not None and None in stated:

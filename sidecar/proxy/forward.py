@@ -137,7 +137,7 @@ class Forward:
         detail: dict[str, int | str] = {
             "status": tally.status,
             "bytes": tally.size,
-            "sha256": tally.digest.hexdigest(),
+            "sha256": tally.sha256,
             "duration_ms": int((self.now() - started) * 1000),
             "withheld": 0,
         }

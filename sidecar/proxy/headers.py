@@ -5,7 +5,7 @@ Knows names and lists of names. Knows neither what the values that it hands on m
 connection.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
@@ -80,8 +80,8 @@ class AnswerHead(NamedTuple):
     """An answer's fields: those to pass on, and what frames its body."""
 
     forward: list[tuple[bytes, bytes]]
-    lengths: list[bytes]
-    codings: list[bytes]
+    lengths: Sequence[bytes]
+    codings: Sequence[bytes]
 
 
 class _Fate(NamedTuple):
@@ -90,6 +90,8 @@ class _Fate(NamedTuple):
 
 
 _known: dict[bytes, _Fate] = {}
+_known_in_answers: dict[bytes, _Fate] = {}
+_NONE: Sequence[bytes] = ()
 
 
 def request_head(fields: Fields) -> Head:
@@ -99,7 +101,7 @@ def request_head(fields: Fields) -> Head:
     read: dict[bytes, list[bytes]] = {}
     known = _known
     for field in fields:
-        fate = known.get(field[0]) or _fate(field[0])
+        fate = known.get(field[0]) or _remembered(known, field[0], _request_fate(field[0].lower()))
         if fate.passes:
             forward.append(field)
         if fate.key is not None:
@@ -114,24 +116,21 @@ def answer_head(fields: Fields) -> AnswerHead:
     """Sorts an answer's fields. Whatever says `X-Sluice-…` upstream is dropped: an event id that
     we did not issue must not look like one."""
     forward: list[tuple[bytes, bytes]] = []
-    lengths: list[bytes] = []
-    codings: list[bytes] = []
-    named: list[bytes] = []
+    read: dict[bytes, list[bytes]] = {}
+    known = _known_in_answers
     for field in fields:
-        name = field[0].lower()
-        if name == b"content-length":
-            lengths.append(field[1])
-        elif name == b"transfer-encoding":
-            codings.append(field[1])
-        elif name == b"connection":
-            named.append(field[1])
-        elif name not in _HOP and not name.replace(b"_", b"-").startswith(OWN):
+        fate = known.get(field[0]) or _remembered(known, field[0], _answer_fate(field[0].lower()))
+        if fate.passes:
             forward.append(field)
-    if named:
+        if fate.key is not None:
+            read.setdefault(fate.key, []).append(field[1])
+    named = read.get(b"connection")
+    if named is not None:
         gone = _tokens(named) - _NOT_FOR_CONNECTION
-        if gone:
-            forward = [field for field in forward if field[0].lower() not in gone]
-    return AnswerHead(forward, lengths, codings)
+        forward = [field for field in forward if field[0].lower() not in gone]
+    return AnswerHead(
+        forward, read.get(b"content-length", _NONE), read.get(b"transfer-encoding", _NONE)
+    )
 
 
 def without_own_baggage(values: list[bytes]) -> list[bytes]:
@@ -170,17 +169,16 @@ def _tokens(lines: list[bytes]) -> set[bytes]:
     return tokens - {b"", b"close", b"keep-alive"}
 
 
-def _fate(name: bytes) -> _Fate:
-    fate = _judge_name(name.lower())
-    # Names come from the client: what is remembered of them is bounded.
+def _remembered(known: dict[bytes, _Fate], name: bytes, fate: _Fate) -> _Fate:
+    # Names come from the other side: what is remembered of them is bounded.
     if len(name) <= _MAX_KNOWN_NAME:
-        if len(_known) >= _MAX_KNOWN:
-            _known.clear()
-        _known[name] = fate
+        if len(known) >= _MAX_KNOWN:
+            known.clear()
+        known[name] = fate
     return fate
 
 
-def _judge_name(lower: bytes) -> _Fate:
+def _request_fate(lower: bytes) -> _Fate:
     # `X_Forwarded_For` and `X-Forwarded-For` are one variable to whatever runs CGI, WSGI or PHP.
     plain = lower.replace(b"_", b"-")
     if plain.startswith(OWN):
@@ -192,3 +190,9 @@ def _judge_name(lower: bytes) -> _Fate:
     if plain in _READ_AND_PASSED:
         return _Fate(lower == plain, lower if plain == lower else None)
     return _Fate(True, None)
+
+
+def _answer_fate(lower: bytes) -> _Fate:
+    if lower in (b"content-length", b"transfer-encoding", b"connection"):
+        return _Fate(False, lower)
+    return _Fate(lower not in _HOP and not lower.replace(b"_", b"-").startswith(OWN), None)

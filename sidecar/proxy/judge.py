@@ -38,12 +38,13 @@ class Judge:
 
     async def allow(self, places: Iterable[Place], who: Attribution) -> list[Pending]:
         """One pending decision for each place, every one an ALLOW; else raises `Denied`."""
-        asked = [self._retrieval(place, who) for place in places]
-        for retrieval in asked:
-            fault = identifier_fault(retrieval.source_id)
+        key = self._agent.key()
+        asked = []
+        for place in places:
+            fault = identifier_fault(place.source_id)
             if fault is not None:
                 raise await self.refuse(400, UNREADABLE, f"the source's name {fault}", who)
-        key = self._agent.key()
+            asked.append(self._retrieval(place, who))
         # Among several, one that is denied is recorded alone: an ALLOW beside it would tell of a
         # retrieval that never took place.
         if len(asked) > 1:

@@ -5,7 +5,7 @@ Knows heads and bodies. Knows nothing of decisions but that an event has an id.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
@@ -24,11 +24,20 @@ class Tally:
     status: int = 0
     size: int = 0
     begun: bool = False
-    digest: Any = field(default_factory=hashlib.sha256)
+    _digest: Any = None
 
     def count(self, data: bytes) -> None:
         self.size += len(data)
-        self.digest.update(data)
+        if self._digest is None:
+            self._digest = hashlib.sha256(data)
+        else:
+            self._digest.update(data)
+
+    @property
+    def sha256(self) -> str:
+        """In hex."""
+        digest: str = (self._digest or hashlib.sha256()).hexdigest()
+        return digest
 
 
 async def relay(request: Inbound, exchange: Exchange, event_id: str | None, tally: Tally) -> Sent:

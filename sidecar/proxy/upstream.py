@@ -10,7 +10,9 @@ Knows no policy and no protocol above HTTP.
 """
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import ClientRequest, ClientTimeout, StreamReader, TCPConnector, hdrs
@@ -46,6 +48,16 @@ class Ask(NamedTuple):
     stream: StreamReader | None = None
 
 
+class _Answering(ResponseHandler):
+    """The reading side of a connection to the data source."""
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        # A body's reader calls this whenever it is empty; unless reading was paused there is
+        # nothing to resume, and aiohttp would run the parser over nothing.
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+
 class Upstream:
     """The data source at `url`, with an optional path prefix, as one listener sees it."""
 
@@ -68,6 +80,8 @@ class Upstream:
             keepalive_timeout=self._limits.upstream_idle_seconds,
             ttl_dns_cache=10,
         )
+        made: Any = partial(_Answering, asyncio.get_running_loop())
+        self._connector._factory = made
         # What the connector asks of a request: where to, with which TLS. It is never sent.
         self._template = ClientRequest(hdrs.METH_GET, self._url, loop=asyncio.get_running_loop())
 
@@ -161,7 +175,7 @@ async def _answer(
     )
 
 
-def _framed(status: int, lengths: list[bytes], codings: list[bytes]) -> bytes | None:
+def _framed(status: int, lengths: Sequence[bytes], codings: Sequence[bytes]) -> bytes | None:
     """The answer's length, None where the end of the body tells. Raises what is `_BROKEN`."""
     if status == 101:
         raise aiohttp.ClientPayloadError("an upgrade that nobody asked for")

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 from policies.ground.clock import Clock
 from sidecar.spool.age import Age
 from sidecar.spool.disk import Disk
-from sidecar.spool.instance import Cursor, Damaged, Instance, Segment, payload_hash, records
+from sidecar.spool.instance import Cursor, Damaged, Instance, Segment, payload_hash, runs, span
 from sidecar.spool.layout import Ending, aside_directory, write_acked
 from sidecar.spool.space import Space
 from sidecar.spool.trouble import Trouble
@@ -180,15 +180,17 @@ class Backlog:
         payloads: list[bytes] = []
         size, behind = 0, cursor
         try:
-            for n, payload, after in records(self._disk, instance, segments, cursor, end):
-                size += len(payload) + 1
-                if payloads and (size > max_bytes or len(payloads) == max_records):
-                    break
-                behind = after
-                if n >= acked:
+            for at, run in runs(self._disk, instance, segments, cursor, end, max_records):
+                known = max(0, acked - at.n)
+                for payload in run[known:]:
+                    size += len(payload) + 1
+                    if payloads and (size > max_bytes or len(payloads) == max_records):
+                        break
                     payloads.append(payload)
-                else:
-                    size = 0
+                taken = run[: acked + len(payloads) - at.n]
+                behind = Cursor(at.first, at.offset + span(taken), at.n + len(taken))
+                if len(taken) < len(run) or len(payloads) == max_records:
+                    break
         except Damaged as damaged:
             # What stands before the bad frame ships first; then nothing does, and it is dealt with.
             if not payloads:
@@ -201,9 +203,9 @@ class Backlog:
         self, instance: Instance, segments: list[Segment], cursor: Cursor, n: int
     ) -> bytes | None:
         try:
-            for found, payload, _ in records(self._disk, instance, segments, cursor, n + 1):
-                if found == n:
-                    return payload_hash(payload)
+            for at, run in runs(self._disk, instance, segments, cursor, n + 1):
+                if at.n <= n < at.n + len(run):
+                    return payload_hash(run[n - at.n])
         except Damaged as damaged:
             raise Unreadable(instance, max(damaged.n, instance.acked), str(damaged)) from damaged
         return None

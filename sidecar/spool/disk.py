@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 _ZEROS = bytes(1024 * 1024)
+_MOST_BUFFERS = 64
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 
@@ -59,8 +60,16 @@ class Disk:
             raise
 
     def _fill(self, descriptor: int, size: int) -> None:
-        for offset in range(0, size, len(_ZEROS)):
-            self.write(descriptor, _ZEROS[: size - offset], offset)
+        offset = 0
+        while offset < size:
+            # As much as may be in one call: after each this thread waits for the interpreter's
+            # lock, and under load it is then the last to get it.
+            whole, rest = divmod(size - offset, len(_ZEROS))
+            zeros = [_ZEROS] * min(whole, _MOST_BUFFERS) or [_ZEROS[:rest]]
+            written = os.pwritev(descriptor, zeros, offset)
+            if written == 0:
+                raise OSError("the disk takes no more bytes")
+            offset += written
         os.fsync(descriptor)
 
     def open_to_write(self, path: Path) -> int:

@@ -86,6 +86,23 @@ def frame_at(data: bytes, offset: int) -> Frame | None:
     return Frame(n, start, end) if crc32c(data[offset + 8 : end]) == checksum else None
 
 
+def payloads(data: bytes, offset: int, n: int, most: int) -> list[bytes]:
+    """The payloads of the frames from `offset` on, of which the first must be number `n`: `most`,
+    or as many as are good and whole. A loop of its own: it runs for every record that ships."""
+    found: list[bytes] = []
+    size = len(data)
+    while len(found) < most and offset + FRAME <= size:
+        length, checksum, number = _FRAME.unpack_from(data, offset)
+        end = offset + FRAME + length
+        if number != n or end > size or not 0 < length <= MAX_PAYLOAD:
+            break
+        if crc32c(data[offset + 8 : end]) != checksum:
+            break
+        found.append(data[offset + FRAME : end])
+        offset, n = end, n + 1
+    return found
+
+
 def scan(data: bytes, offset: int, n: int) -> Scan:
     """The frames from `offset` on, of which the first must be number `n`."""
     last: Frame | None = None

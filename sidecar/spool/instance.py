@@ -21,13 +21,15 @@ import orjson
 from policies.ground.canonical import encode
 from policies.source import core_hash
 from sidecar.spool.disk import Disk
-from sidecar.spool.frames import FRAME, MAX_PAYLOAD, frame_at, read_header
+from sidecar.spool.frames import FRAME, payloads, read_header
 from sidecar.spool.layout import Ending
 
 WINDOW = 1024 * 1024
 """Bytes read at once; any frame fits."""
 
-_LARGEST_FRAME = FRAME + MAX_PAYLOAD
+RUN = 512
+"""Records looked at in one go."""
+
 _LARGEST_HEADER = 4096
 
 
@@ -49,8 +51,8 @@ class Segment:
 
 
 class Cursor(NamedTuple):
-    """Record `n` stands at `offset` of the segment whose first record is `first`; offset 0 is the
-    header's, which is skipped."""
+    """Record `n` stands at `offset` of the segment whose first record is `first`, or, where that is
+    the segment's end, at the next one's beginning. Offset 0 is the header's, which is skipped."""
 
     first: int
     offset: int
@@ -93,39 +95,52 @@ def payload_hash(payload: bytes) -> bytes:
     return core_hash(encode(orjson.loads(payload)["core"]))
 
 
-def records(
-    disk: Disk, instance: Instance, segments: list[Segment], cursor: Cursor, end: int
-) -> Iterator[tuple[int, bytes, Cursor]]:
-    """Each record from `cursor` up to `end`, and the place behind it; `Damaged` at the first that
-    is not there. `segments` is a copy: the list changes in another thread."""
+def runs(
+    disk: Disk,
+    instance: Instance,
+    segments: list[Segment],
+    cursor: Cursor,
+    end: int,
+    most: int = RUN,
+) -> Iterator[tuple[Cursor, list[bytes]]]:
+    """The payloads from `cursor` up to record `end`, in runs of at most `most`, each with the place
+    of its first; `Damaged` where a record is not there. `segments` is a copy: the list changes in
+    another thread."""
     by_first = {segment.first: segment for segment in segments}
     first, offset, n = cursor
     while n < end:
+        if n in by_first and n != first:
+            first, offset = n, 0
         segment = by_first.get(first)
         if segment is None:
             raise Damaged(n, f"no segment begins at record {first}")
+        if offset == 0:
+            offset = _behind_header(disk, instance, segment)
         stop = min(end, min((other for other in by_first if other > first), default=end))
-        for payload, behind in _in_segment(disk, instance, segment, offset, n, stop):
-            n += 1
-            yield n - 1, payload, Cursor(n, 0, n) if n in by_first else Cursor(first, behind, n)
-        first, offset = n, 0
+        for run in _in_segment(disk, segment, offset, n, stop, most):
+            yield Cursor(first, offset, n), run
+            offset, n = offset + span(run), n + len(run)
+
+
+def span(run: list[bytes]) -> int:
+    """The bytes that these payloads take in their segment."""
+    return FRAME * len(run) + sum(map(len, run))
 
 
 def _in_segment(
-    disk: Disk, instance: Instance, segment: Segment, offset: int, n: int, stop: int
-) -> Iterator[tuple[bytes, int]]:
-    if offset == 0:
-        offset = _behind_header(disk, instance, segment)
+    disk: Disk, segment: Segment, offset: int, n: int, stop: int, most: int
+) -> Iterator[list[bytes]]:
     base, data = offset, b""
-    for number in range(n, stop):
-        frame = frame_at(data, offset - base)
-        if frame is None and len(data) - (offset - base) < _LARGEST_FRAME:
-            base, data = offset, _read(disk, segment, offset, WINDOW, number)
-            frame = frame_at(data, 0)
-        if frame is None or frame.n != number:
-            raise Damaged(number, f"a bad frame at offset {offset} of {segment.path.name}")
-        payload, offset = data[frame.start : frame.end], base + frame.end
-        yield payload, offset
+    while n < stop:
+        run = payloads(data, offset - base, n, min(most, stop - n))
+        if not run:
+            # At the window's end, or at a bad frame: only a window that begins here tells.
+            base, data = offset, _read(disk, segment, offset, WINDOW, n)
+            run = payloads(data, 0, n, min(most, stop - n))
+        if not run:
+            raise Damaged(n, f"a bad frame at offset {offset} of {segment.path.name}")
+        yield run
+        offset, n = offset + span(run), n + len(run)
 
 
 def _behind_header(disk: Disk, instance: Instance, segment: Segment) -> int:

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+RESERVED_PART = 8
+"""At least this part of a segment is kept for denials."""
 GATHER_SECONDS = 1.0
 """How long dropped records are counted before a gap record declares them."""
 
@@ -94,6 +96,7 @@ class Keeper:
             log.error("records are still on their way to the disk, and nobody waits any longer")
             self._tail.discard()
         await self._in_thread(succession.writer.stop, seconds)
+        self._spares.close()
 
     async def _attend(self) -> bool:
         """Do what there is to do; whether nothing is left."""
@@ -109,8 +112,14 @@ class Keeper:
         return self._tail.spare is not None and not waits
 
     async def _prepare(self) -> None:
-        if self._tail.spare is None and not self._succession.closed:
-            self._tail.spare = await self._spares.make()
+        """A spare, if there is none. While it is being made ALLOWs are taken, but for a last part
+        of the segment; where it can't be made all that is left is for denials."""
+        tail = self._tail
+        if tail.spare is None and not self._succession.closed:
+            tail.reserve = self._spares.size // RESERVED_PART
+            tail.spare = await self._spares.make()
+            if tail.spare is None:
+                tail.reserve = self._spares.size
 
     async def _revive(self) -> None:
         if not self._succession.closed:

@@ -173,7 +173,8 @@ def _noted(disk: Disk, instance: Instance) -> None:
     if noted is not None:
         found = instance.ending
         if found is not None and found.first < noted.first:
-            noted = replace(noted, first=found.first, lost=None, aside=found.aside, declared=False)
+            lost = None if noted.lost is None else noted.lost + noted.first - found.first
+            noted = replace(found, lost=lost)
         instance.ending = noted
         instance.end = min(instance.end, noted.first)
     if instance.ending is not None and instance.ending.aside == CONFLICT:

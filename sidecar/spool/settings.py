@@ -24,8 +24,8 @@ class SpoolSettings:
     """The most bytes that the directory's segments may take, those set aside included; then only
     denials are recorded, in the room reserved for them, and then nothing is answered."""
     segment_bytes: int = 8 * 1024 * 1024
-    """The size of one segment file, which is written in advance; one is always held ready, and half
-    a segment is the least room that is reserved for denials."""
+    """The size of one segment file, which is filled with zeros in advance; one is always held
+    ready, and what is left of the last one, at least an eighth, is for denials alone."""
     timeout_ms: int = 250
     """How long a record may take to reach the disk in mode `strict`."""
     memory_bytes: int = 16 * 1024 * 1024

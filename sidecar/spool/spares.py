@@ -6,7 +6,7 @@ denials once the disk is full: a reservation that is only promised can be taken 
 
 import asyncio
 import logging
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sidecar.spool.disk import Disk
@@ -18,34 +18,38 @@ from sidecar.spool.trouble import Trouble
 class Spares:
     """Makes one at a time, `size` bytes each, in `root`."""
 
-    def __init__(self, root: Path, disk: Disk, chores: Executor, space: Space, size: int) -> None:
+    def __init__(self, root: Path, disk: Disk, space: Space, size: int) -> None:
+        self.size = size
         self._root = root
         self._disk = disk
-        self._chores = chores
+        # A thread of its own: behind a queue of reads a spare would come too late.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-spares")
         self._space = space
-        self._size = size
         self._made = 0
         self._trouble = Trouble(logging.getLogger(__name__), "room in the spool")
 
     async def make(self) -> Path | None:
         """None where there is no room, by `max_bytes` or by the disk."""
-        if not self._space.fits(self._size):
+        if not self._space.fits(self.size):
             self._trouble.is_("`max_bytes` is reached: the control API does not take the records")
             return None
         self._made += 1
         path = spare_file(self._root, self._made)
-        self._space.take(self._size)
+        self._space.take(self.size)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._chores, self._make, path)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._make, path)
         except OSError as error:
-            self._space.give(self._size)
+            self._space.give(self.size)
             self._trouble.is_(f"a segment can't be made: {error}")
             return None
         self._trouble.over()
         return path
 
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
+
     def _make(self, path: Path) -> None:
         # If we die before it has its name, the next start removes what there is.
         unfinished = path.with_name(path.name + ".tmp")
-        self._disk.create_zeroed(unfinished, self._size)
+        self._disk.create_zeroed(unfinished, self.size)
         self._disk.rename(unfinished, path)

@@ -41,7 +41,9 @@ class Tail:
         on_roll: Callable[[], None],
     ) -> None:
         self.spare: Path | None = None
-        """A segment of zeros, held ready. Without one ALLOWs leave `reserve` bytes free."""
+        """A segment of zeros, held ready."""
+        self.reserve = segment_bytes
+        """The bytes of `room` that are for denials alone where there is no spare."""
         self.n = 0
         """The next record's number."""
         self.room = 0
@@ -51,7 +53,6 @@ class Tail:
         self._loop = asyncio.get_running_loop()
         self._now = clock.now
         self._segment_bytes = segment_bytes
-        self.reserve = segment_bytes // 2
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._on_roll = on_roll

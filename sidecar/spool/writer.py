@@ -82,6 +82,7 @@ class Writer:
         try:
             while (job := self._jobs.get()) is not None:
                 self._tell(self._settled, job, self._commit(job))
+                del job  # its records are not kept while we wait for the next
         except BaseException as error:  # noqa: BLE001  # told to the loop, which ends the process
             self._tell(self._crashed, error)
         finally:

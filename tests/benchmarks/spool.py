@@ -1,6 +1,6 @@
 """The spool alone: what a record costs, how many a second, how long one waits. No HTTP.
 
-    python -m tests.benchmarks.spool [DIRECTORY]        on the file system of DIRECTORY
+python -m tests.benchmarks.spool [DIRECTORY]        on the file system of DIRECTORY
 """
 
 import asyncio
@@ -107,7 +107,9 @@ async def rate(root: Path, sample: Record, waiters: int, records: int) -> list[F
     running.cancel()
     await spool.close(5)
     waits.sort()
-    each = f"p50 {waits[len(waits) // 2] * 1e3:.2f} p99 {waits[len(waits) * 99 // 100] * 1e3:.2f} ms"
+    each = (
+        f"p50 {waits[len(waits) // 2] * 1e3:.2f} p99 {waits[len(waits) * 99 // 100] * 1e3:.2f} ms"
+    )
     value = f"{records / seconds:,.0f}/s, {cpu / records * 1e6:.1f} µs CPU, {each}"
     target = ("> 60,000/s", records / seconds > 60_000) if waiters > 1 else ("", True)
     return [Figure(f"durable, {waiters} waiting, shipped meanwhile", value, None, *target)]

@@ -28,6 +28,8 @@ IDENTIFIERS = st.one_of(
 POOL = st.sampled_from(["a", "b", "ab", "A", "a*", "b?", "*", "?", "[a]", "a/b", "é", "e\u0301"])
 NAMES = st.one_of(POOL, POOL, IDENTIFIERS)
 LISTS = st.lists(NAMES, max_size=4).map(tuple)
+FEW = st.sampled_from([(), (), ("a",), ("b?", "A"), ("*",), ("a*", "é")]) | LISTS
+MANY = st.sampled_from([("*",), ("a*", "b", "[a]"), ("*b*", "?", "a")]) | LISTS
 ROLES = st.sampled_from(["r", "R", "s"])
 LEVELS = st.sampled_from(SENSITIVITIES)
 
@@ -59,13 +61,13 @@ def policies(role: str) -> st.SearchStrategy[list[Policy]]:
         version=st.integers(1, 2**53 - 1),
         name=NAMES,
         agent_role=st.just(role),
-        allowed_sources=LISTS,
-        denied_sources=LISTS,
+        allowed_sources=MANY,
+        denied_sources=FEW,
         max_sensitivity=LEVELS,
-        allowed_tasks=LISTS,
-        denied_tasks=LISTS,
+        allowed_tasks=FEW,
+        denied_tasks=FEW,
         session_ttl_minutes=st.none() | st.integers(1, 9999),
-        permitted_agent_ids=LISTS,
+        permitted_agent_ids=FEW,
     )
     return st.lists(policy, max_size=4, unique_by=lambda each: each.name)
 
@@ -82,11 +84,18 @@ KEYS = st.builds(
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Retrieval, Facts, list[Policy]]:
-    """A call, the facts about it, and the policies that its role was compiled of."""
+    """A call, the facts about it, and the policies that its role was compiled of. Three times in
+    four nothing is wrong with who calls, or most draws would end at the first checks."""
     call = draw(RETRIEVALS)
     found = draw(policies(call.agent_role))
+    role = compile_role(call.agent_role, found) if found else None
     agent = session = None
-    if call.agent_id is not None and draw(st.integers(0, 3)):
+    if draw(st.sampled_from([True, True, True, False])):
+        if call.agent_id is not None:
+            agent = Agent(call.agent_id, "approved", (call.agent_role,))
+        key = Key("key_1", "evaluate", draw(st.sampled_from([None, call.agent_id])))
+        return call, Facts(TenantSettings("t"), key, agent, session, role, 1), found
+    if call.agent_id is not None and draw(st.sampled_from([True, True, False])):
         agent = Agent(
             call.agent_id,
             draw(st.sampled_from(["approved"] * 4 + list(AGENT_STATUSES))),
@@ -100,12 +109,7 @@ def situations(draw: st.DrawFn) -> tuple[Retrieval, Facts, list[Policy]]:
             draw(st.sampled_from([call.agent_role, "other"])),
             draw(st.sampled_from([call.agent_id, call.agent_id, None, "other"])),
         )
-    facts = Facts(
-        TenantSettings("t", require_agent_id=draw(st.integers(0, 4)) == 0),
-        draw(KEYS),
-        agent,
-        session,
-        compile_role(call.agent_role, found) if found else None,
-        draw(st.integers(0, 2**53 - 1)),
-    )
-    return call, facts, found
+    required = draw(st.sampled_from([False, False, True]))
+    settings = TenantSettings("t", require_agent_id=required)
+    revision = draw(st.integers(0, 2**53 - 1))
+    return call, Facts(settings, draw(KEYS), agent, session, role, revision), found

@@ -135,12 +135,12 @@ async def sidecar(
         await opened.close(1)
 
 
-def source(upstream: int, kind: str = "rest", **changes: Any) -> Source:
+def source(port: int, kind: str = "rest", **changes: Any) -> Source:
     """A source named `kb` on a port that the system chooses."""
     whole = Source(
         alias="kb",
         kind=kind,
-        upstream=f"http://127.0.0.1:{upstream}",
+        upstream=f"http://127.0.0.1:{port}",
         listen=Listen("127.0.0.1", 0),
         sensitivity="medium",
         defaults=Defaults(user="ada"),

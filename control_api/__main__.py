@@ -1,0 +1,86 @@
+"""The control API's command line. The one place that reads the environment, the clock and chance.
+
+    python -m control_api             serve
+    python -m control_api migrate     bring the database's schema to head
+
+Exit codes: 0 for a drained stop, 1 for a failure, 2 for unusable settings or arguments.
+"""
+
+import asyncio
+import os
+import sys
+import time
+
+import uvloop
+
+from control_api import journal, secret_file
+from control_api.http.server import CannotListen
+from control_api.log_key import Unreadable
+from control_api.serve import Started, serve
+from control_api.settings import Settings, read
+from control_api.store.migrate import migrate
+from control_api.store.url import Unusable
+from policies.ground.clock import Clock
+from policies.ground.settings import SettingsError
+
+USAGE = "usage: python -m control_api [migrate]"
+# What an operator can mend; anything else is a fault of ours, and shows where it happened.
+_OPERATORS = (Unusable, CannotListen, Unreadable, secret_file.UnsafeFile, PermissionError)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["migrate"]):
+        print(USAGE, file=sys.stderr)
+        return 2
+    try:
+        settings = read(os.environ)
+    except SettingsError as error:
+        for complaint in error.complaints:
+            print(complaint, file=sys.stderr)
+        return 2
+    clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
+    journal.configure(settings.log_level, clock.now)
+    try:
+        _run(arguments, settings, clock)
+    except (*_OPERATORS, BaseExceptionGroup) as error:
+        causes = _leaves(error)
+        if not all(isinstance(cause, _OPERATORS) for cause in causes):
+            raise
+        for cause in causes:
+            print(f"control API: {cause}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(arguments: list[str], settings: Settings, clock: Clock) -> None:
+    if arguments:
+        url = os.environ.get("SLUICE_MIGRATE_DATABASE_URL") or settings.database_url
+        asyncio.run(migrate(url))
+    else:
+        uvloop.run(serve(settings, clock, os.urandom, tell))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The exceptions in a task group's."""
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def tell(started: Started) -> None:
+    """What the operator should know, on standard output. The keys are shown this once."""
+    if started.first_keys is not None:
+        keys = started.first_keys
+        print(f"first start: tenant {keys.tenant_id}")
+        print(f"  admin key       {keys.admin_key}")
+        if keys.superadmin_key is not None:
+            print(f"  superadmin key  {keys.superadmin_key}")
+        print("  both are in first-start.json in the data directory, and shown nowhere else")
+    print(f"control API listens on http://{started.listen}")
+    if started.metrics_listen is not None:
+        print(f"metrics on http://{started.metrics_listen}/metrics")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

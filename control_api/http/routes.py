@@ -1,0 +1,67 @@
+"""The table of routes. Dispatch, authentication, scopes, reading, the description and the tests all
+derive from it; what an operation does is in the use case that its line names.
+
+    method · path · scopes · use case · status, other errors
+
+What is asked and answered stands in the use case's signature.
+"""
+
+from control_api.http.route import Route, Scope
+from control_api.use_cases.change_agent_status import change_agent_status
+from control_api.use_cases.claim_session import claim_session
+from control_api.use_cases.create_key import create_key
+from control_api.use_cases.describe_service import show_docs, show_metrics, show_openapi
+from control_api.use_cases.evaluate_context import evaluate_context
+from control_api.use_cases.fetch_policy_set import fetch_policy_set
+from control_api.use_cases.get_agent import get_agent
+from control_api.use_cases.get_policy import get_policy
+from control_api.use_cases.ingest_events import ingest_events
+from control_api.use_cases.list_agents import list_agents
+from control_api.use_cases.list_events import list_events
+from control_api.use_cases.list_keys import list_keys
+from control_api.use_cases.list_policies import list_policies
+from control_api.use_cases.record_lineage import record_lineage
+from control_api.use_cases.register_agent import register_agent
+from control_api.use_cases.reload_policies import reload_policies
+from control_api.use_cases.revoke_key import revoke_key
+from control_api.use_cases.show_health import show_liveness, show_readiness
+from control_api.use_cases.show_lineage import show_lineage
+from control_api.use_cases.show_session_trail import show_session_trail
+from control_api.use_cases.verify_log import verify_log
+
+# INVARIANT: an admin may do everything in its tenant (contract, section 2), so every guarded route
+# of a tenant has `admin`. The superadmin belongs to no tenant, and is in none of these.
+EVALUATE = frozenset({Scope.evaluate, Scope.admin})
+READ = frozenset({Scope.read, Scope.admin})
+ADMIN = frozenset({Scope.admin})
+SIDECAR = frozenset({Scope.sidecar, Scope.admin})
+OPEN = None
+
+METRICS = Route("GET", "/metrics", OPEN, show_metrics, media="text/plain")
+
+ROUTES: tuple[Route, ...] = (
+    Route("POST", "/v1/context/evaluate", EVALUATE, evaluate_context),
+    Route("GET", "/v1/audit/events", READ, list_events),
+    Route("GET", "/v1/audit/verify", READ, verify_log),
+    Route("GET", "/v1/audit/sessions/{session_id}", READ, show_session_trail),
+    Route("POST", "/v1/audit/lineage", EVALUATE, record_lineage, 201, errors=(404,)),
+    Route("GET", "/v1/audit/lineage/{event_id}", READ, show_lineage),
+    Route("GET", "/v1/policies", READ, list_policies),
+    Route("POST", "/v1/policies/reload", ADMIN, reload_policies),
+    Route("GET", "/v1/policies/{policy_id}", READ, get_policy),
+    Route("GET", "/v1/agents", READ, list_agents),
+    Route("POST", "/v1/agents", ADMIN, register_agent, 201, errors=(409,)),
+    Route("GET", "/v1/agents/{agent_id}", READ, get_agent),
+    Route("PATCH", "/v1/agents/{agent_id}/status", ADMIN, change_agent_status, errors=(409,)),
+    Route("GET", "/v1/keys", READ, list_keys),
+    Route("POST", "/v1/keys", ADMIN, create_key, 201),
+    Route("DELETE", "/v1/keys/{key_id}", ADMIN, revoke_key),
+    Route("GET", "/v1/sidecars/policy-set", SIDECAR, fetch_policy_set),
+    Route("POST", "/v1/sidecars/sessions/claim", SIDECAR, claim_session),
+    Route("POST", "/v1/sidecars/events", SIDECAR, ingest_events, errors=(409,)),
+    Route("GET", "/health", OPEN, show_liveness),
+    Route("GET", "/health/ready", OPEN, show_readiness, errors=(503,)),
+    METRICS,
+    Route("GET", "/openapi.json", OPEN, show_openapi),
+    Route("GET", "/docs", OPEN, show_docs, media="text/html"),
+)

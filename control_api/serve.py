@@ -1,0 +1,187 @@
+"""The service's life: resources > task group > listening; then draining, backwards.
+
+A loop that dies ends the process: what it kept true is true no more. SIGTERM and SIGINT drain: no
+new connection, those who wait are answered, requests under way get a deadline, what was handed to
+the log is committed. Knows no route and reads no environment.
+"""
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from control_api import log_key
+from control_api.authenticate import Authenticator
+from control_api.first_start import FirstKeys, first_start
+from control_api.http.docs import page
+from control_api.http.door import Door
+from control_api.http.openapi import describe
+from control_api.http.route import Route
+from control_api.http.routes import METRICS, ROUTES
+from control_api.http.server import Listener
+from control_api.log.append import Log
+from control_api.metrics import Instruments
+from control_api.policy_watch import PolicyFiles
+from control_api.secret_file import make_directory
+from control_api.service import Description, Service
+from control_api.settings import Settings
+from control_api.store import tenants as tenant_rows
+from control_api.store.sessions import Sessions
+from control_api.store.store import Store
+from control_api.store.tenants import Installation
+from control_api.tenant_settings import publish_settings
+from control_api.tenants import Tenants
+from policies import __version__
+from policies.ground.clock import Clock
+from policies.ground.keys import key_digest
+from policies.ground.listen import Listen
+
+DRAIN_SECONDS = 10.0
+_log = logging.getLogger("sluice.serve")
+
+
+class LoopEnded(Exception):
+    """a loop that should run as long as the service has ended"""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What a start tells the operator, once."""
+
+    listen: Listen
+    metrics_listen: Listen | None
+    first_keys: FirstKeys | None
+
+
+async def serve(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    tell: Callable[[Started], None],
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, or until `stop` is set. Raises what stands in the way of a
+    start, and an `ExceptionGroup` where a loop died."""
+    stop = stop or _on_signals()
+    make_directory(settings.data_dir)
+    store: Store | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            store = await Store.open(settings.database_url, clock, group)
+            await _live(settings, clock, entropy, store, tell, stop)
+    finally:
+        # After the group: no write is under way any more.
+        if store is not None:
+            await store.close()
+
+
+async def _live(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    store: Store,
+    tell: Callable[[Started], None],
+    stop: asyncio.Event,
+) -> None:
+    installed, first_keys = await first_start(store, settings, entropy)
+    service = _assemble(settings, clock, entropy, store, await Log.open(store), installed)
+    await _publish_all_settings(service)
+    files = PolicyFiles(service)
+    await files.load()
+    listeners = await _listen(service, installed)
+    loops: list[asyncio.Task[None]] = []
+    try:
+        # The ports are bound: whoever reads this can connect.
+        addresses = [listener.address for listener in listeners]
+        tell(Started(addresses[0], addresses[1] if addresses[1:] else None, first_keys))
+        for loop in (service.tenants.follow, files.watch):
+            loops.append(store.group.create_task(_forever(loop, service)))
+        await stop.wait()
+    finally:
+        await _drain(service, listeners)
+        for task in loops:
+            task.cancel()
+
+
+def _assemble(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    store: Store,
+    log: Log,
+    installed: Installation,
+) -> Service:
+    registry = CollectorRegistry()
+    openapi = describe(_routes(settings), __version__)
+    return Service(
+        settings=settings,
+        clock=clock,
+        entropy=entropy,
+        store=store,
+        log=log,
+        sessions=Sessions(store),
+        tenants=Tenants(store),
+        signer=log_key.open_or_make(settings.data_dir),
+        epoch=installed.epoch,
+        instruments=Instruments.on(registry),
+        registry=registry,
+        description=Description(openapi, page(openapi)),
+    )
+
+
+def _routes(settings: Settings) -> tuple[Route, ...]:
+    """The API's routes: `/metrics` leaves them for a port of its own."""
+    return (
+        ROUTES if settings.metrics_listen is None else tuple(r for r in ROUTES if r is not METRICS)
+    )
+
+
+async def _publish_all_settings(service: Service) -> None:
+    """The environment may say something else than at the start before."""
+    async with service.store.reading() as connection:
+        everyone = await tenant_rows.ids(connection)
+    for tenant_id in everyone:
+        await publish_settings(service.store, service.settings, tenant_id)
+
+
+async def _listen(service: Service, installed: Installation) -> list[Listener]:
+    """The API, and the metrics where they have a port of their own."""
+    settings = service.settings
+    key = settings.superadmin_key
+    superadmin = installed.superadmin_digest if key is None else key_digest(key)
+    if superadmin is None:
+        _log.warning("there is no superadmin key: SLUICE_SUPERADMIN_KEY is not set any more")
+    authenticate = Authenticator(service.tenants, superadmin, service.clock, service.instruments)
+
+    def door(routes: tuple[Route, ...]) -> Door:
+        run_id = service.entropy(4).hex()
+        return Door(routes, service, authenticate, service.instruments, service.clock, run_id)
+
+    wanted = [("SLUICE_CONTROL_LISTEN", settings.control_listen, _routes(settings))]
+    if settings.metrics_listen is not None:
+        wanted.append(("SLUICE_METRICS_LISTEN", settings.metrics_listen, (METRICS,)))
+    return [await Listener.open(address, name, door(routes)) for name, address, routes in wanted]
+
+
+async def _forever(loop: Callable[[], Awaitable[None]], service: Service) -> None:
+    await loop()
+    if not service.stopping.is_set():
+        raise LoopEnded(f"loop `{getattr(loop, '__qualname__', loop)}` ended")
+
+
+async def _drain(service: Service, listeners: list[Listener]) -> None:
+    """Answer what is under way, within the deadline."""
+    service.stopping.set()
+    service.tenants.wake()
+    await asyncio.gather(*(listener.drain(DRAIN_SECONDS) for listener in listeners))
+
+
+def _on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop

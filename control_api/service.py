@@ -1,0 +1,53 @@
+"""What the use cases stand on: adapters and clock, made once by `serve`. Knows no operation."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from control_api.log.append import Log
+from control_api.metrics import Instruments
+from control_api.settings import Settings
+from control_api.store.sessions import Sessions
+from control_api.store.store import Store
+from control_api.tenants import Tenants
+from policies.ground.clock import Clock
+from policies.ground.ids import uuid7
+from policies.signing import Signer
+
+MAX_WAITERS = 10_000
+"""Sidecars that may wait for news at a time; whoever comes then is told to come again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the service says of itself, made once from the table of routes."""
+
+    openapi: bytes
+    page: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The adapters. `entropy(n)` gives n random bytes; `epoch` identifies the store; `stopping` is
+    set once the service drains."""
+
+    settings: Settings
+    clock: Clock
+    entropy: Callable[[int], bytes]
+    store: Store
+    log: Log
+    sessions: Sessions
+    tenants: Tenants
+    signer: Signer
+    epoch: str
+    instruments: Instruments
+    registry: CollectorRegistry
+    description: Description
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
+
+    def new_id(self) -> str:
+        """A UUIDv7, of an event or of another entry of the log."""
+        return uuid7(self.clock.now(), self.entropy(10))

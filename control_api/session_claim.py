@@ -1,0 +1,42 @@
+"""A session, claimed by whoever is first, and how long it lives. Used by evaluations and sidecars
+alike. Knows no HTTP and no check."""
+
+from control_api.service import Service
+from control_api.store.sessions import SessionRow
+from control_api.tenant_state import TenantState
+from policies.model import TenantSettings
+from policies.role import Role
+
+
+async def claim(
+    service: Service,
+    tenant: TenantState,
+    session_id: str,
+    agent_role: str,
+    agent_id: str | None,
+    user_id: str,
+) -> SessionRow:
+    """The session as the store has it, made now if there was none; remembered for this process.
+
+    The documents `tenant` and that of the role must have been asked for (`TenantState.need`).
+    """
+    policy_set = tenant.policy_set
+    row = await service.sessions.claim(
+        tenant.tenant_id,
+        session_id,
+        agent_role,
+        agent_id,
+        user_id,
+        lifetime(policy_set.role(agent_role), policy_set.settings()),
+        service.clock.now(),
+    )
+    tenant.sessions.keep(row)
+    service.instruments.sessions.labels(row.state(service.clock.now())).inc()
+    return row
+
+
+def lifetime(role: Role | None, settings: TenantSettings) -> int:
+    """Minutes: the smallest of the role's policies', else the tenant's setting (contract, 3)."""
+    if role is not None and role.session_ttl_minutes is not None:
+        return role.session_ttl_minutes
+    return settings.session_ttl_minutes

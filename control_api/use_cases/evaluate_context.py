@@ -1,0 +1,121 @@
+"""Decide whether an agent may retrieve from a source, and record the decision.
+
+    policy set > facts > session, claimed only by who passes checks 1 to 4 > decision > log > answer
+
+The answer leaves after the record is committed (architecture, rule 2). This is the path of every
+evaluation: it reads no database but for what this process has not seen yet.
+"""
+
+import logging
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from control_api.asked import Asked, Identifier
+from control_api.caller import Caller
+from control_api.service import Service
+from control_api.session_claim import claim
+from control_api.shapes import Evaluated, Level
+from policies.checks.finding import Facts
+from policies.evaluate import Decision, admitted, evaluate, gather, refuse
+from policies.model import Session
+from policies.record import decision_record
+from policies.retrieval import MAX_QUERY, Retrieval, parse_retrieval
+
+ERROR = "evaluation_error"
+_log = logging.getLogger("sluice.decision")
+
+
+class AskedRetrieval(Asked):
+    """An evaluation's body (`service.md` 2.10). Unknown fields are passed over.
+
+    These fields describe; `parse_retrieval` reads, since this is the one path that has to be fast.
+    A test holds the two against each other.
+    """
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    unique: ClassVar[bool] = False
+    example: ClassVar[dict[str, Any]] = {
+        "agent_role": "loan_underwriter",
+        "agent_id": "agt_loans",
+        "user_id": "u-1001",
+        "source_id": "contracts",
+        "sensitivity_level": "high",
+        "query": "terms of contract 4711",
+    }
+
+    agent_role: Identifier
+    user_id: Identifier
+    source_id: Identifier
+    sensitivity_level: Level
+    session_id: Identifier | None = None
+    task_type: Identifier | None = None
+    agent_id: Identifier | None = None
+    query: str | None = Field(None, description=f"at most {MAX_QUERY} bytes in UTF-8")
+    source_type: str | None = Field(None, pattern="^[a-z0-9_-]{1,32}$")
+    context_hash: str | None = Field(None, pattern="^[0-9a-f]{64}$")
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> Retrieval:
+        return parse_retrieval(values)
+
+
+async def evaluate_context(
+    service: Service, caller: Caller, asked: Annotated[Retrieval, AskedRetrieval]
+) -> Evaluated:
+    """Decide whether an agent may retrieve from a data source; a `DENY` is answered with 200."""
+    tenant = caller.tenant
+    await tenant.need_for(asked)
+    decision, facts = _decide(caller, asked, None)
+    if facts is not None and asked.session_id is not None and admitted(asked, facts):
+        session = await _session(service, caller, asked)
+        # The policy set may have changed while the session was claimed: decide by what holds now.
+        await tenant.need_for(asked)
+        decision, facts = _decide(caller, asked, session)
+    event_id = service.new_id()
+    record = decision_record(asked, decision, facts, event_id=event_id, salt=service.entropy(32))
+    # Not committed yet: if we die here the caller gets no answer, and nothing was decided.
+    await service.log.append(tenant.tenant_id, record)
+    _observe(service, decision, event_id)
+    return Evaluated(decision.decision, decision.policy_name, decision.reason, event_id)
+
+
+def _decide(
+    caller: Caller, asked: Retrieval, session: Session | None
+) -> tuple[Decision, Facts | None]:
+    """The decision and the facts it was made by. A check that raises denies (contract, 3)."""
+    try:
+        facts = gather(caller.tenant.policy_set, caller.key, asked)
+        if session is not None:
+            facts = facts._replace(session=session)
+        return evaluate(asked, facts), facts
+    except Exception:  # noqa: BLE001  # whatever it is, the answer is no
+        _log.exception("evaluation failed")
+        return refuse(ERROR, "the evaluation failed, and so it is denied"), None
+
+
+async def _session(service: Service, caller: Caller, asked: Retrieval) -> Session:
+    """The session as it stands, claimed by this call if it is the first."""
+    assert asked.session_id is not None
+    tenant = caller.tenant
+    known = tenant.sessions.at(asked.session_id, service.clock.now())
+    if known is not None:
+        return known
+    row = await claim(
+        service, tenant, asked.session_id, asked.agent_role, asked.agent_id, asked.user_id
+    )
+    return row.at(service.clock.now())
+
+
+def _observe(service: Service, decision: Decision, event_id: str) -> None:
+    """One decision: one record, one metric, one line."""
+    check = decision.check or ("error" if decision.policy_name == ERROR else "none")
+    service.instruments.decisions.labels(decision.decision, check).inc()
+    if _log.isEnabledFor(logging.DEBUG):
+        _log.debug(
+            "%s %s by check %s: %s",
+            decision.decision,
+            event_id,
+            check,
+            decision.policy_name,
+        )

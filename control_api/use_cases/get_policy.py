@@ -1,0 +1,24 @@
+"""Show one active policy."""
+
+from control_api.asked import Asked, Identifier
+from control_api.caller import Caller
+from control_api.service import Service
+from control_api.shapes import PolicyShown
+from control_api.store import policies
+from control_api.use_cases.rendered import shown_policy
+from policies.ground.errors import NotFound
+
+
+class AskedPolicy(Asked):
+    """Which policy."""
+
+    policy_id: Identifier
+
+
+async def get_policy(service: Service, caller: Caller, asked: AskedPolicy) -> PolicyShown:
+    """Show one active policy; a deleted one is not found."""
+    async with service.store.reading() as connection:
+        policy = await policies.get(connection, caller.tenant.tenant_id, asked.policy_id)
+    if policy is None or policy.deleted_at is not None:
+        raise NotFound(f"no such policy: `{asked.policy_id}`")
+    return shown_policy(policy)

@@ -1,0 +1,50 @@
+"""Take in what a sidecar recorded, exactly once, and sign for it.
+
+The receipt leaves after the commit: a sidecar deletes what it signs for.
+"""
+
+from typing import Any, ClassVar
+
+from control_api.asked import Asked, Identifier
+from control_api.caller import Caller
+from control_api.log.ingest import ingest
+from control_api.metrics import Ingest
+from control_api.service import Service
+from control_api.shapes import Receipt
+from policies.ground.canonical import b64
+from policies.ground.errors import Conflict, Invalid
+from policies.signing import receipt_message
+
+
+class NewRecords(Asked):
+    """A batch out of a spool: records as they lie there, in order, without gaps.
+
+    What a record is, is judged where it is taken in: its bytes are hashed again there, so that a
+    key that stands twice in it can deceive nobody.
+    """
+
+    unique: ClassVar[bool] = False
+    example: ClassVar[dict[str, Any]] = {
+        "source": "sidecar-1",
+        "instance": "6f1d2a9c",
+        "records": [],
+    }
+
+    source: Identifier
+    instance: Identifier
+    records: list[Any]
+
+
+async def ingest_events(service: Service, caller: Caller, asked: NewRecords) -> Receipt:
+    """Deliver a batch of a sidecar's records; those that are held already are passed over."""
+    tenant_id = caller.tenant.tenant_id
+    count = service.instruments.ingested.labels
+    try:
+        held = await ingest(service.store, tenant_id, asked.source, asked.instance, asked.records)
+    except (Conflict, Invalid):
+        count(Ingest.refused).inc(len(asked.records))
+        raise
+    count(Ingest.held).inc(len(asked.records))
+    message = receipt_message(tenant_id, asked.source, asked.instance, held.n, held.hash)
+    signature = service.signer.sign(message)
+    return Receipt(asked.source, asked.instance, held.n, b64(held.hash), b64(signature))

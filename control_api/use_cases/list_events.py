@@ -1,0 +1,58 @@
+"""List a tenant's audit events."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from control_api.asked import Identifier, Listed
+from control_api.caller import Caller
+from control_api.log import read
+from control_api.paging import Page
+from control_api.service import Service
+from control_api.shapes import AuditEvent
+from policies.ground.canonical import NotCanonical, micros
+
+
+def _time(text: str) -> str:
+    try:
+        micros(text)
+    except NotCanonical:
+        raise ValueError("must be a time of the form YYYY-MM-DDTHH:MM:SS.ffffffZ") from None
+    return text
+
+
+Time = Annotated[str, AfterValidator(_time), Field(json_schema_extra={"format": "date-time"})]
+
+
+class AskedEvents(Listed):
+    """Filters, each exact; together they narrow. `from` on, before `to`."""
+
+    agent_role: Identifier | None = None
+    decision: Literal["ALLOW", "DENY"] | None = None
+    source_id: Identifier | None = None
+    user_id: Identifier | None = None
+    agent_id: Identifier | None = None
+    session_id: Identifier | None = None
+    policy_name: Identifier | None = None
+    since: Time | None = Field(None, alias="from")
+    until: Time | None = Field(None, alias="to")
+
+
+async def list_events(service: Service, caller: Caller, asked: AskedEvents) -> Page[AuditEvent]:
+    """List audit events, newest first."""
+    filters = read.Filters(
+        agent_role=asked.agent_role,
+        decision=asked.decision,
+        source_id=asked.source_id,
+        user_id=asked.user_id,
+        agent_id=asked.agent_id,
+        session_id=asked.session_id,
+        policy_name=asked.policy_name,
+        since=None if asked.since is None else micros(asked.since),
+        until=None if asked.until is None else micros(asked.until),
+    )
+    trail = await read.events(
+        service.store, caller.tenant.tenant_id, filters, asked.limit, asked.seq()
+    )
+    events = [AuditEvent(**event) for event in trail.events]
+    return Page(events, None if trail.next is None else (trail.next,))

@@ -1,0 +1,62 @@
+"""Rows as the API shows them. Knows the fields of both, and nothing of how a row came about."""
+
+from control_api.shapes import AgentShown, CreatedKey, ListedKey, PolicyShown
+from control_api.store.agents import StoredAgent
+from control_api.store.keys import StoredKey
+from control_api.store.policies import StoredPolicy
+from policies.ground.canonical import rfc3339
+
+
+def created_key(key: StoredKey, secret: str) -> CreatedKey:
+    return CreatedKey(
+        key_id=key.key_id,
+        name=key.name,
+        key=secret,
+        scope=key.scope,  # type: ignore[arg-type]  # the row was written from the same set
+        expires_at=_time(key.expires_at),
+        created_at=rfc3339(key.created_at),
+    )
+
+
+def listed_key(key: StoredKey) -> ListedKey:
+    return ListedKey(
+        key_id=key.key_id,
+        name=key.name,
+        scope=key.scope,  # type: ignore[arg-type]
+        bound_agent_id=key.bound_agent_id,
+        permitted_roles=list(key.permitted_roles),
+        expires_at=_time(key.expires_at),
+        created_at=rfc3339(key.created_at),
+    )
+
+
+def shown_agent(agent: StoredAgent) -> AgentShown:
+    return AgentShown(
+        agent_id=agent.agent_id,
+        agent_role=agent.agent_role,
+        display_name=agent.display_name,
+        description=agent.description,
+        owner=agent.owner,
+        framework=agent.framework,
+        permitted_roles=list(agent.permitted_roles or (agent.agent_role,)),
+        credential_type=agent.credential_type,  # type: ignore[arg-type]
+        bound_key_id=agent.bound_key_id,
+        status=agent.status,  # type: ignore[arg-type]
+        created_at=rfc3339(agent.created_at),
+        updated_at=rfc3339(agent.updated_at),
+    )
+
+
+def shown_policy(policy: StoredPolicy) -> PolicyShown:
+    return PolicyShown(
+        policy_id=policy.policy_id,
+        version=policy.version,
+        **policy.body,
+        user_modified=policy.user_modified,
+        created_at=rfc3339(policy.created_at),
+        updated_at=rfc3339(policy.updated_at),
+    )
+
+
+def _time(micros: int | None) -> str | None:
+    return None if micros is None else rfc3339(micros)

@@ -1,0 +1,25 @@
+"""A session's audit events, in the order in which they were recorded."""
+
+from control_api.asked import Identifier, Listed
+from control_api.caller import Caller
+from control_api.log import read
+from control_api.paging import Page
+from control_api.service import Service
+from control_api.shapes import AuditEvent
+
+
+class AskedTrail(Listed):
+    """Which session."""
+
+    session_id: Identifier
+
+
+async def show_session_trail(
+    service: Service, caller: Caller, asked: AskedTrail
+) -> Page[AuditEvent]:
+    """Show a session's audit events in order; a session never seen is not found."""
+    trail = await read.session_trail(
+        service.store, caller.tenant.tenant_id, asked.session_id, asked.limit, asked.seq()
+    )
+    events = [AuditEvent(**event) for event in trail.events]
+    return Page(events, None if trail.next is None else (trail.next,))

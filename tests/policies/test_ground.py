@@ -1,0 +1,178 @@
+"""Bodies, errors, addresses, settings: what both services answer alike."""
+
+from contextlib import suppress
+from http import HTTPStatus
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.ground.body import identifier_fault, is_json, parse_object
+from policies.ground.errors import Invalid, Malformed, SluiceError, error_body, invalid
+from policies.ground.listen import Listen
+from policies.ground.settings import SettingsError
+
+JSON = "application/json"
+
+
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (b"{}", {}),
+        (b' \t\r\n{"a":1} ', {"a": 1}),
+        ('{"é":"é"}'.encode(), {"é": "é"}),
+        (b'{"a":{"b":1},"b":{"b":2}}', {"a": {"b": 1}, "b": {"b": 2}}),
+        (b'{"a":"\\ud83d\\ude00"}', {"a": "😀"}),
+        (b'{"a":1e2,"b":-0}', {"a": 100.0, "b": 0}),
+    ],
+)  # fmt: skip
+def test_an_object_is_read(raw: bytes, value: object, unique: bool) -> None:
+    assert parse_object(raw, JSON, unique=unique) == value
+
+
+@pytest.mark.parametrize("unique", [True, False])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"", b" ", b"null", b"true", b"1", b'"a"', b"[]", b"[{}]", b"{", b"}", b"{}{}", b"{}x",
+        b'{"a":}', b'{"a" 1}', b"{a:1}", b"{'a':1}", b'{"a":1,}', b'{"a":NaN}', b'{"a":Infinity}',
+        b'{"a":-Infinity}', b'{"a":01}', b'{"a":+1}', b'{"a":.5}', b'{"a":1.}', b'{"a":0x1}',
+        b'{"a":"\\ud800"}', b'{"a":"\\udc00x"}', b'{"a":"\\ud800\\ud800"}', b'{"a":"\xff"}',
+        b'{"a":"\xed\xa0\x80"}', b'{"a":"\xc0\xaf"}', b'{"a":"\x01"}', b'{"a":"\n"}',
+        b'{"a":"\\x41"}', b'{"a":"\\u12"}', b"\xef\xbb\xbf{}", b"\xff\xfe{\x00}\x00", b"\x00{}",
+        b'{"a":1}//', b"/**/{}", b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"a":' + b"9" * 400 + b"}",
+    ],
+)  # fmt: skip
+def test_what_is_no_json_object_is_malformed(raw: bytes, unique: bool) -> None:
+    with pytest.raises(Malformed) as raised:
+        parse_object(raw, JSON, unique=unique)
+    assert raised.value.status == 400
+
+
+DUPLICATES = [b'{"a":1,"a":1}', b'{"b":{"a":1,"a":2}}', b'{"b":[[{"a":1,"c":2,"a":3}]]}',
+              b'{"a":1,"\\u0061":2}']  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", DUPLICATES)
+def test_a_duplicate_key_is_refused_where_it_must_be(raw: bytes) -> None:
+    with pytest.raises(Malformed, match="`a` stands twice"):
+        parse_object(raw, JSON, unique=True)
+    assert parse_object(raw, JSON, unique=False)
+
+
+@pytest.mark.parametrize("depth", [100, 400, 900, 980, 1000, 1020])
+def test_a_deep_body_is_read_or_refused_and_nothing_else(depth: int) -> None:
+    raw = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+    with suppress(Malformed):
+        assert parse_object(raw, JSON, unique=True).keys() == {"a"}
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_an_object_or_malformed(raw: bytes) -> None:
+    with suppress(Malformed):
+        assert isinstance(parse_object(raw, None, unique=True), dict)
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [None, JSON, "Application/JSON", "application/json; charset=utf-8",
+     'application/json;charset="UTF-8"', "application/json ; charset=UTF-8"],
+)  # fmt: skip
+def test_a_type_that_is_json_is_read(content_type: str | None) -> None:
+    assert is_json(content_type)
+    assert parse_object(b"{}", content_type, unique=True) == {}
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["", "text/plain", "application/xml", "application/x-www-form-urlencoded", "application/jsonp",
+     "application/json; charset=utf-16", "application/json; charset=latin-1", "*/*",
+     "multipart/form-data; boundary=application/json", "text/json"],
+)  # fmt: skip
+def test_a_type_that_is_not_json_is_malformed(content_type: str) -> None:
+    with pytest.raises(Malformed, match="is not JSON"):
+        parse_object(b"{}", content_type, unique=True)
+
+
+@pytest.mark.parametrize("good", ["a", " ", "é", "x" * 256, "😀" * 256, "\u2028", "a/b", "\u00a0"])
+def test_an_identifier_is_any_text_without_control_characters(good: str) -> None:
+    assert identifier_fault(good) is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "fault"),
+    [("", "1 to 256"), ("x" * 257, "has 257"), ("a\nb", "control"), ("\x00", "control"),
+     ("\x7f", "control"), ("\x9f", "control"), (1, "string"), (None, "string"), (True, "string"),
+     (["a"], "string"), (b"a", "string")],
+)  # fmt: skip
+def test_what_is_no_identifier_is_told_so(bad: object, fault: str) -> None:
+    assert fault in (identifier_fault(bad) or "")
+
+
+FAMILY = [SluiceError, *SluiceError.__subclasses__()]
+
+
+@pytest.mark.parametrize("error", FAMILY, ids=lambda each: each.__name__)
+def test_every_error_has_the_one_body(error: type[SluiceError]) -> None:
+    plain, full = error(), error("said", details="a\nb")
+    assert plain.body() == {
+        "error": HTTPStatus(error.status).phrase,
+        "message": error.__doc__,
+        "code": error.status,
+    }
+    assert str(plain) == error.__doc__
+    assert orjson.loads(full.encoded()) == full.body()
+    assert full.body() | {"error": ""} == {
+        "error": "",
+        "message": "said",
+        "code": error.status,
+        "details": "a\nb",
+    }
+
+
+def test_an_error_body_has_details_only_where_there_are_some() -> None:
+    assert error_body(404, "no such policy").keys() == {"error", "message", "code"}
+
+
+def test_complaints_are_told_a_line_each() -> None:
+    one, two = invalid(["a: is required"]), invalid(["a: is required", "b: must be 1"], "query")
+    assert isinstance(one, Invalid)
+    assert (one.message, one.details) == ("1 field is not valid in the body", "a: is required")
+    assert two.message == "2 fields are not valid in the query"
+    assert two.details == "a: is required\nb: must be 1"
+
+
+def test_unusable_settings_say_everything_at_once() -> None:
+    error = SettingsError(["`a` is not a number", "`b` is not known"])
+    assert error.complaints == ["`a` is not a number", "`b` is not known"]
+    assert str(error) == "`a` is not a number\n`b` is not known"
+
+
+@pytest.mark.parametrize(
+    ("text", "listen"),
+    [
+        ("127.0.0.1:8700", Listen("127.0.0.1", 8700)),
+        ("0.0.0.0:0", Listen("0.0.0.0", 0)),
+        ("localhost:65535", Listen("localhost", 65535)),
+        ("[::1]:8700", Listen("::1", 8700)),
+        ("[::]:0", Listen("::", 0)),
+        ("control.sluice.svc:80", Listen("control.sluice.svc", 80)),
+    ],
+)
+def test_an_address_is_read_and_written_back(text: str, listen: Listen) -> None:
+    assert Listen.parse(text) == listen
+    assert str(listen) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":", "8700", ":8700", "localhost", "localhost:", "localhost:http", "localhost:-1",
+     "localhost:65536", "localhost:1.5", "localhost:٨٠", "::1:8700", "[::1]", "[]:80", "::1",
+     "localhost:+80", "localhost: 80", "localhost:80 ", "localhost:" + "9" * 5000],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not host:port|stands in brackets"):
+        Listen.parse(text)

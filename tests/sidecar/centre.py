@@ -1,0 +1,246 @@
+"""A control API as a sidecar sees it: three routes, served over HTTP, and every fault on order.
+
+The wire is the contract between the two services; the suite of the control API holds the real one
+to the same form, and `tests/stories` runs both together.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from policies.ground.canonical import b64, rfc3339, unb64
+from policies.ground.keys import key_digest, make_key
+from policies.model import Agent, Key, Policy, TenantSettings
+from policies.policy_set import (
+    agent_document,
+    agent_name,
+    key_document,
+    key_name,
+    role_document,
+    role_name,
+    tenant_document,
+)
+from policies.signing import Signer, receipt_message
+from policies.source import read_payload
+
+SIDECAR_KEY = make_key(b"s" * 32)
+EVALUATE_KEY = make_key(b"e" * 32)
+READ_KEY = make_key(b"r" * 32)
+ROLE = "underwriter"
+AGENT = "agt_loans"
+FAR = 4_102_444_800_000_000
+
+
+def policy(**changes: Any) -> Policy:
+    """Allows the role up to `high` on `contracts` and `rates`, but for `changes`."""
+    whole: dict[str, Any] = {
+        "policy_id": "pol_1",
+        "version": 1,
+        "name": "underwriting",
+        "agent_role": ROLE,
+        "allowed_sources": ("contracts", "rates"),
+        "denied_sources": ("payroll",),
+        "max_sensitivity": "high",
+    }
+    return Policy(**{**whole, **changes})
+
+
+class ControlApi:
+    """The centre's state, and the faults it shows."""
+
+    def __init__(self) -> None:
+        self.epoch = "epoch-1"
+        self.revision = 0
+        self.tenant_id = "default"
+        self.signer = Signer.generate()
+        self.documents: dict[str, tuple[int, bytes | None]] = {}
+        self.sessions: dict[str, dict[str, Any]] = {}
+        self.claims: list[dict[str, Any]] = []
+        self.polls: list[tuple[str, int]] = []
+        self.records: list[dict[str, Any]] = []
+        self.page = 512
+        self.refuse_with: int | None = None
+        """A status that every route answers with."""
+        self.spoil: Any = None
+        """Called with each policy-set answer before it is sent."""
+        self.hold_claims: asyncio.Event | None = None
+        self.ship = True
+        self._changed = asyncio.Event()
+        self._held: dict[str, tuple[int, str]] = {}
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    def publish(self, changes: dict[str, bytes | None]) -> int:
+        """One transaction: each document gets a revision of its own."""
+        for name, body in changes.items():
+            self.revision += 1
+            self.documents[name] = (self.revision, body)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return self.revision
+
+    def furnish(self, *policies: Policy, settings: TenantSettings | None = None) -> None:
+        """A tenant with one role, an approved agent, and a key of each scope."""
+        self.publish(
+            {
+                "tenant": tenant_document(settings or TenantSettings(self.tenant_id)),
+                role_name(ROLE): role_document(policies or (policy(),)),
+                agent_name(AGENT): agent_document(Agent(AGENT, "approved", (ROLE,))),
+                key_name(key_digest(EVALUATE_KEY)): key_document(Key("key_e", "evaluate")),
+                key_name(key_digest(READ_KEY)): key_document(Key("key_r", "read")),
+            }
+        )
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        app = web.Application(client_max_size=4 * 1024 * 1024)
+        app.router.add_get("/v1/sidecars/policy-set", self._policy_set)
+        app.router.add_post("/v1/sidecars/sessions/claim", self._claim)
+        app.router.add_post("/v1/sidecars/events", self._events)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Nobody listens any more; `start` opens the same port again."""
+        if self._runner is not None:
+            self._changed.set()
+            await self._runner.cleanup()
+            self._runner = None
+
+    def _refusal(self, request: web.Request) -> web.Response | None:
+        if self.refuse_with is not None:
+            body = {"error": "", "message": "so ordered", "code": self.refuse_with}
+            return web.json_response(body, status=self.refuse_with)
+        if request.headers.get("X-API-Key") != SIDECAR_KEY:
+            body = {"error": "Forbidden", "message": "unknown key", "code": 403}
+            return web.json_response(body, status=403)
+        return None
+
+    async def _policy_set(self, request: web.Request) -> web.Response:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        epoch, since = request.query["epoch"], int(request.query["since"])
+        wait = float(request.query["wait"])
+        assert 0 <= wait <= 25
+        self.polls.append((epoch, since))
+        reset = epoch != self.epoch or since > self.revision
+        if not reset and since == self.revision and wait:
+            changed = self._changed
+            try:
+                async with asyncio.timeout(wait):
+                    await changed.wait()
+            except TimeoutError:
+                pass
+        answer = self._answer(0 if reset else since, reset)
+        if self.spoil is not None:
+            answer = self.spoil(answer) or answer
+        return web.json_response(answer, dumps=lambda value: orjson.dumps(value).decode())
+
+    def _answer(self, since: int, reset: bool) -> dict[str, Any]:
+        newer = sorted(
+            (revision, name, body)
+            for name, (revision, body) in self.documents.items()
+            if revision > since
+        )
+        page = newer[: self.page]
+        return {
+            "epoch": self.epoch,
+            "revision": self.revision,
+            "reset": reset,
+            "more": len(newer) > len(page),
+            "now": rfc3339(0),
+            "tenant_id": self.tenant_id,
+            "log_key": b64(self.signer.public),
+            "documents": [
+                {
+                    "name": name,
+                    "revision": revision,
+                    "digest": None if body is None else hashlib.sha256(body).hexdigest(),
+                    "body": None if body is None else body.decode(),
+                }
+                for revision, name, body in page
+            ],
+        }
+
+    async def _claim(self, request: web.Request) -> web.Response:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        claim = orjson.loads(await request.read())
+        self.claims.append(claim)
+        if self.hold_claims is not None:
+            await self.hold_claims.wait()
+        session = self.sessions.setdefault(
+            claim["session_id"],
+            {
+                "session_id": claim["session_id"],
+                "state": "active",
+                "agent_role": claim["agent_role"],
+                "agent_id": claim["agent_id"],
+                "expires_at": rfc3339(FAR),
+            },
+        )
+        return web.json_response(session)
+
+    async def _events(self, request: web.Request) -> web.Response:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        if not self.ship:
+            return web.json_response({"code": 503, "message": "so ordered"}, status=503)
+        batch = orjson.loads(await request.read())
+        source, instance = batch["source"], batch["instance"]
+        n, last = self._held.get(instance, (-1, ""))
+        for payload in batch["records"]:
+            spooled = read_payload(payload)
+            src = spooled.core["src"]
+            assert (src["id"], src["inst"]) == (source, instance)
+            if src["n"] <= n:
+                continue
+            assert (src["n"], src["prev"]) == (n + 1, last), "a hole in the chain"
+            n, last = src["n"], b64(spooled.hash)
+            self.records.append(spooled.core)
+        self._held[instance] = (n, last)
+        message = receipt_message(self.tenant_id, source, instance, n, unb64(last))
+        return web.json_response(
+            {
+                "source": source,
+                "instance": instance,
+                "n": n,
+                "hash": last,
+                "signature": b64(self.signer.sign(message)),
+            }
+        )
+
+    def decisions(self) -> list[dict[str, Any]]:
+        """`pub.response` of every decision in the log."""
+        return [each["pub"]["response"] for each in self.records if each["kind"] == "decision"]
+
+
+@asynccontextmanager
+async def control_api() -> AsyncIterator[ControlApi]:
+    centre = ControlApi()
+    await centre.start()
+    try:
+        yield centre
+    finally:
+        await centre.stop()
+
+
+def many_roles(count: int) -> Iterable[tuple[str, bytes | None]]:
+    """Documents of so many further roles."""
+    for number in range(count):
+        role = f"role-{number}"
+        yield role_name(role), role_document([policy(name=f"p{number}", agent_role=role)])

@@ -1,0 +1,200 @@
+"""A whole sidecar in this process, in front of a `ControlApi`, with a clock and a disk to fake."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aiohttp import ClientSession
+from multidict import CIMultiDictProxy
+
+from policies.ground.clock import Clock
+from policies.ground.listen import Listen
+from policies.source import read_payload
+from sidecar.parts import Parts
+from sidecar.server import Server
+from sidecar.settings import AgentSettings, Settings
+from sidecar.spool import Spool, SpoolSettings
+from sidecar.spool.disk import Disk
+from tests.sidecar.centre import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, ControlApi
+
+EVALUATE = "/v1/context/evaluate"
+
+
+class FakeClock:
+    """The real time, moved."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+        """Seconds that both clocks are ahead."""
+        self.wall_ahead = 0.0
+        """Seconds that the wall clock alone is."""
+        self.clock = Clock(self._now, self._monotonic)
+
+    def _now(self) -> int:
+        return time.time_ns() // 1000 + int((self.ahead + self.wall_ahead) * 1e6)
+
+    def _monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+def ask(**changed: Any) -> dict[str, Any]:
+    """An evaluation's body, allowed unless changed."""
+    body = {
+        "agent_role": ROLE,
+        "agent_id": AGENT,
+        "user_id": "ann@example.com",
+        "source_id": "contracts",
+        "sensitivity_level": "high",
+    }
+    return {name: value for name, value in {**body, **changed}.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer, whole."""
+
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    def text(self) -> str:
+        return self.body.decode()
+
+
+class Stand:
+    """A running sidecar."""
+
+    def __init__(
+        self, parts: Parts, spool: Spool, clock: FakeClock, session: ClientSession
+    ) -> None:
+        self.parts = parts
+        self.spool = spool
+        self.clock = clock
+        self._session = session
+        server = parts.listeners[0]
+        assert isinstance(server, Server)
+        self.address = server.address
+
+    async def evaluate(self, key: str = EVALUATE_KEY, **changed: Any) -> dict[str, Any]:
+        """The answer, which must be 200."""
+        answer = await self.call("POST", EVALUATE, orjson.dumps(ask(**changed)), key=key)
+        body = answer.json()
+        assert answer.status == 200, body
+        return dict(body)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        key: str | None = EVALUATE_KEY,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        sent = {} if key is None else {"X-API-Key": key}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        url = f"http://{self.address}{path}"
+        async with self._session.request(
+            method, url, data=body, headers={**sent, **(headers or {})}
+        ) as answer:
+            return Answer(answer.status, answer.headers, await answer.read())
+
+    async def problems(self) -> dict[str, str]:
+        """What `/health/ready` says is wrong."""
+        answer = await self.call("GET", "/health/ready", key=None)
+        assert answer.status == (503 if "problems" in answer.json() else 200)
+        return dict(answer.json().get("problems", {}))
+
+    async def metric(self, sample: str) -> float:
+        """The value of a line of `/metrics`, `name{labels}` as it stands there."""
+        text = (await self.call("GET", "/metrics", key=None)).text()
+        for line in text.splitlines():
+            name, _, value = line.rpartition(" ")
+            if name == sample:
+                return float(value)
+        raise AssertionError(f"no {sample} in:\n{text}")
+
+    async def records(self) -> list[dict[str, Any]]:
+        """What lies in the spool, read back from disk."""
+        await until("everything is on disk", lambda: not self.spool.bytes_waiting)
+        batch = await self.spool.batch(1 << 30, 1 << 20)
+        payloads = [] if batch is None else batch.payloads
+        return [read_payload(orjson.loads(payload)).core for payload in payloads]
+
+    async def responses(self) -> list[dict[str, Any]]:
+        """`pub.response` of each decision in the spool."""
+        return [r["pub"]["response"] for r in await self.records() if r["kind"] == "decision"]
+
+
+async def until(what: str, true: Callable[[], object], seconds: float = 10) -> None:
+    """Wait for what other tasks bring about."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> Settings:
+    """Of a sidecar of `centre`'s, on a port that the system chooses."""
+    for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
+        (tmp_path / name).write_text(key)
+    whole: dict[str, Any] = {
+        "id": "sidecar-1",
+        "control": centre.address,
+        "key_file": tmp_path / "sidecar.key",
+        "listen": Listen("127.0.0.1", 0),
+        "metrics_listen": None,
+        "cache": tmp_path / "cache",
+        "staleness_seconds": 30.0,
+        "drain_seconds": 5.0,
+        "spool": SpoolSettings(tmp_path / "spool", segment_bytes=1024 * 1024),
+        "agent": AgentSettings(AGENT, ROLE, tmp_path / "agent.key"),
+        "sources": (),
+    }
+    return Settings(**{**whole, **changed})
+
+
+@asynccontextmanager
+async def sidecar(
+    tmp_path: Path,
+    centre: ControlApi,
+    *,
+    disk: Disk | None = None,
+    clock: FakeClock | None = None,
+    synced: bool = True,
+    ships: bool = False,
+    **changed: Any,
+) -> AsyncIterator[Stand]:
+    """Ready to decide where `synced`; `ships` says whether records leave the spool."""
+    clock = clock or FakeClock()
+    told = settings(tmp_path, centre, **changed)
+    spool = await Spool.open(told.spool, told.id, clock.clock, os.urandom, disk)
+    parts = Parts(told, spool, clock.clock, os.urandom)
+    loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
+    async with parts.centre, ClientSession() as session:
+        running = [asyncio.create_task(loop) for loop in loops]
+        try:
+            for listener in parts.listeners:
+                await listener.start()
+            stand = Stand(parts, spool, clock, session)
+            if synced:
+                await until("the policy set is there", lambda: not parts.readiness.problems())
+            yield stand
+        finally:
+            for listener in parts.listeners:
+                await listener.close(0)
+            for each in running:
+                each.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            await spool.close(5)
+            parts.cache_file.close()

@@ -1,0 +1,544 @@
+"""The policy set's copy: how it arrives, what is refused, and what a damaged file costs."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.ground.keys import key_digest, make_key
+from policies.model import Key, TenantSettings
+from policies.policy_set import (
+    PolicySet,
+    key_document,
+    key_name,
+    role_document,
+    role_name,
+    tenant_document,
+)
+from policies.signing import Signer
+from sidecar.centre import Centre
+from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
+from sidecar.policy_cache.documents import Documents, NoPolicySet
+from sidecar.policy_cache.follow import Follower
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.long_poll import LongPoll
+from tests.sidecar.centre import (
+    EVALUATE_KEY,
+    ROLE,
+    SIDECAR_KEY,
+    ControlApi,
+    control_api,
+    many_roles,
+    policy,
+)
+from tests.sidecar.stand import EVALUATE, FakeClock, sidecar, until
+
+
+class Copy:
+    """A follower and what it keeps, without the rest of a sidecar."""
+
+    def __init__(self, directory: Path, centre: Centre, clock: FakeClock, limit: float) -> None:
+        self.clock = clock
+        self.file = CacheFile(directory)
+        self.documents = Documents(self.file)
+        self.policy_set = PolicySet(self.documents.fetch)
+        self.freshness = Freshness(limit, clock.clock)
+        self.other_stores = 0
+        self.follower = Follower(
+            LongPoll(centre, limit / 4),
+            self.documents,
+            self.policy_set,
+            self.freshness,
+            clock.clock,
+            self._other_store,
+        )
+
+    def _other_store(self) -> None:
+        self.other_stores += 1
+
+    def stale(self) -> bool:
+        return self.freshness.stale(self.clock.clock.monotonic())
+
+    def rows(self) -> int:
+        (count,) = self.file.connection.execute("SELECT count(*) FROM documents").fetchone()
+        return int(count)
+
+    async def sync(self) -> None:
+        """Polls until there is no more to fetch at once."""
+        await self.follower.step()
+        while self.documents.next_position != self.documents.position:
+            await self.follower.step()
+
+
+@asynccontextmanager
+async def copy(
+    tmp_path: Path, centre: ControlApi, *, clock: FakeClock | None = None, limit: float = 2.0
+) -> AsyncIterator[Copy]:
+    async with Centre(centre.address, SIDECAR_KEY) as connection:
+        made = Copy(tmp_path / "cache", connection, clock or FakeClock(), limit)
+        try:
+            yield made
+        finally:
+            made.file.close()
+
+
+async def test_a_first_copy_is_whole_and_fresh(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        assert held.stale()
+        with pytest.raises(NoPolicySet):
+            held.policy_set.settings()
+        centre.furnish()
+        await held.sync()
+        assert held.policy_set.revision == centre.revision
+        assert held.policy_set.settings() == TenantSettings("default")
+        assert held.policy_set.role(ROLE) is not None
+        assert held.policy_set.key(key_digest(EVALUATE_KEY)) is not None
+        assert held.policy_set.role("nobody") is None
+        assert not held.stale()
+
+
+async def test_a_change_of_many_pages_comes_into_force_at_once(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.page = 10
+        centre.furnish()
+        await held.sync()
+        before = held.policy_set.revision
+        centre.publish({**dict(many_roles(35)), role_name(ROLE): None})
+        for _ in range(3):
+            await held.follower.step()
+            assert held.policy_set.revision == before
+            assert held.policy_set.role("role-0") is None
+            assert held.policy_set.role(ROLE) is not None
+        await held.follower.step()
+        assert held.policy_set.revision == centre.revision
+        assert held.policy_set.role("role-0") is not None
+        assert held.policy_set.role("role-34") is not None
+        assert held.policy_set.role(ROLE) is None
+
+
+async def test_a_change_that_was_cut_off_is_finished_where_it_stopped(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.page = 10
+        centre.furnish()
+        centre.publish(dict(many_roles(25)))
+        await held.follower.step()
+        await held.follower.step()
+        asked = len(centre.polls)
+        centre.publish({role_name("role-0"): None})
+        await held.sync()
+        assert [since for _, since in centre.polls[asked:]] == [20, 30]
+        assert held.policy_set.revision == centre.revision == 31
+        assert held.policy_set.role("role-0") is None
+        assert held.policy_set.role("role-1") is not None
+
+
+async def test_a_change_that_was_killed_halfway_leaves_the_old_set(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.page = 10
+        async with copy(tmp_path, centre) as held:
+            centre.furnish()
+            await held.sync()
+            before = held.policy_set.revision
+            centre.publish({**dict(many_roles(15)), role_name(ROLE): None})
+            await held.follower.step()
+            assert held.rows() == 15
+        async with copy(tmp_path, centre) as held:
+            assert held.documents.position.revision == held.policy_set.revision == before
+            assert held.policy_set.role(ROLE) is not None
+            assert held.rows() == 5
+            await held.sync()
+            assert held.policy_set.role(ROLE) is None
+            assert held.policy_set.role("role-14") is not None
+
+
+async def test_what_was_replaced_or_removed_leaves_no_row(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        await held.sync()
+        rows = held.rows()
+        for version in range(3):
+            changed = role_document([policy(version=version + 2)])
+            centre.publish({role_name(ROLE): changed, role_name("other"): changed})
+            await held.sync()
+        assert held.rows() == rows + 1
+        centre.publish({role_name("other"): None})
+        await held.sync()
+        assert held.rows() == rows
+        role = held.policy_set.role(ROLE)
+        assert role is not None
+        assert role.clauses[0].version == 4
+
+
+async def test_a_huge_change_leaves_no_row_behind_either(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        centre.publish(dict(many_roles(5000)))
+        await held.sync()
+        assert held.policy_set.role("role-4999") is not None
+        assert held.rows() == 5005
+        centre.publish(dict.fromkeys(dict(many_roles(4500))))
+        await held.sync()
+        assert held.policy_set.role("role-4499") is None
+        assert held.policy_set.role("role-4500") is not None
+        assert held.rows() == 505
+
+
+async def test_another_store_replaces_everything(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        centre.publish(dict(many_roles(20)))
+        await held.sync()
+        assert held.policy_set.role("role-1") is not None
+        assert held.other_stores == 0
+        centre.epoch, centre.revision, centre.documents = "epoch-2", 0, {}
+        centre.furnish(policy(name="renewed"))
+        await held.sync()
+        role = held.policy_set.role(ROLE)
+        assert role is not None
+        assert role.clauses[0].name == "renewed"
+        assert held.policy_set.role("role-1") is None
+        assert held.policy_set.revision == 5
+        assert held.other_stores == 1
+        await held.sync()
+        assert held.rows() == 5
+
+
+async def run_until(held: Copy, what: str, true: Any) -> None:
+    running = asyncio.create_task(held.follower.run())
+    try:
+        await until(what, true)
+    finally:
+        running.cancel()
+
+
+async def test_an_older_revision_of_the_same_store_is_refused(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        await held.sync()
+        # A restored backup: the same store, as it was.
+        centre.documents = {name: (1, body) for name, (_, body) in centre.documents.items()}
+        centre.documents[role_name(ROLE)] = (1, role_document([policy(denied_sources=())]))
+        centre.revision = 1
+        await run_until(held, "it is refused", lambda: held.follower.refused)
+        assert "older" in str(held.follower.refused)
+        assert held.policy_set.revision == 5
+        held.clock.ahead += 2.1
+        assert held.stale()
+
+
+@pytest.mark.parametrize("spoil", ["log_key", "tenant_id"])
+async def test_another_log_key_or_tenant_than_the_first_is_refused(
+    tmp_path: Path, spoil: str
+) -> None:
+    async with control_api() as centre:
+        async with copy(tmp_path, centre) as held:
+            centre.furnish()
+            await held.sync()
+        if spoil == "log_key":
+            centre.signer = Signer.generate()
+        else:
+            centre.tenant_id = "another"
+        centre.publish({role_name(ROLE): None})
+        async with copy(tmp_path, centre) as held:
+            await run_until(held, "it is refused", lambda: held.follower.refused)
+            assert held.policy_set.role(ROLE) is not None
+        for file in (tmp_path / "cache").iterdir():
+            file.unlink()
+        async with copy(tmp_path, centre) as held:
+            await held.sync()
+            assert held.policy_set.role(ROLE) is None
+
+
+async def test_a_refused_set_shows_in_readiness_at_once(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=20.0) as stand:
+            centre.signer = Signer.generate()
+            centre.publish({role_name("other"): None})
+            await until("it is refused", lambda: stand.parts.follower.refused)
+            assert "log key" in (await stand.problems())["policy_set"]
+
+
+def _wrong_digest(answer: dict[str, Any]) -> None:
+    answer["documents"][0]["digest"] = "0" * 64
+
+
+def _wrong_body(answer: dict[str, Any]) -> None:
+    answer["documents"][0]["body"] += " "
+
+
+def _disorder(answer: dict[str, Any]) -> None:
+    answer["documents"].reverse()
+
+
+def _newer_than_the_set(answer: dict[str, Any]) -> None:
+    answer["revision"] = 2
+
+
+def _no_reset(answer: dict[str, Any]) -> None:
+    answer["reset"] = False
+
+
+def _more_of_nothing(answer: dict[str, Any]) -> None:
+    answer.update(documents=[], more=True)
+
+
+def _text_for_number(answer: dict[str, Any]) -> None:
+    answer["revision"] = str(answer["revision"])
+
+
+def _no_log_key(answer: dict[str, Any]) -> None:
+    del answer["log_key"]
+
+
+def _no_list(answer: dict[str, Any]) -> None:
+    answer["documents"] = None
+
+
+def _no_object(answer: dict[str, Any]) -> list[Any]:
+    return [answer]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        _wrong_digest,
+        _wrong_body,
+        _disorder,
+        _newer_than_the_set,
+        _no_reset,
+        _more_of_nothing,
+        _text_for_number,
+        _no_log_key,
+        _no_list,
+        _no_object,
+    ],
+)
+async def test_an_answer_that_is_wrong_changes_nothing(tmp_path: Path, spoil: Any) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        centre.spoil = spoil
+        await run_until(held, "it fails", lambda: held.follower.trouble)
+        assert held.rows() == 0
+        assert held.stale()
+        centre.spoil = None
+        await run_until(held, "it is well again", lambda: held.policy_set.revision)
+        assert held.follower.trouble is None
+        assert not held.stale()
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
+async def test_a_refusal_of_the_centre_is_told_and_tried_again(tmp_path: Path, status: int) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        centre.refuse_with = status
+        await run_until(held, "it fails twice", lambda: held.follower.failures > 1)
+        assert str(status) in str(held.follower.trouble)
+        assert ("key_file" in str(held.follower.trouble)) == (status in (401, 403))
+        centre.refuse_with = None
+        await run_until(held, "it is well again", lambda: not held.stale())
+
+
+async def test_no_news_is_news(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre, limit=2.0) as held:
+        centre.furnish()
+        await held.sync()
+        polls = held.follower.polls
+        held.clock.ahead += 1.9
+        await held.follower.step()
+        assert held.follower.polls == polls + 1
+        assert held.freshness.age() < 1.5
+        held.clock.ahead += 1.9
+        assert held.stale()
+
+
+async def test_the_age_counts_from_when_the_poll_was_sent(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre, limit=2.0) as held:
+        centre.furnish()
+        await held.sync()
+        started = held.clock.clock.monotonic()
+        await held.follower.step()
+        waited = held.clock.clock.monotonic() - started
+        assert waited > 0.4
+        assert held.freshness.age() >= waited
+
+
+@pytest.mark.parametrize(
+    ("moved", "stale"), [(0.0, False), (25.0, False), (31.0, True), (-4.0, False), (-6.0, True)]
+)
+async def test_a_restart_goes_by_the_wall_clock(tmp_path: Path, moved: float, stale: bool) -> None:
+    async with control_api() as centre, copy(tmp_path, centre, limit=30.0) as held:
+        centre.furnish()
+        await held.sync()
+    clock = FakeClock()
+    clock.wall_ahead = moved
+    async with copy(tmp_path, centre, clock=clock, limit=30.0) as held:
+        assert held.stale() is stale
+        assert held.policy_set.revision == 5
+        if not stale:
+            assert held.freshness.age() == pytest.approx(max(moved, 0), abs=2)
+
+
+async def test_a_wall_clock_that_steps_ages_nothing(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre, limit=30.0) as held:
+        centre.furnish()
+        await held.sync()
+        held.clock.wall_ahead = 3600
+        assert not held.stale()
+        held.clock.wall_ahead = -3600
+        assert not held.stale()
+
+
+@pytest.mark.parametrize("garbage", [b"", b"not a database at all" * 100, None])
+async def test_a_damaged_file_is_set_aside_and_made_anew(
+    tmp_path: Path, garbage: bytes | None
+) -> None:
+    path = tmp_path / "cache" / "policy.db"
+    async with control_api() as centre:
+        centre.furnish()
+        async with copy(tmp_path, centre) as held:
+            await held.sync()
+        if garbage is None:  # pages torn in the middle
+            whole = bytearray(path.read_bytes())
+            whole[4096:] = b"\xff" * (len(whole) - 4096)
+            garbage = bytes(whole)
+        path.write_bytes(garbage)
+        async with copy(tmp_path, centre) as held:
+            assert held.policy_set.revision == 0
+            assert held.stale()
+            await held.sync()
+            assert held.policy_set.role(ROLE) is not None
+        assert path.with_suffix(".damaged").exists()
+
+
+async def test_a_file_of_another_form_is_set_aside(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish()
+        async with copy(tmp_path, centre) as held:
+            held.file.connection.execute("PRAGMA user_version=99")
+        async with copy(tmp_path, centre) as held:
+            await held.sync()
+            assert held.policy_set.role(ROLE) is not None
+
+
+async def test_a_bit_that_flipped_on_disk_is_never_decided_by(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        await held.sync()
+        wide = role_document([policy(allowed_sources=("*",))])
+        held.file.connection.execute(
+            "UPDATE documents SET body = ? WHERE name = ?", (wide, role_name(ROLE))
+        )
+        with pytest.raises(CacheDamaged):
+            held.policy_set.role(ROLE)
+        # The next poll begins anew, and still knows whose log this is.
+        await held.sync()
+        role = held.policy_set.role(ROLE)
+        assert role is not None
+        assert not role.clauses[0].allows("payroll")
+        assert (tmp_path / "cache" / "policy.damaged").exists()
+        centre.signer = Signer.generate()
+        await run_until(held, "it is refused", lambda: held.follower.refused)
+
+
+async def test_a_disk_that_can_not_be_written_leaves_the_old_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        await held.sync()
+        pages = held.file.connection.execute("PRAGMA page_count").fetchone()[0]
+        held.file.connection.execute(f"PRAGMA max_page_count={pages}")
+        centre.publish(dict(many_roles(500)))
+        await run_until(held, "it fails", lambda: held.follower.trouble)
+        assert "full" in str(held.follower.trouble)
+        assert held.policy_set.revision == 5
+        assert held.policy_set.role(ROLE) is not None
+        held.file.connection.execute("PRAGMA max_page_count=1000000")
+        await run_until(held, "it is well again", lambda: held.policy_set.revision > 5)
+        assert held.policy_set.role("role-499") is not None
+
+
+async def test_the_cache_is_for_its_owner_alone(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        await held.sync()
+        directory = tmp_path / "cache"
+        assert directory.stat().st_mode & 0o077 == 0
+        assert (directory / "policy.db").stat().st_mode & 0o077 == 0
+
+
+async def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
+    asked = []
+
+    async def thief(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.close()
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        port = elsewhere.sockets[0].getsockname()[1]
+        writer.write(
+            b"HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\n"
+            b"Location: http://127.0.0.1:%d/\r\n\r\n" % port
+        )
+        await writer.drain()
+        writer.close()
+
+    elsewhere = await asyncio.start_server(thief, "127.0.0.1", 0)
+    here = await asyncio.start_server(redirect, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{here.sockets[0].getsockname()[1]}"
+    async with elsewhere, here, Centre(address, SIDECAR_KEY) as centre:
+        held = Copy(tmp_path / "cache", centre, FakeClock(), 2.0)
+        await run_until(held, "it fails", lambda: held.follower.failures > 1)
+        assert "307" in str(held.follower.trouble)
+        assert not asked
+        held.file.close()
+
+
+async def test_keys_come_and_go_with_the_set(tmp_path: Path) -> None:
+    another = make_key(b"a" * 32)
+    name = key_name(key_digest(another))
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            assert (await stand.call("POST", EVALUATE, b"{}", key=another)).status == 403
+            centre.publish({name: key_document(Key("key_a", "evaluate"))})
+
+            async def status() -> int:
+                answer = await stand.call("POST", EVALUATE, b"{}", key=another)
+                return answer.status
+
+            for wanted, document in ((422, None), (403, key_document(Key("key_a", "read")))):
+                for _ in range(200):
+                    if await status() == wanted:
+                        break
+                    await asyncio.sleep(0.01)
+                assert await status() == wanted
+                centre.publish({name: document})
+
+
+async def test_memory_holds_what_is_used_not_what_there_is(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.publish({"tenant": tenant_document(TenantSettings("default"))})
+        centre.publish(dict(many_roles(3000)))
+        await held.sync()
+        assert len(held.policy_set._compiled) == 0
+        held.policy_set.role("role-7")
+        assert len(held.policy_set._compiled) == 1
+
+
+async def test_the_file_survives_a_reader_that_finds_it_malformed(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        await held.sync()
+        held.file.connection.close()
+        held.file.connection = sqlite3.connect(":memory:")
+        with pytest.raises(CacheDamaged):
+            held.policy_set.role("whoever")
+        await held.sync()
+        assert held.policy_set.role(ROLE) is not None
