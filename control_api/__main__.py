@@ -14,6 +14,7 @@ import time
 import uvloop
 
 from control_api import journal, secret_file
+from control_api.entropy import Entropy
 from control_api.http.server import CannotListen
 from control_api.log_key import Unreadable
 from control_api.serve import Started, serve
@@ -57,7 +58,7 @@ def _run(arguments: list[str], settings: Settings, clock: Clock) -> None:
         url = os.environ.get("SLUICE_MIGRATE_DATABASE_URL") or settings.database_url
         asyncio.run(migrate(url))
     else:
-        uvloop.run(serve(settings, clock, os.urandom, tell))
+        uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

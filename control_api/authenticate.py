@@ -36,8 +36,10 @@ class Authenticator:
         return await self._of_tenant(presented, digest)
 
     async def _of_tenant(self, presented: str, digest: bytes) -> Caller:
+        tenant = self._tenants.known_owner(digest)
         # The checksum spares the store whoever tries keys that we never made.
-        tenant = await self._tenants.owner(digest) if well_formed(presented) else None
+        if tenant is None and well_formed(presented):
+            tenant = await self._tenants.owner(digest)
         if tenant is None:
             raise self._refused(Refusal.unknown, "the API key is not valid")
         await tenant.need_key(digest)

@@ -1,8 +1,10 @@
 """What the control API counts. Labels come from closed sets alone: never a tenant's, a user's or an
 agent's text. Knows nothing of how the numbers are fetched."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -39,11 +41,13 @@ class Ingest(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Instruments:
-    """Every instrument of the service; README.md lists them, and a test compares."""
+    """Every instrument of the service; README.md lists them, and a test compares. `decided` finds
+    the child of `decisions` without the parent's lock."""
 
     requests: Counter
     request_seconds: Histogram
     decisions: Counter
+    decided: Callable[[str, str], Counter]
     refusals: Counter
     reloads: Counter
     sessions: Counter
@@ -55,9 +59,15 @@ class Instruments:
     def on(cls, registry: CollectorRegistry) -> "Instruments":
         """Every instrument, registered on `registry`, and the process's own figures."""
         ProcessCollector(registry=registry)
+        decisions = Counter(
+            "sluice_decisions_total",
+            "Evaluations, by outcome and the check that denied.",
+            ("decision", "check"),
+            registry=registry,
+        )
         return cls(
             requests=Counter(
-                "sluice_requests",
+                "sluice_requests_total",
                 "Requests answered, by operation and status.",
                 ("operation", "status"),
                 registry=registry,
@@ -69,32 +79,28 @@ class Instruments:
                 buckets=_SECONDS,
                 registry=registry,
             ),
-            decisions=Counter(
-                "sluice_decisions",
-                "Evaluations, by outcome and the check that denied.",
-                ("decision", "check"),
-                registry=registry,
-            ),
+            decisions=decisions,
+            decided=cache(decisions.labels),
             refusals=Counter(
-                "sluice_refusals",
+                "sluice_refusals_total",
                 "Callers not let in, by reason.",
                 ("reason",),
                 registry=registry,
             ),
             reloads=Counter(
-                "sluice_policy_reloads",
+                "sluice_policy_reloads_total",
                 "Readings of a tenant's policy files, by outcome.",
                 ("outcome",),
                 registry=registry,
             ),
             sessions=Counter(
-                "sluice_session_claims",
+                "sluice_session_claims_total",
                 "Session claims that reached the store, by the state they found.",
                 ("state",),
                 registry=registry,
             ),
             ingested=Counter(
-                "sluice_ingested_records",
+                "sluice_ingested_records_total",
                 "Records that sidecars delivered, by outcome.",
                 ("outcome",),
                 registry=registry,
@@ -105,7 +111,7 @@ class Instruments:
                 registry=registry,
             ),
             crashes=Counter(
-                "sluice_internal_errors",
+                "sluice_internal_errors_total",
                 "Requests answered with 500.",
                 registry=registry,
             ),

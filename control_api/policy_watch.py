@@ -25,8 +25,7 @@ BY = "disk"
 DEBOUNCE_MS = 300
 STEP_MS = 50
 LOOK_SECONDS = 5
-"""How often the files are looked at though nothing was reported: a network mount reports nothing,
-and neither does a start between its first reading and the first watch."""
+"""How often the files are looked at though nothing was reported: a network mount reports nothing."""
 MOST_FAULTS = 20
 _log = logging.getLogger("sluice.policies")
 
@@ -41,6 +40,7 @@ class PolicyFiles:
         self._service = service
         self._directory = service.settings.policy_dir.resolve()
         self._taken: dict[str, Stamp] = {}
+        self._one_look = asyncio.Lock()
 
     async def load(self) -> None:
         """Every tenant's files, as far as they are good."""
@@ -66,14 +66,15 @@ class PolicyFiles:
 
     async def _look(self, named: frozenset[str]) -> None:
         """Take in the tenants that are named, and those whose files are not what was taken in."""
-        async with self._service.store.reading() as connection:
-            everyone = await tenants.ids(connection)
-        for tenant_id in everyone:
-            stamp = await asyncio.to_thread(_stamp, self._directory, tenant_id)
-            if tenant_id in named or stamp != self._taken.get(tenant_id):
-                # Taken before they are read: what changes meanwhile differs from the stamp.
-                await self._take(tenant_id)
-                self._taken[tenant_id] = stamp
+        async with self._one_look:
+            async with self._service.store.reading() as connection:
+                everyone = await tenants.ids(connection)
+            # Before they are read: what changes meanwhile differs from the stamp.
+            stamps = await asyncio.to_thread(_stamps, self._directory, everyone)
+            for tenant_id, stamp in stamps.items():
+                if tenant_id in named or stamp != self._taken.get(tenant_id):
+                    await self._take(tenant_id)
+                    self._taken[tenant_id] = stamp
 
     async def _take(self, tenant_id: str) -> None:
         try:
@@ -109,6 +110,10 @@ class PolicyFiles:
                     _log.warning("policies in folder `%s` belong to no tenant", folder)
         except LoadError as error:
             _log.error("the policy directory can't be read: %s", error)
+
+
+def _stamps(directory: Path, tenant_ids: list[str]) -> dict[str, Stamp]:
+    return {tenant_id: _stamp(directory, tenant_id) for tenant_id in tenant_ids}
 
 
 def _stamp(directory: Path, tenant_id: str) -> Stamp:

@@ -90,15 +90,18 @@ async def _live(
     service = _assemble(settings, clock, entropy, store, await Log.open(store), installed)
     await _publish_all_settings(service)
     files = PolicyFiles(service)
+    loops = [
+        store.group.create_task(_forever(loop, service))
+        for loop in (service.tenants.follow, files.watch)
+    ]
+    # One turn, and the files are watched: what changes from here on is reported.
+    await asyncio.sleep(0)
     await files.load()
     listeners = await _listen(service, installed)
-    loops: list[asyncio.Task[None]] = []
     try:
         # The ports are bound: whoever reads this can connect.
         addresses = [listener.address for listener in listeners]
         tell(Started(addresses[0], addresses[1] if addresses[1:] else None, first_keys))
-        for loop in (service.tenants.follow, files.watch):
-            loops.append(store.group.create_task(_forever(loop, service)))
         await stop.wait()
     finally:
         await _drain(service, listeners)

@@ -5,6 +5,7 @@ files: `policies.load` reads an entry into `Node`s, which remember their lines.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
@@ -89,6 +90,11 @@ class Node(NamedTuple):
     value: Any
 
 
+def in_order(faults: Iterable[Fault]) -> list[Fault]:
+    """By file and line; of one line, as they were found."""
+    return sorted(faults, key=lambda fault: fault[:2])
+
+
 class Faults:
     """The faults of one file, at most a hundred: whoever has more has one mistake, often made."""
 
@@ -102,7 +108,8 @@ class Faults:
     def add(self, line: int, key: str, message: str) -> None:
         self.found.append(Fault(self.file, line, key, message))
         if len(self.found) == _ENOUGH:
-            self.found.append(Fault(self.file, line, "", "the file has more faults than these"))
+            last = max(fault.line for fault in self.found)
+            self.found.append(Fault(self.file, last, "", "the file has more faults than these"))
             raise Faults.Enough
 
 

@@ -84,7 +84,7 @@ def _entries(root: Path) -> list[Path]:
 
 def _has_folder(root: Path, tenant_id: str) -> bool:
     """Never true of an id that is no folder's name: one may hold `/` or be `..`."""
-    plain = Path(tenant_id).name == tenant_id and not tenant_id.startswith(".")
+    plain = Path(tenant_id).name == tenant_id != "" and not tenant_id.startswith(".")
     return plain and (root / tenant_id).is_dir()
 
 

@@ -6,7 +6,7 @@ A warning changes nothing: the policies are in force as they stand.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from policies.definition import LISTS, Definition, Fault, shown
+from policies.definition import LISTS, Definition, Fault, in_order, shown
 from policies.wildcard import is_pattern, matcher
 
 _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
@@ -15,7 +15,7 @@ _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
 
 def lint(definitions: Iterable[Definition]) -> list[Fault]:
     """A warning for everything that looks like a mistake, in order of file and line."""
-    return sorted(
+    return in_order(
         Fault(each.file, each.line, key, f"{shown(each.body['name'])}: {message}")
         for each in definitions
         for key, message in _warnings(each.body)

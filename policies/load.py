@@ -31,6 +31,7 @@ from policies.definition import (
     LoadError,
     Node,
     define,
+    in_order,
     label,
     shown,
     unknown_key,
@@ -65,7 +66,7 @@ def load_tenant(root: Path, tenant_id: str) -> list[Definition]:
         faults += wrong
     faults += _twice(definitions)
     if faults:
-        raise LoadError(sorted(faults))
+        raise LoadError(in_order(faults))
     return definitions
 
 
@@ -74,7 +75,7 @@ def load_file(path: Path) -> list[Definition]:
     definitions, faults = _read(path, str(path))
     faults += _twice(definitions)
     if faults:
-        raise LoadError(sorted(faults))
+        raise LoadError(in_order(faults))
     return definitions
 
 
@@ -177,7 +178,7 @@ def _tree(text: str, faults: Faults) -> Node | None:
     except _Refused as refused:
         faults.add(refused.line, "", str(refused))
         return None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # `\U00110000` is a `ValueError` of Python's own
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         faults.add(0 if mark is None else mark.line + 1, "", f"is not YAML: {problem}")

@@ -12,6 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from policies import __version__
 from policies.ground.body import parse_object
+from policies.ground.errors import Unavailable
 from policies.retrieval import parse_retrieval
 from sidecar.dispatch import Call, Reply, Route, read_body
 from sidecar.enforce import Enforcer
@@ -64,7 +65,8 @@ class Api:
     async def ready(self, _call: Call) -> Reply:
         problems = self._readiness.problems()
         if problems:
-            return Reply(orjson.dumps({"status": "not ready", "problems": problems}), 503)
+            details = "\n".join(f"{name}: {why}" for name, why in problems.items())
+            raise Unavailable("the sidecar is not ready", details=details)
         return Reply(orjson.dumps({"status": "ready", "version": __version__}))
 
     async def metrics(self, _call: Call) -> Reply:

@@ -116,11 +116,11 @@ class Dispatcher:
             reply = await self._routed(route, Call(request, key, request_id))
         except SluiceError as error:
             allow = route.methods if isinstance(error, MethodNotAllowed) and route else ()
-            return self._fault(request, name, request_id, error.status, error.encoded(), allow)
+            return self._fault(name, request_id, error.status, error.encoded(), allow)
         except Exception:
             log.exception("request %s failed", request_id)
             body = error_body(500, f"internal error in request `{request_id}`")
-            return self._fault(request, name, request_id, 500, orjson.dumps(body), ())
+            return self._fault(name, request_id, 500, orjson.dumps(body), ())
         self._responses[name, str(reply.status)]()
         return self._answers.make(reply.status, reply.body, request_id, media=reply.media)
 
@@ -155,19 +155,12 @@ class Dispatcher:
         return key
 
     def _fault(
-        self,
-        request: Request,
-        name: str,
-        request_id: str,
-        status: int,
-        body: bytes,
-        allow: tuple[str, ...],
+        self, name: str, request_id: str, status: int, body: bytes, allow: tuple[str, ...]
     ) -> Answer:
         self._responses[name, str(status)]()
         more = f"Allow: {', '.join(allow)}\r\n".encode() if allow else b""
-        # RFC 9931: what follows a refused CONNECT or Upgrade is not a request of this client.
-        close = request.message.method == hdrs.METH_CONNECT or hdrs.UPGRADE in request.headers
-        return self._answers.make(status, body, request_id, more=more, close=close or status == 408)
+        # Of a body that did not come in time, the rest may still come, and is no request.
+        return self._answers.make(status, body, request_id, more=more, close=status == 408)
 
     def _make_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers)}"

@@ -2,13 +2,13 @@
 
     fresh        is the policy set young enough to decide by? An old one denies everything
     facts        who asks, and what the policy set says of them: local, microseconds
-    session      whose it is; the first time anyone names it, the centre is asked
+    session      whose it is; the first time that anyone names it, the centre is asked
     evaluate     the ten checks, pure (`policies/evaluate.py`)
     record       the decision, all that was asked and the facts it rests on, chained into the spool
     durable      the record is on disk: now, and not before, the caller may hear the answer
 
-Whatever goes wrong on the way is a DENY, and recorded like any other; where not even that can be
-recorded there is no decision, and the caller hears `Unavailable` (503). There is no path from a
+Whatever goes wrong on the way is a DENY, recorded like any other; where not even that can be
+recorded there is no decision, and the caller hears `Unavailable` (503). There is no way from a
 retrieval to an ALLOW but through `_conclude`, and none through it without a record.
 
 Knows the order of the steps. Knows nothing of HTTP, of files, or of how the policy set gets here.
@@ -23,7 +23,7 @@ from policies.checks.finding import Facts
 from policies.evaluate import Decision, admitted, evaluate, gather, refuse
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.model import Key, Session
+from policies.model import Key
 from policies.policy_set import PolicySet
 from policies.record import decision_record, retrieval_lineage
 from policies.retrieval import Retrieval
@@ -34,7 +34,7 @@ from sidecar.spool import Spool, SpoolError, SpoolFull
 
 log = logging.getLogger(__name__)
 
-_EVENT_ENTROPY = 10
+_ID_ENTROPY = 10
 _SALT = 32
 
 
@@ -69,7 +69,8 @@ class Enforcer:
         self._sessions = sessions
         self._spool = spool
         self._metrics = metrics
-        self._clock = clock
+        self._now = clock.now
+        self._monotonic = clock.monotonic
         self._entropy = entropy
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> Pending:
@@ -80,9 +81,34 @@ class Enforcer:
         return pending
 
     async def submit(self, retrieval: Retrieval, key: Key | None) -> Pending:
-        """As `evaluate`, without the wait: for a caller that has several retrievals to decide, or
-        something to prepare, while the disk works."""
-        started = self._clock.monotonic()
+        """As `evaluate`, without the wait for the disk: for a caller that has several retrievals to
+        decide, or something to prepare meanwhile."""
+        if self.must_claim(retrieval, key):
+            try:
+                await self._sessions.claim(retrieval)
+            except ClaimFailed as error:
+                unknown = refuse("evaluation_error", f"the session can't be claimed: {error}")
+                return self._conclude(retrieval, unknown, None)
+        return self.decide(retrieval, key)
+
+    def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
+        """Whether the call names a session that is new here, and may claim it: then `submit` has
+        to ask the centre first, and otherwise `decide` can answer at once."""
+        session_id = retrieval.session_id
+        if session_id is None or key is None or self._sessions.known(session_id) is not None:
+            return False
+        if self._freshness.stale(self._monotonic()):
+            return False
+        try:
+            # INVARIANT: a call that fails checks 1 to 4 claims nothing (contract, section 3).
+            return admitted(retrieval, gather(self._policy_set, key, retrieval))
+        except Exception:
+            log.exception("a check failed: nothing is claimed")
+            return False  # `decide` comes to the same failure, and records it
+
+    def decide(self, retrieval: Retrieval, key: Key | None) -> Pending:
+        """The decision by what is known here and now, its record handed to the spool."""
+        started = self._monotonic()
         facts = None
         if self._freshness.stale(started):
             decision = refuse("policy_set_stale", self._freshness.reason(started))
@@ -90,17 +116,21 @@ class Enforcer:
             decision = refuse("key_not_valid", "the agent's API key is not valid, or not any more")
         else:
             try:
-                facts = await self._facts(retrieval, key)
+                facts = self._facts(retrieval, key)
                 decision = evaluate(retrieval, facts)
-            except ClaimFailed as error:
-                decision = refuse("evaluation_error", f"the session can't be claimed: {error}")
             except Exception:
                 log.exception("a check failed: the retrieval is denied")
                 # What was gathered does not lead to this answer, so it is no part of the record.
                 facts = None
                 decision = refuse("evaluation_error", "a check failed; see the sidecar's log")
+            else:
+                # INVARIANT: nothing is allowed in a session that nobody claimed.
+                claimed = retrieval.session_id is None or facts.session is not None
+                if decision.decision == "ALLOW" and not claimed:
+                    facts = None
+                    decision = refuse("evaluation_error", "the session is not claimed")
         pending = self._conclude(retrieval, decision, facts)
-        self._metrics.evaluate_seconds.observe(self._clock.monotonic() - started)
+        self._metrics.evaluate_seconds.observe(self._monotonic() - started)
         return pending
 
     async def refuse(self, retrieval: Retrieval, policy_name: str, reason: str) -> Pending:
@@ -111,14 +141,11 @@ class Enforcer:
 
     def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Whether `evaluate` would allow it now. Nothing is recorded and no session claimed: this
-        filters lists, and decides about nothing that leaves the sidecar by itself."""
-        if key is None or self._freshness.stale(self._clock.monotonic()):
+        filters lists, and lets nothing out of the sidecar by itself."""
+        if key is None or self._freshness.stale(self._monotonic()):
             return False
         try:
-            facts = gather(self._policy_set, key, retrieval)
-            if retrieval.session_id is not None:
-                facts = _with_session(facts, self._sessions.known(retrieval.session_id))
-            return evaluate(retrieval, facts).decision == "ALLOW"
+            return evaluate(retrieval, self._facts(retrieval, key)).decision == "ALLOW"
         except Exception:
             log.exception("a check failed: the name is left out of a list")
             return False
@@ -127,47 +154,42 @@ class Enforcer:
         """Record what an allowed retrieval returned, as lineage on its event. The caller has its
         answer already, so lineage that can't be kept is counted and changes nothing."""
         if not pending.kept:
-            self._metrics.lineage_lost.inc()
+            self._metrics.lineage_lost.add()
             return
-        record = retrieval_lineage(
-            pending.event_id, pending.core, detail, outcome, record_id=self._new_id()
-        )
+        record_id = uuid7(self._now(), self._entropy(_ID_ENTROPY))
+        event_id, core = pending.event_id, pending.core
+        record = retrieval_lineage(event_id, core, detail, outcome, record_id=record_id)
         try:
             placed = self._spool.put(record, denial=False)
         except SpoolError as error:
-            self._metrics.lineage_lost.inc()
-            log.warning("lineage of event %s is lost: %s", pending.event_id, error)
+            self._metrics.lineage_lost.add()
+            log.warning("lineage of event %s is lost: %s", event_id, error)
         else:
             # The spool reports a failing disk itself; nobody waits for this record.
             placed.durable.add_done_callback(_hear)
 
-    async def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
+    def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
         facts = gather(self._policy_set, key, retrieval)
-        session_id = retrieval.session_id
-        if session_id is None:
+        if retrieval.session_id is None:
             return facts
-        session = self._sessions.known(session_id)
-        # INVARIANT: a call that fails checks 1 to 4 claims nothing (contract, section 3).
-        if session is None and admitted(retrieval, facts):
-            session = await self._sessions.claim(retrieval)
-            # Time has passed: the policy set may be another by now.
-            facts = gather(self._policy_set, key, retrieval)
-        return _with_session(facts, session)
+        settings, key, agent, _, role, revision = facts
+        session = self._sessions.known(retrieval.session_id)
+        return Facts(settings, key, agent, session, role, revision)
 
     def _conclude(self, retrieval: Retrieval, decision: Decision, facts: Facts | None) -> Pending:
         """One decision: one record, one metric, one log line."""
         denial = decision.decision == "DENY"
-        event_id = self._new_id()
-        record = decision_record(
-            retrieval, decision, facts, event_id=event_id, salt=self._entropy(_SALT)
-        )
+        drawn = self._entropy(_ID_ENTROPY + _SALT)
+        event_id = uuid7(self._now(), drawn)
+        salt = drawn[_ID_ENTROPY:]
+        record = decision_record(retrieval, decision, facts, event_id=event_id, salt=salt)
         try:
             placed = self._spool.put(record, denial=denial)
         except SpoolFull:
             if denial:
                 raise
-            # Room is kept back for this: an allowed retrieval that can't be recorded is a denied
-            # one that can.
+            # Room is kept back for this: an allowed retrieval that can't be recorded becomes a
+            # denied one that can.
             full = refuse("audit_unavailable", "the spool is full: only denials can be recorded")
             return self._conclude(retrieval, full, None)
         # The record has its number. If we die before it is on disk nobody has heard an answer; if
@@ -176,15 +198,8 @@ class Enforcer:
         if log.isEnabledFor(logging.DEBUG):
             answer, policy_name, reason = decision[:3]
             log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)
-        return Pending(decision, event_id, *placed)
-
-    def _new_id(self) -> str:
-        return uuid7(self._clock.now(), self._entropy(_EVENT_ENTROPY))
-
-
-def _with_session(facts: Facts, session: Session | None) -> Facts:
-    settings, key, agent, _, role, revision = facts
-    return Facts(settings, key, agent, session, role, revision)
+        core, durable, kept = placed
+        return Pending(decision, event_id, core, durable, kept)
 
 
 def _hear(durable: asyncio.Future[None]) -> None:

@@ -1,7 +1,7 @@
 """What `/metrics` shows of the parts that count for themselves. Knows their names and meaning."""
 
 from policies.policy_set import PolicySet
-from sidecar.metrics import Watches
+from sidecar.instruments import Watches
 from sidecar.policy_cache.follow import Follower
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.sessions import Sessions

@@ -16,8 +16,9 @@ from sidecar.dispatch import Dispatcher, Route
 from sidecar.enforce import Enforcer
 from sidecar.gauges import watch_policy_set, watch_sessions, watch_spool
 from sidecar.identity import AgentIdentity, Keys
+from sidecar.instruments import Watches
 from sidecar.key_file import read_key
-from sidecar.metrics import Watches, make_metrics
+from sidecar.metrics import make_metrics
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.documents import Documents
 from sidecar.policy_cache.follow import Follower

@@ -21,6 +21,7 @@ from aiohttp import EMPTY_PAYLOAD, ClientError, StreamReader
 from aiohttp.http import RawRequestMessage
 from aiohttp.web import BaseRequest, RequestHandler, RequestPayloadError, StreamResponse
 from aiohttp.web import Server as AiohttpServer
+from aiohttp.web_protocol import _ErrInfo
 
 from policies.ground.listen import Listen
 
@@ -89,14 +90,27 @@ class Connection(RequestHandler):
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes an answer
         """Whether to keep the sending side open: all that the client sent is here, and waits for
         an answer."""
-        bodies = [body for _, body in self._messages]
-        if self._current_request is not None:
-            bodies.append(self._current_request.body)  # type: ignore[attr-defined]  # a `Request`
+        bodies = self._bodies()
         if not bodies or not all(body.is_eof() for body in bodies):
             return False
         if len(bodies) == 1:
             self.close()  # once it is answered
         return True
+
+    def _bodies(self) -> list[StreamReader]:
+        """Of the requests that are being answered, or wait for it."""
+        bodies = [body for _, body in self._messages]
+        if self._current_request is not None:
+            bodies.append(self._current_request.body)  # type: ignore[attr-defined]  # a `Request`
+        return bodies
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # Where a body's framing breaks, the parser tells the connection, and not whoever reads it.
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            for body in self._bodies():
+                if not body.is_eof() and body.exception() is None:
+                    body.set_exception(RequestPayloadError("the body's framing is broken"))
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         # A body's reader calls this whenever it is empty; unless reading was paused there is
@@ -137,7 +151,10 @@ class Connection(RequestHandler):
             request = Request(message, body, self)
             self._current_request = request  # type: ignore[assignment]  # its `_cancel` is used
             answer = await self._handle(request)
-            keep = not (message.should_close or answer.close or self._close)
+            # RFC 9931: what follows CONNECT or Upgrade, neither of which is ever granted here, may
+            # be an optimistic client's tunnelled bytes, and is no request of this client.
+            tunnel = message.upgrade or message.method == "CONNECT"
+            keep = not (message.should_close or answer.close or self._close or tunnel)
             keep = await self._send(
                 answer, empty=message.method == "HEAD", old=message.version[1] == 0, keep=keep
             )

@@ -141,11 +141,10 @@ class Shipper:
         if ours != receipt.hash:
             # A copied or restored directory: two spools went on under one instance.
             return await self._conflict(batch, f"the control API has another record {n}")
-        before = self._spool.depth
-        await self._spool.acknowledge(batch.instance, n)
-        self.shipped += max(0, before - self._spool.depth)
+        self.shipped += n + 1 - batch.first_n
         self._failed_in_row = 0
         self._trouble.over()
+        await self._spool.acknowledge(batch.instance, n)
         return 0.0
 
     async def _refused(self, batch: Batch, error: CentreFailed) -> float:

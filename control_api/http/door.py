@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
 from typing import Protocol
 from urllib.parse import unquote
@@ -40,6 +41,9 @@ _EVERYWHERE = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
+
+
+_CHALLENGE = {"WWW-Authenticate": 'ApiKey realm="sluice"'}
 
 
 class Holder(Protocol):
@@ -80,6 +84,9 @@ class Door:
         self._service = service
         self._authenticate = authenticate
         self._instruments = instruments
+        # The children, found without their parents' locks: operations and statuses are few.
+        self._answered = cache(instruments.requests.labels)
+        self._took = cache(instruments.request_seconds.labels)
         self._monotonic = clock.monotonic
         # A prefix of this run and a counter: unique without a system call per request.
         self._made = (f"{run_id}-{number:x}" for number in itertools.count(1))
@@ -139,11 +146,14 @@ class Door:
     def _refused(self, error: SluiceError) -> Reply:
         if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed with %d: %s", error.status, error.message)
-        return of_error(error)
+        reply = of_error(error)
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            reply.headers.update(_CHALLENGE)
+        return reply
 
     def _count(self, operation: str, status: int, seconds: float) -> None:
-        self._instruments.requests.labels(operation, status).inc()
-        self._instruments.request_seconds.labels(operation).observe(seconds)
+        self._answered(operation, status).inc()
+        self._took(operation).observe(seconds)
 
 
 def _guarded(path: str) -> bool:

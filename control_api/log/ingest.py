@@ -5,6 +5,8 @@ Each spool counts its records from 0 without gaps and chains them; here stands, 
 Knows nothing of receipts' signatures, nor of who may speak for a source.
 """
 
+import asyncio
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -27,10 +29,12 @@ class Receipt(NamedTuple):
 
 
 NOTHING = Receipt(-1, b"")
+STRETCH = 16
+"""Records between two turns of the event loop: about a millisecond."""
 
 
 async def ingest(
-    store: Store, tenant_id: str, source: str, instance: str, payloads: list[dict[str, Any]]
+    store: Store, tenant_id: str, source: str, instance: str, payloads: Sequence[object]
 ) -> Receipt:
     """What is held after the payloads, decoded and in order, were appended.
 
@@ -38,7 +42,11 @@ async def ingest(
     (422) where one is no record of this source, `Conflict` (409) where one does not follow the one
     before it, or what is held; `WriteFault` (503) where the database fails.
     """
-    records = [_read(payload, at, source, instance) for at, payload in enumerate(payloads)]
+    records: list[Spooled] = []
+    for at, payload in enumerate(payloads):
+        records.append(_read(payload, at, source, instance))
+        if at % STRETCH == 0:
+            await asyncio.sleep(0)  # a full batch takes tens of milliseconds: let others in between
     for before, record in pairwise(records):
         _follow(Receipt(before.core["src"]["n"], before.hash), record)
     return await store.run(
@@ -49,7 +57,7 @@ async def ingest(
     )
 
 
-def _read(payload: dict[str, Any], at: int, source: str, instance: str) -> Spooled:
+def _read(payload: object, at: int, source: str, instance: str) -> Spooled:
     try:
         record = read_payload(payload)
     except Invalid as error:
@@ -75,7 +83,7 @@ def _ingest(
     # The log's head first: it is what every writer of the tenant waits for, so the counter that is
     # read next can't move under us. Two posts of one batch: the second reads what the first wrote.
     chain = Chain.load(connection, tenant_id)
-    spool = {"tenant": tenant_id, "source": source, "instance": instance}
+    spool = {"tenant": tenant_id, "of_source": source, "of_instance": instance}
     row = connection.execute(_HELD, spool).one_or_none()
     held = NOTHING if row is None else Receipt(*row)
     fresh = [record for record in records if record.core["src"]["n"] > held.n]
@@ -143,8 +151,8 @@ def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) 
 
 _KEY = (
     sources.c.tenant_id == bindparam("tenant"),
-    sources.c.source == bindparam("source"),
-    sources.c.instance == bindparam("instance"),
+    sources.c.source == bindparam("of_source"),
+    sources.c.instance == bindparam("of_instance"),
 )
 _HELD = select(sources.c.n, sources.c.hash).where(*_KEY)
 _TO: dict[str, Any] = {
@@ -155,7 +163,7 @@ _TO: dict[str, Any] = {
 _MOVE = update(sources).where(*_KEY).values(_TO)
 _BEGIN = insert(sources).values(
     tenant_id=bindparam("tenant"),
-    source=bindparam("source"),
-    instance=bindparam("instance"),
+    source=bindparam("of_source"),
+    instance=bindparam("of_instance"),
     **_TO,
 )

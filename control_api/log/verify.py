@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Row, Select, and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.log.index_check import Fault, Spans, unindexed
 from control_api.store.chain import NO_OPENINGS, user_of
 from control_api.store.schema import log_entries, log_heads, openings
 from control_api.store.store import Store
@@ -24,8 +25,6 @@ PAGE_BYTES = 4 * 1024 * 1024
 FIRST_ROWS, MOST_ROWS = 64, 2000
 STRETCH = 50
 """Rows between two turns of the event loop: about a millisecond."""
-
-_Fault = tuple[str, str]  # the event id, or the seq; and what is wrong
 
 
 async def verify(store: Store, tenant_id: str) -> dict[str, Any]:
@@ -54,7 +53,7 @@ async def _last(connection: AsyncConnection, tenant_id: str) -> int:
     return last
 
 
-def _head(row: Row[Any] | None, last: int) -> tuple[proof.Head | None, _Fault | None]:
+def _head(row: Row[Any] | None, last: int) -> tuple[proof.Head | None, Fault | None]:
     if row is None:
         # A log begins with its first entry.
         return None, None if last < 0 else ("0", "the log has entries and no head")
@@ -69,32 +68,40 @@ def _time(last_ts: int) -> str:
     return rfc3339(last_ts) if last_ts else ""
 
 
-async def _walk(store: Store, tenant_id: str, verifier: proof.Verifier, size: int) -> _Fault | None:
+async def _walk(store: Store, tenant_id: str, verifier: proof.Verifier, size: int) -> Fault | None:
     """Feed every entry below `size`; a fault that the verifier does not know of. Each page is a
     read of its own: a reader that stayed would keep SQLite from folding its WAL into the file."""
-    wanted: dict[str, Any] = {"tenant": tenant_id, "size": size, "after": -1, "rows": FIRST_ROWS}
+    after, most, spans = -1, FIRST_ROWS, Spans(size)
     while True:
         async with store.reading() as connection:
-            rows = (await connection.execute(_PAGE, wanted)).all()
-        for at in range(0, len(rows), STRETCH):
-            stretch = rows[at : at + STRETCH]
-            if not verifier.feed_all(map(_row, stretch)):
-                return None
-            if fault := _users(stretch):
-                return fault
-            await asyncio.sleep(0)
-        if len(rows) < wanted["rows"]:
+            page = {"tenant": tenant_id, "size": size, "after": after, "rows": most}
+            rows = (await connection.execute(_PAGE, page)).all()
+            if not rows:
+                return await spans.fault(connection, tenant_id)
+            first, last = rows[0].seq, rows[-1].seq
+            hidden = await unindexed(connection, tenant_id, first, last + 1, size)
+        if not await _feed(verifier, rows):
             return None
-        weight = sum(len(row.entry) + len(row.openings or b"") for row in rows)
-        fitting = PAGE_BYTES * len(rows) // weight
-        wanted |= {"after": rows[-1].seq, "rows": max(1, min(fitting, MOST_ROWS))}
+        if fault := _users(rows) or hidden:
+            return fault
+        spans.feed(rows)
+        weight = sum(len(row.entry) + len(row.openings or NO_OPENINGS) for row in rows)
+        after, most = last, max(1, min(PAGE_BYTES * len(rows) // weight, MOST_ROWS))
+
+
+async def _feed(verifier: proof.Verifier, rows: Sequence[Row[Any]]) -> bool:
+    for at in range(0, len(rows), STRETCH):
+        if not verifier.feed_all(map(_row, rows[at : at + STRETCH])):
+            return False
+        await asyncio.sleep(0)
+    return True
 
 
 def _row(row: Any) -> proof.Row:
     return proof.Row(row[0], row[1], row[2], Index(*row[3:-2]), row[-1] or NO_OPENINGS)
 
 
-def _users(rows: Sequence[Row[Any]]) -> _Fault | None:
+def _users(rows: Sequence[Row[Any]]) -> Fault | None:
     """The one column of which the entry knows nothing."""
     for row in rows:
         if row.user_id != user_of(row.openings or NO_OPENINGS):
@@ -102,7 +109,7 @@ def _users(rows: Sequence[Row[Any]]) -> _Fault | None:
     return None
 
 
-def _answer(report: proof.Report, fault: _Fault | None, now: int) -> dict[str, Any]:
+def _answer(report: proof.Report, fault: Fault | None, now: int) -> dict[str, Any]:
     broken_at, reason = fault or (report.broken_at, report.reason)
     return {
         "valid": broken_at is None,

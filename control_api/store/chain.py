@@ -15,6 +15,7 @@ import orjson
 from sqlalchemy import Connection, Dialect, Table, bindparam, exists, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
+from control_api.store import log_index
 from control_api.store.faults import UnknownState
 from control_api.store.schema import installation, log_entries, log_heads, openings, tenants
 from policies.entry import Index, entry_from_core, index_of
@@ -116,6 +117,7 @@ class Chain:
         if connection.execute(_MOVE, head).rowcount != 1:
             # The row was ours alone since `load`.
             raise UnknownState(f"the head of log `{self.log}` moved under its lock")
+        log_index.extend(connection, self.tenant_id, self._loaded, self._tree.size)
 
 
 def _begin(connection: Connection, tenant_id: str) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     PrimaryKeyConstraint,
+    SmallInteger,
     Table,
     Text,
     text,
@@ -221,7 +222,7 @@ log_heads = Table(
 )
 
 # `entry` is the authority; the columns before it are `policies.entry.Index` of it, in its order.
-# Every index here is paid for by every decision: what each costs is in README.md.
+# What lists are filtered by is in `log_index`; `ref` is here, since a lineage entry has no more.
 log_entries = Table(
     "log_entries",
     metadata,
@@ -241,25 +242,15 @@ log_entries = Table(
     _bytes("hash"),
     PrimaryKeyConstraint("tenant_id", "seq"),
     Index("ux_log_entries_eid", "tenant_id", "eid", unique=True),
+    Index(
+        "ix_log_entries_ref",
+        "tenant_id",
+        "ref",
+        "seq",
+        sqlite_where=text("ref IS NOT NULL"),
+        postgresql_where=text("ref IS NOT NULL"),
+    ),
 )
-
-
-def _filter(column: str) -> Index:
-    present = text(f"{column} IS NOT NULL")
-    return Index(
-        f"ix_log_entries_{column}",
-        log_entries.c.tenant_id,
-        log_entries.c[column],
-        log_entries.c.seq,
-        sqlite_where=present,
-        postgresql_where=present,
-    )
-
-
-FILTERS = ("agent_role", "agent_id", "source_id", "decision", "policy_name", "session_id", "ref")
-for _column in FILTERS:
-    _filter(_column)
-Index("ix_log_entries_ts", log_entries.c.tenant_id, log_entries.c.ts, log_entries.c.seq)
 
 # Salts and values of what entries commit to. Rows may go: every hash still verifies.
 openings = Table(
@@ -270,14 +261,31 @@ openings = Table(
     _text_or_null("user_id"),
     _bytes("openings"),
     PrimaryKeyConstraint("tenant_id", "seq"),
-    Index(
-        "ix_openings_user_id",
-        "tenant_id",
-        "user_id",
-        "seq",
-        sqlite_where=text("user_id IS NOT NULL"),
-        postgresql_where=text("user_id IS NOT NULL"),
-    ),
+)
+
+# Which entries say what: `control_api.store.log_index` writes it, thousands of entries at a time.
+log_index = Table(
+    "log_index",
+    metadata,
+    _text("tenant_id"),
+    Column("facet", SmallInteger, nullable=False, autoincrement=False),
+    _text("value"),
+    _count("seq"),
+    PrimaryKeyConstraint("tenant_id", "facet", "value", "seq"),
+    sqlite_with_rowid=False,
+)
+
+# The earliest and the latest time of the entries from `seq` to before `until_seq`.
+log_spans = Table(
+    "log_spans",
+    metadata,
+    _text("tenant_id"),
+    _count("seq"),
+    _count("until_seq"),
+    _time("first_ts"),
+    _time("last_ts"),
+    PrimaryKeyConstraint("tenant_id", "seq"),
+    sqlite_with_rowid=False,
 )
 
 # The last record held of each spool, and its hash: what the next one must cite.

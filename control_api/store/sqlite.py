@@ -26,6 +26,8 @@ BUSY_SECONDS = 5.0
 CHECKPOINT_PAGES = 4000
 """16 MiB of WAL before it is copied into the file: most pages that a batch touches are those of the
 batch before, and are copied once instead of many times."""
+CACHE_KIB = 16 * 1024
+"""Of a writer: a block of entries is still there when it is indexed."""
 READERS = 4
 
 
@@ -134,6 +136,7 @@ def _durable(cursor: Any) -> None:
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.execute("PRAGMA trusted_schema=OFF")
     cursor.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
+    cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
 
 
 def _read_only(cursor: Any) -> None:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
+from control_api.management_shapes import AgentShown, Status
 from control_api.service import Service
-from control_api.shapes import AgentShown, Status
 from control_api.store import agents
 from control_api.store.agents import StoredAgent
 from control_api.store.transaction import Transaction

@@ -6,7 +6,7 @@ from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
 from control_api.service import Service
 from control_api.session_claim import claim
-from control_api.shapes import ClaimedSession
+from control_api.sidecar_shapes import ClaimedSession
 from policies.ground.canonical import rfc3339
 from policies.policy_set import TENANT, role_name
 

@@ -6,8 +6,8 @@ from pydantic import Field
 
 from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
+from control_api.management_shapes import CreatedKey, TenantScope
 from control_api.service import Service
-from control_api.shapes import CreatedKey, TenantScope
 from control_api.store import keys
 from control_api.store.keys import StoredKey
 from control_api.store.transaction import Transaction

@@ -66,12 +66,8 @@ async def evaluate_context(
     """Decide whether an agent may retrieve from a data source; a `DENY` is answered with 200."""
     tenant = caller.tenant
     await tenant.need_for(asked)
-    decision, facts = _decide(caller, asked, None)
-    if facts is not None and asked.session_id is not None and admitted(asked, facts):
-        session = await _session(service, caller, asked)
-        # The policy set may have changed while the session was claimed: decide by what holds now.
-        await tenant.need_for(asked)
-        decision, facts = _decide(caller, asked, session)
+    session = None if asked.session_id is None else await _session(service, caller, asked)
+    decision, facts = _decide(caller, asked, session)
     event_id = service.new_id()
     record = decision_record(asked, decision, facts, event_id=event_id, salt=service.entropy(32))
     # Not committed yet: if we die here the caller gets no answer, and nothing was decided.
@@ -94,23 +90,35 @@ def _decide(
         return refuse(ERROR, "the evaluation failed, and so it is denied"), None
 
 
-async def _session(service: Service, caller: Caller, asked: Retrieval) -> Session:
-    """The session as it stands, claimed by this call if it is the first."""
+async def _session(service: Service, caller: Caller, asked: Retrieval) -> Session | None:
+    """The session as it stands, claimed by this call if it is the first. None for who fails one of
+    the checks before: whose session it is, is none of their business."""
     assert asked.session_id is not None
     tenant = caller.tenant
+    if not _admitted(caller, asked):
+        return None
     known = tenant.sessions.at(asked.session_id, service.clock.now())
     if known is not None:
         return known
     row = await claim(
         service, tenant, asked.session_id, asked.agent_role, asked.agent_id, asked.user_id
     )
+    # The policy set may have changed meanwhile: what is decided is decided by what holds now.
+    await tenant.need_for(asked)
     return row.at(service.clock.now())
+
+
+def _admitted(caller: Caller, asked: Retrieval) -> bool:
+    try:
+        return admitted(asked, gather(caller.tenant.policy_set, caller.key, asked))
+    except Exception:  # noqa: BLE001  # the decision meets the same fault, and denies
+        return False
 
 
 def _observe(service: Service, decision: Decision, event_id: str) -> None:
     """One decision: one record, one metric, one line."""
     check = decision.check or ("error" if decision.policy_name == ERROR else "none")
-    service.instruments.decisions.labels(decision.decision, check).inc()
+    service.instruments.decided(decision.decision, check).inc()
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "%s %s by check %s: %s",

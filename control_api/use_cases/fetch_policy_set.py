@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 from control_api.asked import Asked, QueryInt
 from control_api.caller import Caller
 from control_api.service import MAX_WAITERS, Service
-from control_api.shapes import PolicySetPage, SetDocument
+from control_api.sidecar_shapes import PolicySetPage, SetDocument
 from control_api.store import documents
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.errors import Forbidden, Unavailable

@@ -2,8 +2,8 @@
 
 from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
+from control_api.management_shapes import AgentShown
 from control_api.service import Service
-from control_api.shapes import AgentShown
 from control_api.store import agents
 from control_api.use_cases.rendered import shown_agent
 from policies.ground.errors import NotFound

@@ -2,8 +2,8 @@
 
 from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
+from control_api.management_shapes import PolicyShown
 from control_api.service import Service
-from control_api.shapes import PolicyShown
 from control_api.store import policies
 from control_api.use_cases.rendered import shown_policy
 from policies.ground.errors import NotFound

@@ -10,7 +10,7 @@ from control_api.caller import Caller
 from control_api.log.ingest import ingest
 from control_api.metrics import Ingest
 from control_api.service import Service
-from control_api.shapes import Receipt
+from control_api.sidecar_shapes import Receipt
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid
 from policies.signing import receipt_message

@@ -2,9 +2,9 @@
 
 from control_api.asked import Listed
 from control_api.caller import Caller
+from control_api.management_shapes import ListedKey
 from control_api.paging import Page, page_of
 from control_api.service import Service
-from control_api.shapes import ListedKey
 from control_api.store import keys
 from control_api.use_cases.rendered import listed_key
 

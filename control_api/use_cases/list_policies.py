@@ -4,9 +4,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.asked import Identifier, Listed
 from control_api.caller import Caller
+from control_api.management_shapes import PolicyShown
 from control_api.paging import Page, Place, page_of
 from control_api.service import Service
-from control_api.shapes import PolicyShown
 from control_api.store import policies
 from control_api.store.policies import StoredPolicy
 from control_api.use_cases.rendered import shown_policy

@@ -4,8 +4,8 @@ from typing import Any, ClassVar, Literal
 
 from control_api.asked import Asked, Identifier, Text
 from control_api.caller import Caller
+from control_api.management_shapes import AgentShown
 from control_api.service import Service
-from control_api.shapes import AgentShown
 from control_api.store import agents
 from control_api.store.agents import StoredAgent
 from control_api.store.transaction import Transaction

@@ -10,10 +10,10 @@ import logging
 
 from control_api.asked import Nothing
 from control_api.caller import Caller
+from control_api.management_shapes import Reloaded
 from control_api.metrics import Reload
 from control_api.policy_plan import Plan, plan
 from control_api.service import Service
-from control_api.shapes import Reloaded
 from control_api.store import policies
 from control_api.store.policies import StoredPolicy
 from control_api.store.transaction import Transaction

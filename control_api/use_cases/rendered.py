@@ -1,6 +1,6 @@
 """Rows as the API shows them. Knows the fields of both, and nothing of how a row came about."""
 
-from control_api.shapes import AgentShown, CreatedKey, ListedKey, PolicyShown
+from control_api.management_shapes import AgentShown, CreatedKey, ListedKey, PolicyShown
 from control_api.store.agents import StoredAgent
 from control_api.store.keys import StoredKey
 from control_api.store.policies import StoredPolicy

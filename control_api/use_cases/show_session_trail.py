@@ -18,8 +18,13 @@ async def show_session_trail(
     service: Service, caller: Caller, asked: AskedTrail
 ) -> Page[AuditEvent]:
     """Show a session's audit events in order; a session never seen is not found."""
+    seq = asked.seq()
     trail = await read.session_trail(
-        service.store, caller.tenant.tenant_id, asked.session_id, asked.limit, asked.seq()
+        service.store,
+        caller.tenant.tenant_id,
+        asked.session_id,
+        asked.limit,
+        after_seq=-1 if seq is None else seq,
     )
     events = [AuditEvent(**event) for event in trail.events]
     return Page(events, None if trail.next is None else (trail.next,))

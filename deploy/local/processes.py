@@ -57,8 +57,10 @@ class Family:
 
     def __enter__(self) -> Family:
         self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._note)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` means what it says
+            signal.signal(signal.SIGHUP, self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -66,9 +68,18 @@ class Family:
             self._stop(child)
 
     def start(
-        self, name: str, command: list[str], environ: Mapping[str, str], drain_seconds: float
+        self,
+        name: str,
+        command: list[str],
+        environ: Mapping[str, str],
+        drain_seconds: float,
+        *,
+        secretive: bool = False,
     ) -> None:
-        """Starts a child whose output goes to `<logs>/<name>.log`; the run before keeps its own."""
+        """Starts a child that writes to `<logs>/<name>.log`; the run before keeps its own.
+
+        `secretive`: what it says on standard output is secret, and goes nowhere.
+        """
         log = self.logs / f"{name.replace(' ', '-')}.log"
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
@@ -77,7 +88,7 @@ class Family:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=subprocess.DEVNULL if secretive else output,
                 stderr=output,
                 env=dict(environ),
                 start_new_session=True,

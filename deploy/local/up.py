@@ -73,7 +73,9 @@ def _start(family: Family, settings: UpSettings) -> None:
         for address in (settings.chroma_listen, settings.control_listen, settings.sidecar_listen)
     )
     family.start("sample data source", _chroma(settings), _environ(), drain_seconds=5)
-    family.start("control API", _module("control_api"), _control(settings), drain_seconds=20)
+    # At its first start it says the new keys on standard output; we show them, no log keeps them.
+    control_api = _module("control_api")
+    family.start("control API", control_api, _control(settings), drain_seconds=20, secretive=True)
     _await(family, "sample data source", lambda: source.answers("/api/v2/heartbeat"))
     _await(family, "control API", lambda: control.answers("/health/ready"))
     if made := seed(source):

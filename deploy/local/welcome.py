@@ -99,7 +99,7 @@ def _request(address: Address, path: str, key: str, body: str | None = None) -> 
     headers = {"X-API-Key": key} | ({"Content-Type": "application/json"} if body else {})
     url = f"http://{address}{path}"
     if shutil.which("curl"):
-        words = ["curl", "-s", url]
+        words = ["curl", "-sS", "-w", "\\n", url]
         for name, value in headers.items():
             words += ["-H", f"{name}: {value}"]
         return shlex.join(words + (["-d", body] if body else []))
@@ -112,4 +112,7 @@ def _request(address: Address, path: str, key: str, body: str | None = None) -> 
 
 def _python(code: str) -> str:
     here = os.path.relpath(sys.executable)
-    return shlex.join([sys.executable if here.startswith("..") else here, "-c", code])
+    python = shlex.quote(sys.executable if here.startswith("..") else here)
+    # In double quotes it still reads as Python, where the shell finds nothing of its own in it.
+    plain = not set('"$`!') & set(code)
+    return f'{python} -c "{code}"' if plain else f"{python} -c {shlex.quote(code)}"

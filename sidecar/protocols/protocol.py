@@ -138,7 +138,7 @@ class Table:
         for route, parts in self._rows.get((method, len(segments)), ()):
             values = []
             for part, segment in zip(parts, segments, strict=True):
-                if part is None:
+                if part is None and segment:
                     values.append(segment)
                 elif part != segment:
                     break

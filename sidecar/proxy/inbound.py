@@ -9,6 +9,8 @@ Knows connections and messages. Knows nothing of what is asked.
 
 import asyncio
 import logging
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 
 from aiohttp import HttpVersion10, StreamReader
@@ -25,6 +27,7 @@ from sidecar.server import Connection, Request
 log = logging.getLogger(__name__)
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_RESET = struct.pack("ii", 1, 0)
 
 
 class Inbound(Request):
@@ -78,10 +81,14 @@ class Inbound(Request):
         """Nothing behind this request is read: it may not be HTTP (RFC 9931)."""
         self._agent.stop_reading()
 
-    def abort(self) -> None:
-        """Breaks the connection so that the agent can't take what it has for the whole."""
-        if self._agent.transport is not None:
-            self._agent.transport.abort()
+    def reset(self) -> None:
+        """Breaks the connection so that the agent can't take its end for the body's."""
+        transport = self._agent.transport
+        if transport is not None:
+            # Without this the system ends the connection in good order.
+            sock = transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            transport.abort()
 
 
 Handler = Callable[[Inbound], Awaitable[Reply | Sent]]

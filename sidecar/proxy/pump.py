@@ -49,9 +49,11 @@ class Pump:
     async def _part(self) -> bytes:
         try:
             return await self._stream.readany()
-        except _CLIENT_BROKE_OFF as error:
+        except _CLIENT_BROKE_OFF:
             self.broken_off = True
-            self._protocol.set_exception(error)
+            self._protocol.set_exception(
+                aiohttp.ClientConnectionResetError("the agent broke off its request")
+            )
             self._protocol.abort()
             return b""
 

@@ -67,7 +67,7 @@ async def relay(request: Inbound, exchange: Exchange, event_id: str | None, tall
     except UpstreamFailed:
         if delimited:
             # An orderly end would look like the end of the body.
-            request.abort()
+            request.reset()
         raise
     return Sent(keep_alive=keep_alive)
 

@@ -13,11 +13,13 @@ MARKS = 512
 
 class Age:
     """`grown_to` when things came, `shrunk_by` when the oldest left. At most `MARKS` marks: where
-    there are more, every second is dropped, and an age then errs upward."""
+    there would be more, every second is dropped and the next ones stand twice as far apart. An age
+    errs upward, by what lies between two marks."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._marks: deque[tuple[int, float]] = deque()
+        self._apart = MARK_SECONDS
         self._left = 0
         self._reached = 0
 
@@ -26,16 +28,18 @@ class Age:
         if reached == self._reached:
             return
         now = self._monotonic()
-        if not self._marks or now - self._marks[-1][1] >= MARK_SECONDS:
+        if not self._marks or now - self._marks[-1][1] >= self._apart:
             self._marks.append((self._reached, now))
             if len(self._marks) > MARKS:
                 self._marks = deque(islice(self._marks, 0, None, 2))
+                self._apart *= 2
         self._reached = reached
 
     def shrunk_by(self, count: int) -> None:
         self._left += count
         if self._left == self._reached:
             self._marks.clear()
+            self._apart = MARK_SECONDS
 
     def seconds(self) -> float:
         """Age of the oldest; 0 where there is nothing."""

@@ -158,8 +158,8 @@ class Backlog:
 
     def _finished(self, instance: Instance) -> bool:
         ending = instance.ending
-        declared = ending is None or ending.declared
-        return instance is not self.current and not instance.unshipped and declared
+        over = instance is not self.current if ending is None else ending.declared
+        return over and not instance.unshipped
 
     def find(self, instance_id: str) -> Instance | None:
         return next((each for each in self.instances if each.id == instance_id), None)

@@ -1,4 +1,4 @@
-"""Keeps the spool writable: a spare ahead, a new instance after a bad disk, losses declared.
+"""Keeps the spool writable: spares ahead, a new instance after a bad disk, losses declared.
 
 Knows when to try and how long to pause. Knows no modes and nothing of HTTP.
 """
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
-RESERVED_PART = 8
-"""At least this part of a segment is kept for denials."""
+AHEAD = 2
+"""Spares. With one, a disk that is slow to make the next would cost ALLOWs under load."""
 GATHER_SECONDS = 1.0
 """How long dropped records are counted before a gap record declares them."""
 
@@ -102,24 +102,23 @@ class Keeper:
         """Do what there is to do; whether nothing is left."""
         succession = self._succession
         await self._prepare()
-        if succession.refusal is not None and self._tail.spare is not None:
+        if succession.refusal is not None and self._tail.spares:
             await self._revive()
             await self._prepare()
         if succession.refusal is None and succession.losses:
             succession.declare()
         await self._backlog.retire()
         waits = succession.refusal is not None or succession.losses
-        return self._tail.spare is not None and not waits
+        return len(self._tail.spares) >= AHEAD and not waits
 
     async def _prepare(self) -> None:
-        """A spare, if there is none. While it is being made ALLOWs are taken, but for a last part
-        of the segment; where it can't be made all that is left is for denials."""
         tail = self._tail
-        if tail.spare is None and not self._succession.closed:
-            tail.reserve = self._spares.size // RESERVED_PART
-            tail.spare = await self._spares.make()
-            if tail.spare is None:
-                tail.reserve = self._spares.size
+        while len(tail.spares) < AHEAD and not self._succession.closed:
+            spare = await self._spares.make()
+            tail.starved = spare is None
+            if spare is None:
+                break
+            tail.spares.append(spare)
 
     async def _revive(self) -> None:
         if not self._succession.closed:

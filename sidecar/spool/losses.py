@@ -44,8 +44,8 @@ class Losses:
 
     def ended(self, instance: Instance, ending: Ending) -> None:
         """The instance ended so; or, if it had ended before, earlier than was known."""
-        former = instance.ending
-        self.records += (ending.lost or 0) - ((former and former.lost) or 0)
+        former = None if instance.ending is ending else instance.ending
+        self.records += (ending.lost or 0) - (0 if former is None else former.lost or 0)
         instance.ending = ending
         if instance not in self._instances:
             self._instances.append(instance)

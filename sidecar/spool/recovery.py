@@ -59,7 +59,7 @@ class Recovered:
     instances: list[Instance] = field(default_factory=list)
     undeclared: list[Instance] = field(default_factory=list)
     resumed: Resumed | None = None
-    spare: Path | None = None
+    spares: list[Path] = field(default_factory=list)
     ordinal: int = 0
     held: int = 0
 
@@ -84,7 +84,8 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
             _keep_or_remove(disk, path, segment_bytes, found)
         elif (aside := aside_ordinal(path)) is not None:
             found.ordinal = max(found.ordinal, aside)
-            found.held += sum(disk.size(file) for file in disk.list(path))
+            kept = [file for file in disk.list(path) if segment_first(file) is not None]
+            found.held += sum(disk.size(file) for file in kept)
         elif (named := instance_named(path)) is not None:
             found.ordinal = max(found.ordinal, named[0])
             instance = Instance(*named, source, path)
@@ -104,8 +105,8 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
 
 
 def _keep_or_remove(disk: Disk, path: Path, segment_bytes: int, found: Recovered) -> None:
-    if found.spare is None and disk.size(path) == segment_bytes:
-        found.spare = path
+    if disk.size(path) == segment_bytes:
+        found.spares.append(path)
         found.held += segment_bytes
     else:
         disk.remove(path)

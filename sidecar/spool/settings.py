@@ -24,8 +24,8 @@ class SpoolSettings:
     """The most bytes that the directory's segments may take, those set aside included; then only
     denials are recorded, in the room reserved for them, and then nothing is answered."""
     segment_bytes: int = 8 * 1024 * 1024
-    """The size of one segment file, which is filled with zeros in advance; one is always held
-    ready, and what is left of the last one, at least an eighth, is for denials alone."""
+    """The size of one segment file, which is filled with zeros in advance; two are held ready, and
+    what is left of the last one, at least an eighth, is for denials alone."""
     timeout_ms: int = 250
     """How long a record may take to reach the disk in mode `strict`."""
     memory_bytes: int = 16 * 1024 * 1024
@@ -42,7 +42,7 @@ class SpoolSettings:
         if self.max_bytes < 3 * self.segment_bytes:
             found.append(
                 f"`max_bytes` is {self.max_bytes}, less than three segments of "
-                f"{self.segment_bytes}: one is written, one held ready, one being shipped"
+                f"{self.segment_bytes}: one is written, two are held ready"
             )
         if self.timeout_ms < 1:
             found.append(f"`timeout_ms` is {self.timeout_ms}, and must be 1 or more")

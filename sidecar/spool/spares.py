@@ -6,11 +6,12 @@ denials once the disk is full: a reservation that is only promised can be taken 
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from sidecar.spool.disk import Disk
-from sidecar.spool.layout import spare_file
+from sidecar.spool.layout import spare_file, spare_ordinal
 from sidecar.spool.space import Space
 from sidecar.spool.trouble import Trouble
 
@@ -18,14 +19,17 @@ from sidecar.spool.trouble import Trouble
 class Spares:
     """Makes one at a time, `size` bytes each, in `root`."""
 
-    def __init__(self, root: Path, disk: Disk, space: Space, size: int) -> None:
+    def __init__(
+        self, root: Path, disk: Disk, space: Space, size: int, found: Iterable[Path]
+    ) -> None:
         self.size = size
         self._root = root
         self._disk = disk
         # A thread of its own: behind a queue of reads a spare would come too late.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-spares")
         self._space = space
-        self._made = 0
+        # Above those of a former life: a name is used once.
+        self._made = max((spare_ordinal(path) or 0 for path in found), default=0)
         self._trouble = Trouble(logging.getLogger(__name__), "room in the spool")
 
     async def make(self) -> Path | None:

@@ -100,7 +100,7 @@ class Spool:
             found: Recovered = await in_thread(chores, recover, disk, root, source_id, size)
             space = Space(settings.max_bytes, found.held)
             backlog = Backlog(disk, chores, clock, space, found.instances)
-            keeper = Keeper(Spares(root, disk, space, size), backlog, chores, entropy)
+            keeper = Keeper(Spares(root, disk, space, size, found.spares), backlog, chores, entropy)
             succession = Succession(
                 root, source_id, disk, chores, clock, entropy, backlog, size, keeper.wake
             )
@@ -206,7 +206,7 @@ class Spool:
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of all segment files, the spare and what was set aside included."""
+        """Bytes of all segment files, spares and what was set aside included."""
         return self._space.held
 
     @property

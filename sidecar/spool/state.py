@@ -20,6 +20,6 @@ def state_of(succession: Succession) -> State:
     tail = succession.tail
     if succession.refusal is not None:
         return State.UNWRITABLE
-    if tail.spare is not None or tail.room > tail.reserve:
+    if tail.spares or tail.room > tail.reserve:
         return State.OPEN
     return State.DENIALS_ONLY if tail.room > FRAME + MAX_PAYLOAD else State.FULL

@@ -17,6 +17,7 @@ Knows why records are refused. Knows no modes, no time, and nothing of making ro
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -83,7 +84,7 @@ class Succession:
 
     def resume(self, found: Recovered) -> None:
         """Go on where a former life ended. Where it left nothing to go on in, `begin` follows."""
-        self._ordinal, self.tail.spare = found.ordinal, found.spare
+        self._ordinal, self.tail.spares = found.ordinal, deque(found.spares)
         for instance in found.undeclared:
             assert instance.ending is not None
             self.losses.ended(instance, instance.ending)
@@ -94,7 +95,7 @@ class Succession:
             self.refusal = None
 
     def begin(self) -> asyncio.Future[None]:
-        """A new instance in the spare segment, first of all with what is to be declared. Records
+        """A new instance in a spare segment, first of all with what is to be declared. Records
         are taken once it is on disk: the future says so."""
         self._ordinal += 1
         name = self._entropy(16).hex()
@@ -109,7 +110,7 @@ class Succession:
 
     def declare(self) -> None:
         """What was lost elsewhere, in the current instance, whose own chain is whole."""
-        if self.tail.spare is None and self.tail.room < _GAP_BYTES * len(self.losses):
+        if not self.tail.spares and self.tail.room < _GAP_BYTES * len(self.losses):
             return
         declaration = self.losses.take()
         for record in declaration.records:
@@ -132,7 +133,7 @@ class Succession:
             # It never began, and nobody heard of it.
             self._backlog.end(instance, Ending(reason, first, 0, declared=True))
         if current and self.refusal is None:
-            if self.tail.spare is None:
+            if not self.tail.spares:
                 self.refusal = _NO_ROOM
             else:
                 self.begin()

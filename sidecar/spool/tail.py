@@ -7,6 +7,7 @@ serves one. The memory of a record ends when its sync does.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from struct import Struct
@@ -21,13 +22,16 @@ from sidecar.spool.instance import Instance, Segment
 from sidecar.spool.layout import segment_file
 from sidecar.spool.writer import Job, Start
 
+RESERVED_PART = 8
+"""At least this part of a segment is kept for denials."""
+
 _FRAME_HEAD = Struct(">II").pack
 _LARGEST = FRAME + MAX_PAYLOAD
 
 
 class Tail:
     """`submit`, to be set before use, hands a job to the writer, which calls `settled`. The others
-    are called when records became durable, when a write failed, and when the spare is used up."""
+    are called when records became durable, when a write failed, and when a spare was taken."""
 
     submit: Callable[[Job], None]
 
@@ -40,10 +44,10 @@ class Tail:
         on_failed: Callable[[Instance, OSError], None],
         on_roll: Callable[[], None],
     ) -> None:
-        self.spare: Path | None = None
-        """A segment of zeros, held ready."""
-        self.reserve = segment_bytes
-        """The bytes of `room` that are for denials alone where there is no spare."""
+        self.spares: deque[Path] = deque()
+        """Segments of zeros, held ready."""
+        self.starved = False
+        """No spare can be made: what is left is for denials."""
         self.n = 0
         """The next record's number."""
         self.room = 0
@@ -74,7 +78,6 @@ class Tail:
         self._open_segment()
         for gap in gaps:
             self.add(gap, denial=True)
-        self._schedule()
         return self.durable()
 
     def durable(self) -> asyncio.Future[None]:
@@ -93,7 +96,7 @@ class Tail:
         size = len(payload) + FRAME
         # INVARIANT: until the record is known to fit, nothing has changed. A number given to a
         # record that is not kept would be a hole.
-        if size > _LARGEST or size > self.room - (0 if denial or self.spare else self.reserve):
+        if size > _LARGEST or size > self.room - (0 if denial or self.spares else self.reserve):
             self._make_room(size, denial=denial)
         digest = core_hash(core)
         body = n.to_bytes(8, "big") + payload
@@ -139,29 +142,36 @@ class Tail:
             self._idle = self._idle or self._loop.create_future()
             await asyncio.shield(self._idle)
 
+    @property
+    def reserve(self) -> int:
+        """The bytes of `room` that are for denials alone where there is no spare. While one is
+        being made that is a part of the segment: ALLOWs must not be refused for a disk that is only
+        slow, nor take the last room before it is known that there will be more."""
+        return self._segment_bytes if self.starved else self._segment_bytes // RESERVED_PART
+
     def _make_room(self, size: int, *, denial: bool) -> None:
         if size > _LARGEST:
             raise RecordTooLarge(f"the record has {size} bytes, and the spool takes {_LARGEST}")
-        if size > self.room and self.spare:
+        if size > self.room and self.spares:
             self._open_segment()
         if size > self.room:
             raise SpoolFull
-        if not denial and not self.spare and size > self.room - self.reserve:
+        if not denial and not self.spares and size > self.room - self.reserve:
             raise SpoolFull("the spool is full: only denials are recorded")
 
     def _open_segment(self) -> None:
         instance = self.instance
-        assert self.spare is not None
         segment = Segment(segment_file(instance.path, self.n), self.n, self._segment_bytes)
         header = header_bytes(Header(instance.source, instance.id, self.n, self._prev))
-        start = Start(segment, self.spare)
+        start = Start(segment, self.spares.popleft())
         self._job = Job(instance, start, self.n, [header], size=len(header))
         self._gathered.append(self._job)
         instance.segments.append(segment)
         self.room = segment.size - len(header)
         self.waiting += len(header)
-        self.spare = None
         self._on_roll()
+        # The header goes to disk even where the record that needed the room is refused after all.
+        self._schedule()
 
     def _schedule(self) -> None:
         # Not at once: whatever else is ready on the loop joins this batch.

@@ -11,6 +11,7 @@ read and check nothing. `GET /health/ready` answers 200.
 import asyncio
 import sys
 from collections.abc import AsyncIterator
+from typing import cast
 
 import uvloop
 from aiohttp import ClientSession, DummyCookieJar, TCPConnector, web
@@ -68,8 +69,7 @@ class Upstream(asyncio.Protocol):
     answer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
         self._buffer = b""
 
     def data_received(self, data: bytes) -> None:

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections import Counter
+from typing import cast
 
 import uvloop
 
@@ -27,8 +28,7 @@ class Client(asyncio.Protocol):
         self._sent = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's does not inherit from it
         self._send()
 
     def _send(self) -> None:

@@ -67,3 +67,10 @@ def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(
 def test_migrate_brings_a_database_to_head(tmp_path: Path) -> None:
     assert sluice("migrate", SLUICE_DATA_DIR=str(tmp_path)).returncode == 0
     assert (tmp_path / "sluice.db").exists()
+
+
+def test_migrate_brings_a_postgresql_to_head_and_again(postgres_url: str, tmp_path: Path) -> None:
+    for _ in range(2):
+        answer = sluice("migrate", SLUICE_DATA_DIR=str(tmp_path), SLUICE_DATABASE_URL=postgres_url)
+        assert answer.returncode == 0, answer.stderr
+    assert not (tmp_path / "sluice.db").exists()

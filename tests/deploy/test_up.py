@@ -24,6 +24,8 @@ def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
         keys = [first.key(name) for name in ("agent", "admin", "superadmin")]
         assert len(set(keys)) == 3
         assert no_secret_in(command_lines(first.children()), keys)
+        for log in (data / "logs").iterdir():
+            assert not any(key in log.read_text() for key in keys), log
         assert_the_pasted_commands_do_what_they_say(first.command)
         assert_only_the_owner_reads(data)
         children = first.children()

@@ -380,6 +380,7 @@ async def test_records_reach_the_log_in_order_and_once(tmp_path: Path) -> None:
             logged = [record["eid"] for record in centre.records]
             assert sorted(logged) == sorted(answer["event_id"] for answer in answers)
             assert [record["src"]["n"] for record in centre.records] == list(range(64))
+            await until("the receipt is here", lambda: stand.parts.shipper.shipped == 64)
             assert await stand.metric("sluice_shipped_records_total") == 64
 
 

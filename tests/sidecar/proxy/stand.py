@@ -122,14 +122,20 @@ async def sidecar(
     settings = spool or SpoolSettings(dir=tmp_path / "spool")
     opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
     running = asyncio.get_running_loop().create_task(opened.run())
-    sessions = Sessions(Centre("http://127.0.0.1:9", "unused"), CacheFile(tmp_path / "cache"), CLOCK)
+    sessions = Sessions(
+        Centre("http://127.0.0.1:9", "unused"), CacheFile(tmp_path / "cache"), CLOCK
+    )
     enforcer = Enforcer(
-        policy_set, freshness, sessions, opened, make_metrics(CollectorRegistry()), CLOCK, os.urandom
+        policy_set,
+        freshness,
+        sessions,
+        opened,
+        make_metrics(CollectorRegistry()),
+        CLOCK,
+        os.urandom,
     )
     try:
-        yield Sidecar(
-            enforcer, opened, AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK))
-        )
+        yield Sidecar(enforcer, opened, AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK)))
     finally:
         running.cancel()
         await opened.close(1)
@@ -150,10 +156,10 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
 
 @asynccontextmanager
 async def listening(
-    made: Sidecar, configured: Source, limits: Limits = LIMITS
+    made: Sidecar, configured: Source, limits: Limits = LIMITS, clock: Clock = CLOCK
 ) -> AsyncIterator[int]:
     """The port of a listener."""
-    listener = Listener(configured, made.agent, made.enforcer, CLOCK, limits)
+    listener = Listener(configured, made.agent, made.enforcer, clock, limits)
     await listener.start()
     try:
         yield listener.port
@@ -237,7 +243,7 @@ class DataSource:
                     return
                 gone.cancel()
                 await answering
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()

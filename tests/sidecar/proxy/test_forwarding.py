@@ -321,9 +321,7 @@ async def test_a_304_keeps_the_length_it_states(stand: Stand) -> None:
 
 
 async def test_a_denied_head_has_no_body(stand: Stand) -> None:
-    answered = await stand.ask(
-        f"HEAD /secret HTTP/1.1\r\n{HOST}\r\n\r\n".encode() + get("/secret")
-    )
+    answered = await stand.ask(f"HEAD /secret HTTP/1.1\r\n{HOST}\r\n\r\n".encode() + get("/secret"))
     first, second = answered.raw.split(b"HTTP/1.1 ")[1:]
     assert first.startswith(b"403")
     assert first.endswith(b"\r\n\r\n")

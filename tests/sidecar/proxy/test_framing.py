@@ -175,9 +175,7 @@ async def test_optimistic_data_behind_connect_is_not_read_when_it_comes_later(
 
 async def test_a_denied_request_with_a_body_leaves_the_next_one_intact(stand: Stand) -> None:
     denied = b"POST /secret HTTP/1.1\r\nHost: kb\r\nContent-Length: 27\r\n\r\n"
-    answered = await ask(
-        stand.port, denied + b"GET /smuggled HTTP/1.1\r\n\r\n\n" + get("/next")
-    )
+    answered = await ask(stand.port, denied + b"GET /smuggled HTTP/1.1\r\n\r\n\n" + get("/next"))
     assert answered.raw.count(b"HTTP/1.1 ") == 2
     assert answered.raw.startswith(b"HTTP/1.1 403 ")
     assert stand.upstream.targets == ["/next"]

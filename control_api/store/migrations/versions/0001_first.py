@@ -12,8 +12,6 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-FILTERS = ("agent_role", "agent_id", "source_id", "decision", "policy_name", "session_id", "ref")
-
 
 def text(name: str) -> sa.Column[str]:
     return sa.Column(name, sa.Text(), nullable=False)
@@ -43,13 +41,16 @@ def binary_or_null(name: str) -> sa.Column[bytes]:
     return sa.Column(name, sa.LargeBinary(), nullable=True)
 
 
-def table(name: str, *columns: sa.schema.SchemaItem, key: tuple[str, ...] = ()) -> None:
+def table(
+    name: str, *columns: sa.schema.SchemaItem, key: tuple[str, ...] = (), **options: bool
+) -> None:
     """Every table's primary key begins with the tenant."""
     op.create_table(
         name,
         text("tenant_id"),
         *columns,
         sa.PrimaryKeyConstraint("tenant_id", *key, name=f"pk_{name}"),
+        **options,
     )
 
 
@@ -199,20 +200,38 @@ def log() -> None:
         text("eid"),
         text("kind"),
         number("ts"),
-        *(text_or_null(column) for column in FILTERS),
+        text_or_null("agent_role"),
+        text_or_null("agent_id"),
+        text_or_null("source_id"),
+        text_or_null("decision"),
+        text_or_null("policy_name"),
+        text_or_null("session_id"),
+        text_or_null("ref"),
         binary("entry"),
         binary("hash"),
         key=("seq",),
     )
     op.create_index("ux_log_entries_eid", "log_entries", ["tenant_id", "eid"], unique=True)
-    for column in FILTERS:
-        columns = ["tenant_id", column, "seq"]
-        present = f"{column} IS NOT NULL"
-        index_where(f"ix_log_entries_{column}", "log_entries", columns, present, unique=False)
-    op.create_index("ix_log_entries_ts", "log_entries", ["tenant_id", "ts", "seq"])
+    ref = ["tenant_id", "ref", "seq"]
+    index_where("ix_log_entries_ref", "log_entries", ref, "ref IS NOT NULL", unique=False)
     table("openings", number("seq"), text_or_null("user_id"), binary("openings"), key=("seq",))
-    user = ["tenant_id", "user_id", "seq"]
-    index_where("ix_openings_user_id", "openings", user, "user_id IS NOT NULL", unique=False)
+    table(
+        "log_index",
+        sa.Column("facet", sa.SmallInteger(), nullable=False, autoincrement=False),
+        text("value"),
+        number("seq"),
+        key=("facet", "value", "seq"),
+        sqlite_with_rowid=False,
+    )
+    table(
+        "log_spans",
+        number("seq"),
+        number("until_seq"),
+        number("first_ts"),
+        number("last_ts"),
+        key=("seq",),
+        sqlite_with_rowid=False,
+    )
     table(
         "sources",
         text("source"),

@@ -1,0 +1,150 @@
+"""What management answers with: keys, policies, agents (`service.md` 2.1 to 2.3); see `shapes`."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from control_api.shapes import Level
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+Status = Literal["draft", "pending_approval", "approved", "deprecated"]
+TenantScope = Literal["evaluate", "read", "admin", "sidecar"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedKey:
+    """An API key without its secret (2.3)."""
+
+    key_id: str
+    name: str
+    scope: TenantScope
+    bound_agent_id: str | None
+    permitted_roles: list[str]
+    expires_at: str | None
+    created_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "name": "underwriting agents",
+        "scope": "evaluate",
+        "bound_agent_id": None,
+        "permitted_roles": [],
+        "expires_at": "2027-01-31T12:00:00.000000Z",
+        "created_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedKey:
+    """A new API key, with the secret that is shown this once (4.5)."""
+
+    key_id: str
+    name: str
+    key: str
+    scope: TenantScope
+    expires_at: str | None
+    created_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "name": "underwriting agents",
+        "key": "slc_" + "0" * 49,
+        "scope": "evaluate",
+        "expires_at": "2027-01-31T12:00:00.000000Z",
+        "created_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyShown:
+    """A policy (2.1) and what the store knows of it (contract, section 4)."""
+
+    policy_id: str
+    version: int
+    name: str
+    agent_role: str
+    allowed_sources: list[str]
+    denied_sources: list[str]
+    max_sensitivity: Level
+    allowed_tasks: list[str]
+    denied_tasks: list[str]
+    session_ttl_minutes: int | None
+    permitted_agent_ids: list[str]
+    industry: str | None
+    process_group: str | None
+    user_modified: bool
+    created_at: str
+    updated_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "policy_id": "pol_5dK1yHsV9nE3rJx6MqT2bU",
+        "version": 1,
+        "name": "loan-underwriting",
+        "agent_role": "loan_underwriter",
+        "allowed_sources": ["contracts", "rest://crm/customers/*"],
+        "denied_sources": ["payroll"],
+        "max_sensitivity": "high",
+        "allowed_tasks": [],
+        "denied_tasks": ["marketing"],
+        "session_ttl_minutes": 480,
+        "permitted_agent_ids": [],
+        "industry": "banking",
+        "process_group": "lending",
+        "user_modified": False,
+        "created_at": _NOW,
+        "updated_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What reading the policy files changed, by name of policy."""
+
+    status: Literal["reloaded"]
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    removed: list[str]
+    skipped: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "status": "reloaded",
+        "added": ["claims-review"],
+        "updated": ["loan-underwriting"],
+        "unchanged": [],
+        "removed": [],
+        "skipped": [],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class AgentShown:
+    """A registry entry (2.2)."""
+
+    agent_id: str
+    agent_role: str
+    display_name: str | None
+    description: str | None
+    owner: str | None
+    framework: str | None
+    permitted_roles: list[str]
+    credential_type: Literal["api_key", "jwt_oidc", "mtls", "conjur"]
+    bound_key_id: str | None
+    status: Status
+    created_at: str
+    updated_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "agent_id": "agt_loans",
+        "agent_role": "loan_underwriter",
+        "display_name": "Loan underwriting",
+        "description": "Reads contracts to assess an application",
+        "owner": "lending",
+        "framework": "langchain",
+        "permitted_roles": ["loan_underwriter"],
+        "credential_type": "api_key",
+        "bound_key_id": None,
+        "status": "draft",
+        "created_at": _NOW,
+        "updated_at": _NOW,
+    }

@@ -1,0 +1,95 @@
+"""A counter and a histogram for the path of every decision. Know no metric's name.
+
+The library's own lock and check each of their calls for threads and label names that a sidecar
+doesn't have; counted here is a dictionary entry, and the library renders it when it is asked.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+
+class Count(Collector):
+    """Counts, by labels. The caller draws labels from a closed set."""
+
+    def __init__(
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str] = (),
+        *,
+        registry: CollectorRegistry,
+    ) -> None:
+        self._about = name, documentation
+        self._labels = labels
+        self._counts: dict[tuple[str, ...], int] = {}
+        registry.register(self)
+
+    def add(self, *labels: str) -> None:
+        """One more."""
+        self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(*self._about, labels=self._labels)
+        for labels, count in self._counts.items() or [((), 0)][len(self._labels) :]:
+            family.add_metric(labels, count)
+        yield family
+
+
+class Durations(Collector):
+    """A histogram of seconds. `bounds` are the upper ends of its buckets, ascending."""
+
+    def __init__(
+        self,
+        name: str,
+        documentation: str,
+        bounds: Sequence[float],
+        *,
+        registry: CollectorRegistry,
+    ) -> None:
+        self._about = name, documentation
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        registry.register(self)
+
+    def observe(self, seconds: float) -> None:
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(*self._about)
+        buckets, total = [], 0
+        for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        family.add_metric([], buckets, self._sum)
+        yield family
+
+
+class Watches(Collector):
+    """What others count or measure for themselves, read when it is asked for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._families: list[
+            tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[], float]]
+        ] = []
+        registry.register(self)
+
+    def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        self._families.append((GaugeMetricFamily, name, documentation, read))
+
+    def count(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        self._families.append((CounterMetricFamily, name, documentation, read))
+
+    def collect(self) -> Iterator[Metric]:
+        for family, name, documentation, read in self._families:
+            yield family(name, documentation, value=read())

@@ -1,0 +1,229 @@
+"""The control API as tests meet it: the real server on a free port of loopback, a real database, and
+a clock that can be moved. Requests go over real connections."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+from control_api.serve import Started, serve
+from control_api.settings import Settings, read
+from policies.ground.clock import Clock
+
+SUPERADMIN = "superadmin-" + "x" * 32
+POLICIES = """\
+policies:
+  - name: support-reads
+    agent_role: support
+    allowed_sources: [handbook, contracts, "rest://files/*"]
+    denied_sources: [payroll]
+    max_sensitivity: high
+    denied_tasks: [marketing]
+"""
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: http.client.HTTPMessage
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.raw)
+
+
+class MovableClock:
+    """The real time, and what tests add to it."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def now(self) -> int:
+        return time.time_ns() // 1000 + int(self.ahead * 1e6)
+
+    def clock(self) -> Clock:
+        return Clock(self.now, time.monotonic)
+
+
+class Centre:
+    """One running control API, in a thread of its own."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        policies: str | None = POLICIES,
+        database_url: str | None = None,
+        **environ: str,
+    ) -> None:
+        self.directory = directory
+        self.policy_file = directory / "policies" / "default" / "demo" / "support.yaml"
+        self.policy_file.parent.mkdir(parents=True, exist_ok=True)
+        if policies is not None:
+            self.policy_file.write_text(policies)
+        self.environ = {
+            "SLUICE_DATA_DIR": str(directory / "data"),
+            "SLUICE_POLICY_DIR": str(directory / "policies"),
+            "SLUICE_CONTROL_LISTEN": "127.0.0.1:0",
+            "SLUICE_SUPERADMIN_KEY": SUPERADMIN,
+            **({"SLUICE_DATABASE_URL": database_url} if database_url else {}),
+            **environ,
+        }
+        self.time = MovableClock()
+        self.started: Started | None = None
+        self.failure: BaseException | None = None
+
+    @property
+    def settings(self) -> Settings:
+        return read(self.environ)
+
+    def start(self) -> Centre:
+        ready = threading.Event()
+        self.failure = None
+
+        def tell(started: Started) -> None:
+            self.started = started
+            ready.set()
+
+        async def live() -> None:
+            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+            await serve(self.settings, self.time.clock(), os.urandom, tell, self._stop)
+
+        def run() -> None:
+            try:
+                with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                    runner.run(live())
+            except BaseException as error:
+                self.failure = error
+            finally:
+                ready.set()
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+        assert ready.wait(30), "the control API did not start"
+        if self.failure is not None:
+            raise self.failure
+        assert self.started is not None
+        self.port = self.started.listen.port
+        first = json.loads((self.directory / "data" / "first-start.json").read_text())
+        self.admin_key: str = first["admin_key"]
+        return self
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the control API did not stop"
+        if self.failure is not None:
+            raise self.failure
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        key: str | None = "",
+        headers: dict[str, str] | None = None,
+        raw: bytes | None = None,
+        timeout: float = 30,
+        port: int | None = None,
+    ) -> Answer:
+        """One request; by the admin's key unless another, or None, is given."""
+        sent = {"Content-Type": "application/json"} if body is not None or raw is not None else {}
+        if key is not None:
+            sent["X-API-Key"] = key or self.admin_key
+        sent |= headers or {}
+        data = raw if body is None else json.dumps(body).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=timeout)
+        try:
+            connection.request(method, path, data, sent)
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.headers, answer.read())
+        finally:
+            connection.close()
+
+    def admin(self, method: str, path: str, body: object = None) -> Any:
+        """The body of a request that must succeed."""
+        answer = self.call(method, path, body)
+        assert answer.status < 300, (answer.status, answer.raw)
+        return answer.body
+
+    def new_key(self, scope: str = "evaluate", **fields: Any) -> str:
+        made = self.admin("POST", "/v1/keys", {"name": f"a {scope} key", "scope": scope, **fields})
+        key: str = made["key"]
+        return key
+
+    def approved(self, agent_id: str, role: str = "support", **fields: Any) -> str:
+        """An agent that may evaluate."""
+        self.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": role, **fields})
+        for status in ("pending_approval", "approved"):
+            self.admin("PATCH", f"/v1/agents/{agent_id}/status", {"status": status})
+        return agent_id
+
+    def evaluate(self, key: str = "", **changed: Any) -> Any:
+        answer = self.call("POST", "/v1/context/evaluate", asked(**changed), key=key)
+        assert answer.status == 200, answer.raw
+        return answer.body
+
+    def verified(self) -> Any:
+        """The report on the log, which must hold."""
+        report = self.admin("GET", "/v1/audit/verify")
+        assert report["valid"], report
+        return report
+
+    def events(self, query: str = "") -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.admin("GET", f"/v1/audit/events{query}")
+        return found
+
+    def pages(self, path: str) -> Iterator[list[Any]]:
+        """Every page of a list, by its `Link`."""
+        while path:
+            answer = self.call("GET", path)
+            assert answer.status == 200, answer.raw
+            yield answer.body
+            link = answer.headers.get("Link", "")
+            assert not link or link.endswith('; rel="next"')
+            path = link[1 : link.index(">")] if link else ""
+
+
+def asked(**changed: Any) -> dict[str, Any]:
+    """An evaluation that is allowed unless changed."""
+    body = {
+        "agent_role": "support",
+        "user_id": "ann",
+        "source_id": "handbook",
+        "sensitivity_level": "low",
+        **changed,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+@contextmanager
+def running(directory: Path, **settings: Any) -> Iterator[Centre]:
+    centre = Centre(directory, **settings).start()
+    try:
+        yield centre
+    finally:
+        centre.stop()
+
+
+def within(seconds: float, true: Callable[[], object], what: str = "it") -> None:
+    """Fails where `true` does not come true in time."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not within {seconds} s: {what}"
+        time.sleep(0.01)

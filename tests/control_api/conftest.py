@@ -1,0 +1,37 @@
+"""Running control APIs, for tests that share one and for those that need their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from control_api.store.migrate import migrate
+from tests.control_api.centre import Centre, running
+
+
+@pytest.fixture(scope="module")
+def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+    """Shared by a module's tests: none may depend on what is not there."""
+    with running(tmp_path_factory.mktemp("centre")) as started:
+        yield started
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Centre]:
+    """A test's own, just after its first start."""
+    with running(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Centre]:
+    """A test's own, once on each database."""
+    url = None
+    if request.param == "postgresql":
+        url = request.getfixturevalue("postgres_url")
+        asyncio.run(migrate(url))
+    with running(tmp_path, database_url=url) as started:
+        yield started

@@ -1,0 +1,151 @@
+"""The description: valid, complete, made from what validates, and true of what is answered."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from control_api.http.docs import page
+from control_api.http.openapi import describe, example_of, statuses
+from control_api.http.routes import ROUTES
+from policies import __version__
+from tests.control_api.centre import Centre, asked
+
+DOCUMENT: dict[str, Any] = json.loads(describe(ROUTES, __version__))
+METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
+
+
+def operations() -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (path, method, operation)
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def test_it_covers_the_table_and_nothing_more() -> None:
+    described = {(method.upper(), path) for path, method, _ in operations()}
+    assert described == {(route.method, route.path) for route in ROUTES}
+
+
+def test_it_has_the_form_of_openapi_3_1() -> None:
+    assert DOCUMENT["openapi"] == "3.1.0"
+    assert {"title", "version"} <= DOCUMENT["info"].keys()
+    names = [operation["operationId"] for _, _, operation in operations()]
+    assert len(names) == len(set(names))
+    for path, method, operation in operations():
+        assert method in METHODS
+        assert operation["summary"], path
+        declared = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
+        assert declared == set(re.findall(r"\{(\w+)\}", path))
+        for parameter in operation["parameters"]:
+            assert parameter["in"] in ("path", "query")
+            assert parameter.get("required") or parameter["in"] != "path"
+            assert parameter["schema"]
+        for status, answer in operation["responses"].items():
+            assert re.fullmatch(r"[1-5]\d\d", status)
+            assert answer["description"]
+
+
+def test_every_reference_leads_somewhere_and_every_schema_is_used() -> None:
+    text = json.dumps(DOCUMENT)
+    references = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', text))
+    assert references == set(DOCUMENT["components"]["schemas"])
+    assert len(re.findall(r'"\$ref": "', text)) == len(re.findall(r'"\$ref": "#/comp', text))
+
+
+def test_every_operation_has_its_errors_and_an_example() -> None:
+    for route in ROUTES:
+        operation = DOCUMENT["paths"][route.path][route.method.lower()]
+        errors = {int(status) for status in operation["responses"] if status >= "400"}
+        assert errors == statuses(route)
+        for status in errors:
+            media = operation["responses"][str(status)]["content"]["application/json"]
+            assert media["example"]["code"] == status
+        if route.answers is not None:
+            answer = operation["responses"][str(route.status)]["content"]["application/json"]
+            assert "example" in answer, route.path
+        if route.body:
+            assert "example" in operation["requestBody"]["content"]["application/json"], route.path
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_examples_are_what_is_declared(route: Any) -> None:
+    if route.answers is not None:
+        TypeAdapter(route.answers).validate_python(example_of(route.answers))
+    if route.body:
+        values = {**dict.fromkeys(route.parameters, "an-id"), **route.asks.example}
+        route.asks.model_validate(values)
+
+
+def test_scopes_are_told_and_open_routes_need_no_key() -> None:
+    for route in ROUTES:
+        operation = DOCUMENT["paths"][route.path][route.method.lower()]
+        if route.scopes is None:
+            assert operation["security"] == []
+        else:
+            assert operation["security"] == [{"ApiKey": []}]
+            assert operation["x-sluice-scopes"] == sorted(route.scopes)
+
+
+def test_a_write_that_refuses_unknown_fields_says_so() -> None:
+    def schema(path: str) -> dict[str, Any]:
+        media = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        found: dict[str, Any] = media["schema"]
+        return found
+
+    assert schema("/v1/keys")["additionalProperties"] is False
+    assert schema("/v1/context/evaluate")["additionalProperties"] is True
+    assert set(schema("/v1/keys")["required"]) == {"name", "scope"}
+
+
+def test_what_is_answered_is_what_is_declared(centre: Centre) -> None:
+    """Each answer, read strictly against the type that the description was made from."""
+    centre.approved("agt_described")
+    event = centre.evaluate(agent_id="agt_described", session_id="described", query="q")
+    centre.admin("POST", "/v1/audit/lineage", {"event_id": event["event_id"], "action_type": "a"})
+    made = centre.admin("POST", "/v1/keys", {"name": "described", "scope": "read"})
+    policy = centre.admin("GET", "/v1/policies")[0]
+    bodies: dict[str, Any] = {
+        "evaluate_context": asked(),
+        "record_lineage": {"event_id": event["event_id"], "action_type": "sent"},
+        "register_agent": {"agent_role": "support"},
+        "change_agent_status": {"status": "deprecated"},
+        "create_key": {"name": "another", "scope": "evaluate"},
+        "claim_session": {"session_id": "d2", "agent_role": "support", "user_id": "ann"},
+        "ingest_events": {"source": "s", "instance": "i", "records": []},
+    }
+    values = {
+        "session_id": "described",
+        "event_id": event["event_id"],
+        "policy_id": policy["policy_id"],
+        "agent_id": "agt_described",
+        "key_id": made["key_id"],
+    }
+    for route in ROUTES:
+        path = route.path
+        for name in route.parameters:
+            path = path.replace("{" + name + "}", values[name])
+        answer = centre.call(route.method, path, bodies.get(route.name))
+        assert answer.status == route.status, (route.name, answer.raw)
+        assert answer.headers["Content-Type"].startswith(route.media)
+        if route.answers is not None:
+            TypeAdapter(route.answers).validate_json(answer.raw, strict=True)
+            declared = TypeAdapter(route.answers).dump_json(
+                TypeAdapter(route.answers).validate_json(answer.raw)
+            )
+            assert json.loads(declared) == answer.body, "a member more or less than declared"
+
+
+def test_the_page_loads_nothing(centre: Centre) -> None:
+    text = centre.call("GET", "/docs", key=None).raw.decode()
+    assert page(describe(ROUTES, __version__)).decode() == text
+    assert not re.search(r"<(?:script|link|img|iframe|object|embed)\b", text)
+    assert not re.search(r"(?:https?:)?//[\w.]+", re.sub(r"<pre>.*?</pre>", "", text, flags=re.S))
+    assert not re.search(r"@import|url\(", text)
+    for route in ROUTES:
+        assert f'id="{route.name}"' in text

@@ -1,0 +1,221 @@
+"""Who may do what: every route with every kind of key. Nothing is judged before the key is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, insert, update
+
+from control_api.http.route import Route, Scope
+from control_api.http.routes import ROUTES
+from control_api.store.schema import api_keys, documents, tenants
+from policies.ground.keys import key_digest, make_key
+from policies.model import Key
+from policies.policy_set import document_digest, key_document, key_name
+from tests.control_api.centre import SUPERADMIN, Centre, asked, running, within
+
+GUARDED = [route for route in ROUTES if route.scopes is not None]
+OPEN = [route for route in ROUTES if route.scopes is None]
+SCOPES = ("evaluate", "read", "admin", "sidecar")
+
+# A body that each route takes, so that a key of the right scope gets past reading it.
+BODIES: dict[str, Any] = {
+    "evaluate_context": asked(),
+    "record_lineage": {"event_id": "none", "action_type": "sent"},
+    "register_agent": {"agent_role": "support"},
+    "change_agent_status": {"status": "deprecated"},
+    "create_key": {"name": "another", "scope": "read"},
+    "claim_session": {"session_id": "s", "agent_role": "support", "user_id": "ann"},
+    "ingest_events": {"source": "s", "instance": "i", "records": []},
+}
+
+
+@pytest.fixture(scope="module")
+def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+    with running(tmp_path_factory.mktemp("scopes")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def keys(centre: Centre) -> dict[str, str]:
+    """A live key of each scope."""
+    return {scope: centre.new_key(scope) for scope in SCOPES} | {"superadmin": SUPERADMIN}
+
+
+def path_of(route: Route) -> str:
+    path = route.path
+    for name in route.parameters:
+        path = path.replace("{" + name + "}", "none")
+    return path
+
+
+def ids(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+@pytest.mark.parametrize("scope", [*SCOPES, "superadmin"])
+@pytest.mark.parametrize("route", GUARDED, ids=ids)
+def test_a_route_lets_in_the_scopes_of_its_line_and_no_other(
+    centre: Centre, keys: dict[str, str], route: Route, scope: str
+) -> None:
+    answer = centre.call(
+        route.method, path_of(route), BODIES.get(route.name), key=keys[scope]
+    )
+    assert route.scopes is not None
+    if scope in route.scopes:
+        assert answer.status in (200, 201, 404), answer.raw
+    else:
+        assert answer.status == 403, answer.raw
+        assert scope in answer.body["message"]
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=ids)
+def test_no_key_is_401_whatever_else_is_wrong(centre: Centre, route: Route) -> None:
+    for body in (BODIES.get(route.name), None):
+        answer = centre.call(route.method, path_of(route), body, key=None)
+        assert answer.status == 401
+        assert answer.body["error"] == "Unauthorized"
+        assert answer.headers["WWW-Authenticate"]
+    assert centre.call(route.method, path_of(route), raw=b"{", key=None).status == 401
+
+
+@pytest.mark.parametrize(
+    "kind", ["invalid", "never made", "revoked", "expired", "of a deactivated tenant"]
+)
+@pytest.mark.parametrize("route", GUARDED, ids=ids)
+def test_a_key_that_is_not_valid_is_403_before_the_body_is_read(
+    centre: Centre, dead: dict[str, str], route: Route, kind: str
+) -> None:
+    for raw in (b"{", b"{}"):
+        answer = centre.call(route.method, path_of(route), raw=raw, key=dead[kind])
+        assert answer.status == 403, (kind, answer.raw)
+        assert answer.body["error"] == "Forbidden"
+
+
+@pytest.fixture(scope="module")
+def dead(centre: Centre) -> dict[str, str]:
+    """Keys that open nothing, one for each reason."""
+    revoked = centre.admin("POST", "/v1/keys", {"name": "revoked", "scope": "admin"})
+    centre.admin("DELETE", f"/v1/keys/{revoked['key_id']}")
+    expired = centre.admin(
+        "POST", "/v1/keys", {"name": "expired", "scope": "admin", "expires_days": 1}
+    )
+    orphan = make_key(b"o" * 32)
+    engine = create_engine(f"sqlite:///{centre.directory / 'data' / 'sluice.db'}")
+    with engine.begin() as connection:
+        connection.execute(
+            update(api_keys).where(api_keys.c.key_id == expired["key_id"]).values(expires_at=1)
+        )
+        connection.execute(
+            insert(tenants).values(
+                tenant_id="gone",
+                name="gone",
+                created_at=1,
+                require_agent_id=False,
+                pii_masking=False,
+                active=False,
+                revision=0,
+            )
+        )
+        connection.execute(
+            insert(api_keys).values(
+                tenant_id="gone",
+                key_id="key_gone",
+                name="orphan",
+                scope="admin",
+                digest=key_digest(orphan),
+                permitted_roles=b"[]",
+                created_at=1,
+            )
+        )
+    engine.dispose()
+    _publish(centre, expired, orphan)
+    return {
+        "invalid": "not a key",
+        "never made": make_key(b"n" * 32),
+        "revoked": revoked["key"],
+        "expired": expired["key"],
+        "of a deactivated tenant": orphan,
+    }
+
+
+def _publish(centre: Centre, expired: dict[str, Any], orphan: str) -> None:
+    """The documents by which the two are known: what their own operations would publish."""
+    engine = create_engine(f"sqlite:///{centre.directory / 'data' / 'sluice.db'}")
+    with engine.begin() as connection:
+        name = key_name(key_digest(expired["key"]))
+        body = key_document(Key(expired["key_id"], "admin", expires_at=1))
+        connection.execute(
+            update(documents)
+            .where(documents.c.name == name)
+            .values(body=body, digest=document_digest(body))
+        )
+        body = key_document(Key("key_gone", "admin"))
+        connection.execute(
+            insert(documents).values(
+                tenant_id="gone",
+                name=key_name(key_digest(orphan)),
+                revision=1,
+                digest=document_digest(body),
+                body=body,
+            )
+        )
+    engine.dispose()
+    centre.restart()
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/%761/keys", "/v1/keys/"])
+def test_an_unknown_path_under_v1_asks_for_a_key_first(centre: Centre, path: str) -> None:
+    assert centre.call("GET", path, key=None).status == 401
+    assert centre.call("GET", path, key="invalid").status == 403
+    known = centre.call("GET", path)
+    assert known.status == (404 if path != "/%761/keys" else 200)
+
+
+@pytest.mark.parametrize("route", OPEN, ids=ids)
+def test_an_open_route_needs_no_key_and_takes_no_offence_at_one(
+    centre: Centre, route: Route
+) -> None:
+    assert centre.call(route.method, route.path, key=None).status == 200
+    assert centre.call(route.method, route.path, key="not a key").status == 200
+
+
+def test_a_key_dies_before_the_answer_to_its_revocation_leaves(centre: Centre) -> None:
+    for _ in range(20):
+        made = centre.admin("POST", "/v1/keys", {"name": "short-lived", "scope": "read"})
+        assert centre.call("GET", "/v1/keys", key=made["key"]).status == 200
+        centre.admin("DELETE", f"/v1/keys/{made['key_id']}")
+        assert centre.call("GET", "/v1/keys", key=made["key"]).status == 403
+
+
+def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Path) -> None:
+    with running(tmp_path) as one:
+        made = one.admin("POST", "/v1/keys", {"name": "shared", "scope": "read"})
+        other = Centre(tmp_path, policies=None)
+        other.start()
+        try:
+            assert other.call("GET", "/v1/keys", key=made["key"]).status == 200
+            one.admin("DELETE", f"/v1/keys/{made['key_id']}")
+            within(1, lambda: other.call("GET", "/v1/keys", key=made["key"]).status == 403)
+        finally:
+            other.stop()
+
+
+def test_every_guarded_route_of_a_tenant_is_open_to_its_admin() -> None:
+    for route in GUARDED:
+        assert route.scopes is not None
+        assert Scope.admin in route.scopes
+        assert Scope.superadmin not in route.scopes
+        assert route.path.startswith("/v1/")
+    for route in OPEN:
+        assert not route.path.startswith("/v1/")
+
+
+def test_an_evaluate_key_reads_nothing() -> None:
+    for route in GUARDED:
+        assert route.scopes is not None
+        if Scope.evaluate in route.scopes:
+            assert route.method == "POST"

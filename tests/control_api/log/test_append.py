@@ -1,0 +1,254 @@
+"""Records in: numbered without gaps, exactly once, durable before they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import Connection
+
+from control_api.log.ingest import ingest
+from control_api.log.verify import verify
+from control_api.store.faults import WriteFault
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.errors import Invalid, NotFound
+from policies.record import MAX_ENTRY, Record, change_record
+from tests.control_api.store.world import (
+    OTHER,
+    TENANT,
+    Spool,
+    World,
+    decision,
+    event_id,
+    opened,
+)
+
+
+async def stored(world: World, tenant_id: str = TENANT) -> list[tuple[int, str]]:
+    query = "SELECT seq, eid FROM log_entries WHERE tenant_id = :tenant ORDER BY seq"
+    return [(row.seq, row.eid) for row in await world.rows(query, tenant=tenant_id)]
+
+
+async def test_records_follow_each_other(world: World) -> None:
+    first = await world.log.append(TENANT, decision())
+    second = await world.log.append(TENANT, decision())
+    assert (first.seq, second.seq) == (0, 1)
+    assert second.ts >= first.ts
+    assert await stored(world) == [(0, first.eid), (1, second.eid)]
+    assert (await verify(world.store, TENANT))["head_hash"] == second.leaf_hash.hex()
+
+
+async def test_all_who_write_at_once_make_one_gapless_chain(world: World) -> None:
+    """64 appenders, management writes that append and publish, two sidecars that deliver."""
+    written: list[str] = []
+
+    async def appender() -> None:
+        for _ in range(8):
+            record = decision()
+            written.append((await world.log.append(TENANT, record)).eid)
+
+    async def manager(number: int) -> None:
+        async def change(tx: Transaction) -> None:
+            detail = {"number": number}
+            record = change_record("t", "x", "system", detail, record_id=event_id())
+            written.append((await tx.append(record)).eid)
+            await tx.publish({f"role/{number}": b"[%d]" % number})
+
+        for _ in range(4):
+            await world.store.write(TENANT, change)
+
+    async def sidecar(name: str) -> None:
+        spool = Spool(source=name)
+        for _ in range(4):
+            batch = spool.records(10)
+            await ingest(world.store, TENANT, name, "i1", batch)
+            written.extend(payload["core"]["eid"] for payload in batch)
+
+    await asyncio.gather(
+        *(appender() for _ in range(64)),
+        *(manager(number) for number in range(4)),
+        *(sidecar(name) for name in ("a", "b")),
+    )
+    found = await stored(world)
+    assert [seq for seq, _ in found] == list(range(64 * 8 + 16 + 80))
+    assert sorted(eid for _, eid in found) == sorted(written)
+    answer = await verify(world.store, TENANT)
+    assert answer["valid"], answer
+
+
+async def test_tenants_have_logs_of_their_own(world: World) -> None:
+    await asyncio.gather(*(world.log.append(t, decision()) for t in (TENANT, OTHER) * 5))
+    for tenant_id in (TENANT, OTHER):
+        answer = await verify(world.store, tenant_id)
+        assert (answer["valid"], answer["total"]) == (True, 5)
+
+
+async def test_an_unknown_tenant_fails_its_own_callers_alone(world: World) -> None:
+    mine, theirs = await asyncio.gather(
+        world.log.append(TENANT, decision()),
+        world.log.append("ten_none", decision()),
+        return_exceptions=True,
+    )
+    assert not isinstance(mine, BaseException)
+    assert isinstance(theirs, NotFound)
+
+
+async def test_an_id_that_is_there_answers_with_its_first_place(world: World) -> None:
+    record = decision()
+    first = await world.log.append(TENANT, record)
+    await world.log.append(TENANT, decision())
+    again, other = await asyncio.gather(
+        world.log.append(TENANT, record), world.log.append(TENANT, decision())
+    )
+    assert again == first
+    assert other.seq == 2
+    assert len(await stored(world)) == 3
+
+
+async def test_an_id_twice_in_one_batch_has_one_place(world: World) -> None:
+    record = decision()
+    one, two = await asyncio.gather(*(world.log.append(TENANT, record) for _ in range(2)))
+    assert one == two
+    assert len(await stored(world)) == 1
+
+
+async def test_the_same_id_belongs_to_each_tenant_apart(world: World) -> None:
+    record = decision()
+    await world.log.append(TENANT, record)
+    assert (await world.log.append(OTHER, record)).seq == 0
+
+
+async def test_a_caller_that_hangs_up_takes_nothing_back(world: World) -> None:
+    record = decision()
+    caller = asyncio.ensure_future(world.log.append(TENANT, record))
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    await world.log.append(TENANT, decision())
+    assert record.eid in {eid for _, eid in await stored(world)}
+
+
+async def test_a_record_too_large_is_refused_to_its_caller_alone(world: World) -> None:
+    good = decision()
+    large = good._replace(eid=event_id(), pub=b'{"reason":"%b"}' % (b"x" * MAX_ENTRY))
+    answers = await asyncio.gather(
+        world.log.append(TENANT, large), world.log.append(TENANT, good), return_exceptions=True
+    )
+    assert isinstance(answers[0], Invalid)
+    assert await stored(world) == [(0, good.eid)]
+
+
+async def test_time_never_runs_backwards_in_a_log(world: World) -> None:
+    first = await world.log.append(TENANT, decision())
+    world.now.ahead = -3_600_000_000
+    second = await world.log.append(TENANT, decision())
+    assert second.ts == first.ts
+    assert (await verify(world.store, TENANT))["valid"]
+
+
+async def test_a_full_disk_fails_every_caller_and_leaves_nothing(sqlite_url: str) -> None:
+    async with opened(sqlite_url) as world:
+        await world.log.append(TENANT, decision())
+        await world.store.run("", _no_more_pages)
+        callers = (world.log.append(TENANT, decision(query="x" * 8000)) for _ in range(64))
+        answers = await asyncio.gather(*callers, return_exceptions=True)
+        assert all(isinstance(answer, WriteFault) for answer in answers)
+        assert len(await stored(world)) == 1
+        await world.store.run("", lambda connection, _: _pages(connection, 1_000_000))
+        assert (await world.log.append(TENANT, decision())).seq == 1
+        assert (await verify(world.store, TENANT))["valid"]
+
+
+def _no_more_pages(connection: Connection, again: bool) -> None:
+    _pages(connection, connection.exec_driver_sql("PRAGMA page_count").scalar_one() + 4)
+
+
+def _pages(connection: Connection, most: int) -> None:
+    connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
+
+
+async def test_a_connection_that_dies_in_the_middle_loses_and_doubles_nothing(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends our backend while a batch is under way: it is done once more, whole."""
+    async with opened(postgresql_url) as world:
+        await world.log.append(TENANT, decision())
+        ended = 0
+        run = world.store._database.run
+
+        async def dying(lane: str, work: object) -> object:
+            def cut(connection: Connection) -> object:
+                nonlocal ended
+                result = work(connection)  # type: ignore[operator]
+                if ended < 1:
+                    ended += 1
+                    connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+                return result
+
+            return await run(lane, cut)
+
+        monkeypatch.setattr(world.store._database, "run", dying)
+        records = [decision() for _ in range(32)]
+        placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
+        assert ended == 1
+        assert sorted(place.seq for place in placed) == list(range(1, 33))
+        assert len(await stored(world)) == 33
+
+
+async def test_a_commit_that_was_not_heard_of_is_not_repeated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is committed, and the news of it is lost on the way."""
+    run, lost = world.store._database.run, []
+
+    async def deaf(lane: str, work: object) -> object:
+        result = await run(lane, work)  # type: ignore[arg-type]
+        if not lost:
+            lost.append(result)
+            raise ConnectionResetError
+        return result
+
+    monkeypatch.setattr(world.store._database, "run", deaf)
+    records = [decision() for _ in range(16)]
+    placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
+    assert [place.eid for place in placed] == [record.eid for record in records]
+    assert sorted(place.seq for place in placed) == list(range(16))
+    assert len(await stored(world)) == 16
+
+
+async def test_a_database_that_stays_away_fails_every_caller(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(lane: str, work: object) -> object:
+        raise ConnectionRefusedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store._database, "run", away)
+        callers = (world.log.append(TENANT, decision()) for _ in range(8))
+        answers = await asyncio.gather(*callers, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [WriteFault] * 8
+    assert (await world.log.append(TENANT, decision())).seq == 0
+
+
+async def test_more_than_one_batch_can_wait(world: World) -> None:
+    records: list[Record] = [decision() for _ in range(1100)]
+    placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
+    assert sorted(place.seq for place in placed) == list(range(1100))
+
+
+async def test_what_was_appended_is_there_after_a_restart(either_url: str) -> None:
+    async with opened(either_url) as world:
+        await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(20)))
+    async with opened(either_url) as world:
+        assert (await world.log.append(TENANT, decision())).seq == 20
+        assert (await verify(world.store, TENANT))["valid"]
+
+
+async def test_a_store_that_stops_refuses_more(sqlite_url: str) -> None:
+    async with opened(sqlite_url) as world:
+        log = world.log
+    with pytest.raises(WriteFault):
+        await log.append(TENANT, decision())
+    assert isinstance(world.store, Store)

@@ -1,0 +1,231 @@
+"""A sidecar's records, exactly once, whatever it sends and however often."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+
+from control_api.log.ingest import NOTHING, Receipt, ingest
+from control_api.log.verify import verify
+from policies.evaluate import refuse
+from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
+from policies.record import gap_record, retrieval_lineage
+from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision, event_id
+
+Payload = dict[str, Any]
+
+
+async def take(world: World, payloads: list[Payload], spool: Spool | None = None) -> Receipt:
+    spool = spool or Spool()
+    return await ingest(world.store, TENANT, spool.source, spool.instance, payloads)
+
+
+async def eids(world: World) -> list[str]:
+    return [row.eid for row in await world.rows("SELECT eid FROM log_entries ORDER BY seq")]
+
+
+def named(payloads: list[Payload]) -> list[str]:
+    return [payload["core"]["eid"] for payload in payloads]
+
+
+async def refused(world: World, payloads: list[Payload], kind: type[SluiceError]) -> SluiceError:
+    """Of the refusal; nothing of what was sent is recorded."""
+    before = await eids(world)
+    with pytest.raises(kind) as caught:
+        await take(world, payloads)
+    assert await eids(world) == before
+    return caught.value
+
+
+async def test_a_batch_is_recorded_in_order(world: World) -> None:
+    spool = Spool()
+    batch = spool.records(5)
+    assert await take(world, batch) == Receipt(4, spool.hashes[4])
+    assert await eids(world) == named(batch)
+    assert (await verify(world.store, TENANT))["valid"]
+
+
+async def test_the_same_batch_again_changes_nothing(world: World) -> None:
+    batch = Spool().records(5)
+    receipt = await take(world, batch)
+    assert await take(world, batch) == receipt
+    assert len(await eids(world)) == 5
+
+
+async def test_two_posts_of_one_batch_at_once_record_it_once(world: World) -> None:
+    batch = Spool().records(20)
+    receipts = await asyncio.gather(*(take(world, batch) for _ in range(6)))
+    assert len(set(receipts)) == 1
+    assert await eids(world) == named(batch)
+    assert (await verify(world.store, TENANT))["valid"]
+
+
+async def test_only_what_is_not_held_is_recorded(world: World) -> None:
+    spool = Spool()
+    first, second = spool.records(5), spool.records(5)
+    await take(world, first)
+    assert await take(world, first[2:] + second) == Receipt(9, spool.hashes[9])
+    assert await eids(world) == named(first + second)
+
+
+async def test_nothing_delivered_is_answered_with_what_is_held(world: World) -> None:
+    assert await take(world, []) == NOTHING
+    spool = Spool()
+    await take(world, spool.records(3))
+    assert await take(world, []) == Receipt(2, spool.hashes[2])
+
+
+async def test_a_gap_is_refused_and_says_what_is_held(world: World) -> None:
+    spool = Spool()
+    await take(world, spool.records(2))
+    spool.records(1)
+    error = await refused(world, spool.records(2), Conflict)
+    assert error.details is not None
+    assert "held: n 1" in error.details
+    assert "came: n 3" in error.details
+
+
+async def test_a_gap_within_a_batch_is_refused(world: World) -> None:
+    batch = Spool().records(4)
+    await refused(world, batch[:1] + batch[2:], Conflict)
+
+
+async def test_records_out_of_order_are_refused(world: World) -> None:
+    batch = Spool().records(3)
+    await refused(world, [batch[0], batch[2], batch[1]], Conflict)
+
+
+async def test_a_record_twice_in_a_batch_is_refused(world: World) -> None:
+    batch = Spool().records(2)
+    await refused(world, [batch[0], batch[0], batch[1]], Conflict)
+
+
+async def test_a_first_record_that_is_not_number_0_is_refused(world: World) -> None:
+    spool = Spool()
+    spool.records(1)
+    await refused(world, spool.records(1), Conflict)
+
+
+async def test_a_first_record_that_cites_another_is_refused(world: World) -> None:
+    payload = Spool(prev="A" * 43 + "=").record(decision())
+    await refused(world, [payload], Invalid)
+
+
+async def test_a_record_that_follows_another_is_refused(world: World) -> None:
+    held, copy = Spool(), Spool()
+    await take(world, held.records(2))
+    copy.records(2)
+    error = await refused(world, copy.records(1), Conflict)
+    assert error.details is not None
+    assert "came: n 2, prev" in error.details
+
+
+async def test_a_copied_spool_that_went_another_way_is_noticed(world: World) -> None:
+    spool = Spool()
+    await take(world, spool.records(1))
+    copy = Spool(n=1, prev=spool.prev)
+    await take(world, spool.records(1))
+    await refused(world, copy.records(2), Conflict)
+
+
+async def test_an_id_from_elsewhere_is_refused(world: World) -> None:
+    """Of two spools that recorded the same id, the second is told."""
+    record = decision()
+    await world.log.append(TENANT, record)
+    spool = Spool()
+    error = await refused(world, [*spool.records(1), spool.record(record)], Conflict)
+    assert error.details is not None
+    assert record.eid in error.details
+    assert await take(world, []) == NOTHING
+
+
+async def test_an_id_twice_in_one_batch_is_refused(world: World) -> None:
+    spool, record = Spool(), decision()
+    await refused(world, [spool.record(record), spool.record(record)], Invalid)
+
+
+async def test_each_instance_counts_for_itself(world: World) -> None:
+    for instance in ("i1", "i2"):
+        spool = Spool(instance=instance)
+        assert (await take(world, spool.records(3), spool)).n == 2
+    assert (await verify(world.store, TENANT))["total"] == 6
+
+
+async def test_each_tenant_counts_for_itself(world: World) -> None:
+    batch = Spool().records(2)
+    await take(world, batch)
+    assert (await ingest(world.store, OTHER, "sidecar-1", "i1", batch)).n == 1
+
+
+async def test_an_unknown_tenant_takes_nothing(world: World) -> None:
+    with pytest.raises(NotFound):
+        await ingest(world.store, "ten_none", "sidecar-1", "i1", Spool().records(1))
+
+
+async def test_a_record_of_another_source_is_refused(world: World) -> None:
+    batch = Spool().records(1) + Spool(source="sidecar-2").records(1)
+    await refused(world, batch, Invalid)
+
+
+@pytest.mark.parametrize("payload", [None, 1, [], {}, {"core": {}, "open": {}}, {"core": 1}])
+async def test_what_is_no_record_is_refused_with_the_whole_batch(
+    world: World, payload: Any
+) -> None:
+    error = await refused(world, [*Spool().records(2), payload], Invalid)
+    assert error.details is not None
+    assert error.details.startswith("records[2]")
+
+
+async def test_an_opening_that_does_not_open_is_refused(world: World) -> None:
+    (payload,) = Spool().records(1)
+    payload["open"]["user_id"][1] = "someone-else"
+    await refused(world, [payload], Invalid)
+
+
+async def test_every_kind_that_a_sidecar_makes_is_recorded(world: World) -> None:
+    spool = Spool()
+    event = decision()
+    batch = [spool.record(event)]
+    lineage = retrieval_lineage(
+        event.eid, spool.hashes[0], {"status": 200}, "completed", record_id=event_id()
+    )
+    gap = gap_record("disk", instance=None, first=None, lost=2, record_id=event_id())
+    batch += [spool.record(lineage), spool.record(gap)]
+    await take(world, batch)
+    rows = await world.rows("SELECT kind, ref FROM log_entries ORDER BY seq")
+    kinds = [(row.kind, row.ref) for row in rows]
+    assert kinds == [("decision", None), ("lineage", event.eid), ("gap", None)]
+    assert (await verify(world.store, TENANT))["valid"]
+
+
+async def test_a_receipt_that_was_lost_is_given_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is done, and neither we nor the sidecar hear of it."""
+    run, lost = world.store._database.run, []
+
+    async def deaf(lane: str, work: Any) -> Any:
+        result = await run(lane, work)
+        if not lost:
+            lost.append(result)
+            raise ConnectionResetError
+        return result
+
+    monkeypatch.setattr(world.store._database, "run", deaf)
+    spool = Spool()
+    batch = spool.records(4)
+    assert await take(world, batch) == Receipt(3, spool.hashes[3])
+    assert await eids(world) == named(batch)
+
+
+async def test_the_salt_of_an_event_is_the_sidecars(world: World) -> None:
+    """What was committed to at the enforcement point is what stands in the log."""
+    spool = Spool()
+    (payload,) = spool.records(1, user_id="u-77", query="q" + os.urandom(4).hex())
+    await take(world, [payload])
+    (row,) = await world.rows("SELECT user_id FROM openings")
+    assert row.user_id == "u-77"
+    assert refuse("x", "y").decision == "DENY"

@@ -1,0 +1,5 @@
+"""Each test of the store runs on both databases, unless it says which."""
+
+from tests.control_api.store.databases import either_url, postgresql_url, sqlite_url, world
+
+__all__ = ["either_url", "postgresql_url", "sqlite_url", "world"]

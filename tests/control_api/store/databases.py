@@ -1,0 +1,33 @@
+"""Fixtures: a database at head of each kind, and a world on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from control_api.store.migrate import migrate
+from tests.control_api.store.world import World, opened
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/data/sluice.db"
+
+
+@pytest.fixture
+async def postgresql_url(postgres_url: str) -> str:
+    await migrate(postgres_url)
+    return postgres_url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+async def world(either_url: str) -> AsyncIterator[World]:
+    async with opened(either_url) as made:
+        yield made

@@ -1,0 +1,147 @@
+"""A real store on a real database, with one tenant, for the tests of store and log."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from control_api.log.append import Log
+from control_api.store import tenants
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from control_api.store.url import parse
+from policies.evaluate import Decision, refuse
+from policies.ground.canonical import b64, rfc3339
+from policies.ground.clock import Clock
+from policies.ground.ids import uuid7
+from policies.record import Record, decision_record, lineage_record
+from policies.retrieval import Retrieval
+from policies.source import core_hash, spool_payload, src_member
+
+TENANT = "default"
+OTHER = "ten_other"
+
+
+class Now:
+    """The real time, and what a test adds to it."""
+
+    def __init__(self) -> None:
+        self.ahead = 0
+
+    def __call__(self) -> int:
+        return time.time_ns() // 1000 + self.ahead
+
+
+@dataclass
+class World:
+    url: str
+    store: Store
+    log: Log
+    now: Now
+
+    async def rows(self, statement: str, **values: Any) -> list[Any]:
+        """What a statement finds, by a connection that is none of the store's."""
+        return await sql(self.url, statement, **values)
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[World]:
+    """The store at `url`, as a service holds it; with two tenants, made if it is new."""
+    now = Now()
+    async with asyncio.TaskGroup() as group:
+        store = await Store.open(url, Clock(now, time.monotonic), group)
+        async with store.reading() as connection:
+            new = await tenants.installed(connection) is None
+        if new:
+            await _first_start(store)
+        yield World(url, store, await Log.open(store), now)
+    await store.close()
+
+
+async def _first_start(store: Store) -> None:
+    async def install(tx: Transaction) -> None:
+        made = tenants.Installation("epoch", tx.now, None)
+        assert await tenants.install(tx.connection, made)
+        for tenant_id in (TENANT, OTHER):
+            row = tenants.StoredTenant(tenant_id, tenant_id, tx.now, False, False, True)
+            await tenants.add(tx.connection, row)
+
+    await store.write("", install)
+
+
+async def sql(url: str, statement: str, **values: Any) -> list[Any]:
+    """Run a statement against the database as whoever owns it could; what it returns."""
+    engine = create_async_engine(parse(url), poolclass=NullPool)
+    try:
+        async with engine.begin() as connection:
+            done = await connection.execute(text(statement), values)
+            return list(done.all()) if done.returns_rows else []
+    finally:
+        await engine.dispose()
+
+
+def event_id() -> str:
+    return uuid7(time.time_ns() // 1000, os.urandom(10))
+
+
+def decision(verdict: str = "ALLOW", **asked: Any) -> Record:
+    """The record of a decision on a retrieval with these fields."""
+    fields = {
+        "agent_role": "support",
+        "user_id": "u-1",
+        "source_id": "handbook",
+        "sensitivity_level": "low",
+        "query": "how do I?",
+    }
+    policy = asked.pop("policy_name", "support-reads")
+    eid = asked.pop("eid", None) or event_id()
+    made = refuse(policy, "for a test")
+    if verdict == "ALLOW":
+        made = Decision("ALLOW", policy, "for a test", None, "pol_1", 1, made.findings)
+    retrieval = Retrieval(**{**fields, **asked})
+    return decision_record(retrieval, made, None, event_id=eid, salt=os.urandom(32))
+
+
+def action(event: str, leaf: bytes, number: int) -> Record:
+    """The record of a lineage action on an event."""
+    return lineage_record(
+        event,
+        leaf,
+        "summary_sent",
+        {"number": number},
+        "completed",
+        record_id=event_id(),
+        salt=os.urandom(32),
+    )
+
+
+@dataclass
+class Spool:
+    """What a sidecar's spool would deliver."""
+
+    source: str = "sidecar-1"
+    instance: str = "i1"
+    n: int = 0
+    prev: str = ""
+    hashes: list[bytes] = field(default_factory=list)
+
+    def records(self, count: int, **asked: Any) -> list[dict[str, Any]]:
+        return [self.record(decision(**asked)) for _ in range(count)]
+
+    def record(self, record: Record, at: int | None = None) -> dict[str, Any]:
+        """The next payload, decoded."""
+        t = rfc3339(at or time.time_ns() // 1000)
+        core = record.core(src_member(self.source, self.instance, self.n, self.prev, t))
+        self.hashes.append(core_hash(core))
+        self.n, self.prev = self.n + 1, b64(self.hashes[-1])
+        return dict(orjson.loads(spool_payload(core, record.openings)))

@@ -1,0 +1,127 @@
+"""The agent registry: registration, the status machine, lists."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from policies.model import AGENT_STATUSES
+from tests.control_api.centre import Centre
+
+OPEN = {
+    ("draft", "pending_approval"),
+    ("draft", "deprecated"),
+    ("pending_approval", "approved"),
+    ("pending_approval", "draft"),
+    ("pending_approval", "deprecated"),
+    ("approved", "deprecated"),
+}
+WAY = {
+    "draft": [],
+    "pending_approval": ["pending_approval"],
+    "approved": ["pending_approval", "approved"],
+    "deprecated": ["deprecated"],
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), list(itertools.product(AGENT_STATUSES, AGENT_STATUSES))
+)
+def test_a_status_moves_as_the_contract_says(centre: Centre, before: str, after: str) -> None:
+    agent_id = f"{before}-{after}"
+    centre.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "support"})
+    for status in WAY[before]:
+        centre.admin("PATCH", f"/v1/agents/{agent_id}/status", {"status": status})
+    entries = centre.verified()["total"]
+    shown = centre.admin("GET", f"/v1/agents/{agent_id}")
+    answer = centre.call("PATCH", f"/v1/agents/{agent_id}/status", {"status": after})
+    if before == after:
+        assert (answer.status, answer.body) == (200, shown)
+        assert centre.verified()["total"] == entries
+    elif (before, after) in OPEN:
+        assert (answer.status, answer.body["status"]) == (200, after)
+        assert centre.verified()["total"] == entries + 1
+    else:
+        assert answer.status == 409
+        assert f"`{before}`" in answer.body["message"]
+        for move in (move for state, move in OPEN if state == before):
+            assert f"`{move}`" in answer.body["message"]
+        assert centre.admin("GET", f"/v1/agents/{agent_id}") == shown
+        assert centre.verified()["total"] == entries
+
+
+def test_an_agent_starts_as_a_draft_with_its_defaults(centre: Centre) -> None:
+    answer = centre.call("POST", "/v1/agents", {"agent_role": "support"})
+    agent = answer.body
+    assert answer.status == 201
+    assert agent["agent_id"].startswith("agt_")
+    assert agent["status"] == "draft"
+    assert agent["permitted_roles"] == ["support"]
+    assert agent["credential_type"] == "api_key"
+    assert agent["created_at"] == agent["updated_at"]
+    assert centre.admin("GET", f"/v1/agents/{agent['agent_id']}") == agent
+
+
+def test_a_taken_id_is_409(centre: Centre) -> None:
+    body = {"agent_role": "support", "agent_id": "taken"}
+    assert centre.call("POST", "/v1/agents", body).status == 201
+    assert centre.call("POST", "/v1/agents", body).status == 409
+
+
+@pytest.mark.parametrize(
+    "agent_id", ["spiffe://prod/ns/loans", "a b", "ä", "a%2Fb", "[x]*?", "..", "\u202e", "a" * 256]
+)
+def test_an_id_is_kept_byte_for_byte(centre: Centre, agent_id: str) -> None:
+    made = centre.admin("POST", "/v1/agents", {"agent_role": "support", "agent_id": agent_id})
+    assert made["agent_id"] == agent_id
+    path = f"/v1/agents/{quote(agent_id, safe='')}"
+    assert centre.admin("GET", path)["agent_id"] == agent_id
+    moved = centre.admin("PATCH", f"{path}/status", {"status": "pending_approval"})
+    assert moved["agent_id"] == agent_id
+
+
+def test_ids_that_look_alike_are_different(centre: Centre) -> None:
+    for agent_id in ("Look", "look", "look ", "lo\u0308ok", "l\u00f6ok"):
+        body = {"agent_role": "support", "agent_id": agent_id}
+        assert centre.call("POST", "/v1/agents", body).status == 201
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"agent_role": "support", "status": "approved"},
+        {"agent_role": "support", "permitted_roles": "support"},
+        {"agent_role": "support", "permitted_roles": [""]},
+        {"agent_role": "support", "credential_type": "password"},
+        {"agent_role": "support", "description": "a\x00b"},
+        {"agent_role": "support", "created_at": "2026-01-01T00:00:00.000000Z"},
+        {"agent_role": None},
+    ],
+)
+def test_a_registration_that_is_none_is_422(centre: Centre, body: Any) -> None:
+    assert centre.call("POST", "/v1/agents", body).status == 422
+
+
+def test_filters_narrow_and_pages_go_on(fresh: Centre) -> None:
+    for number in range(5):
+        body = {
+            "agent_id": f"a{number}",
+            "agent_role": "support" if number % 2 else "other",
+            "owner": "team",
+            "framework": "langchain",
+        }
+        fresh.admin("POST", "/v1/agents", body)
+    fresh.admin("PATCH", "/v1/agents/a1/status", {"status": "deprecated"})
+
+    def ids(query: str) -> list[str]:
+        return [row["agent_id"] for page in fresh.pages(f"/v1/agents?{query}") for row in page]
+
+    assert ids("limit=2") == ["a4", "a3", "a2", "a1", "a0"]
+    assert ids("agent_role=support&limit=1") == ["a3", "a1"]
+    assert ids("status=deprecated") == ["a1"]
+    assert ids("status=draft&agent_role=support") == ["a3"]
+    assert ids("owner=team&framework=langchain&limit=4") == ["a4", "a3", "a2", "a1", "a0"]
+    assert ids("owner=nobody") == []

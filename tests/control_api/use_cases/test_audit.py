@@ -1,0 +1,143 @@
+"""The audit trail over HTTP: lists, filters, pages, a session's trail, lineage, verification."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+
+from policies.ground.keys import key_digest
+from policies.model import Key
+from policies.policy_set import document_digest, key_document, key_name
+from tests.control_api.centre import Centre
+
+
+def test_events_are_listed_newest_first_with_every_field(fresh: Centre) -> None:
+    answers = [fresh.evaluate(user_id=f"u{number}") for number in range(3)]
+    events = fresh.events()
+    assert [event["event_id"] for event in events] == [a["event_id"] for a in answers[::-1]]
+    first = events[-1]
+    assert first["user_id"] == "u0"
+    assert (first["decision"], first["policy_name"]) == ("ALLOW", "support-reads")
+    assert events[0]["prev_hash"] == events[1]["hash"]
+    assert events[0]["timestamp"].endswith("Z")
+    assert len(events[0]["timestamp"]) == len("2026-01-01T00:00:00.000000Z")
+
+
+def test_filters_narrow(fresh: Centre) -> None:
+    fresh.approved("agt")
+    fresh.evaluate(user_id="ann", session_id="s1")
+    fresh.evaluate(user_id="bob", source_id="payroll")
+    fresh.evaluate(user_id="bob", agent_id="agt", agent_role="support")
+    fresh.evaluate(agent_role="other")
+    newest = fresh.events("?limit=1")[0]["timestamp"]
+    expected = {
+        "decision=ALLOW": 2,
+        "decision=DENY": 2,
+        "agent_role=support": 3,
+        "source_id=payroll": 1,
+        "user_id=bob": 2,
+        "agent_id=agt": 1,
+        "session_id=s1": 1,
+        "policy_name=default_deny": 1,
+        "user_id=bob&decision=DENY": 1,
+        f"from={newest}": 1,
+        f"to={newest}": 3,
+        "agent_role=nobody": 0,
+    }
+    assert {query: len(fresh.events(f"?{query}")) for query in expected} == expected
+
+
+def test_pages_neither_skip_nor_repeat_while_others_write(either: Centre) -> None:
+    first = [either.evaluate()["event_id"] for _ in range(10)]
+    seen = []
+    for page in either.pages("/v1/audit/events?limit=3"):
+        seen += [event["event_id"] for event in page]
+        either.evaluate()
+    assert seen == first[::-1]
+
+
+def test_a_session_s_trail_is_in_order_and_unknown_ones_are_404(centre: Centre) -> None:
+    answers = [centre.evaluate(session_id="trail/1") for _ in range(5)]
+    pages = list(centre.pages("/v1/audit/sessions/trail%2F1?limit=2"))
+    assert [len(page) for page in pages] == [2, 2, 1]
+    trail = [event["event_id"] for page in pages for event in page]
+    assert trail == [answer["event_id"] for answer in answers]
+    assert centre.call("GET", "/v1/audit/sessions/never").status == 404
+
+
+def test_lineage_is_recorded_on_its_event_and_read_in_order(either: Centre) -> None:
+    event_id = either.evaluate()["event_id"]
+    sent = [
+        {"event_id": event_id, "action_type": "summary", "detail": {"n": 1.5, "Ä": [None]}},
+        {"event_id": event_id, "action_type": "email", "outcome": "sent"},
+    ]
+    for body in sent:
+        answer = either.call("POST", "/v1/audit/lineage", body)
+        assert (answer.status, answer.body) == (201, {})
+    lineage = either.admin("GET", f"/v1/audit/lineage/{event_id}")
+    assert lineage["event"]["event_id"] == event_id
+    actions = lineage["actions"]
+    assert [action["action_type"] for action in actions] == ["summary", "email"]
+    assert actions[0]["detail"] == {"n": 1.5, "Ä": [None]}
+    assert (actions[1]["detail"], actions[1]["outcome"]) == ({}, "sent")
+    assert either.verified()["events"] == 1
+
+
+def test_lineage_of_no_event_is_404(centre: Centre) -> None:
+    body = {"event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d", "action_type": "a"}
+    assert centre.call("POST", "/v1/audit/lineage", body).status == 404
+    assert centre.call("GET", f"/v1/audit/lineage/{body['event_id']}").status == 404
+
+
+def test_a_change_is_no_event_to_record_lineage_on(fresh: Centre) -> None:
+    fresh.new_key("read")
+    with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:
+        (eid,) = database.execute("SELECT eid FROM log_entries WHERE kind='change'").fetchone()
+    body = {"event_id": eid, "action_type": "a"}
+    assert fresh.call("POST", "/v1/audit/lineage", body).status == 404
+
+
+def test_a_bound_key_records_lineage_as_its_binding_allows(fresh: Centre) -> None:
+    made = fresh.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
+    for agent_id in ("mine", "yours"):
+        fresh.approved(agent_id)
+    events = {name: fresh.evaluate(agent_id=name)["event_id"] for name in ("mine", "yours")}
+    _bind(fresh, made["key"], made["key_id"], "mine")
+    statuses = {
+        name: fresh.call(
+            "POST", "/v1/audit/lineage", {"event_id": event, "action_type": "a"}, key=made["key"]
+        ).status
+        for name, event in events.items()
+    }
+    assert statuses == {"mine": 201, "yours": 403}
+
+
+def _bind(centre: Centre, key: str, key_id: str, agent_id: str) -> None:
+    """As the binding operation will: the document that is decided by."""
+    body = key_document(Key(key_id, "evaluate", agent_id))
+    with sqlite3.connect(centre.directory / "data" / "sluice.db") as database:
+        database.execute(
+            "UPDATE documents SET body = ?, digest = ? WHERE name = ?",
+            (body, document_digest(body), key_name(key_digest(key))),
+        )
+    centre.restart()
+
+
+def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: Centre) -> None:
+    answers = [fresh.evaluate(user_id=f"u{number}") for number in range(3)]
+    with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:
+        database.execute(
+            "UPDATE log_entries SET decision = 'DENY' WHERE eid = ?", (answers[1]["event_id"],)
+        )
+    report = fresh.admin("GET", "/v1/audit/verify")
+    assert report["valid"] is False
+    assert report["broken_at"] == answers[1]["event_id"]
+    assert "decision" in report["reason"]
+
+
+@pytest.mark.parametrize("detail", [[1], "text", 5, None])
+def test_a_detail_that_is_no_object_is_422(centre: Centre, detail: Any) -> None:
+    body = {"event_id": "e", "action_type": "a", "detail": detail}
+    assert centre.call("POST", "/v1/audit/lineage", body).status == 422

@@ -1,0 +1,235 @@
+"""Policies from disk: all or nothing, versions, what a user decided stays, and the watch."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control_api.centre import POLICIES, Centre, running, within
+
+ONE = """\
+  - {name: NAME, agent_role: ROLE, allowed_sources: ["*"], denied_sources: [],
+     max_sensitivity: critical}
+"""
+
+
+def definitions(*pairs: tuple[str, str]) -> str:
+    lines = [ONE.replace("NAME", name).replace("ROLE", role) for name, role in pairs]
+    return "policies:\n" + "".join(lines) if lines else "policies: []\n"
+
+
+@pytest.fixture
+def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Files are read when they are asked for alone: a test must see its own reload."""
+
+    async def never(self: Any) -> None:
+        await self._service.stopping.wait()
+
+    monkeypatch.setattr("control_api.policy_watch.PolicyFiles.watch", never)
+    with running(tmp_path) as centre:
+        yield centre
+
+
+def reload(centre: Centre) -> dict[str, Any]:
+    answer: dict[str, Any] = centre.admin("POST", "/v1/policies/reload")
+    assert answer.pop("status") == "reloaded"
+    return answer
+
+
+def rows(centre: Centre, query: str) -> list[Any]:
+    with sqlite3.connect(centre.directory / "data" / "sluice.db") as database:
+        return database.execute(query).fetchall()
+
+
+def test_a_reload_says_what_it_added_updated_and_removed(unwatched: Centre) -> None:
+    nothing = {"added": [], "updated": [], "unchanged": [], "removed": [], "skipped": []}
+    assert reload(unwatched) == {**nothing, "unchanged": ["support-reads"]}
+    unwatched.policy_file.write_text(POLICIES.replace("high", "low") + ONE.replace("NAME", "new"))
+    assert reload(unwatched) == {**nothing, "added": ["new"], "updated": ["support-reads"]}
+    assert unwatched.evaluate(sensitivity_level="medium")["decision"] == "DENY"
+    unwatched.policy_file.write_text(definitions(("new", "ROLE")))
+    assert reload(unwatched) == {**nothing, "unchanged": ["new"], "removed": ["support-reads"]}
+    assert unwatched.evaluate()["policy_name"] == "default_deny"
+    shutil.rmtree(unwatched.policy_file.parent)
+    assert reload(unwatched) == {**nothing, "removed": ["new"]}
+    assert unwatched.admin("GET", "/v1/policies") == []
+    unwatched.verified()
+
+
+def test_each_change_is_a_version_and_a_record_and_no_change_is_none(unwatched: Centre) -> None:
+    first = unwatched.admin("GET", "/v1/policies")[0]
+    total = unwatched.verified()["total"]
+    reload(unwatched)
+    assert unwatched.admin("GET", "/v1/policies") == [first]
+    assert unwatched.verified()["total"] == total
+    unwatched.policy_file.write_text(POLICIES.replace("high", "low"))
+    reload(unwatched)
+    second = unwatched.admin("GET", f"/v1/policies/{first['policy_id']}")
+    assert (first["version"], second["version"]) == (1, 2)
+    assert second["user_modified"] is False
+    assert second["created_at"] == first["created_at"] < second["updated_at"]
+    unwatched.policy_file.unlink()
+    reload(unwatched)
+    assert unwatched.call("GET", f"/v1/policies/{first['policy_id']}").status == 404
+    history = rows(unwatched, "SELECT version, change FROM policy_versions ORDER BY version")
+    assert history == [(1, "added"), (2, "updated"), (3, "removed")]
+    assert unwatched.verified()["total"] == total + 2
+
+
+def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: Centre) -> None:
+    before = unwatched.admin("GET", "/v1/policies")
+    total = unwatched.verified()["total"]
+    unwatched.policy_file.write_text(definitions(("good", "good")))
+    bad = unwatched.policy_file.with_name("bad.yaml")
+    bad.write_text("policies:\n  - name: x\n    denied_surces: []\n")
+    answer = unwatched.call("POST", "/v1/policies/reload")
+    assert answer.status == 422
+    lines = answer.body["details"].splitlines()
+    assert any(line.startswith("default/demo/bad.yaml:3: denied_surces: ") for line in lines)
+    assert any("agent_role: is required" in line for line in lines)
+    assert unwatched.admin("GET", "/v1/policies") == before
+    assert unwatched.verified()["total"] == total
+    assert unwatched.evaluate()["decision"] == "ALLOW"
+    bad.unlink()
+    assert reload(unwatched)["added"] == ["good"]
+
+
+def test_a_policy_that_a_user_modified_or_deleted_is_skipped(unwatched: Centre) -> None:
+    unwatched.policy_file.write_text(POLICIES + ONE.replace("NAME", "deleted"))
+    reload(unwatched)
+    with sqlite3.connect(unwatched.directory / "data" / "sluice.db") as database:
+        database.execute("UPDATE policies SET user_modified = 1 WHERE name = 'support-reads'")
+        database.execute("UPDATE policies SET deleted_at = 1 WHERE name = 'deleted'")
+    unwatched.policy_file.write_text(definitions(("support-reads", "other"), ("deleted", "x")))
+    assert reload(unwatched)["skipped"] == ["deleted", "support-reads"]
+    assert unwatched.evaluate()["decision"] == "ALLOW"
+    (defined,) = rows(unwatched, "SELECT file_body FROM policies WHERE name = 'support-reads'")
+    assert b'"agent_role":"other"' in defined[0]
+    unwatched.policy_file.unlink()
+    assert reload(unwatched)["skipped"] == ["support-reads"]
+    assert unwatched.evaluate()["decision"] == "ALLOW"
+    assert rows(unwatched, "SELECT file FROM policies WHERE file IS NOT NULL") == []
+
+
+def test_a_name_that_another_policy_has_is_a_fault_of_the_file(unwatched: Centre) -> None:
+    with sqlite3.connect(unwatched.directory / "data" / "sluice.db") as database:
+        database.execute("UPDATE policies SET file = NULL, file_body = NULL")
+    answer = unwatched.call("POST", "/v1/policies/reload")
+    assert answer.status == 422
+    assert "default/demo/support.yaml:2: name: `support-reads` is" in answer.body["details"]
+
+
+def test_a_policy_that_comes_back_is_a_new_one(unwatched: Centre) -> None:
+    before = unwatched.admin("GET", "/v1/policies")[0]
+    unwatched.policy_file.unlink()
+    reload(unwatched)
+    unwatched.policy_file.write_text(POLICIES)
+    assert reload(unwatched)["added"] == ["support-reads"]
+    after = unwatched.admin("GET", "/v1/policies")[0]
+    assert after["policy_id"] != before["policy_id"]
+    assert after["version"] == 1
+
+
+def test_a_policy_that_moves_to_another_file_stays_the_same(unwatched: Centre) -> None:
+    text = POLICIES + "    industry: demo\n    process_group: support\n"
+    unwatched.policy_file.write_text(text)
+    reload(unwatched)
+    before = unwatched.admin("GET", "/v1/policies")
+    unwatched.policy_file.rename(unwatched.policy_file.with_name("moved.yaml"))
+    assert reload(unwatched)["unchanged"] == ["support-reads"]
+    assert unwatched.admin("GET", "/v1/policies") == before
+    assert rows(unwatched, "SELECT file FROM policies") == [("default/demo/moved.yaml",)]
+
+
+def test_a_policy_that_changes_its_role_leaves_the_one_it_had(unwatched: Centre) -> None:
+    unwatched.policy_file.write_text(POLICIES.replace("agent_role: support", "agent_role: other"))
+    assert reload(unwatched)["updated"] == ["support-reads"]
+    assert unwatched.evaluate()["policy_name"] == "default_deny"
+    assert unwatched.evaluate(agent_role="other")["decision"] == "ALLOW"
+
+
+def test_a_change_on_disk_is_in_force_within_two_seconds(either: Centre) -> None:
+    either.policy_file.write_text(POLICIES.replace("payroll", "handbook"))
+    within(2, lambda: either.evaluate()["decision"] == "DENY")
+    temporary = either.policy_file.with_name(".support.yaml.tmp")
+    temporary.write_text(POLICIES)
+    temporary.rename(either.policy_file)
+    within(2, lambda: either.evaluate()["decision"] == "ALLOW")
+    other = either.policy_file.parent.parent / "other" / "deeper.yaml"
+    other.parent.mkdir()
+    other.write_text(definitions(("other-reads", "other")))
+    within(2, lambda: either.evaluate(agent_role="other")["decision"] == "ALLOW")
+    shutil.rmtree(other.parent)
+    within(2, lambda: either.evaluate(agent_role="other")["decision"] == "DENY")
+    either.verified()
+
+
+def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: Centre) -> None:
+    fresh.policy_file.write_text("policies: [\n")
+
+    def counted() -> bool:
+        text = fresh.call("GET", "/metrics", key=None).raw.decode()
+        return 'sluice_policy_reloads_total{outcome="refused"} 1.0' in text
+
+    within(2, counted)
+    assert fresh.evaluate()["decision"] == "ALLOW"
+    assert fresh.call("GET", "/health/ready", key=None).status == 200
+    fresh.restart()
+    assert fresh.evaluate()["decision"] == "ALLOW"
+    assert fresh.call("GET", "/health/ready", key=None).status == 200
+    fresh.policy_file.write_text(POLICIES.replace("payroll", "handbook"))
+    within(2, lambda: fresh.evaluate()["decision"] == "DENY")
+
+
+def test_a_directory_that_is_swapped_as_kubernetes_does_is_taken_in(tmp_path: Path) -> None:
+    home = tmp_path / "policies" / "default" / "demo"
+    home.mkdir(parents=True)
+
+    def mount(name: str, text: str) -> None:
+        (home / name).mkdir()
+        (home / name / "support.yaml").write_text(text)
+        (home / "..next").symlink_to(name)
+        (home / "..next").rename(home / "..data")
+
+    mount("..1", POLICIES)
+    (home / "support.yaml").symlink_to("..data/support.yaml")
+    with running(tmp_path, policies=None) as centre:
+        assert centre.evaluate()["decision"] == "ALLOW"
+        mount("..2", POLICIES.replace("payroll", "handbook"))
+        within(2, lambda: centre.evaluate()["decision"] == "DENY")
+
+
+def test_filters_and_pages_show_each_policy_once(unwatched: Centre) -> None:
+    folder = unwatched.policy_file.parent.parent
+    for industry in ("banking", "retail"):
+        (folder / industry).mkdir()
+        for group in ("front", "back"):
+            pairs = [(f"{industry}-{group}-{n}", f"role{n}") for n in range(3)]
+            (folder / industry / f"{group}.yaml").write_text(definitions(*pairs))
+    reload(unwatched)
+
+    def names(query: str) -> list[str]:
+        found = [row for page in unwatched.pages(f"/v1/policies?{query}") for row in page]
+        assert len({row["policy_id"] for row in found}) == len(found)
+        return sorted(row["name"] for row in found)
+
+    assert len(names("limit=4")) == 13
+    assert names("industry=banking&limit=2") == sorted(
+        f"banking-{group}-{n}" for group in ("front", "back") for n in range(3)
+    )
+    assert names("industry=retail&process_group=back&agent_role=role1") == ["retail-back-1"]
+    assert names("process_group=front&limit=1") == sorted(
+        f"{industry}-front-{n}" for industry in ("banking", "retail") for n in range(3)
+    )
+    assert names("agent_role=nobody") == []
+
+
+def test_another_tenant_s_files_are_another_tenant_s(unwatched: Centre) -> None:
+    other = unwatched.policy_file.parents[2] / "other" / "demo" / "support.yaml"
+    other.parent.mkdir(parents=True)
+    other.write_text("policies: [")
+    assert reload(unwatched)["unchanged"] == ["support-reads"]

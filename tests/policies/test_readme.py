@@ -1,0 +1,73 @@
+"""The package's README says what is there: checks, denials, kinds, fields, files, and its examples
+are real."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from policies.checks import NAMES
+from policies.definition import FIELDS
+from policies.entry import index_of
+from policies.ground.canonical import encode
+from policies.lint import lint
+from policies.load import load_file
+from policies.shape import RULES
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "policies/README.md").read_text()
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return str(found)
+
+
+@pytest.mark.parametrize("number", range(1, 11))
+def test_every_check_has_its_row(number: int) -> None:
+    assert f"| {number} | `{NAMES[number - 1]}` |" in README
+
+
+@pytest.mark.parametrize("check", NAMES[:6])
+def test_every_name_that_a_check_denies_under_is_told(check: str) -> None:
+    source = (ROOT / f"policies/checks/{check}.py").read_text()
+    names = set(re.findall(r'"([a-z]+(?:_[a-z]+)+)"', source))
+    assert names
+    (row,) = (line for line in README.splitlines() if re.match(rf"\| \d+ \| `{check}` ", line))
+    assert all(f"`{name}`" in row for name in names)
+
+
+def test_every_kind_and_every_field_is_told() -> None:
+    assert all(f"`{kind}`" in README for kind in RULES)
+    assert all(
+        f"    {field}:" in block("yaml") or f"- {field}:" in block("yaml") for field in FIELDS
+    )
+
+
+def test_every_file_is_told() -> None:
+    files = {path.name for path in (ROOT / "policies").glob("*.py")} - {
+        "__init__.py",
+        "__main__.py",
+    }
+    assert {name for name in files if f"`{name}`" not in README} == set()
+
+
+def test_the_example_of_an_entry_is_one() -> None:
+    entry = json.loads(block("json"))
+    log = json.loads((ROOT / "tests/vectors/log.json").read_bytes())
+    assert encode(entry).decode() == log["entries"][3]["utf8"]
+    assert index_of(entry).eid == "event-3"
+
+
+def test_the_example_of_a_policy_file_is_one(tmp_path: Path) -> None:
+    path = tmp_path / "loans.yaml"
+    path.write_text(block("yaml"))
+    definitions = load_file(path)
+    assert definitions[0].body["name"] == "underwriting-reads"
+    assert lint(definitions) == []
+
+
+def test_the_policies_that_are_packaged_can_be_used_without_a_warning() -> None:
+    for path in sorted((ROOT / "policies/definitions").rglob("*.yaml")):
+        assert lint(load_file(path)) == []

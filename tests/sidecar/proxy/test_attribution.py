@@ -1,0 +1,99 @@
+"""On whose behalf a request is made, and that no spelling of it reaches the data source."""
+
+import pytest
+
+from policies.model import SENSITIVITIES
+from tests.sidecar.proxy.stand import Stand, get
+
+
+async def asked(stand: Stand, *fields: str) -> dict[str, str]:
+    """What was recorded of the request, the user's commitment opened."""
+    assert (await stand.ask(get("/a", *fields))).status == 200
+    record = (await stand.sidecar.records())[0]
+    request: dict[str, str] = record["pub"]["request"]
+    return request
+
+
+async def user(stand: Stand, *fields: str) -> str:
+    import orjson
+
+    assert (await stand.ask(get("/a", *fields))).status == 200
+    batch = await stand.sidecar.spool.batch(1 << 20)
+    assert batch is not None
+    opened: str = orjson.loads(batch.payloads[0])["open"]["user_id"][1]
+    return opened
+
+
+async def test_the_default_speaks_where_nobody_does(stand: Stand) -> None:
+    assert await user(stand) == "ada"
+
+
+async def test_a_header_comes_first(stand: Stand) -> None:
+    assert await user(stand, "X-Sluice-User: bob", "baggage: sluice.user=eve") == "bob"
+
+
+async def test_baggage_comes_before_the_default(stand: Stand) -> None:
+    assert await user(stand, "baggage: a=b,sluice.user=eve%20%C3%A9;p=1") == "eve é"
+
+
+async def test_task_and_level_are_recorded(stand: Stand) -> None:
+    request = await asked(stand, "X-Sluice-Task: review", "X-Sluice-Sensitivity: high")
+    assert request["task_type"] == "review"
+    assert request["sensitivity_level"] == "high"
+    assert request["source_type"] == "rest"
+
+
+async def test_a_task_may_come_from_baggage(stand: Stand) -> None:
+    assert (await asked(stand, "Baggage: sluice.task=review"))["task_type"] == "review"
+
+
+@pytest.mark.parametrize("stated", SENSITIVITIES[:3])
+async def test_a_stated_level_only_raises(stand: Stand, stated: str) -> None:
+    request = await asked(stand, f"X-Sluice-Sensitivity: {stated}")
+    assert request["sensitivity_level"] == max(stated, "medium", key=SENSITIVITIES.index)
+
+
+async def test_a_level_that_was_raised_is_judged(stand: Stand) -> None:
+    answered = await stand.ask(get("/a", "X-Sluice-Sensitivity: critical"))
+    assert answered.status == 403
+    assert stand.upstream.begun == []
+
+
+async def test_a_session_that_can_not_be_claimed_is_denied(stand: Stand) -> None:
+    # No centre in this stand: a session named for the first time can't be claimed.
+    answered = await stand.ask(get("/a", "X-Sluice-Session: s-1"))
+    assert answered.status == 403
+    assert answered.json["decision"]["policy_name"] == "evaluation_error"
+    assert (await stand.sidecar.records())[0]["pub"]["request"]["session_id"] == "s-1"
+
+
+async def test_attribution_ends_here(stand: Stand) -> None:
+    await stand.ask(
+        get(
+            "/a",
+            "X-Sluice-User: bob",
+            "x-sluice-TASK: t",
+            "X-Sluice-Sensitivity: low",
+            "X_Sluice_User: root",
+            "X-Sluice-Event-Id: forged",
+            "baggage: a=1, sluice.user=eve ,b=2;p",
+            "Baggage: sluice.task=x",
+            "traceparent: 00-1-2-01",
+            "tracestate: v=1",
+        )
+    )
+    [seen] = stand.upstream.seen
+    assert [name.lower() for name, _ in seen.fields] == [
+        "host", "traceparent", "tracestate", "baggage",
+    ]  # fmt: skip
+    assert seen.values("baggage") == ["a=1,b=2;p"]
+
+
+async def test_an_alias_of_a_header_attributes_nothing(stand: Stand) -> None:
+    assert await user(stand, "X_Sluice_User: root", "X-Sluice_User: root") == "ada"
+
+
+async def test_the_agents_own_key_is_no_matter_of_the_request(stand: Stand) -> None:
+    assert (await stand.ask(get("/a", "X-API-Key: nonsense"))).status == 200
+    # It may be the data source's: it passes.
+    assert stand.upstream.seen[0].values("x-api-key") == ["nonsense"]

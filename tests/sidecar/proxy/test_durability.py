@@ -1,0 +1,173 @@
+"""No byte of an answer leaves before its record is on disk."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.enforce import Enforcer, Pending
+from sidecar.spool.errors import SpoolFull, SpoolUnwritable
+from tests.sidecar.proxy.stand import Stand, get, policy, standing, until
+
+POST = b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Length: 2\r\n\r\nhi"
+
+
+class Held:
+    """An enforcer whose records become durable when a test says so: a slow disk."""
+
+    def __init__(self, enforcer: Enforcer) -> None:
+        self._enforcer = enforcer
+        self.waiting: list[asyncio.Future[None]] = []
+        self.notes: list[tuple[dict[str, Any], str]] = []
+
+    async def submit(self, *arguments: Any) -> Pending:
+        pending = await self._enforcer.submit(*arguments)
+        return pending._replace(durable=self._held())
+
+    async def refuse(self, *arguments: Any) -> Pending:
+        pending = await self._enforcer.refuse(*arguments)
+        held = self._held()
+        await held
+        return pending
+
+    def permits(self, *arguments: Any) -> bool:
+        return self._enforcer.permits(*arguments)
+
+    def note_retrieval(self, _pending: Pending, detail: dict[str, Any], outcome: str) -> None:
+        self.notes.append((detail, outcome))
+
+    def _held(self) -> asyncio.Future[None]:
+        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append(held)
+        return held
+
+
+@asynccontextmanager
+async def held(tmp_path: Path) -> AsyncIterator[tuple[Stand, Held]]:
+    from tests.sidecar.proxy.stand import data_source, listening, sidecar, source
+
+    closed = policy(denied_sources=("rest://kb/secret",))
+    async with data_source() as upstream, sidecar(tmp_path, closed) as made:
+        slow = Held(made.enforcer)
+        made.enforcer = slow  # type: ignore[assignment]
+        async with listening(made, source(upstream.port, writes="allow")) as port:
+            yield Stand(port, upstream, made), slow
+
+
+async def opened(stand: Stand, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(data)
+    return reader, writer
+
+
+async def silent(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(0.2):
+            await reader.read(1)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def test_a_retrieval_sets_out_but_its_answer_waits_for_the_record(tmp_path: Path) -> None:
+    async with held(tmp_path) as (stand, slow):
+        reader, writer = await opened(stand, get("/a"))
+        await until(lambda: stand.upstream.targets == ["/a"])
+        assert await silent(reader)
+        slow.waiting[0].set_result(None)
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        assert slow.notes[0][1] == "completed"
+
+
+async def test_a_write_does_not_set_out_before_its_record(tmp_path: Path) -> None:
+    async with held(tmp_path) as (stand, slow):
+        reader, writer = await opened(stand, POST)
+        assert await silent(reader)
+        assert stand.upstream.begun == []
+        slow.waiting[0].set_result(None)
+        await until(lambda: stand.upstream.targets == ["/a"])
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        assert slow.notes == []
+
+
+@pytest.mark.parametrize("data", [get("/secret"), get("/a/../b"), get("/a#"), b"nonsense\r\n\r\n"])
+async def test_a_denial_waits_for_its_record(tmp_path: Path, data: bytes) -> None:
+    async with held(tmp_path) as (stand, slow):
+        reader, writer = await opened(stand, data)
+        assert await silent(reader)
+        slow.waiting[0].set_result(None)
+        assert (await reader.read()).startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 400 "))
+        writer.close()
+
+
+async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> None:
+    async with held(tmp_path) as (stand, slow):
+        reader, writer = await opened(stand, get("/a"))
+        await until(lambda: stand.upstream.targets == ["/a"])
+        slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
+        raw = await reader.read()
+        writer.close()
+        assert raw.startswith(b"HTTP/1.1 503 ")
+        assert b'"code":503' in raw
+        assert not raw.endswith(b"ok")
+
+
+async def test_a_write_whose_record_is_lost_is_not_made(tmp_path: Path) -> None:
+    async with held(tmp_path) as (stand, slow):
+        reader, writer = await opened(stand, POST)
+        await until(lambda: bool(slow.waiting))
+        slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503 ")
+        writer.close()
+        assert stand.upstream.begun == []
+
+
+async def test_a_502_waits_for_the_record_too(tmp_path: Path) -> None:
+    async with held(tmp_path) as (stand, slow):
+
+        async def breaking(_seen: Any, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        stand.upstream.script = breaking
+        reader, writer = await opened(stand, get("/a"))
+        await until(lambda: stand.upstream.targets == ["/a"])
+        assert await silent(reader)
+        slow.waiting[0].set_result(None)
+        assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
+        writer.close()
+        assert slow.notes[0][1] == "failed"
+
+
+async def test_what_can_not_be_recorded_is_not_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with standing(tmp_path, policy(denied_sources=("rest://kb/secret",))) as made:
+
+        def full(*_: Any, **__: Any) -> Any:
+            raise SpoolFull
+
+        monkeypatch.setattr(made.sidecar.spool, "put", full)
+        for data in (get("/a"), get("/secret"), get("/a/../b"), b"nonsense\r\n\r\n"):
+            answered = await made.ask(data)
+            assert answered.status == 503
+            assert answered.json["code"] == 503
+        assert made.upstream.begun == []
+
+
+async def test_a_fault_of_ours_is_a_500_that_tells_nothing(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("internal words")
+
+    monkeypatch.setattr("sidecar.proxy.gate.canonical", broken)
+    answered = await stand.ask(get("/a"))
+    assert answered.status == 500
+    assert answered.json["error"] == "Internal Server Error"
+    assert b"internal words" not in answered.raw
+    assert stand.upstream.begun == []

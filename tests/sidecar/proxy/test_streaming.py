@@ -1,0 +1,340 @@
+"""Bodies that take their time, and either side leaving before the end."""
+
+import asyncio
+import hashlib
+import socket
+import struct
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sidecar.proxy.limits import LIMITS
+from tests.sidecar.proxy.stand import Seen, Stand, ask, get, policy, standing, until
+
+HOST = "Host: kb.test"
+GET = f"GET /a HTTP/1.1\r\n{HOST}\r\n\r\n".encode()
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def leave(writer: asyncio.StreamWriter) -> None:
+    """Closes so that the other side hears of it at once, as a killed process does."""
+    transport = writer.transport
+    transport.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+    )
+    transport.abort()
+
+
+async def test_each_event_of_a_stream_passes_at_once(stand: Stand) -> None:
+    async def events(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+        writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+        for number in range(3):
+            await asyncio.sleep(0.2)
+            writer.write(b"9\r\ndata: %d\n\n\r\n" % number)
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+
+    stand.upstream.script = events
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(GET)
+    started = time.monotonic()
+    await reader.readuntil(b"\r\n\r\n")
+    assert time.monotonic() - started < 0.15, "the head waits for nothing"
+    seen = []
+    for number in range(3):
+        await reader.readuntil(b"data: %d\n\n" % number)
+        seen.append(time.monotonic() - started)
+    writer.close()
+    for at, expected in zip(seen, (0.2, 0.4, 0.6), strict=True):
+        assert expected - 0.05 < at < expected + 0.15
+
+
+async def test_an_upload_and_its_answer_stream_at_the_same_time(stand: Stand) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(CHUNKED)
+        for _ in range(3):
+            size = int(await reader.readuntil(b"\r\n"), 16)
+            part = await reader.readexactly(size + 2)
+            writer.write(b"%x\r\n" % size + part)
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+        await reader.readuntil(b"0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", stand_port := 0)
+    assert stand_port == 0
+    port = server.sockets[0].getsockname()[1]
+    from tests.sidecar.proxy.stand import listening, source
+
+    async with listening(stand.sidecar, source(port, writes="allow")) as through:
+        reader, writer = await asyncio.open_connection("127.0.0.1", through)
+        writer.write(f"POST /a HTTP/1.1\r\n{HOST}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        await reader.readuntil(b"\r\n\r\n")
+        for part in (b"one", b"two", b"six"):
+            writer.write(b"3\r\n%b\r\n" % part)
+            async with asyncio.timeout(2):
+                await reader.readuntil(b"3\r\n%b\r\n" % part)
+        writer.write(b"0\r\n\r\n")
+        async with asyncio.timeout(2):
+            await reader.readuntil(b"0\r\n\r\n")
+        writer.close()
+    server.close()
+
+
+def resident() -> int:
+    return psutil.Process().memory_info().rss
+
+
+async def test_a_slow_reader_holds_no_memory(stand: Stand) -> None:
+    total = 64 * 1024 * 1024
+    sent = 0
+
+    async def flood(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {total}\r\n\r\n".encode())
+        block = bytes(65536)
+        for _ in range(total // len(block)):
+            writer.write(block)
+            await writer.drain()
+            sent += len(block)
+
+    stand.upstream.script = flood
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port, limit=4096)
+    before = resident()
+    writer.write(GET)
+    await reader.readuntil(b"\r\n\r\n")
+    await asyncio.sleep(0.7)
+    stuck = sent
+    await asyncio.sleep(0.3)
+    assert sent == stuck, "the data source is not held back"
+    assert sent < 24 * 1024 * 1024
+    assert resident() - before < 16 * 1024 * 1024
+    got = 0
+    while got < total:
+        got += len(await reader.read(1 << 20))
+    writer.close()
+    assert resident() - before < 24 * 1024 * 1024
+
+
+async def test_a_slow_data_source_holds_back_an_upload(stand: Stand) -> None:
+    go_on = asyncio.Event()
+
+    async def lazy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await go_on.wait()
+        got = 0
+        while got < total:
+            got += len(await reader.read(1 << 20))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    from tests.sidecar.proxy.stand import listening, source
+
+    total = 48 * 1024 * 1024
+    server = await asyncio.start_server(lazy, "127.0.0.1", 0, limit=65536)
+    port = server.sockets[0].getsockname()[1]
+    async with listening(stand.sidecar, source(port, writes="allow")) as through:
+        reader, writer = await asyncio.open_connection("127.0.0.1", through)
+        writer.write(f"PUT /a HTTP/1.1\r\n{HOST}\r\nContent-Length: {total}\r\n\r\n".encode())
+        sent = 0
+        block = bytes(65536)
+
+        async def upload() -> None:
+            nonlocal sent
+            while sent < total:
+                writer.write(block)
+                await writer.drain()
+                sent += len(block)
+
+        task = asyncio.get_running_loop().create_task(upload())
+        await asyncio.sleep(0.7)
+        stuck = sent
+        await asyncio.sleep(0.3)
+        assert sent == stuck
+        assert sent < 24 * 1024 * 1024
+        go_on.set()
+        async with asyncio.timeout(10):
+            await task
+            head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        writer.close()
+    server.close()
+
+
+BREAKS = {
+    "length": (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", b"abc"),
+    "chunked": (CHUNKED + b"3\r\nabc\r\n", b"3\r\nabc\r\n"),
+    "chunk": (CHUNKED + b"5\r\nabc", b"3\r\nabc\r\n"),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+async def test_the_agent_can_tell_that_an_answer_broke_off(stand: Stand, how: str) -> None:
+    data, body = BREAKS[how]
+
+    async def broken(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.close()
+
+    stand.upstream.script = broken
+    answered = await ask(stand.port, GET)
+    assert answered.status == 200
+    assert answered.body == body
+    [lineage] = await stand.sidecar.lineage()
+    assert lineage["outcome"] == "truncated"
+    assert lineage["detail"]["bytes"] == 3
+    assert lineage["detail"]["sha256"] == hashlib.sha256(b"abc").hexdigest()
+
+
+async def test_http_1_0_learns_by_a_reset_that_an_answer_broke_off(stand: Stand) -> None:
+    async def broken(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED + b"3\r\nabc\r\n")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.close()
+
+    stand.upstream.script = broken
+    # There the end of the connection is the end of the body: an orderly one would say "complete".
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(b"GET /a HTTP/1.0\r\n\r\n")
+    with pytest.raises(ConnectionResetError):
+        await reader.read()
+    writer.close()
+
+
+async def test_an_agent_that_leaves_before_the_head_cancels_the_request(stand: Stand) -> None:
+    async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    stand.upstream.script = never
+    _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(GET)
+    await until(lambda: len(stand.upstream.seen) == 1)
+    leave(writer)
+    await until(lambda: stand.upstream.lost == 1)
+    [lineage] = await stand.sidecar.lineage()
+    assert (lineage["outcome"], lineage["detail"]["bytes"]) == ("truncated", 0)
+
+
+async def test_an_agent_that_leaves_in_the_middle_cancels_the_request(stand: Stand) -> None:
+    async def endless(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED)
+        while True:
+            writer.write(b"3\r\nabc\r\n")
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    stand.upstream.script = endless
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(GET)
+    await reader.readuntil(b"abc")
+    # A close in good order: nothing tells it from a half-close until something is written.
+    writer.close()
+    await until(lambda: stand.upstream.lost == 1)
+    [lineage] = await stand.sidecar.lineage()
+    assert lineage["outcome"] == "truncated"
+    assert lineage["detail"]["bytes"] >= 3
+
+
+async def test_an_agent_that_half_closed_gets_its_answer(stand: Stand) -> None:
+    async def later(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.3)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    stand.upstream.script = later
+    answered = await ask(stand.port, GET)
+    assert answered.body == b"ok"
+    answered = await ask(stand.port, GET + GET)
+    assert answered.raw.count(b"HTTP/1.1 200") == 2
+
+
+async def test_a_half_closed_agent_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    limits = replace(LIMITS, half_close_seconds=0.3)
+    async with standing(tmp_path, policy(), limits=limits) as made:
+        made.upstream.script = never
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(GET)
+        writer.write_eof()
+        assert await reader.read() == b""
+        await until(lambda: made.upstream.lost == 1)
+        [lineage] = await made.sidecar.lineage()
+        assert lineage["outcome"] == "truncated"
+
+
+async def test_an_upload_that_breaks_off_never_looks_whole(stand: Stand) -> None:
+    for head, part in (
+        ("Content-Length: 10", b"abc"),
+        ("Transfer-Encoding: chunked", b"3\r\nabc\r\n"),
+    ):
+        _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        writer.write(f"POST /a HTTP/1.1\r\n{HOST}\r\n{head}\r\n\r\n".encode() + part)
+        await until(lambda: bool(stand.upstream.begun))
+        await asyncio.sleep(0.1)
+        leave(writer)
+        [seen] = stand.upstream.begun
+        await until(lambda seen=seen: not seen.whole)
+        assert stand.upstream.seen == []
+        stand.upstream.begun.clear()
+
+
+async def test_a_body_whose_framing_breaks_never_looks_whole(stand: Stand) -> None:
+    head = f"POST /a HTTP/1.1\r\n{HOST}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(head.encode() + b"3\r\nabc\r\n")
+    await until(lambda: bool(stand.upstream.begun))
+    writer.write(b"zz\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with asyncio.timeout(5):
+        raw = await reader.read()
+    writer.close()
+    assert raw.startswith(b"HTTP/1.1 400 ")
+    assert raw.count(b"HTTP/1.1 ") == 1
+    await until(lambda: not stand.upstream.begun[0].whole)
+    assert stand.upstream.seen == []
+
+
+async def test_an_answer_before_the_end_of_the_upload_is_relayed(stand: Stand) -> None:
+    async def early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        writer.close()
+
+    from tests.sidecar.proxy.stand import listening, source
+
+    server = await asyncio.start_server(early, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with listening(stand.sidecar, source(port, writes="allow")) as through:
+        reader, writer = await asyncio.open_connection("127.0.0.1", through)
+        writer.write(f"PUT /a HTTP/1.1\r\n{HOST}\r\nContent-Length: 1000000\r\n\r\n".encode())
+        writer.write(bytes(1000))
+        async with asyncio.timeout(5):
+            head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 413 ")
+        leave(writer)
+    server.close()
+
+
+async def test_connections_that_do_nothing_cost_little(stand: Stand) -> None:
+    before = resident()
+    writers = []
+    for _ in range(300):
+        _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        writers.append(writer)
+    await asyncio.sleep(0.2)
+    # The clients live in this process too: their half is counted along.
+    assert (resident() - before) / 300 < 80 * 1024
+    for writer in writers:
+        writer.close()

@@ -1,0 +1,112 @@
+"""A control API that takes records as the wire contract says, over HTTP, and fails on order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from policies.ground.canonical import b64, unb64
+from policies.ground.errors import Conflict, Invalid, SluiceError
+from policies.signing import Signer, receipt_message
+from policies.source import Spooled, read_payload
+
+TENANT = "acme"
+MAX_BODY = 1024 * 1024
+
+
+class Ledger:
+    """`held` is what moves with the append: exactly once. `orders` are called one a request, before
+    anything is done; `lost` counts answers that are dropped after everything was."""
+
+    def __init__(self) -> None:
+        self.signer = Signer.generate()
+        self.entries: list[dict[str, Any]] = []
+        self.held: dict[tuple[str, str], tuple[int, str]] = {}
+        self.bodies: list[int] = []
+        self.orders: list[Callable[[], web.Response]] = []
+        self.always: Callable[[], web.Response] | None = None
+        self.lost = 0
+        self.sign_with: Signer | None = None
+        self.spoil: Callable[[dict[str, Any]], dict[str, Any]] = dict
+        self.keys: list[str | None] = []
+        self.address = ""
+
+    def events(self) -> list[str]:
+        return [core["eid"] for core in self.entries if core["kind"] != "gap"]
+
+    def gaps(self) -> list[dict[str, Any]]:
+        return [core["pub"] for core in self.entries if core["kind"] == "gap"]
+
+    async def take(self, request: web.Request) -> web.StreamResponse:
+        raw = await request.read()
+        self.bodies.append(len(raw))
+        self.keys.append(request.headers.get("X-API-Key"))
+        if self.always is not None:
+            return self.always()
+        if self.orders:
+            return self.orders.pop(0)()
+        try:
+            receipt = self._append(orjson.loads(raw))
+        except SluiceError as error:
+            return web.json_response(error.body(), status=error.status)
+        if self.lost:
+            self.lost -= 1
+            assert request.transport is not None
+            request.transport.abort()
+        return web.json_response(self.spoil(receipt))
+
+    def _append(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert body.keys() == {"source", "instance", "records"}
+        source = (body["source"], body["instance"])
+        n, prev = self.held.get(source, (-1, ""))
+        fresh: list[Spooled] = []
+        for payload in body["records"]:
+            record = read_payload(payload)
+            src = record.core["src"]
+            if (src["id"], src["inst"]) != source:
+                raise Invalid("a record of another instance")
+            if src["n"] <= n:
+                continue
+            if (src["n"], src["prev"]) != (n + 1, prev):
+                raise Conflict(f"record {src['n']} does not follow record {n}")
+            n, prev = src["n"], b64(record.hash)
+            fresh.append(record)
+        # One transaction: all of it or nothing.
+        self.entries += [record.core for record in fresh]
+        self.held[source] = (n, prev)
+        return self.receipt(*source)
+
+    def receipt(self, source: str, instance: str) -> dict[str, Any]:
+        n, hash_ = self.held[source, instance]
+        message = receipt_message(TENANT, source, instance, n, unb64(hash_))
+        signature = (self.sign_with or self.signer).sign(message)
+        about = {"source": source, "instance": instance, "n": n, "hash": hash_}
+        return {**about, "signature": b64(signature)}
+
+
+def refusal(status: int) -> Callable[[], web.Response]:
+    """An order: the error body of the contract."""
+
+    def answer() -> web.Response:
+        return web.json_response({"error": "", "message": "no", "code": status}, status=status)
+
+    return answer
+
+
+@asynccontextmanager
+async def serving(ledger: Ledger, port: int = 0) -> AsyncIterator[Ledger]:
+    app = web.Application(client_max_size=MAX_BODY)
+    app.router.add_post("/v1/sidecars/events", ledger.take)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    ledger.address = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield ledger
+    finally:
+        await runner.cleanup()

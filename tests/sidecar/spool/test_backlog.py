@@ -1,0 +1,240 @@
+"""What ships, in which order, and when it is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import orjson
+
+from sidecar.spool.age import Age
+from tests.sidecar.spool.parts import (
+    MIB,
+    FaultyDisk,
+    eids,
+    gaps,
+    instances,
+    keep,
+    record,
+    running,
+    segments,
+    shipped,
+    until,
+)
+
+LARGE = "q" * 50_000
+
+
+async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool:
+        await keep(spool, *range(100))
+        whole = await spool.batch(MIB)
+        assert whole is not None
+        assert (whole.first_n, whole.last_n) == (0, 99)
+        few = await spool.batch(MIB, 7)
+        assert few is not None
+        assert few.last_n == 6
+        small = await spool.batch(sum(map(len, whole.payloads[:3])) + 3)
+        assert small is not None
+        assert len(small.payloads) == 3
+        one = await spool.batch(1)
+        assert one is not None
+        assert len(one.payloads) == 1
+        assert one.payloads == whole.payloads[:1]
+
+
+async def test_what_is_not_acknowledged_is_read_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool:
+        await keep(spool, *range(10))
+        first = await spool.batch(MIB, 4)
+        again = await spool.batch(MIB, 4)
+        assert first == again
+        assert first is not None
+        await spool.acknowledge(first.instance, 1)
+        assert spool.depth == 8
+        batch = await spool.batch(MIB)
+        assert batch is not None
+        assert batch.first_n == 2
+        await spool.acknowledge(first.instance, 0)
+        assert spool.depth == 8
+
+
+async def test_an_acknowledgement_may_run_ahead_of_what_was_read(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool:
+        for n in range(60):
+            await spool.put(record(n, query=LARGE), denial=False).durable
+        batch = await spool.batch(1)
+        assert batch is not None
+        await spool.acknowledge(batch.instance, 45)
+        assert spool.depth == 14
+        assert eids(await shipped(spool)) == [str(n) for n in range(46, 60)]
+
+
+async def test_an_acknowledgement_beyond_all_or_of_a_stranger_changes_nothing_else(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as spool:
+        await keep(spool, 0, 1)
+        await spool.acknowledge("f" * 32, 1)
+        assert spool.depth == 2
+        await spool.acknowledge(spool.instance, 1000)
+        assert spool.depth == 0
+        await keep(spool, 2)
+        assert eids(await shipped(spool)) == ["2"]
+
+
+async def test_a_segment_goes_only_when_all_of_it_is_acknowledged(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool:
+        for n in range(60):
+            await spool.put(record(n, query=LARGE), denial=False).durable
+        firsts = [int(path.stem) for path in segments(tmp_path)]
+        assert len(firsts) == 3
+        held = spool.bytes_held
+        await spool.acknowledge(spool.instance, firsts[1] - 2)
+        assert len(segments(tmp_path)) == 3
+        await spool.acknowledge(spool.instance, firsts[1] - 1)
+        assert [int(path.stem) for path in segments(tmp_path)] == firsts[1:]
+        assert spool.bytes_held == held - MIB
+        # The one that is written stays, whatever is acknowledged: it tells the next number.
+        await spool.acknowledge(spool.instance, 59)
+        assert [int(path.stem) for path in segments(tmp_path)] == firsts[2:]
+
+
+async def test_the_last_segment_stays_until_the_next_has_a_record(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        count = 0
+        while len(spool._tail.instance.segments) == 1:
+            disk.release()
+            last = spool.put(record(count, query=LARGE), denial=False)
+            count += 1
+            if len(spool._tail.instance.segments) == 1:
+                await last.durable
+            else:
+                disk.hold()
+        await asyncio.to_thread(disk.waiting.wait, 5)
+        # The next segment is there, its first record is not on disk yet.
+        await spool.acknowledge(spool.instance, count - 2)
+        assert int(segments(tmp_path)[0].stem) == 0
+        disk.release()
+        await last.durable
+        await shipped(spool)
+        assert int(segments(tmp_path)[0].stem) == count - 1
+
+
+async def test_old_instances_ship_before_the_current_one(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        for life in range(3):
+            await keep(spool, f"{life}a", f"{life}b")
+            disk.breaks("sync")
+            spool.put(record("lost"), denial=False)
+            await until(lambda: spool.refusal is not None)
+            disk.heals()
+            await until(lambda: spool.refusal is None)
+        await keep(spool, "last")
+        cores = await shipped(spool)
+        assert len(instances(tmp_path)) == 1
+    assert eids(cores) == ["0a", "0b", "1a", "1b", "2a", "2b", "last"]
+    assert len(gaps(cores)) == 3
+
+
+async def test_an_instance_set_aside_is_kept_declared_and_ships_no_more(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool:
+        await keep(spool, *range(10))
+        await spool.acknowledge(spool.instance, 3)
+        former = spool.instance
+        name = instances(tmp_path)[0].name
+        await spool.set_aside(former, "409: another record 4")
+        # The new one takes over in the same step.
+        assert spool.instance != former
+        assert spool.refusal is None
+        await keep(spool, "later")
+        cores = await shipped(spool)
+        await until((tmp_path / f"conflict-{name}").exists)
+    assert eids(cores) == ["later"]
+    (gap,) = gaps(cores)
+    assert (gap["instance"], gap["first"], gap["lost"]) == (former, 4, 6)
+    assert "409" in gap["reason"]
+    assert list((tmp_path / f"conflict-{name}").glob("*.seg"))
+    async with running(tmp_path) as spool:
+        assert spool.depth == 0
+        assert not (await shipped(spool))
+        assert (tmp_path / f"conflict-{name}").exists()
+
+
+async def test_records_put_while_an_instance_is_set_aside_are_counted_or_kept(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as spool:
+        placed = []
+        for n in range(200):
+            placed.append(spool.put(record(n), denial=False))
+            if n == 100:
+                await spool.set_aside(spool.instance, "409")
+        for each in placed:
+            await each.durable
+        await until(lambda: spool.gaps == 1)
+        cores = await shipped(spool)
+    assert gaps(cores)[0]["lost"] + len(eids(cores)) == 200
+
+
+async def test_hash_of_tells_only_what_is_unacknowledged_and_on_disk(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool:
+        placed = [spool.put(record(n), denial=False) for n in range(5)]
+        await placed[-1].durable
+        assert await spool.hash_of(spool.instance, 3) == placed[3].core_hash
+        assert await spool.hash_of(spool.instance, 5) is None
+        assert await spool.hash_of("f" * 32, 0) is None
+        await spool.acknowledge(spool.instance, 3)
+        assert await spool.hash_of(spool.instance, 3) is None
+        assert await spool.hash_of(spool.instance, 4) == placed[4].core_hash
+
+
+async def test_wait_returns_when_a_record_is_durable(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        waiting = asyncio.create_task(spool.wait_unshipped())
+        disk.hold()
+        spool.put(record(), denial=False)
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        disk.release()
+        await asyncio.wait_for(waiting, 5)
+        await shipped(spool)
+        waiting = asyncio.create_task(spool.wait_unshipped())
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        waiting.cancel()
+
+
+async def test_a_payload_is_core_and_openings_as_they_go_over_the_wire(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool:
+        await spool.put(record("one", query="what is owed?"), denial=False).durable
+        batch = await spool.batch(MIB)
+        assert batch is not None
+        payload = orjson.loads(batch.payloads[0])
+    assert payload.keys() == {"core", "open"}
+    assert payload["open"]["query"][1] == "what is owed?"
+
+
+def test_the_age_is_that_of_the_oldest_and_needs_little_memory() -> None:
+    now = 0.0
+    age = Age(lambda: now)
+    assert age.seconds() == 0
+    depth = 0
+    for _ in range(20_000):
+        now += 1
+        depth += 10
+        age.grown_to(depth)
+    assert age.seconds() == 19_999
+    assert len(age._marks) <= 512
+    age.shrunk_by(100_000)
+    # Half of them left: the oldest came at 10,000; an age may err upward by a mark.
+    assert 9_999 <= age.seconds() <= 10_500
+    age.shrunk_by(100_000)
+    assert age.seconds() == 0
+    now += 100
+    age.grown_to(1)
+    now += 5
+    assert age.seconds() == 5

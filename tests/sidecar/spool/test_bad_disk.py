@@ -1,0 +1,253 @@
+"""A disk that fails: nothing acknowledged is lost, nothing lost is unsaid, nobody waits in vain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from sidecar.spool import Spool, SpoolUnwritable, State
+from tests.sidecar.spool.parts import (
+    CLOCK,
+    MIB,
+    SOURCE,
+    FaultyDisk,
+    eids,
+    gaps,
+    instances,
+    keep,
+    record,
+    running,
+    segments,
+    settings,
+    shipped,
+    until,
+)
+
+
+@pytest.mark.parametrize("operation", ["sync", "write"])
+async def test_after_a_failure_a_new_instance_begins_with_a_gap(
+    tmp_path: Path, operation: str
+) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        await keep(spool, 0, 1, 2)
+        former = spool.instance
+        disk.breaks(operation)
+        lost = [spool.put(record("lost"), denial=False) for _ in range(4)]
+        for placed in lost:
+            with pytest.raises(SpoolUnwritable):
+                await placed.durable
+        assert spool.state is State.UNWRITABLE
+        with pytest.raises(SpoolUnwritable):
+            spool.put(record("refused"), denial=True)
+        disk.heals()
+        await until(lambda: spool.refusal is None)
+        await keep(spool, "later")
+        cores = await shipped(spool)
+        assert (spool.gaps, spool.lost) == (1, 4)
+        assert spool.sync_failures >= 1
+    assert eids(cores) == ["0", "1", "2", "later"]
+    (gap,) = gaps(cores)
+    assert (gap["instance"], gap["first"], gap["lost"]) == (former, 3, 4)
+    first = cores[3]
+    assert (first["kind"], first["src"]["n"], first["src"]["prev"]) == ("gap", 0, "")
+
+
+async def test_a_failed_file_is_never_synced_again(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        await keep(spool, 0)
+        (segment,) = segments(tmp_path)
+        disk.breaks("sync")
+        with pytest.raises(SpoolUnwritable):
+            await spool.put(record("lost"), denial=False).durable
+        disk.heals()
+        before = segment.read_bytes()
+        await until(lambda: spool.refusal is None)
+        await keep(spool, *range(20))
+        assert segment.read_bytes() == before
+
+
+async def test_what_was_gathered_behind_a_failing_batch_fails_with_it(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        disk.hold()
+        first = spool.put(record("a"), denial=False)
+        await asyncio.to_thread(disk.waiting.wait, 5)
+        second = spool.put(record("b"), denial=False)
+        disk.breaks("sync")
+        disk.release()
+        for placed in (first, second):
+            with pytest.raises(SpoolUnwritable):
+                await placed.durable
+        disk.heals()
+        await until(lambda: spool.refusal is None)
+        assert gaps(await shipped(spool))[0]["lost"] == 2
+
+
+async def test_what_is_not_synced_does_not_ship_while_the_process_lives(tmp_path: Path) -> None:
+    """The bytes of a failed batch may well be in the file, and must not be in the log."""
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        await keep(spool, 0)
+        disk.breaks("sync")
+        with pytest.raises(SpoolUnwritable):
+            await spool.put(record("unsynced"), denial=False).durable
+        assert b"unsynced" in next(instances(tmp_path)[0].glob("*.seg")).read_bytes()
+        assert eids(await shipped(spool)) == ["0"]
+        disk.heals()
+        await until(lambda: spool.refusal is None)
+        assert not eids(await shipped(spool))
+
+
+async def test_nor_after_a_restart_once_the_ending_is_noted(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        await keep(spool, 0)
+        disk.breaks("sync")
+        with pytest.raises(SpoolUnwritable):
+            await spool.put(record("unsynced"), denial=False).durable
+        disk.heals()
+        await until(lambda: spool.refusal is None)
+    async with running(tmp_path) as spool:
+        cores = await shipped(spool)
+    assert eids(cores) == ["0"]
+    assert len(gaps(cores)) == 1
+
+
+async def test_while_the_disk_stays_bad_puts_fail_at_once_and_the_directory_does_not_grow(
+    tmp_path: Path,
+) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        await keep(spool, 0)
+        disk.breaks("sync")
+        with pytest.raises(SpoolUnwritable):
+            await spool.put(record("lost"), denial=False).durable
+        await until(lambda: spool.sync_failures >= 4)
+        with pytest.raises(SpoolUnwritable):
+            spool.put(record("refused"), denial=True)
+        await until(lambda: len(instances(tmp_path)) <= 2)
+        assert spool.bytes_held <= 4 * MIB
+        assert spool.depth == 1
+        disk.heals()
+        await until(lambda: spool.refusal is None)
+        cores = await shipped(spool)
+    assert eids(cores) == ["0"]
+    # However often it was tried, what was lost is said once.
+    assert [(gap["first"], gap["lost"]) for gap in gaps(cores)] == [(1, 1)]
+
+
+async def test_pauses_between_attempts_grow(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        disk.breaks("sync")
+        with pytest.raises(SpoolUnwritable):
+            await spool.put(record("lost"), denial=False).durable
+        await asyncio.sleep(1)
+        assert spool.sync_failures < 8
+
+
+@pytest.mark.parametrize("operation", ["make_directory", "rename", "sync_directory"])
+async def test_a_new_instance_that_can_not_be_made_is_tried_again(
+    tmp_path: Path, operation: str
+) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        await keep(spool, 0)
+        disk.breaks("sync", operation)
+        with pytest.raises(SpoolUnwritable):
+            await spool.put(record("lost"), denial=False).durable
+        await until(lambda: spool.sync_failures >= 2)
+        disk.heals()
+        await until(lambda: spool.refusal is None)
+        await keep(spool, "later")
+        cores = await shipped(spool)
+        await until(lambda: spool.state is State.OPEN)
+        assert spool.bytes_held == sum(path.stat().st_size for path in tmp_path.rglob("*.seg"))
+    assert eids(cores) == ["0", "later"]
+    assert len(gaps(cores)) == 1
+
+
+async def test_a_failure_as_one_segment_follows_another_loses_only_what_was_not_synced(
+    tmp_path: Path,
+) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        kept = 0
+        while len(segments(tmp_path)) == 1:
+            try:
+                await spool.put(record(kept, query="q" * 50_000), denial=False).durable
+            except SpoolUnwritable:
+                break
+            kept += 1
+            if kept == 15:
+                disk.breaks("rename")
+        disk.heals()
+        await until(lambda: spool.refusal is None)
+        cores = await shipped(spool)
+    assert eids(cores) == [str(n) for n in range(kept)]
+    assert gaps(cores)[0]["first"] == kept
+
+
+async def test_the_spool_opens_on_a_disk_that_takes_nothing_and_refuses(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    disk.breaks("sync", "create_zeroed")
+    async with running(tmp_path, disk) as spool:
+        assert spool.state is State.UNWRITABLE
+        with pytest.raises(SpoolUnwritable):
+            spool.put(record(), denial=True)
+        disk.heals()
+        await until(lambda: spool.refusal is None)
+        await keep(spool, 0)
+        cores = await shipped(spool)
+    assert eids(cores) == ["0"]
+    # Nothing had been taken, so nothing is lost.
+    assert not gaps(cores)
+
+
+async def test_a_disk_that_fails_to_read_loses_nothing(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        await keep(spool, 0, 1)
+        disk.breaks("read")
+        with pytest.raises(OSError, match="error"):
+            await spool.batch(MIB)
+        disk.heals()
+        assert eids(await shipped(spool)) == ["0", "1"]
+
+
+async def test_segments_that_can_not_be_removed_do_not_stop_shipping(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        for n in range(60):
+            await spool.put(record(n, query="q" * 50_000), denial=False).durable
+        disk.breaks("remove", "note")
+        assert len(eids(await shipped(spool))) == 60
+        assert spool.depth == 0
+        held = spool.bytes_held
+        assert held == sum(path.stat().st_size for path in tmp_path.rglob("*.seg"))
+    async with running(tmp_path) as spool:
+        # What was not noted is sent again, and passed over there.
+        await shipped(spool)
+        assert spool.bytes_held < held
+
+
+async def test_a_crash_while_the_disk_is_bad_loses_nothing_acknowledged(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    spool = await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom, disk)
+    await keep(spool, *range(5))
+    disk.breaks("sync", "put", "note")
+    with pytest.raises(SpoolUnwritable):
+        await spool.put(record("lost"), denial=False).durable
+    # Not even the ending could be noted, and nothing more is: as if the process were killed.
+    await spool.close(1)
+    async with running(tmp_path) as spool:
+        await keep(spool, "later")
+        cores = await shipped(spool)
+    kept = eids(cores)
+    assert kept[:5] == ["0", "1", "2", "3", "4"]
+    assert kept[-1] == "later"

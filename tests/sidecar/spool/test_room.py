@@ -1,0 +1,173 @@
+"""The room runs out: ALLOWs first, denials last, and it comes back when records ship."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from sidecar.spool import Spool, SpoolFull, State
+from tests.sidecar.spool.parts import (
+    MIB,
+    SEGMENT,
+    FaultyDisk,
+    check_chain,
+    eids,
+    frames,
+    gaps,
+    keep,
+    record,
+    running,
+    segments,
+    shipped,
+    until,
+)
+
+LARGE = "q" * 50_000
+SEGMENTS = 3
+
+
+async def fill(spool: Spool, denial: bool, prefix: str) -> int:
+    """Put large records until one is refused; how many were taken."""
+    taken = 0
+    while True:
+        try:
+            placed = spool.put(record(f"{prefix}{taken}", query=LARGE), denial=denial)
+        except SpoolFull:
+            return taken
+        await placed.durable
+        taken += 1
+        # A spare is made beside: it is not the speed that is tested.
+        await until(lambda: spool.state is not State.OPEN or spool._tail.spares)
+
+
+async def test_allows_leave_room_for_denials_and_then_nothing_is_taken(tmp_path: Path) -> None:
+    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+        allows = await fill(spool, False, "allow-")
+        assert spool.state is State.DENIALS_ONLY
+        denials = await fill(spool, True, "deny-")
+        assert spool.state is State.FULL
+        # All of the last segment but what one ALLOW may have begun.
+        assert denials * 50_000 > SEGMENT * 0.8
+        assert spool.bytes_held <= SEGMENTS * MIB
+        with pytest.raises(SpoolFull):
+            spool.put(record("small"), denial=False)
+        cores = await shipped(spool)
+    names = [f"allow-{n}" for n in range(allows)] + [f"deny-{n}" for n in range(denials)]
+    assert eids(cores) == names
+    assert not gaps(cores)
+
+
+async def test_the_directory_never_grows_past_its_limit(tmp_path: Path) -> None:
+    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+        await fill(spool, False, "allow-")
+        await fill(spool, True, "deny-")
+        files = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
+        assert sum(files) <= SEGMENTS * MIB + 1000
+
+
+async def test_room_comes_back_when_segments_are_acknowledged(tmp_path: Path) -> None:
+    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+        await fill(spool, False, "allow-")
+        await fill(spool, True, "deny-")
+        await shipped(spool)
+        await until(lambda: spool.state is State.OPEN)
+        await keep(spool, "later")
+        assert eids(await shipped(spool)) == ["later"]
+
+
+async def test_a_full_disk_is_known_before_the_last_room_is_taken(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool:
+        await keep(spool, "first")
+        disk.breaks("create_zeroed", code=errno.ENOSPC)
+        allows = await fill(spool, False, "allow-")
+        assert spool.state is State.DENIALS_ONLY
+        denials = await fill(spool, True, "deny-")
+        assert denials * 50_000 > SEGMENT * 0.8
+        disk.heals()
+        await until(lambda: spool.state is State.OPEN)
+        await keep(spool, "later")
+        cores = await shipped(spool)
+    assert len(eids(cores)) == allows + denials + 2
+    assert not gaps(cores)
+
+
+async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_eighth(
+    tmp_path: Path,
+) -> None:
+    go = threading.Event()
+
+    class Slow(FaultyDisk):
+        def create_zeroed(self, path: Path, size: int) -> None:
+            if self.broken:
+                go.wait(30)
+            super(FaultyDisk, self).create_zeroed(path, size)
+
+    disk = Slow()
+    async with running(tmp_path, disk) as spool:
+        await until(lambda: len(spool._tail.spares) == 2)
+        disk.breaks("slow")
+        taken = 0
+        with contextlib.suppress(SpoolFull):
+            while True:
+                await spool.put(record(taken, query=LARGE), denial=False).durable
+                taken += 1
+        last = len(list(frames(segments(tmp_path)[-1].read_bytes())))
+        assert len(segments(tmp_path)) == 3
+        assert SEGMENT * 0.8 < last * 50_500 < SEGMENT * 7 / 8
+        await spool.put(record("deny", query=LARGE), denial=True).durable
+        go.set()
+        await until(lambda: spool.state is State.OPEN)
+        await keep(spool, "later")
+        assert eids(await shipped(spool)) == [*map(str, range(taken)), "deny", "later"]
+
+
+async def test_the_reserve_survives_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+        allows = await fill(spool, False, "allow-")
+    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+        await until(lambda: spool.state is State.DENIALS_ONLY)
+        with pytest.raises(SpoolFull):
+            spool.put(record("allow"), denial=False)
+        denials = await fill(spool, True, "deny-")
+        assert denials * 50_000 > SEGMENT * 0.8
+        cores = await shipped(spool)
+    assert len(eids(cores)) == allows + denials
+
+
+async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
+        await fill(spool, False, "allow-")
+        await fill(spool, True, "deny-")
+        held = spool.depth
+        await spool.set_aside(spool.instance, "it conflicts")
+        # There is no room for another instance: nothing is taken, which is told as such.
+        assert spool.state is State.UNWRITABLE
+        assert spool.depth == 0
+        assert spool.lost == held
+        assert not list(tmp_path.glob("conflict-*"))
+        await asyncio.sleep(0.05)
+    # More room by a larger limit.
+    async with running(tmp_path) as spool:
+        await keep(spool, "later")
+        cores = await shipped(spool)
+        assert list(tmp_path.glob("conflict-*"))
+    assert eids(check_chain(cores)) == ["later"]
+    assert gaps(cores)[0]["lost"] == held
+
+
+async def test_what_was_set_aside_counts_against_the_limit(tmp_path: Path) -> None:
+    async with running(tmp_path, max_bytes=6 * MIB) as spool:
+        for n in range(60):
+            await spool.put(record(n, query=LARGE), denial=False).durable
+        await spool.set_aside(spool.instance, "it conflicts")
+        await until(lambda: list(tmp_path.glob("conflict-*")))
+        held = spool.bytes_held
+        assert held > 4 * MIB
+    async with running(tmp_path, max_bytes=6 * MIB) as spool:
+        await until(lambda: spool.bytes_held == held)
