@@ -13,12 +13,13 @@ import time
 
 import uvloop
 
-from control_api import journal, secret_file
+from control_api import journal
 from control_api.entropy import Entropy
 from control_api.http.server import CannotListen
-from control_api.log_key import Unreadable
+from control_api.secret_file import UnusableFile
 from control_api.serve import Started, serve
 from control_api.settings import Settings, read
+from control_api.store.faults import UnknownState
 from control_api.store.migrate import migrate
 from control_api.store.url import Unusable
 from policies.ground.clock import Clock
@@ -26,7 +27,7 @@ from policies.ground.settings import SettingsError
 
 USAGE = "usage: python -m control_api [migrate]"
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.
-_OPERATORS = (Unusable, CannotListen, Unreadable, secret_file.UnsafeFile, PermissionError)
+_OPERATORS = (Unusable, UnusableFile, CannotListen, UnknownState)
 
 
 def main(arguments: list[str]) -> int:

@@ -10,10 +10,6 @@ FILE = "log.key"
 SEED = 32
 
 
-class Unreadable(Exception):
-    """the log's signing key can't be read"""
-
-
 def open_or_make(data_dir: Path) -> Signer:
     """The key of this data directory; made where there is none.
 
@@ -21,12 +17,9 @@ def open_or_make(data_dir: Path) -> Signer:
     receipts under another would be refused.
     """
     path = data_dir / FILE
-    try:
-        found = secret_file.read(path)
-        if found is not None:
-            return Signer(_seed(path, found))
-    except OSError as error:
-        raise Unreadable(f"`{path}` can't be read: {error.strerror}") from error
+    found = secret_file.read(path)
+    if found is not None:
+        return Signer(_seed(path, found))
     made = Signer.generate()
     secret_file.write(path, b64(made.seed()).encode() + b"\n")
     return made
@@ -38,5 +31,5 @@ def _seed(path: Path, content: bytes) -> bytes:
     except (UnicodeDecodeError, NotCanonical):
         seed = b""
     if len(seed) != SEED:
-        raise Unreadable(f"`{path}` holds no signing key")
+        raise secret_file.UnusableFile(f"`{path}` holds no signing key")
     return seed

@@ -28,6 +28,18 @@ class Plan:
     """Definitions whose name another active policy has."""
     roles: set[str] = field(default_factory=set)
     """The roles whose documents follow from this."""
+    replaced: dict[str, StoredPolicy] = field(default_factory=dict)
+    """By id, the rows as they were that `updated`, `removed` and `moved` take the place of."""
+
+    @property
+    def changes(self) -> list[tuple[str, list[StoredPolicy]]]:
+        """What gets a new version, and what its history calls that."""
+        every = (("added", self.added), ("updated", self.updated), ("removed", self.removed))
+        return [(change, rows) for change, rows in every if rows]
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.changes or self.moved)
 
 
 def plan(
@@ -76,17 +88,20 @@ def _defined(result: Plan, definition: Definition, row: StoredPolicy, now: int) 
             )
         )
         result.roles |= {row.agent_role, role}
+        result.replaced[row.policy_id] = row
         return
     else:
         result.unchanged.append(name)
     if row.file != placed.file or not _same(row.file_body, placed.file_body):
         result.moved.append(placed)
+        result.replaced[row.policy_id] = row
 
 
 def _gone(result: Plan, row: StoredPolicy, now: int) -> None:
     """A policy that no file defines any more. It forgets its file: one that defines this name later
     defines a policy of its own."""
     loose = replace(row, file=None, file_body=None)
+    result.replaced[row.policy_id] = row
     if row.deleted_at is not None:
         result.moved.append(loose)
     elif row.user_modified:

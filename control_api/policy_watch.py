@@ -25,7 +25,7 @@ BY = "disk"
 DEBOUNCE_MS = 300
 STEP_MS = 50
 LOOK_SECONDS = 5
-"""How often the files are looked at though nothing was reported: a network mount reports nothing."""
+"""How often files are looked at though nothing was reported: a network mount reports nothing."""
 MOST_FAULTS = 20
 _log = logging.getLogger("sluice.policies")
 

@@ -6,43 +6,50 @@ import os
 from pathlib import Path
 
 
-class UnsafeFile(Exception):
-    """a file with a secret that others could read or have put there"""
+class UnusableFile(Exception):
+    """a file or folder of ours that can't be read or written, or that others could read"""
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, durable before this returns.
+    """Put `content` at `path`, durable before this returns; `UnusableFile` where that can't be.
 
     It is written under another name and then moved: a crash leaves the old file or the new one,
     never a part of one.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.unlink(missing_ok=True)
-    handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.rename(path)
-    _sync_directory(path.parent)
+    try:
+        unfinished.unlink(missing_ok=True)
+        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise UnusableFile(f"`{path}` can't be written: {error.strerror}") from error
 
 
 def read(path: Path) -> bytes | None:
-    """The file's bytes, None where there is none; `UnsafeFile` where others may read it."""
+    """The file's bytes, None where there is none; `UnusableFile` where others may read it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(handle, "rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o077:
+                raise UnusableFile(f"`{path}` is readable by others: chmod 600, or remove it")
+            return file.read()
     except FileNotFoundError:
         return None
-    with os.fdopen(handle, "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if mode & 0o077:
-            raise UnsafeFile(f"`{path}` is readable by others: chmod 600, or remove it")
-        return file.read()
+    except OSError as error:
+        raise UnusableFile(f"`{path}` can't be read: {error.strerror}") from error
 
 
 def make_directory(path: Path) -> None:
     """The data directory, 0700 where it is made here."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnusableFile(f"SLUICE_DATA_DIR: `{path}` can't be made: {error.strerror}") from error
 
 
 def _sync_directory(path: Path) -> None:

@@ -20,13 +20,14 @@ PACKAGED_POLICIES = Path(__file__).resolve().parent.parent / "policies" / "defin
 # no mistake in our environment, so they are no complaint.
 ELSEWHERE = (
     "REDIS_URL",
-    "PII_MASKING",
     "WEBHOOK_ALLOW",
     "SMTP_URL",
     "SMTP_FROM",
     "WORKERS",
     "MIGRATE_DATABASE_URL",
 )
+# To pass over this one would write down what an operator believes to be masked.
+LATER = "PII_MASKING"
 # A sidecar's settings, and the launcher's, may share one environment with ours.
 OTHERS = ("SIDECAR_", "UP_")
 
@@ -145,7 +146,9 @@ class _Reader:
 
     def refuse_unknown(self) -> None:
         """A misspelt setting must not silently leave a default in force."""
-        known = {*names(), *(PREFIX + name for name in ELSEWHERE)}
+        known = {*names(), *(PREFIX + name for name in (*ELSEWHERE, LATER))}
+        if self.flag(LATER):
+            self.complain(LATER, "this version does not mask: unset it, or set it to 0")
         for name in sorted(self._environ):
             ours = name.startswith(PREFIX) and not name.startswith(
                 tuple(PREFIX + other for other in OTHERS)

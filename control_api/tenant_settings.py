@@ -27,7 +27,6 @@ async def publish_settings(store: Store, settings: Settings, tenant_id: str) -> 
     says so already."""
 
     async def work(tx: Transaction) -> None:
-        await tx.lock()
         tenant = await tenants.get(tx.connection, tenant_id)
         if tenant is not None:
             await tx.publish({TENANT: tenant_document(effective(tenant, settings))})

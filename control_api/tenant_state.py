@@ -93,5 +93,5 @@ class TenantState:
             self._waiting.discard(waiter)
 
     @property
-    def awaited(self) -> bool:
+    def has_waiters(self) -> bool:
         return bool(self._waiting)

@@ -119,6 +119,6 @@ class Tenants:
         """A tenant that a sidecar waits on stays: its waiter would never be woken."""
         spare = len(self._loaded) - KEEP_TENANTS
         if spare > 0:
-            idle = [name for name, state in self._loaded.items() if not state.awaited]
+            idle = [name for name, state in self._loaded.items() if not state.has_waiters]
             for name in idle[:spare]:
                 del self._loaded[name]

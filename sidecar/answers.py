@@ -1,15 +1,40 @@
-"""The head of every answer on the sidecar's own port (contract, section 1). Knows no route.
+"""Answers on the sidecar's own ports, and the head that all of them have (contract, section 1).
 
 The headers are always the same few, so they are joined as bytes: no multi-dictionary is built.
+Knows no route.
 """
 
+import asyncio
+from collections.abc import Awaitable
 from email.utils import formatdate
 from http import HTTPStatus
+from typing import Any, NamedTuple
 
 from policies.ground.clock import Clock
-from sidecar.server import Answer
 
 JSON = b"application/json"
+
+
+class Answer(NamedTuple):
+    """What is written for one request: a head without its last line, and a body."""
+
+    head: bytes
+    body: bytes
+    close: bool = False
+    """Whether the connection must not carry another request."""
+
+
+class Deferred(NamedTuple):
+    """A promise: what was asked for is decided, and may be told once `durable` is done. `head` is
+    what the request's head said."""
+
+    head: Any
+    body: bytes
+    durable: asyncio.Future[None]
+
+
+Outcome = Answer | Deferred | Awaitable[Answer | Deferred]
+"""What a request comes to: at once, once the disk has it, or once somebody else was asked."""
 
 
 class Answers:

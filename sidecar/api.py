@@ -4,7 +4,7 @@ Handlers parse, call one use case, render. Knows neither how a decision is made 
 spoken (`dispatch`, `server`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 import orjson
 from aiohttp import hdrs
@@ -13,9 +13,10 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from policies import __version__
 from policies.ground.body import parse_object
 from policies.ground.errors import Unavailable
-from policies.retrieval import parse_retrieval
-from sidecar.dispatch import Call, Reply, Route, read_body
-from sidecar.enforce import Enforcer
+from policies.model import Key
+from policies.retrieval import Retrieval, parse_retrieval
+from sidecar.dispatch import Call, Reply, Route
+from sidecar.enforce import Enforcer, Pending
 from sidecar.identity import EVALUATING_SCOPES
 from sidecar.metrics import Metrics
 from sidecar.readiness import Readiness
@@ -43,33 +44,35 @@ class Api:
     def metrics_routes(self) -> Mapping[str, Route]:
         return {"/metrics": Route("metrics", _READ, None, self.metrics)}
 
-    async def evaluate(self, call: Call) -> Reply:
-        body = await read_body(call.request)
-        given = parse_object(body, call.request.headers.get(hdrs.CONTENT_TYPE), unique=False)
-        pending = await self._enforcer.evaluate(parse_retrieval(given), call.key)
-        decision = pending.decision
-        return Reply(
-            orjson.dumps(
-                {
-                    "decision": decision.decision,
-                    "policy_name": decision.policy_name,
-                    "reason": decision.reason,
-                    "event_id": pending.event_id,
-                }
-            )
-        )
+    def evaluate(self, call: Call, body: bytes) -> Reply | Awaitable[Reply]:
+        retrieval = parse_retrieval(parse_object(body, call.content_type, unique=False))
+        if self._enforcer.must_claim(retrieval, call.key):
+            return self._claimed_first(retrieval, call.key)
+        return _told(self._enforcer.decide(retrieval, call.key))
 
-    async def health(self, _call: Call) -> Reply:
+    async def _claimed_first(self, retrieval: Retrieval, key: Key | None) -> Reply:
+        return _told(await self._enforcer.submit(retrieval, key))
+
+    def health(self, _call: Call, _body: bytes) -> Reply:
         return Reply(orjson.dumps({"status": "ok", "version": __version__}))
 
-    async def ready(self, _call: Call) -> Reply:
+    def ready(self, _call: Call, _body: bytes) -> Reply:
         problems = self._readiness.problems()
         if problems:
             details = "\n".join(f"{name}: {why}" for name, why in problems.items())
             raise Unavailable("the sidecar is not ready", details=details)
         return Reply(orjson.dumps({"status": "ready", "version": __version__}))
 
-    async def metrics(self, _call: Call) -> Reply:
-        return Reply(
-            generate_latest(self._metrics.registry), media=CONTENT_TYPE_PLAIN_0_0_4.encode()
-        )
+    def metrics(self, _call: Call, _body: bytes) -> Reply:
+        return Reply(generate_latest(self._metrics.registry), CONTENT_TYPE_PLAIN_0_0_4.encode())
+
+
+def _told(pending: Pending) -> Reply:
+    answer, policy_name, reason = pending.decision[:3]
+    told = {
+        "decision": answer,
+        "policy_name": policy_name,
+        "reason": reason,
+        "event_id": pending.event_id,
+    }
+    return Reply(orjson.dumps(told), durable=pending.durable)

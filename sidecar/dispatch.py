@@ -1,7 +1,7 @@
 """From a request to the one handler of its path, as section 1 of the contract has it for them all:
 who is asked for a key, in which order faults are judged, and what an error looks like.
 
-Knows no route and no decision.
+Knows no route and no decision, and waits for nothing: `connection` does the waiting.
 """
 
 import asyncio
@@ -11,10 +11,8 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-import orjson
-from aiohttp import ClientError, HttpVersion10, HttpVersion11, hdrs
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web import RequestPayloadError
+from aiohttp import HttpVersion10, HttpVersion11, hdrs
+from aiohttp.http import RawRequestMessage
 from multidict import istr
 
 from policies.ground.errors import (
@@ -23,26 +21,18 @@ from policies.ground.errors import (
     MethodNotAllowed,
     NotFound,
     SluiceError,
-    TooLarge,
     Unauthorized,
     Unavailable,
-    error_body,
 )
 from policies.ground.keys import key_digest
 from policies.model import Key
-from sidecar.answers import JSON, Answers
+from sidecar.answers import JSON, Answer, Answers, Deferred, Outcome
 from sidecar.identity import Keys
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.documents import NoPolicySet
-from sidecar.server import Answer, Request
 
 log = logging.getLogger(__name__)
-
-MAX_BODY = 1024 * 1024
-BODY_SECONDS = 10.0
-
-_TOO_LARGE = f"the body is larger than {MAX_BODY} bytes"
 
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
 _NEEDS_KEY = "/v1/"
@@ -53,19 +43,22 @@ _ID_HEADER = istr("X-Request-ID")
 
 
 class Reply(NamedTuple):
-    """What a handler answers."""
+    """What a handler answers. Where there is a `durable` the reply waits for it, and is an error
+    where it fails."""
 
     body: bytes
-    status: int = 200
     media: bytes = JSON
+    durable: asyncio.Future[None] | None = None
 
 
 class Call(NamedTuple):
-    """What a handler is given. `key` is None on paths that need none."""
+    """What a handler is given beside the body. `key` is None on paths that need none."""
 
-    request: Request
     key: Key | None
-    id: str
+    content_type: str | None
+
+
+Handler = Callable[[Call, bytes], Reply | Awaitable[Reply]]
 
 
 class Route(NamedTuple):
@@ -75,13 +68,20 @@ class Route(NamedTuple):
     name: str
     methods: tuple[str, ...]
     scopes: tuple[str, ...] | None
-    handle: Callable[[Call], Awaitable[Reply]]
+    handle: Handler
 
 
-class BodyTooSlow(SluiceError):
-    """the body did not arrive in time"""
+class Head(NamedTuple):
+    """What the head of a request says, whenever it is sent: nothing in here ages."""
 
-    status = 408
+    route: Route | None
+    name: str
+    fault: SluiceError | None
+    """Why its path and method can't be served, for whoever may know."""
+    needs_key: bool
+    key_digest: bytes | None
+    request_id: str | None
+    content_type: str | None
 
 
 class Dispatcher:
@@ -102,51 +102,89 @@ class Dispatcher:
         self._prefix = prefix
         self._numbers = itertools.count(1)
 
-    async def handle(self, request: Request) -> Answer:
-        """Answers everything; raises nothing but cancellation."""
-        given = request.headers.get(_ID_HEADER)
-        request_id = given if given is not None and _REQUEST_ID(given) else self._make_id()
-        path = request.message.path.partition("?")[0]
+    def read(self, message: RawRequestMessage) -> Head:
+        """What the message's head says. Raises nothing: a fault is told when it is answered."""
+        path = message.path.partition("?")[0]
         route = self._routes.get(path)
-        name = "other" if route is None else route.name
-        try:
-            if request.message.version not in _VERSIONS:
-                raise Malformed("the HTTP version is neither 1.1 nor 1.0")
-            key = self._authenticate(request) if path.startswith(_NEEDS_KEY) else None
-            reply = await self._routed(route, Call(request, key, request_id))
-        except SluiceError as error:
-            allow = route.methods if isinstance(error, MethodNotAllowed) and route else ()
-            return self._fault(name, request_id, error.status, error.encoded(), allow)
-        except Exception:
-            log.exception("request %s failed", request_id)
-            body = error_body(500, f"internal error in request `{request_id}`")
-            return self._fault(name, request_id, 500, orjson.dumps(body), ())
-        self._responses[name, str(reply.status)]()
-        return self._answers.make(reply.status, reply.body, request_id, media=reply.media)
+        headers = message.headers
+        presented = headers.get(_KEY_HEADER)
+        given = headers.get(_ID_HEADER)
+        return Head(
+            route=route,
+            name="other" if route is None else route.name,
+            fault=_fault(message, route),
+            needs_key=path.startswith(_NEEDS_KEY),
+            key_digest=key_digest(presented) if presented else None,
+            request_id=given if given is not None and _REQUEST_ID(given) else None,
+            content_type=headers.get(hdrs.CONTENT_TYPE),
+        )
 
-    def refuse(self) -> Answer:
+    def refusal(self, head: Head) -> Answer | None:
+        """The answer to a request whose body nobody need read; None where it is to be read."""
+        try:
+            self._admit(head)
+        except SluiceError as error:
+            return self.error(head, error)
+        return None
+
+    def answer(self, head: Head, body: bytes) -> Outcome:
+        """Answers everything, and raises nothing. Who asks is judged anew each time: a key that
+        was good a moment ago may be revoked."""
+        try:
+            key = self._admit(head)
+            assert head.route is not None  # admitted
+            reply = head.route.handle(Call(key, head.content_type), body)
+            if isinstance(reply, Reply):
+                return self._rendered(head, reply)
+            return self._later(head, reply)
+        except SluiceError as error:
+            return self.error(head, error)
+        except Exception:
+            numbered = self._numbered(head)
+            log.exception("request %s failed", numbered.request_id)
+            return self._broken(numbered)
+
+    def settled(self, deferred: Deferred) -> Answer:
+        """The answer that a promise came to."""
+        failure = deferred.durable.exception()
+        if failure is None:
+            return self._made(deferred.head, 200, deferred.body)
+        if isinstance(failure, SluiceError):
+            return self.error(deferred.head, failure)
+        numbered = self._numbered(deferred.head)
+        log.error("request %s failed", numbered.request_id, exc_info=failure)
+        return self._broken(numbered)
+
+    def error(self, head: Head, error: SluiceError) -> Answer:
+        """The error body, with what every answer carries."""
+        more = b""
+        if isinstance(error, MethodNotAllowed) and head.route is not None:
+            more = f"Allow: {', '.join(head.route.methods)}\r\n".encode()
+        return self._made(head, error.status, error.encoded(), more=more)
+
+    def unreadable(self) -> Answer:
         """The answer to what the parser could not read. It is not said what that was."""
-        self._responses["other", "400"]()
+        self._responses.add("other", "400")
         body = Malformed("this is not HTTP/1.1").encoded()
         return self._answers.make(400, body, self._make_id(), close=True)
 
-    async def _routed(self, route: Route | None, call: Call) -> Reply:
-        if route is None:
-            raise NotFound("no such path")
-        method = call.request.message.method
-        if method not in route.methods:
-            raise MethodNotAllowed(f"the method `{method}` is not one of this path's")
-        scopes = route.scopes
-        if scopes is not None and (call.key is None or call.key.scope not in scopes):
+    def _admit(self, head: Head) -> Key | None:
+        """Who asks, if that is for them to ask. The order is the contract's: a key, that it is
+        valid, then the path, the method, the scope."""
+        key = self._authenticated(head.key_digest) if head.needs_key else None
+        if head.fault is not None:
+            raise head.fault
+        assert head.route is not None  # else there were a fault
+        scopes = head.route.scopes
+        if scopes is not None and (key is None or key.scope not in scopes):
             raise Forbidden("the scope of the API key does not allow this")
-        return await route.handle(call)
+        return key
 
-    def _authenticate(self, request: Request) -> Key:
-        presented = request.headers.get(_KEY_HEADER)
-        if not presented:
+    def _authenticated(self, digest: bytes | None) -> Key:
+        if digest is None:
             raise Unauthorized
         try:
-            key = self._keys.find(key_digest(presented))
+            key = self._keys.find(digest)
         except (NoPolicySet, CacheDamaged) as error:
             # Nobody can be told from anybody: that is no reason to call a good key a bad one.
             raise Unavailable(f"no key can be checked: {error}") from error
@@ -154,39 +192,47 @@ class Dispatcher:
             raise Forbidden("the API key is unknown, revoked or expired")
         return key
 
-    def _fault(
-        self, name: str, request_id: str, status: int, body: bytes, allow: tuple[str, ...]
+    async def _later(self, head: Head, reply: Awaitable[Reply]) -> Answer | Deferred:
+        try:
+            return self._rendered(head, await reply)
+        except SluiceError as error:
+            return self.error(head, error)
+        except Exception:
+            numbered = self._numbered(head)
+            log.exception("request %s failed", numbered.request_id)
+            return self._broken(numbered)
+
+    def _rendered(self, head: Head, reply: Reply) -> Answer | Deferred:
+        if reply.durable is not None:
+            return Deferred(head, reply.body, reply.durable)
+        return self._made(head, 200, reply.body, reply.media)
+
+    def _made(
+        self, head: Head, status: int, body: bytes, media: bytes = JSON, more: bytes = b""
     ) -> Answer:
-        self._responses[name, str(status)]()
-        more = f"Allow: {', '.join(allow)}\r\n".encode() if allow else b""
-        # Of a body that did not come in time, the rest may still come, and is no request.
-        return self._answers.make(status, body, request_id, more=more, close=status == 408)
+        self._responses.add(head.name, str(status))
+        request_id = head.request_id or self._make_id()
+        # Of a body that did not come in time the rest may still come, and is no request.
+        close = status == 408
+        return self._answers.make(status, body, request_id, media=media, more=more, close=close)
 
     def _make_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers)}"
 
+    def _numbered(self, head: Head) -> Head:
+        """With a request id, its own or a new one."""
+        return head if head.request_id else head._replace(request_id=self._make_id())
 
-async def read_body(request: Request) -> bytes:
-    """The body: `TooLarge`, `Malformed` where its framing breaks, `BodyTooSlow`."""
-    arriving = request.body
-    if arriving.is_eof():  # it came with the head, as nearly all do
-        whole = arriving.read_nowait()
-        if len(whole) > MAX_BODY:
-            raise TooLarge(_TOO_LARGE)
-        return whole
-    if int(request.headers.get(hdrs.CONTENT_LENGTH, 0)) > MAX_BODY:
-        raise TooLarge(_TOO_LARGE)
-    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
-        request.welcome_body()
-    body = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            while chunk := await arriving.readany():
-                body += chunk
-                if len(body) > MAX_BODY:
-                    raise TooLarge(_TOO_LARGE)
-    except TimeoutError:
-        raise BodyTooSlow(f"the body did not arrive within {BODY_SECONDS:g} s") from None
-    except (RequestPayloadError, HttpProcessingError, ClientError, ConnectionError) as error:
-        raise Malformed("the body ended early, or its framing is broken") from error
-    return bytes(body)
+    def _broken(self, head: Head) -> Answer:
+        """A fault of ours: the log has it, the caller a number to ask by."""
+        return self.error(head, SluiceError(f"internal error in request `{head.request_id}`"))
+
+
+def _fault(message: RawRequestMessage, route: Route | None) -> SluiceError | None:
+    if message.version not in _VERSIONS:
+        return Malformed("the HTTP version is neither 1.1 nor 1.0")
+    if route is None:
+        return NotFound("no such path")
+    if message.method not in route.methods:
+        return MethodNotAllowed(f"the method `{message.method}` is not one of this path's")
+    return None

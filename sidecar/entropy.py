@@ -1,4 +1,4 @@
-"""Random bytes of the system, drawn in advance: one call of the kernel serves a hundred decisions."""
+"""Random bytes of the system, drawn in advance: one call of the kernel for a hundred decisions."""
 
 from collections.abc import Callable
 

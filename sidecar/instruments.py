@@ -39,7 +39,8 @@ class Count(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = CounterMetricFamily(*self._about, labels=self._labels)
-        for labels, count in self._counts.items() or [((), 0)][len(self._labels) :]:
+        counts = self._counts if self._counts or self._labels else {(): 0}
+        for labels, count in counts.items():
             family.add_metric(labels, count)
         yield family
 

@@ -14,6 +14,7 @@ from sidecar.api import Api
 from sidecar.centre import Centre
 from sidecar.dispatch import Dispatcher, Route
 from sidecar.enforce import Enforcer
+from sidecar.entropy import Entropy
 from sidecar.gauges import watch_policy_set, watch_sessions, watch_spool
 from sidecar.identity import AgentIdentity, Keys
 from sidecar.instruments import Watches
@@ -24,9 +25,9 @@ from sidecar.policy_cache.documents import Documents
 from sidecar.policy_cache.follow import Follower
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.port import Port
 from sidecar.proxy.listener import Listener
 from sidecar.readiness import Readiness
-from sidecar.server import Server
 from sidecar.sessions import Sessions
 from sidecar.settings import Settings
 from sidecar.ship import Shipper
@@ -45,8 +46,9 @@ class Parts:
     to be closed; `loops` run as long as the process; `listeners` come last and go first."""
 
     def __init__(
-        self, settings: Settings, spool: Spool, clock: Clock, entropy: Callable[[int], bytes]
+        self, settings: Settings, spool: Spool, clock: Clock, source: Callable[[int], bytes]
     ) -> None:
+        entropy = Entropy(source)
         self.cache_file = CacheFile(settings.cache)
         self.centre = Centre(settings.control, read_key(settings.key_file))
         self._documents = Documents(self.cache_file)
@@ -86,7 +88,7 @@ class Parts:
         self._prefix = entropy(4).hex()
         self.listeners: list[Listening] = [*self._own(settings), *self._proxies(settings)]
 
-    def _own(self, settings: Settings) -> list[Server]:
+    def _own(self, settings: Settings) -> list[Port]:
         api = Api(self._enforcer, self.readiness, self._metrics)
         if settings.metrics_listen is None:
             routes = {**api.routes(), **api.metrics_routes()}
@@ -96,9 +98,9 @@ class Parts:
             self._server(settings.metrics_listen, api.metrics_routes()),
         ]
 
-    def _server(self, listen: Listen, routes: Mapping[str, Route]) -> Server:
+    def _server(self, listen: Listen, routes: Mapping[str, Route]) -> Port:
         dispatcher = Dispatcher(routes, self._keys, self._answers, self._metrics, self._prefix)
-        return Server(listen, dispatcher.handle, dispatcher.refuse)
+        return Port(listen, dispatcher)
 
     def _proxies(self, settings: Settings) -> list[Listener]:
         if settings.agent is None:

@@ -10,6 +10,7 @@ from control_api.shapes import Document
 from policies.ground.errors import SluiceError
 
 JSON = "application/json"
+_INERT = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,8 @@ def of_answer(answer: object, status: int, target: str) -> Reply:
         headers = {} if answer.next is None else {"Link": _link(target, answer.next)}
         return Reply(status, orjson.dumps(answer.rows), JSON, headers)
     if isinstance(answer, Document):
-        return Reply(status, answer.body, answer.content_type)
+        # The page holds no script and loads nothing: a browser is told so.
+        return Reply(status, answer.body, answer.content_type, {"Content-Security-Policy": _INERT})
     return Reply(status, orjson.dumps(answer))
 
 

@@ -6,7 +6,7 @@ start. Knows SQL and pages; what makes an entry right is known to `policies.veri
 """
 
 import asyncio
-from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 from sqlalchemy import Row, Select, and_, bindparam, func, select
@@ -23,6 +23,7 @@ from policies.ground.canonical import rfc3339
 PAGE_BYTES = 4 * 1024 * 1024
 """What a page should weigh: memory stays flat, whatever an entry weighs."""
 FIRST_ROWS, MOST_ROWS = 64, 2000
+BEFORE_ALL = -(2**63)
 STRETCH = 50
 """Rows between two turns of the event loop: about a millisecond."""
 
@@ -58,7 +59,7 @@ def _head(row: Row[Any] | None, last: int) -> tuple[proof.Head | None, Fault | N
         # A log begins with its first entry.
         return None, None if last < 0 else ("0", "the log has entries and no head")
     try:
-        head = proof.Head(int(row.size), row.last_leaf, _time(row.last_ts), row.frontier)
+        head = proof.Head(index(row.size), row.last_leaf, _time(row.last_ts), row.frontier)
     except (TypeError, ValueError, OverflowError):
         return None, ("0", "the head can't be read")
     return head, None
@@ -71,7 +72,7 @@ def _time(last_ts: int) -> str:
 async def _walk(store: Store, tenant_id: str, verifier: proof.Verifier, size: int) -> Fault | None:
     """Feed every entry below `size`; a fault that the verifier does not know of. Each page is a
     read of its own: a reader that stayed would keep SQLite from folding its WAL into the file."""
-    after, most, spans = -1, FIRST_ROWS, Spans(size)
+    after, most, spans = BEFORE_ALL, FIRST_ROWS, Spans(size)
     while True:
         async with store.reading() as connection:
             page = {"tenant": tenant_id, "size": size, "after": after, "rows": most}
@@ -80,33 +81,33 @@ async def _walk(store: Store, tenant_id: str, verifier: proof.Verifier, size: in
                 return await spans.fault(connection, tenant_id)
             first, last = rows[0].seq, rows[-1].seq
             hidden = await unindexed(connection, tenant_id, first, last + 1, size)
-        if not await _feed(verifier, rows):
-            return None
-        if fault := _users(rows) or hidden:
-            return fault
+        for at in range(0, len(rows), STRETCH):
+            stretch = rows[at : at + STRETCH]
+            good = next((n for n, row in enumerate(stretch) if not _names_its_user(row)), None)
+            if not verifier.feed_all(map(_row, stretch[:good])):
+                return None
+            if good is not None:
+                row = stretch[good]
+                return (row.eid, f"seq {row.seq}: the column `user_id` is not what was opened")
+            await asyncio.sleep(0)
+        if hidden:
+            return hidden
         spans.feed(rows)
         weight = sum(len(row.entry) + len(row.openings or NO_OPENINGS) for row in rows)
         after, most = last, max(1, min(PAGE_BYTES * len(rows) // weight, MOST_ROWS))
 
 
-async def _feed(verifier: proof.Verifier, rows: Sequence[Row[Any]]) -> bool:
-    for at in range(0, len(rows), STRETCH):
-        if not verifier.feed_all(map(_row, rows[at : at + STRETCH])):
-            return False
-        await asyncio.sleep(0)
-    return True
+def _names_its_user(row: Row[Any]) -> bool:
+    """The one column of which the entry knows nothing. Openings that can't be read are the
+    verifier's to find."""
+    try:
+        return bool(row.user_id == user_of(row.openings or NO_OPENINGS))
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return True
 
 
 def _row(row: Any) -> proof.Row:
     return proof.Row(row[0], row[1], row[2], Index(*row[3:-2]), row[-1] or NO_OPENINGS)
-
-
-def _users(rows: Sequence[Row[Any]]) -> Fault | None:
-    """The one column of which the entry knows nothing."""
-    for row in rows:
-        if row.user_id != user_of(row.openings or NO_OPENINGS):
-            return (row.eid, f"seq {row.seq}: the column `user_id` is not what was opened")
-    return None
 
 
 def _answer(report: proof.Report, fault: Fault | None, now: int) -> dict[str, Any]:

@@ -4,13 +4,14 @@ A fault may pass: the caller is told to come again. Anything else is a mistake o
 that we don't know, and is not hidden behind a 503.
 """
 
+import sqlite3
+
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
     IntegrityError,
     NotSupportedError,
     ProgrammingError,
-    SQLAlchemyError,
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -37,10 +38,9 @@ class ReadFault(Unavailable):
 def is_fault(error: BaseException) -> bool:
     """Whether the database failed, not the statement: a lock, a lost connection, a full disk."""
     if isinstance(error, DBAPIError):
-        return error.connection_invalidated or not isinstance(error, _OURS)
+        if error.connection_invalidated:
+            return True
+        # SQLite has one class for a full disk and for a statement that makes no sense.
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        return not isinstance(error, _OURS) and code != sqlite3.SQLITE_ERROR
     return isinstance(error, (PoolTimeout, OSError))
-
-
-def is_duplicate(error: SQLAlchemyError) -> bool:
-    """Whether a row was there already, or a row that it needs was not."""
-    return isinstance(error, IntegrityError)

@@ -1,4 +1,4 @@
-"""Queries over policies and their versions. Knows nothing of files, and not when a version is due."""
+"""Queries over policies and their versions. Knows neither files nor when a version is due."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -90,10 +90,23 @@ async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str
     return set((await connection.execute(query)).scalars())
 
 
-async def of_files(connection: AsyncConnection, tenant_id: str) -> list[StoredPolicy]:
-    """Those that a file defines, deleted ones too."""
+async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:
+    """Those that a file defines, deleted ones too; still to be read by `StoredPolicy.from_row`,
+    which takes its time where there are many."""
     found = await connection.execute(
         select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))
+    )
+    return found.all()
+
+
+async def by_ids(
+    connection: AsyncConnection, tenant_id: str, policy_ids: Sequence[str]
+) -> list[StoredPolicy]:
+    """Those of the ids that there are, deleted ones too."""
+    found = await connection.execute(
+        select(*_COLUMNS).where(
+            policies.c.tenant_id == tenant_id, policies.c.policy_id.in_(policy_ids)
+        )
     )
     return [StoredPolicy.from_row(row) for row in found]
 

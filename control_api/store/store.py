@@ -84,6 +84,7 @@ class Store:
         published: Published | None = None
         async with self._database.writing(self.lane(tenant_id)) as connection:
             tx = Transaction(connection, tenant_id, self.clock.now())
+            await tx.begin()
             result = await work(tx)
             published = await tx.finish()
         # Committed. If we die here the caller gets no answer, and every copy of the policy set is

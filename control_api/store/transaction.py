@@ -39,8 +39,8 @@ class Transaction:
     async def append(self, record: Record) -> Appended:
         """The record's place in the tenant's log, taken when the transaction commits."""
         if self._chain is None:
-            # Tenant before head, always: two replicas can't wait for each other.
-            await self.lock()
+            # The tenant's row is held already, always before its head: two replicas can't wait for
+            # each other.
             self._chain = await self.connection.run_sync(Chain.load, self.tenant_id)
         return self._chain.place(record, self.now)
 
@@ -82,15 +82,20 @@ class Transaction:
         self._published.update(news)
         return self._revision
 
+    async def begin(self) -> None:
+        """Hold the tenant's row until the end: of two replicas that change a tenant, one waits
+        here. Called by the store; a tenant that is yet to be made has no row."""
+        row = select(tenants.c.revision).where(tenants.c.tenant_id == self.tenant_id)
+        found = await self.connection.execute(row.with_for_update())
+        self._revision = found.scalar_one_or_none()
+
     async def lock(self) -> int:
-        """Hold the tenant's row until the transaction ends; its revision. `NotFound` where there is
+        """The tenant's revision, which nobody else moves until the end. `NotFound` where there is
         no such tenant."""
+        if self._revision is None:  # made in this transaction, or not there
+            await self.begin()
         if self._revision is None:
-            row = select(tenants.c.revision).where(tenants.c.tenant_id == self.tenant_id)
-            found = (await self.connection.execute(row.with_for_update())).scalar_one_or_none()
-            if found is None:
-                raise NotFound(f"no such tenant: `{self.tenant_id}`")
-            self._revision = found
+            raise NotFound(f"no such tenant: `{self.tenant_id}`")
         return self._revision
 
     async def finish(self) -> Published | None:

@@ -41,7 +41,6 @@ async def change_agent_status(service: Service, caller: Caller, asked: NewStatus
     """Move an agent to another state; any state may go to `deprecated`, and none comes back."""
 
     async def work(tx: Transaction) -> StoredAgent:
-        await tx.lock()
         agent = await agents.get(tx.connection, tx.tenant_id, asked.agent_id)
         if agent is None:
             raise NotFound(f"no such agent: `{asked.agent_id}`")

@@ -43,8 +43,6 @@ async def register_agent(service: Service, caller: Caller, asked: NewAgent) -> A
     agent_id = asked.agent_id or prefixed("agt_", service.entropy(16))
 
     async def work(tx: Transaction) -> StoredAgent:
-        # Whoever writes to this tenant next waits for this transaction: nothing comes between.
-        await tx.lock()
         if await agents.get(tx.connection, tx.tenant_id, agent_id) is not None:
             raise Conflict(f"an agent `{agent_id}` is registered already")
         agent = _draft(asked, agent_id, tx.now)

@@ -6,7 +6,7 @@ holds up no other.
 
 import asyncio
 import hashlib
-import logging
+from collections.abc import Awaitable, Callable
 
 from control_api.asked import Nothing
 from control_api.caller import Caller
@@ -19,15 +19,15 @@ from control_api.store.policies import StoredPolicy
 from control_api.store.transaction import Transaction
 from policies.definition import Definition, Fault, LoadError
 from policies.ground.canonical import encode
-from policies.ground.errors import Invalid
+from policies.ground.errors import Invalid, Unavailable
 from policies.ground.ids import prefixed
 from policies.load import load_tenant
 from policies.model import Policy
 from policies.policy_set import role_document, role_name
 from policies.record import Record, change_record
 
-_log = logging.getLogger("sluice.policies")
 _CHUNK = 500
+_ATTEMPTS = 5
 
 
 async def reload_policies(service: Service, caller: Caller, _: Nothing) -> Reloaded:
@@ -37,63 +37,82 @@ async def reload_policies(service: Service, caller: Caller, _: Nothing) -> Reloa
     except LoadError as error:
         raise Invalid(
             "the policy files can't be used; nothing was changed", details=str(error)
-        ) from (error)
+        ) from error
 
 
 async def reload_tenant(service: Service, tenant_id: str, by: str) -> Reloaded:
     """What changed; `LoadError`, and nothing did."""
     try:
-        # A directory is read by waiting, and may lie on a slow disk: not in the loop's thread.
+        # Files are read by waiting, and may lie on a slow disk: not in the loop's thread.
         definitions = await asyncio.to_thread(load_tenant, service.settings.policy_dir, tenant_id)
-
-        async def work(tx: Transaction) -> Plan:
-            return await _apply(service, tx, definitions, by)
-
-        done = await service.store.write(tenant_id, work)
-    except LoadError as error:
+        done = await _bring(service, tenant_id, definitions, by)
+    except LoadError:
         service.instruments.reloads.labels(Reload.refused).inc()
-        _log.error("policies of a tenant refused: %d faults", len(error.faults))
         raise
-    changed = done.added or done.updated or done.removed
-    outcome = Reload.changed if changed else Reload.unchanged
-    service.instruments.reloads.labels(outcome).inc()
+    service.instruments.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
     return _answer(done)
 
 
-async def _apply(service: Service, tx: Transaction, definitions: list[Definition], by: str) -> Plan:
-    # Held to the end: of two replicas that see the same change, the second finds it made.
-    await tx.lock()
-    done = plan(
-        definitions,
-        await policies.of_files(tx.connection, tx.tenant_id),
-        await _names(tx, [definition.body["name"] for definition in definitions]),
-        tx.now,
-        lambda: prefixed("pol_", service.entropy(16)),
+async def _bring(service: Service, tenant_id: str, definitions: list[Definition], by: str) -> Plan:
+    """Plan on what is read, then write if that still holds: a tenant of many policies must not hold
+    up its evaluations while all of them are compared."""
+    for _ in range(_ATTEMPTS):
+        done = await _plan(service, tenant_id, definitions)
+        if done.taken:
+            raise LoadError([_taken(definition) for definition in done.taken])
+        if not done.writes or await service.store.write(tenant_id, _work(service, done, by)):
+            return done
+    raise Unavailable("the policies change faster than they can be compared: come again")
+
+
+async def _plan(service: Service, tenant_id: str, definitions: list[Definition]) -> Plan:
+    names = [definition.body["name"] for definition in definitions]
+    taken: set[str] = set()
+    async with service.store.reading() as connection:
+        rows = await policies.of_files(connection, tenant_id)
+        for at in range(0, len(names), _CHUNK):
+            taken |= await policies.taken(connection, tenant_id, names[at : at + _CHUNK])
+    now, entropy = service.clock.now(), service.entropy
+    # Drawn here: random bytes are not for two threads.
+    ids = iter([prefixed("pol_", entropy(16)) for _ in definitions])
+    return await asyncio.to_thread(
+        lambda: plan(definitions, map(StoredPolicy.from_row, rows), taken, now, ids.__next__)
     )
-    if done.taken:
-        raise LoadError([_taken(definition) for definition in done.taken])
-    # Removed before added: a name that is given up may be taken over.
-    for row in (*done.removed, *done.moved, *done.updated):
-        await policies.put(tx.connection, tx.tenant_id, row)
-    await policies.add(tx.connection, tx.tenant_id, done.added)
-    for change, rows in (
-        ("added", done.added),
-        ("updated", done.updated),
-        ("removed", done.removed),
-    ):
-        await policies.add_versions(tx.connection, tx.tenant_id, rows, by, change)
-        for row in rows:
-            await tx.append(_record(row, change, by, service.new_id()))
-    await _publish(tx, sorted(done.roles))
-    return done
 
 
-async def _names(tx: Transaction, names: list[str]) -> set[str]:
-    """Those of the names that active policies have."""
-    found: set[str] = set()
+def _work(service: Service, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
+    async def work(tx: Transaction) -> bool:
+        """False where the plan does not hold any more: another replica saw the same change."""
+        if not await _holds(tx, done):
+            return False
+        # Removed before added: a name that is given up may be taken over.
+        for row in (*done.removed, *done.moved, *done.updated):
+            await policies.put(tx.connection, tx.tenant_id, row)
+        await policies.add(tx.connection, tx.tenant_id, done.added)
+        for change, rows in done.changes:
+            await policies.add_versions(tx.connection, tx.tenant_id, rows, by, change)
+            for row in rows:
+                await tx.append(_record(row, change, by, service.new_id()))
+        await _publish(tx, sorted(done.roles))
+        return True
+
+    return work
+
+
+async def _holds(tx: Transaction, done: Plan) -> bool:
+    """Whether the rows that the plan changes are still those that it was made from."""
+    replaced, names = list(done.replaced), [row.name for row in done.added]
+    for at in range(0, len(replaced), _CHUNK):
+        chunk = replaced[at : at + _CHUNK]
+        for row in await policies.by_ids(tx.connection, tx.tenant_id, chunk):
+            if row != done.replaced[row.policy_id]:
+                return False
+    gone = {row.name for row in done.removed}
     for at in range(0, len(names), _CHUNK):
-        found |= await policies.taken(tx.connection, tx.tenant_id, names[at : at + _CHUNK])
-    return found
+        chunk = names[at : at + _CHUNK]
+        if await policies.taken(tx.connection, tx.tenant_id, chunk) - gone:
+            return False
+    return True
 
 
 async def _publish(tx: Transaction, roles: list[str]) -> None:

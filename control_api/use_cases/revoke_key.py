@@ -21,8 +21,6 @@ async def revoke_key(service: Service, caller: Caller, asked: AskedKey) -> Empty
     """Revoke an API key at once; a second time it is not found."""
 
     async def work(tx: Transaction) -> None:
-        # Of two revocations at once the second finds the key gone.
-        await tx.lock()
         key = await keys.get(tx.connection, tx.tenant_id, asked.key_id)
         if key is None:
             raise NotFound(f"no such key: `{asked.key_id}`")

@@ -21,6 +21,7 @@ from sidecar.proxy.limits import Limits
 from sidecar.proxy.relay import Tally, relay, write_whole
 from sidecar.proxy.reply import Reply, Sent
 from sidecar.proxy.upstream import Ask, Upstream
+from sidecar.spool.errors import SpoolError
 
 
 class Allowed(NamedTuple):
@@ -71,7 +72,7 @@ class Forward:
         """Forwards `allowed` and answers `request` with what comes back."""
         route, pendings = allowed.route, allowed.pendings
         tally = Tally()
-        outcome = FAILED
+        outcome: str | None = FAILED
         if route.before is not None:
             route.before(self._dialect)
         try:
@@ -89,13 +90,17 @@ class Forward:
             await durable(pendings)
             tally.status = error.status
             return _failed(request, error)
+        except SpoolError:
+            # Nothing was answered, and there may be no event for lineage to stand on.
+            outcome = None
+            raise
         except (asyncio.CancelledError, ConnectionError):
             outcome = TRUNCATED
             raise
         finally:
             if route.after is not None:
                 route.after(self._dialect)
-            if route.class_ is Class.RETRIEVE:
+            if route.class_ is Class.RETRIEVE and outcome is not None:
                 self._note(pendings, tally, outcome, allowed.started)
 
     async def _streamed(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
@@ -125,13 +130,14 @@ class Forward:
             if place not in allowed.places:
                 pendings = pendings + await self._judge.allow((place,), allowed.who)
         await durable(pendings)
-        return write_whole(
+        return await write_whole(
             request, exchange.status, exchange.reason, exchange.fields, body, _event_id(pendings)
         )
 
-    def composed(self, request: Inbound, answer: Fetched) -> Sent:
+    async def composed(self, request: Inbound, answer: Fetched) -> Sent:
         """Answers with what was put together of what may be seen."""
-        return write_whole(request, answer.status, answer.reason, answer.fields, answer.body, None)
+        status, reason, fields, body = answer
+        return await write_whole(request, status, reason, fields, body, None)
 
     def _note(self, pendings: list[Pending], tally: Tally, outcome: str, started: float) -> None:
         detail: dict[str, int | str] = {

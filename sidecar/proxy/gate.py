@@ -161,7 +161,7 @@ class Gate:
             )
         except Malformed as error:
             raise await self._unreadable(error, who) from error
-        return self._forward.composed(request, answer)
+        return await self._forward.composed(request, answer)
 
     async def _unreadable(
         self, error: Malformed, who: Attribution, *, close: bool = False

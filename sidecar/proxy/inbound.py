@@ -1,9 +1,12 @@
-"""The agent's side of the listener: one request, and the connection that it came on.
+"""The agent's side: one request, and the connection that it came on.
 
-Beyond what the sidecar's own server does (`sidecar.server`), a body streams in while the answer
-streams out, a request that can't be parsed reaches the same handler as any other so that it is
-recorded, and an agent that goes away takes its request with it: what is upstream is broken off.
+Stands on aiohttp's connection, which parses, controls the flow, keeps alive and shuts down, and
+behaves otherwise where a proxy must. A request that can't be parsed reaches the same handler as any
+other, so that it is recorded. A half-closed agent still gets its answer. An agent that goes away
+takes its request with it: what is upstream is broken off. What follows a refused CONNECT or Upgrade
+is never read. Requests run in the connection's own task, one after the other.
 
+Stands on names that aiohttp keeps to itself; the lock file pins the version they were read in.
 Knows connections and messages. Knows nothing of what is asked.
 """
 
@@ -12,17 +15,16 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from aiohttp import HttpVersion10, StreamReader
+from aiohttp import EMPTY_PAYLOAD, ClientError, HttpVersion10, StreamReader
 from aiohttp.http import RawRequestMessage
-from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
-from aiohttp.web import BaseRequest, RequestPayloadError, Server, StreamResponse
+from aiohttp.web import RequestHandler, RequestPayloadError, Server
 from aiohttp.web_protocol import ERROR, _ErrInfo
 
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.reply import Reply, Sent
-from sidecar.server import Connection, Request
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +32,14 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET = struct.pack("ii", 1, 0)
 
 
-class Inbound(Request):
+class Inbound:
     """One request of the agent's.
 
-    `fault` is None unless the parser could make nothing of it; then `method` says nothing and there
-    is no message. `begun` is whether any of an answer went out.
+    `fault` is None unless the parser could make nothing of it; then the rest says nothing. `old` is
+    whether the agent speaks HTTP/1.0, `begun` whether any of an answer went out.
     """
 
-    __slots__ = ("_agent", "begun", "fault", "method", "old")
+    __slots__ = ("_connection", "begun", "body", "fault", "message", "method", "old")
 
     def __init__(self, message: object, body: StreamReader, connection: "AgentConnection") -> None:
         self.fault: Malformed | None = None
@@ -45,59 +47,64 @@ class Inbound(Request):
             # The parser's words echo the offending line; what is told is that there was one.
             self.fault = Malformed("the request is not HTTP/1.1")
             message = ERROR
-        super().__init__(message, body, connection)
-        self._agent = connection
+        self.message = message
         self.method = message.method
         self.old = message.version == HttpVersion10
-        """Whether the agent speaks HTTP/1.0."""
+        self.body = body
         self.begun = False
+        self._connection = connection
 
     @property
     def keep_alive(self) -> bool:
         """Whether the connection may carry another request after this one."""
-        return not self.message.should_close and not self._agent.ending
+        return not self.message.should_close and not self._connection.ending
 
     def begin(self, data: bytes) -> None:
-        """The first bytes of the answer: from now on a write tells whether the agent is there."""
-        self._agent.write(data)
-        self._agent.stop_waiting()
+        """The first bytes of the answer. `ConnectionResetError` where the agent is gone."""
+        self._connection.write(data)
+        self._connection.answering()
         self.begun = True
 
     def write(self, data: bytes) -> None:
         """More of the answer. `ConnectionResetError` where the agent is gone."""
-        self._agent.write(data)
+        self._connection.write(data)
 
     async def drain(self) -> None:
         """Waits until the agent has taken enough of what was written."""
-        if self._agent.writing_paused:
-            await self._agent._drain_helper()
+        if self._connection.writing_paused:
+            await self._connection._drain_helper()
 
     def welcome_body(self) -> None:
         """Tells an agent that waits before it sends its body to go on."""
         if not self.body.is_eof() and not self.body.total_bytes:
-            self._agent.write(_CONTINUE)
+            self._connection.write(_CONTINUE)
 
     def stop_reading(self) -> None:
         """Nothing behind this request is read: it may not be HTTP (RFC 9931)."""
-        self._agent.stop_reading()
+        self._connection.stop_reading()
 
     def reset(self) -> None:
         """Breaks the connection so that the agent can't take its end for the body's."""
-        transport = self._agent.transport
+        transport = self._connection.transport
         if transport is not None:
             # Without this the system ends the connection in good order.
             sock = transport.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()
 
+    def _cancel(self, error: BaseException) -> None:
+        # aiohttp calls this when the connection is lost: whoever reads the body must know.
+        if self.body is not EMPTY_PAYLOAD:
+            self.body.set_exception(error)
+
 
 Handler = Callable[[Inbound], Awaitable[Reply | Sent]]
 
 
-class AgentConnection(Connection):
-    """One connection of the agent's."""
+class AgentConnection(RequestHandler):
+    """One connection of the agent's, each of its requests answered by `handler`."""
 
-    __slots__ = ("_grace", "_half_close_seconds", "_half_closed", "_handler")
+    __slots__ = ("_answering", "_grace", "_half_closed", "_handler", "_limits")
 
     def __init__(self, manager: Server, handler: Handler, limits: Limits) -> None:
         super().__init__(
@@ -112,54 +119,86 @@ class AgentConnection(Connection):
             read_bufsize=limits.buffer_bytes,
         )
         self._handler = handler
-        self._half_close_seconds = limits.half_close_seconds
+        self._limits = limits
         self._half_closed = False
         self._grace: asyncio.TimerHandle | None = None
+        self._answering = False
 
     @property
     def ending(self) -> bool:
         """Whether the agent sends nothing more, and nothing more of it waits."""
         return self._half_closed and not self._messages
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes an answer
-        """An agent that has sent its request may close its sending side and wait for the answer.
-        One that went away looks the same until something is written to it, so it is not waited for
-        without end."""
-        bodies = [body for _, body in self._messages]
-        if self._current_request is not None:
-            bodies.append(self._current_request.body)  # type: ignore[attr-defined]  # an `Inbound`
-        if not bodies or not all(body.is_eof() for body in bodies):
-            return False
-        self._half_closed = True
-        self._grace = self._loop.call_later(self._half_close_seconds, self._give_up)
-        return True
+    def write(self, data: bytes) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the agent closed the connection")
+        transport.write(data)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        # The parser tells the server that a body's framing is broken, and not whoever reads it.
-        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
-            request = self._current_request
-            if request is not None and not request.body.is_eof():  # type: ignore[attr-defined]
-                request._cancel(RequestPayloadError("the body's framing is broken"))
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self.stop_waiting()
-        super().connection_lost(exc)
-
-    def stop_waiting(self) -> None:
-        if self._grace is not None:
-            self._grace.cancel()
-            self._grace = None
+    def answering(self) -> None:
+        """From now on a write tells whether the agent is there."""
+        self._answering = True
+        self._stop_waiting()
 
     def stop_reading(self) -> None:
         self._upgraded = False
         self._message_tail = b""
         self.close()
 
-    def _give_up(self) -> None:
-        self._grace = None
-        if self.transport is not None:
-            self.transport.abort()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        # Where a body's framing breaks, the parser tells the connection, and not whoever reads it.
+        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            for body in self._bodies():
+                if not body.is_eof() and body.exception() is None:
+                    body.set_exception(RequestPayloadError("the body's framing is broken"))
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes an answer
+        """An agent that has sent its request may close its sending side and wait for the answer.
+        One that went away looks the same until something is written to it, so it is not waited for
+        without end."""
+        bodies = self._bodies()
+        if not bodies or not all(body.is_eof() for body in bodies):
+            return False
+        self._half_closed = True
+        if not self._answering:
+            seconds = self._limits.half_close_seconds
+            self._grace = self._loop.call_later(seconds, self._give_up)
+        return True
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        # A body's reader calls this whenever it is empty; unless reading was paused there is
+        # nothing to resume, and aiohttp would run the parser over nothing.
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    async def start(self) -> None:
+        """aiohttp's task of this connection, which it ends by `close`, `force_close` and
+        `shutdown`, and cancels when the connection is lost."""
+        while not self._force_close:
+            if not self._messages:
+                self._waiter = self._loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+            message, body = self._messages.popleft()
+            self._make_room()
+            if not await self._answered(message, body):
+                break
+            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+            if self._keepalive_handle is None:
+                self._keepalive_handle = self._loop.call_at(
+                    self._next_keepalive_close_time, self._process_keepalive
+                )
+        if not self._force_close:
+            self._task_handler = None
+            if self.transport is not None:
+                self.transport.close()
 
     async def _answered(self, message: object, body: StreamReader) -> bool:
         """Whether the connection may carry another request."""
@@ -175,13 +214,14 @@ class AgentConnection(Connection):
                 await request.drain()
             else:
                 keep = answer.keep_alive
-            return await self._drained(body) and keep and not self._close
+            return await self._drained(body) and keep and not (self._close or self.ending)
         except ConnectionError:
             return False
         finally:
+            self._answering = False
             self._current_request = None
             self._request_in_progress = False
-            if self._handler_waiter is not None:
+            if self._handler_waiter is not None and not self._handler_waiter.done():
                 self._handler_waiter.set_result(None)
 
     async def _handled(self, request: Inbound) -> Reply | Sent:
@@ -192,43 +232,40 @@ class AgentConnection(Connection):
             log.exception("a proxied request failed")
             if request.begun:
                 return Sent(keep_alive=False)
-            return Reply.of_error(
-                SluiceError("the proxy failed; see the sidecar's log"), close=True
-            )
+            error = SluiceError("the proxy failed; see the sidecar's log")
+            return Reply.of_error(error, close=True)
 
+    async def _drained(self, body: StreamReader) -> bool:
+        """Reads away what a refused request still sends, for a while: a connection that is closed
+        with bytes unread is reset, and the agent may lose the refusal."""
+        if body.is_eof():
+            return True
+        try:
+            async with asyncio.timeout(self._limits.lingering_seconds):
+                while not body.is_eof():
+                    await body.readany()
+        except (TimeoutError, RequestPayloadError, ClientError, ConnectionError):
+            return False
+        return True
 
-class AgentServer(Server):
-    """Makes connections with these limits, each answering by `handler`."""
+    def _bodies(self) -> list[StreamReader]:
+        """Of the requests that are being answered, or wait for it."""
+        bodies = [body for _, body in self._messages]
+        request: Any = self._current_request
+        return bodies if request is None else [request.body, *bodies]
 
-    def __init__(self, handler: Handler, limits: Limits) -> None:
-        # With `handler_cancellation` an agent that goes away ends its request.
-        super().__init__(_unused, handler_cancellation=True)
-        self._handler = handler
-        self._limits = limits
+    def _make_room(self) -> None:
+        if self._parser is not None:
+            self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
 
-    def __call__(self) -> AgentConnection:
-        # aiohttp's own drops every setting, limits included, when it is given one it doesn't know.
-        return AgentConnection(self, self._handler, self._limits)
+    def _stop_waiting(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
 
-    def prove_settings(self) -> None:
-        """Raises `RuntimeError` unless a connection is as it was told to be (proxy.md 0 fact 4):
-        bodies arrive as sent, limits hold, the parser is the strict one in C."""
-        made = self()
-        parser = made._parser
-        if HttpRequestParser is HttpRequestParserPy or not isinstance(parser, HttpRequestParser):
-            raise RuntimeError("aiohttp runs without its C parser")
-        limits = self._limits
-        kept = (made.keepalive_timeout, made.max_line_size, made.max_field_size, made.max_headers)
-        told = (limits.idle_seconds, limits.line_bytes, limits.field_bytes, limits.fields)
-        [(_, body)], _, _ = parser.feed_data(
-            b"POST / HTTP/1.1\r\nHost: self-check\r\nContent-Encoding: gzip\r\n"
-            b"Content-Length: 5\r\n\r\nplain"
-        )
-        inflated = type(body) is not StreamReader or body.read_nowait(-1) != b"plain"
-        if inflated or kept != told or made.access_logger is not None:
-            raise RuntimeError("aiohttp did not take the settings of the listener")
-
-
-async def _unused(_request: BaseRequest) -> StreamResponse:
-    """aiohttp wants a handler of its own kind; `AgentConnection` calls ours."""
-    raise RuntimeError("aiohttp's own loop runs in place of ours")
+    def _give_up(self) -> None:
+        self._grace = None
+        if self.transport is not None:
+            self.transport.abort()

@@ -13,10 +13,10 @@ from sidecar.protocols.chroma import Chroma
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Dialect
 from sidecar.protocols.rest import Rest
+from sidecar.proxy.agent_server import AgentServer
 from sidecar.proxy.attribution import default_attribution
 from sidecar.proxy.forward import Forward
 from sidecar.proxy.gate import Gate
-from sidecar.proxy.inbound import AgentServer
 from sidecar.proxy.judge import Judge
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.upstream import Upstream

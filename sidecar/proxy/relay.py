@@ -86,7 +86,7 @@ async def _stream(
         await request.drain()
 
 
-def write_whole(
+async def write_whole(
     request: Inbound,
     status: int,
     reason: str,
@@ -103,6 +103,7 @@ def write_whole(
         lines.append(b"Content-Length: %d" % len(body))
     head = _finished(lines, event_id, keep_alive=keep_alive, old=old)
     request.begin(head if request.method == "HEAD" else head + body)
+    await request.drain()
     return Sent(keep_alive=keep_alive)
 
 

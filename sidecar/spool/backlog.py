@@ -165,7 +165,8 @@ class Backlog:
         return next((each for each in self.instances if each.id == instance_id), None)
 
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
-        return await self._loop.run_in_executor(self._chores, work, *arguments)
+        # Shielded: a loop that is cancelled must not leave half of it undone.
+        return await asyncio.shield(self._loop.run_in_executor(self._chores, work, *arguments))
 
     def _read(
         self,

@@ -95,6 +95,8 @@ class Keeper:
         except TimeoutError:
             log.error("records are still on their way to the disk, and nobody waits any longer")
             self._tail.discard()
+        await asyncio.sleep(0)  # what became durable last may be a declaration: it is noted now
+        await self._backlog.retire()
         await self._in_thread(succession.writer.stop, seconds)
         self._spares.close()
 

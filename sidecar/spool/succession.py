@@ -16,6 +16,7 @@ Knows why records are refused. Knows no modes, no time, and nothing of making ro
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -190,10 +191,11 @@ class Succession:
         """Beside the instance, for the next start. On a bad disk it may fail: then the next start
         ships what it can read, and the gap record declared too much."""
         assert instance.ending is not None
-        noting = self._loop.run_in_executor(
-            self._chores, write_ending, self._disk, instance.path, instance.ending
-        )
-        noting.add_done_callback(_report)
+        with contextlib.suppress(RuntimeError):  # closed meanwhile: the next start notes it
+            noting = self._loop.run_in_executor(
+                self._chores, write_ending, self._disk, instance.path, instance.ending
+            )
+            noting.add_done_callback(_report)
 
 
 def _report(noting: asyncio.Future[None]) -> None:

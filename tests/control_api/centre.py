@@ -1,5 +1,5 @@
-"""The control API as tests meet it: the real server on a free port of loopback, a real database, and
-a clock that can be moved. Requests go over real connections."""
+"""The control API as tests meet it: the real server on a free port of loopback, a real database,
+and a clock that can be moved. Requests go over real connections."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Centre:
             try:
                 with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                     runner.run(live())
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  # raised where it is asked for
                 self.failure = error
             finally:
                 ready.set()

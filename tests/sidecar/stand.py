@@ -17,7 +17,7 @@ from policies.ground.clock import Clock
 from policies.ground.listen import Listen
 from policies.source import read_payload
 from sidecar.parts import Parts
-from sidecar.server import Server
+from sidecar.port import Port
 from sidecar.settings import AgentSettings, Settings
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.disk import Disk
@@ -81,7 +81,7 @@ class Stand:
         self.clock = clock
         self._session = session
         server = parts.listeners[0]
-        assert isinstance(server, Server)
+        assert isinstance(server, Port)
         self.address = server.address
 
     async def evaluate(self, key: str = EVALUATE_KEY, **changed: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import pytest
 
 from policies import __version__
 from policies.ground.listen import Listen
-from sidecar.dispatch import MAX_BODY
-from sidecar.server import Server
+from sidecar.port import Port
+from sidecar.request_body import MAX_BODY
 from tests.sidecar.centre import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, control_api
 from tests.sidecar.stand import EVALUATE, Stand, ask, sidecar
 
@@ -314,13 +314,13 @@ async def test_a_request_id_that_could_harm_a_log_is_replaced(tmp_path: Path, gi
 async def test_a_fault_of_ours_is_500_with_the_request_id_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(*_: object) -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("secret of the house")
 
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
-            monkeypatch.setattr(stand.parts._enforcer, "evaluate", broken)
+            monkeypatch.setattr(stand.parts._enforcer, "decide", broken)
             answer = await stand.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": "r-17"})
             assert answer.status == 500
             assert "r-17" in is_error(500, answer.body)["message"]
@@ -357,7 +357,7 @@ async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
         async with sidecar(tmp_path, centre, metrics_listen=own) as stand:
             assert (await stand.call("GET", "/metrics", key=None)).status == 404
             server = stand.parts.listeners[1]
-            assert isinstance(server, Server)
+            assert isinstance(server, Port)
             stand.address = server.address
             assert (await stand.call("GET", "/metrics", key=None)).status == 200
             assert (await stand.call("GET", "/health", key=None)).status == 404
@@ -521,7 +521,7 @@ async def test_a_client_that_waits_for_100_is_told_to_go_on(tmp_path: Path) -> N
 async def test_a_body_that_does_not_come_is_408(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.dispatch.BODY_SECONDS", 0.2)
+    monkeypatch.setattr("sidecar.request_body.BODY_SECONDS", 0.2)
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -540,7 +540,7 @@ async def test_a_body_that_does_not_come_is_408(
 async def test_a_head_that_does_not_come_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.server.KEEPALIVE_SECONDS", 0.3)
+    monkeypatch.setattr("sidecar.port.KEEPALIVE_SECONDS", 0.3)
     async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
         idle, _ = await connect(stand)
         slow, writer = await connect(stand)

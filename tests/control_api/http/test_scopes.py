@@ -61,9 +61,7 @@ def ids(route: Route) -> str:
 def test_a_route_lets_in_the_scopes_of_its_line_and_no_other(
     centre: Centre, keys: dict[str, str], route: Route, scope: str
 ) -> None:
-    answer = centre.call(
-        route.method, path_of(route), BODIES.get(route.name), key=keys[scope]
-    )
+    answer = centre.call(route.method, path_of(route), BODIES.get(route.name), key=keys[scope])
     assert route.scopes is not None
     if scope in route.scopes:
         assert answer.status in (200, 201, 404), answer.raw

@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from control_api.store.faults import WriteFault
-from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Invalid, NotFound
 from policies.record import MAX_ENTRY, Record, change_record
@@ -251,4 +250,3 @@ async def test_a_store_that_stops_refuses_more(sqlite_url: str) -> None:
         log = world.log
     with pytest.raises(WriteFault):
         await log.append(TENANT, decision())
-    assert isinstance(world.store, Store)

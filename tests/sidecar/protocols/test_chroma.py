@@ -1,10 +1,11 @@
-"""Chroma, the real one: what may be read comes back as Chroma sends it, and no way leads to what may
-not. Every trap of data-sources.md 5.1 is a test here."""
+"""Chroma, the real one: what may be read comes back as Chroma sends it, and no way leads to what
+may not. Every trap of data-sources.md 5.1 is a test here."""
 
 import asyncio
 import hashlib
 import http.client
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def client(front: Front, port: int) -> Any:
     return chromadb.HttpClient(host="127.0.0.1", port=port, database=front.database)
 
 
-# --- what may be read -----------------------------------------------------------------------------
+# what may be read
 
 
 async def test_the_client_reads_through_the_listener_as_from_chroma(front: Front) -> None:
@@ -137,9 +138,9 @@ async def test_plain_names_and_levels_come_from_the_configuration(
         assert levels == ["low", "high", "medium"]
 
 
-# --- the id, in every form and under every path -----------------------------------------------------
+# the id, in every form and under every path
 
-FORMS = {
+FORMS: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
     "upper case": str.upper,
     "without hyphens": lambda text: text.replace("-", ""),
@@ -266,7 +267,7 @@ async def test_a_data_source_that_is_away_leaves_a_new_id_unresolved(
         denied(await front.ask("POST", front.one("open_docs", "/get"), {}), "unresolved_source")
 
 
-# --- names ------------------------------------------------------------------------------------------
+# names
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
@@ -364,7 +365,7 @@ async def test_a_resource_name_of_another_form_is_denied(front: Front, crn: str)
     assert front.relay.lines == []
 
 
-# --- lists ------------------------------------------------------------------------------------------
+# lists
 
 
 async def listed(front: Front, query: str = "") -> list[str]:
@@ -454,7 +455,7 @@ async def test_a_list_of_a_database_that_is_not_there_is_chromas_answer(front: F
     assert (await front.ask("GET", target)).json == front.direct("GET", target)[1]
 
 
-# --- routes -----------------------------------------------------------------------------------------
+# routes
 
 
 async def test_every_route_that_chroma_has_is_classed(front: Front) -> None:
@@ -615,7 +616,7 @@ async def test_a_query_string_changes_no_source(front: Front, query: str) -> Non
     assert (await front.sidecar.decisions())[-1][2] == front.source("open_docs")
 
 
-# --- bodies -----------------------------------------------------------------------------------------
+# bodies
 
 BODIES = {
     "a key twice": b'{"n_results":1,"n_results":9,"query_embeddings":[[1.0,2.0]]}',
@@ -729,7 +730,7 @@ async def test_the_bytes_that_were_judged_are_the_bytes_that_arrive(
             assert upstream.seen[-1].values("transfer-encoding") == ["chunked"]
 
 
-# --- writes -----------------------------------------------------------------------------------------
+# writes
 
 WRITES = [
     ("POST", "{one}/add", {"ids": ["x"], "embeddings": [[1.0, 2.0]]}),
@@ -837,7 +838,7 @@ async def test_a_rename_under_another_database_is_judged_where_the_collection_is
     assert (await writing.sidecar.decisions())[-1][2] == writing.source("shut_now")
 
 
-# --- names that change ------------------------------------------------------------------------------
+# names that change
 
 
 async def test_a_rename_through_us_is_followed_at_once(chroma: int, tmp_path: Path) -> None:
@@ -918,8 +919,7 @@ async def test_readers_and_renames_at_once_never_read_what_is_shut(
                 assert answered.status == 200
                 check = await front.ask("POST", f"{front.names}/{identity}/get", {})
                 assert check.status == 200
-                found = [each for each in await front.sidecar.records()]
-                by_id = {each["eid"]: each for each in found}
+                by_id = {each["eid"]: each for each in await front.sidecar.records()}
                 record = by_id[check.fields["x-sluice-event-id"]]
                 name = record["pub"]["request"]["source_id"].rsplit("/", 1)[1]
                 assert name == f"open_{number}", "a name from before the rename"

@@ -122,9 +122,9 @@ async def sidecar(
     settings = spool or SpoolSettings(dir=tmp_path / "spool")
     opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
     running = asyncio.get_running_loop().create_task(opened.run())
-    sessions = Sessions(
-        Centre("http://127.0.0.1:9", "unused"), CacheFile(tmp_path / "cache"), CLOCK
-    )
+    # Nobody is the centre here: a session can't be claimed, and nothing else needs it.
+    centre = await Centre("http://127.0.0.1:9", "unused").__aenter__()
+    sessions = Sessions(centre, CacheFile(tmp_path / "cache"), CLOCK)
     enforcer = Enforcer(
         policy_set,
         freshness,
@@ -137,6 +137,7 @@ async def sidecar(
     try:
         yield Sidecar(enforcer, opened, AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK)))
     finally:
+        await centre.__aexit__(None, None, None)
         running.cancel()
         await opened.close(1)
 
@@ -203,8 +204,9 @@ def answer(head: str = "HTTP/1.1 200 OK", body: bytes = b"ok", *fields: str) -> 
     """A script that answers with a length."""
     lines = [head, *fields, f"Content-Length: {len(body)}"]
 
-    async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        empty = seen.line.startswith("HEAD ")
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if empty else body))
 
     return script
 

@@ -115,6 +115,7 @@ async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> No
         assert raw.startswith(b"HTTP/1.1 503 ")
         assert b'"code":503' in raw
         assert not raw.endswith(b"ok")
+        assert slow.notes == [], "lineage of an event that is not there"
 
 
 async def test_a_write_whose_record_is_lost_is_not_made(tmp_path: Path) -> None:

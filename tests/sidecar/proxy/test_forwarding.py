@@ -9,6 +9,7 @@ import pytest
 
 from tests.sidecar.proxy.stand import (
     Answered,
+    Script,
     Seen,
     Stand,
     answer,
@@ -197,7 +198,7 @@ async def test_a_redirect_is_the_agents_to_follow(stand: Stand, status: str) -> 
         f"HTTP/1.1 {status}", b"", f"Location: http://127.0.0.1:{stand.upstream.port}/secret"
     )
     answered = await stand.ask(get("/a"))
-    assert str(answered.status) == status.split(" ")[0]
+    assert str(answered.status) == status.split(" ", maxsplit=1)[0]
     assert stand.upstream.targets == ["/a"]
 
 
@@ -208,7 +209,7 @@ async def test_cookies_of_one_answer_go_into_no_other_request(stand: Stand) -> N
     assert [each.values("cookie") for each in stand.upstream.seen] == [[], []]
 
 
-def scripted(*parts: bytes | float, close: bool = False):  # noqa: ANN201
+def scripted(*parts: bytes | float, close: bool = False) -> Script:
     """Writes each part, or waits so many seconds."""
 
     async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:

@@ -6,13 +6,14 @@ import socket
 import struct
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.stand import Seen, Stand, ask, get, policy, standing, until
+from tests.sidecar.proxy.stand import Seen, Stand, ask, policy, standing, until
 
 HOST = "Host: kb.test"
 GET = f"GET /a HTTP/1.1\r\n{HOST}\r\n\r\n".encode()
@@ -85,6 +86,10 @@ async def test_an_upload_and_its_answer_stream_at_the_same_time(stand: Stand) ->
             await reader.readuntil(b"0\r\n\r\n")
         writer.close()
     server.close()
+
+
+def _broken(seen: Seen) -> bool:
+    return not seen.whole
 
 
 def resident() -> int:
@@ -284,7 +289,7 @@ async def test_an_upload_that_breaks_off_never_looks_whole(stand: Stand) -> None
         await asyncio.sleep(0.1)
         leave(writer)
         [seen] = stand.upstream.begun
-        await until(lambda seen=seen: not seen.whole)
+        await until(partial(_broken, seen))
         assert stand.upstream.seen == []
         stand.upstream.begun.clear()
 
@@ -337,4 +342,26 @@ async def test_connections_that_do_nothing_cost_little(stand: Stand) -> None:
     # The clients live in this process too: their half is counted along.
     assert (resident() - before) / 300 < 80 * 1024
     for writer in writers:
+        writer.close()
+
+
+async def test_a_half_close_in_the_middle_of_an_answer_cuts_nothing_off(tmp_path: Path) -> None:
+    async def slowly(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED)
+        for _ in range(6):
+            await asyncio.sleep(0.1)
+            writer.write(b"3\r\nabc\r\n")
+            await writer.drain()
+        writer.write(b"0\r\n\r\n")
+
+    limits = replace(LIMITS, half_close_seconds=0.2)
+    async with standing(tmp_path, policy(), limits=limits) as made:
+        made.upstream.script = slowly
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(GET)
+        await reader.readuntil(b"abc\r\n")
+        writer.write_eof()
+        async with asyncio.timeout(5):
+            rest = await reader.read()
+        assert rest == b"3\r\nabc\r\n" * 5 + b"0\r\n\r\n"
         writer.close()

@@ -1,5 +1,5 @@
-"""The canonical form of a target, as a table, and the property that rows 1 to 5 and 11 of proxy.md B
-come down to: however a path is spelt, what is judged is what the data source receives."""
+"""The canonical form of a target, as a table, and the property that rows 1 to 5 and 11 of
+proxy.md B come down to: however a path is spelt, what is judged is what arrives."""
 
 import string
 

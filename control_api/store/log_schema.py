@@ -1,0 +1,98 @@
+"""The tables of the audit trail (`audit-trail.md`)."""
+
+from sqlalchemy import Column, Index, PrimaryKeyConstraint, SmallInteger, Table, text
+
+from control_api.store.columns import binary, count, metadata, time, words, words_or_null
+
+# Where a tenant's log ends. `last_ts` is 0 and `last_leaf` empty while there is no entry.
+log_heads = Table(
+    "log_heads",
+    metadata,
+    words("tenant_id"),
+    words("log"),
+    count("size"),
+    binary("last_leaf"),
+    time("last_ts"),
+    binary("frontier"),
+    PrimaryKeyConstraint("tenant_id"),
+)
+
+# `entry` is the authority; the columns before it are `policies.entry.Index` of it, in its order.
+# What lists are filtered by is in `log_index`; `ref` is here, since a lineage entry has no more.
+log_entries = Table(
+    "log_entries",
+    metadata,
+    words("tenant_id"),
+    count("seq"),
+    words("eid"),
+    words("kind"),
+    time("ts"),
+    words_or_null("agent_role"),
+    words_or_null("agent_id"),
+    words_or_null("source_id"),
+    words_or_null("decision"),
+    words_or_null("policy_name"),
+    words_or_null("session_id"),
+    words_or_null("ref"),
+    binary("entry"),
+    binary("hash"),
+    PrimaryKeyConstraint("tenant_id", "seq"),
+    Index("ux_log_entries_eid", "tenant_id", "eid", unique=True),
+    Index(
+        "ix_log_entries_ref",
+        "tenant_id",
+        "ref",
+        "seq",
+        sqlite_where=text("ref IS NOT NULL"),
+        postgresql_where=text("ref IS NOT NULL"),
+    ),
+)
+
+# Salts and values of what entries commit to. Rows may go: every hash still verifies.
+openings = Table(
+    "openings",
+    metadata,
+    words("tenant_id"),
+    count("seq"),
+    words_or_null("user_id"),
+    binary("openings"),
+    PrimaryKeyConstraint("tenant_id", "seq"),
+)
+
+# Which entries say what: `control_api.store.log_index` writes it, thousands of entries at a time.
+log_index = Table(
+    "log_index",
+    metadata,
+    words("tenant_id"),
+    Column("facet", SmallInteger, nullable=False, autoincrement=False),
+    words("value"),
+    count("seq"),
+    PrimaryKeyConstraint("tenant_id", "facet", "value", "seq"),
+    sqlite_with_rowid=False,
+)
+
+# The earliest and the latest time of the entries from `seq` to before `until_seq`.
+log_spans = Table(
+    "log_spans",
+    metadata,
+    words("tenant_id"),
+    count("seq"),
+    count("until_seq"),
+    time("first_ts"),
+    time("last_ts"),
+    PrimaryKeyConstraint("tenant_id", "seq"),
+    sqlite_with_rowid=False,
+)
+
+# The last record held of each spool, and its hash: what the next one must cite.
+sources = Table(
+    "sources",
+    metadata,
+    words("tenant_id"),
+    words("source"),
+    words("instance"),
+    count("n"),
+    binary("hash"),
+    time("updated_at"),
+    PrimaryKeyConstraint("tenant_id", "source", "instance"),
+)

@@ -1,0 +1,60 @@
+"""`kill -9` at any moment: what was answered is in the log, once, and the log holds."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from control_api.log.verify import verify
+from tests.control_api.store.world import TENANT, opened
+
+ROUNDS = 4
+
+
+def _killed(url: str, answered: Path, seconds: float) -> None:
+    """Let a writer answer for a while, then end it where it stands."""
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "tests.control_api.log.writer", url, str(answered)]
+    )
+    deadline = time.monotonic() + 60
+    begun = answered.stat().st_size if answered.exists() else 0
+    while not answered.exists() or answered.stat().st_size == begun:
+        assert writer.poll() is None, "the writer ended by itself"
+        assert time.monotonic() < deadline, "the writer answered nothing"
+        time.sleep(0.01)
+    time.sleep(seconds)
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_what_was_answered_is_there_once_after_a_kill(
+    either_url: str, tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    answered = tmp_path / "answered"
+    async with opened(either_url):
+        pass
+    for _ in range(ROUNDS):
+        _killed(either_url, answered, chance.random() * 0.4)
+        async with opened(either_url) as world:  # checks the heads
+            rows = await world.rows("SELECT seq, eid FROM log_entries ORDER BY seq")
+            assert [row.seq for row in rows] == list(range(len(rows)))
+            stored = [row.eid for row in rows]
+            assert len(set(stored)) == len(stored)
+            # A line that was cut by the kill was not answered.
+            lines = answered.read_text().split("\n")[:-1]
+            assert set(lines) <= set(stored)
+            answer = await verify(world.store, TENANT)
+            assert answer["valid"], answer
+            held = await world.rows("SELECT source, n FROM sources")
+            counted = await world.rows("SELECT count(*) FROM log_entries WHERE kind = 'gap'")
+            assert sum(row.n + 1 for row in held) == counted[0][0]
+    assert len(lines) > 100

@@ -1,0 +1,228 @@
+"""Events out: whatever the filters, exactly those that match, in order, page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from control_api.log.ingest import ingest
+from control_api.log.read import Filters, event, events, lineage, session_trail
+from control_api.log.verify import verify
+from control_api.store import log_index
+from control_api.store.sessions import Sessions
+from policies.ground.canonical import micros
+from policies.ground.errors import NotFound
+from policies.record import change_record
+from tests.control_api.store.world import (
+    OTHER,
+    TENANT,
+    Spool,
+    World,
+    action,
+    decision,
+    event_id,
+    opened,
+)
+
+HOUR = 3_600_000_000
+Event = dict[str, Any]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a short log has entries on both sides of every boundary."""
+    monkeypatch.setattr(log_index, "BLOCK", 64)
+    monkeypatch.setattr(log_index, "STEP", 8)
+
+
+async def everything(world: World, filters: Filters, limit: int = 1000) -> list[Event]:
+    """Page by page."""
+    found: list[Event] = []
+    before = None
+    while True:
+        trail = await events(world.store, TENANT, filters, limit, before)
+        assert len(trail.events) <= limit
+        found += trail.events
+        before = trail.next
+        if before is None:
+            return found
+
+
+async def varied(world: World, count: int, chance: random.Random) -> None:
+    """Events of few roles, agents, sources, sessions and users, among other entries; some of them
+    delivered late by a sidecar."""
+    spool = Spool()
+    for number in range(count):
+        record = decision(
+            chance.choice(["ALLOW", "DENY"]),
+            agent_role=chance.choice(["a", "b"]),
+            agent_id=chance.choice([None, "agt_1", "agt_2"]),
+            source_id=chance.choice(["s1", "s2", "s3"]),
+            session_id=chance.choice([None, "one", "two"]),
+            user_id=chance.choice(["u1", "u2", "u3"]),
+            policy_name=chance.choice(["p1", "p2"]),
+        )
+        if chance.random() < 0.3:
+            late = world.now() - chance.randrange(3 * HOUR)
+            await ingest(world.store, TENANT, "sidecar-1", "i1", [spool.record(record, late)])
+        else:
+            placed = await world.log.append(TENANT, record)
+            if chance.random() < 0.3:
+                await world.log.append(TENANT, action(record.eid, placed.leaf_hash, number))
+        world.now.ahead += HOUR // 60
+    await world.log.append(OTHER, decision(agent_role="a"))
+
+
+def matches(event: Event, filters: Filters) -> bool:
+    for name in log_index.FACETS:
+        wanted = getattr(filters, name)
+        if wanted is not None and event[name] != wanted:
+            return False
+    at = micros(event["timestamp"])
+    return (filters.since is None or at >= filters.since) and (
+        filters.until is None or at < filters.until
+    )
+
+
+@pytest.mark.usefixtures("small_blocks")
+async def test_filters_find_exactly_what_matches(world: World) -> None:
+    chance = random.Random(7)
+    start = world.now()
+    await varied(world, 300, chance)
+    listed = await everything(world, Filters())
+    assert [event["seq"] for event in listed] == sorted(
+        (event["seq"] for event in listed), reverse=True
+    )
+    assert len(listed) == 300
+    choices = {
+        "agent_role": ["a", "b", "none"],
+        "agent_id": ["agt_1", "agt_2"],
+        "source_id": ["s1", "s2", "s3"],
+        "decision": ["ALLOW", "DENY"],
+        "policy_name": ["p1", "p2"],
+        "session_id": ["one", "two"],
+        "user_id": ["u1", "u2", "u3"],
+        "since": [start + hours * HOUR for hours in range(-3, 6)],
+        "until": [start + hours * HOUR for hours in range(-3, 6)],
+    }
+    for _ in range(150):
+        names = chance.sample(list(choices), chance.randrange(1, 4))
+        filters = Filters(**{name: chance.choice(choices[name]) for name in names})
+        expected = [event for event in listed if matches(event, filters)]
+        assert await everything(world, filters, chance.choice([1, 7, 1000])) == expected, filters
+    assert (await verify(world.store, TENANT))["valid"]
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("filters", [Filters(), Filters(agent_role="a"), Filters(user_id="u")])
+async def test_pages_neither_skip_nor_repeat_while_others_write(
+    world: World, filters: Filters
+) -> None:
+    asked = {"agent_role": "a", "user_id": "u"}
+    for _ in range(20):
+        await asyncio.gather(*(world.log.append(TENANT, decision(**asked)) for _ in range(10)))
+    writing = True
+
+    async def write() -> None:
+        while writing:
+            await world.log.append(TENANT, decision(**asked))
+
+    writers = [asyncio.ensure_future(write()) for _ in range(4)]
+    listed = await everything(world, filters, 7)
+    writing = False
+    await asyncio.gather(*writers)
+    seqs = [event["seq"] for event in listed]
+    assert seqs == list(range(seqs[0], -1, -1))
+    assert seqs[0] >= 199
+
+
+async def test_an_event_shows_what_was_asked_and_answered(world: World) -> None:
+    record = decision("DENY", session_id="one", agent_id="agt_1", task_type="review", query="why?")
+    placed = await world.log.append(TENANT, record)
+    found = await event(world.store, TENANT, record.eid)
+    assert found.leaf_hash == placed.leaf_hash
+    shown = found.event
+    assert shown["event_id"] == record.eid
+    assert (shown["decision"], shown["policy_name"]) == ("DENY", "support-reads")
+    assert (shown["user_id"], shown["query"]) == ("u-1", "why?")
+    assert (shown["agent_id"], shown["session_id"]) == ("agt_1", "one")
+    assert shown["hash"] == placed.leaf_hash.hex()
+    assert (await events(world.store, TENANT, Filters(), 10)).events == [shown]
+
+
+@pytest.mark.usefixtures("small_blocks")
+async def test_a_session_is_shown_in_order_page_by_page(world: World) -> None:
+    written = []
+    for number in range(150):
+        session = ("one", "two", None)[number % 3]
+        placed = await world.log.append(TENANT, decision(session_id=session))
+        if session == "one":
+            written.append(placed.seq)
+    shown, after = [], -1
+    while True:
+        trail = await session_trail(world.store, TENANT, "one", 7, after)
+        shown += [event["seq"] for event in trail.events]
+        if trail.next is None:
+            break
+        after = trail.next
+    assert shown == written
+
+
+async def test_a_session_never_seen_is_not_found(world: World) -> None:
+    with pytest.raises(NotFound):
+        await session_trail(world.store, TENANT, "one", 10)
+    await world.log.append(OTHER, decision(session_id="one"))
+    with pytest.raises(NotFound):
+        await session_trail(world.store, TENANT, "one", 10)
+
+
+async def test_a_session_that_was_claimed_and_not_used_is_empty(world: World) -> None:
+    sessions = Sessions(world.store)
+    await sessions.claim(TENANT, "one", "support", None, "u-1", 10, world.now())
+    assert (await session_trail(world.store, TENANT, "one", 10)).events == []
+
+
+async def test_past_the_last_event_of_a_session_there_is_nothing_more(world: World) -> None:
+    placed = await world.log.append(TENANT, decision(session_id="one"))
+    assert (await session_trail(world.store, TENANT, "one", 10, placed.seq)).events == []
+
+
+async def test_lineage_shows_an_event_and_its_actions_in_order(world: World) -> None:
+    record, other = decision(), decision()
+    placed = await world.log.append(TENANT, record)
+    elsewhere = await world.log.append(TENANT, other)
+    for number in range(3):
+        await world.log.append(TENANT, action(record.eid, placed.leaf_hash, number))
+        await world.log.append(TENANT, action(other.eid, elsewhere.leaf_hash, 10 + number))
+    found, actions = await lineage(world.store, TENANT, record.eid)
+    assert found["event_id"] == record.eid
+    assert [made["detail"] for made in actions] == [{"number": number} for number in range(3)]
+    assert {made["event_id"] for made in actions} == {record.eid}
+
+
+async def test_lineage_of_what_is_no_event_of_the_tenant_is_not_found(world: World) -> None:
+    record = decision()
+    await world.log.append(OTHER, record)
+    change = change_record("t", "x", "system", {}, record_id=event_id())
+    await world.log.append(TENANT, change)
+    for eid in (record.eid, change.eid, "none"):
+        with pytest.raises(NotFound):
+            await lineage(world.store, TENANT, eid)
+
+
+async def test_an_index_written_in_blocks_answers_as_before_a_restart(either_url: str) -> None:
+    """With the real size of a block: entries enough to fill one of each."""
+    async with opened(either_url) as world:
+        for _ in range(9):
+            await asyncio.gather(
+                *(world.log.append(TENANT, decision(agent_role=f"r{n % 7}")) for n in range(512))
+            )
+    async with opened(either_url) as world:
+        assert await world.rows("SELECT count(*) FROM log_spans") != [(0,)]
+        listed = await everything(world, Filters(agent_role="r3"))
+        assert len(listed) == 9 * 73
+        answer = await verify(world.store, TENANT)
+        assert (answer["valid"], answer["total"]) == (True, 9 * 512)

@@ -1,0 +1,128 @@
+"""The migrations make the schema that the code knows; a database that has another is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, Inspector, create_engine, inspect, text
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from control_api.store.migrate import migrate
+from control_api.store.schema import metadata
+from control_api.store.schema_version import head
+from control_api.store.url import Unusable, parse
+from tests.control_api.store.world import opened, sql
+
+
+async def within(url: str, ask: Any) -> Any:
+    engine = create_async_engine(parse(url), poolclass=NullPool)
+    try:
+        async with engine.connect() as connection:
+            return await connection.run_sync(ask)
+    finally:
+        await engine.dispose()
+
+
+async def test_the_migrations_make_the_schema(either_url: str) -> None:
+    await migrate(either_url)
+
+    def differences(connection: Connection) -> list[Any]:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        return list(compare_metadata(context, metadata))
+
+    assert await within(either_url, differences) == []
+
+
+def _ddl(connection: Connection) -> dict[str, str]:
+    """What SQLite keeps of each table and index, `CHECK`s, keys and conditions included."""
+    query = text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    rows = connection.execute(query).all()
+    return {name: " ".join(ddl.split()) for name, ddl in rows if name != "alembic_version"}
+
+
+async def test_the_migrations_make_the_schema_to_the_letter(sqlite_url: str) -> None:
+    """`compare_metadata` sees neither primary keys nor an index's condition."""
+    await migrate(sqlite_url)
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        metadata.create_all(connection)
+        meant = _ddl(connection)
+    engine.dispose()
+    assert await within(sqlite_url, _ddl) == meant
+
+
+async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
+    await migrate(either_url)
+
+    def keys(connection: Connection) -> list[tuple[str, list[str | None]]]:
+        inspector: Inspector = inspect(connection)
+        found: list[tuple[str, list[str | None]]] = []
+        for table in metadata.tables:
+            found.append((table, list(inspector.get_pk_constraint(table)["constrained_columns"])))
+            for index in inspector.get_indexes(table):
+                if index["unique"]:
+                    found.append((table, index["column_names"]))
+            for constraint in inspector.get_unique_constraints(table):
+                found.append((table, list(constraint["column_names"])))
+            for foreign in inspector.get_foreign_keys(table):
+                assert foreign["constrained_columns"][0] == "tenant_id"
+                assert foreign["referred_columns"][0] == "tenant_id"
+        return found
+
+    found = await within(either_url, keys)
+    assert len(found) > len(metadata.tables)
+    assert {columns[0] for _, columns in found} == {"tenant_id"}
+
+
+async def test_migrating_again_changes_nothing(either_url: str) -> None:
+    await migrate(either_url)
+    await migrate(either_url)
+    async with opened(either_url):
+        pass
+
+
+async def test_two_replicas_may_migrate_at_once(postgres_url: str) -> None:
+    await asyncio.gather(*(migrate(postgres_url) for _ in range(4)))
+    async with opened(postgres_url):
+        pass
+
+
+async def test_sqlite_is_brought_to_head_when_it_is_opened(sqlite_url: str) -> None:
+    async with opened(sqlite_url) as world:
+        assert await world.rows("SELECT version_num FROM alembic_version") == [(head(),)]
+
+
+async def test_postgresql_without_a_schema_is_refused(postgres_url: str) -> None:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await _open(postgres_url)
+    assert caught.group_contains(Unusable, match="has no schema yet.*run `sluice migrate`")
+
+
+async def test_an_older_postgresql_schema_is_refused(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrate(postgres_url)
+    monkeypatch.setattr("control_api.store.schema_version.head", lambda: "0099")
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await _open(postgres_url)
+    assert caught.group_contains(Unusable, match="`0001`, and this version needs `0099`")
+
+
+async def test_a_newer_schema_is_refused(either_url: str) -> None:
+    await migrate(either_url)
+    await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await _open(either_url)
+    assert caught.group_contains(Unusable, match="`9999`, which is newer than this version knows")
+    with pytest.raises(Unusable):
+        await migrate(either_url)
+
+
+async def _open(url: str) -> None:
+    async with opened(url):
+        pass

@@ -1,0 +1,257 @@
+"""Writes: all or nothing, in one order, to the end; and what listeners hear."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+from sqlalchemy import Connection, insert, select, text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from control_api.log.verify import verify
+from control_api.store import documents
+from control_api.store.faults import ReadFault, WriteFault
+from control_api.store.schema import api_keys, tenants
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.errors import Conflict, NotFound
+from policies.policy_set import document_digest
+from policies.record import change_record
+from tests.control_api.store.world import OTHER, TENANT, World, event_id, opened
+
+Heard = tuple[str, int, dict[str, bytes | None]]
+
+
+def listen(store: Store) -> list[Heard]:
+    heard: list[Heard] = []
+
+    def note(tenant_id: str, revision: int, changed: Mapping[str, bytes | None]) -> None:
+        heard.append((tenant_id, revision, dict(changed)))
+
+    store.on_published(note)
+    return heard
+
+
+async def publish(store: Store, changed: dict[str, bytes | None], tenant_id: str = TENANT) -> int:
+    return await store.write(tenant_id, lambda tx: tx.publish(changed))
+
+
+async def test_what_was_published_is_read_back(world: World) -> None:
+    heard = listen(world.store)
+    assert await publish(world.store, {"role/a": b"[1]", "role/b": b"[2]"}) == 2
+    assert heard == [(TENANT, 2, {"role/a": b"[1]", "role/b": b"[2]"})]
+    async with world.store.reading() as connection:
+        loaded = await documents.load(connection, TENANT)
+        page = await documents.since(connection, TENANT, 0, limit=10, most_bytes=1000)
+    assert loaded == (2, {"role/a": b"[1]", "role/b": b"[2]"})
+    assert [(document.name, document.revision) for document in page.documents] == [
+        ("role/a", 1),
+        ("role/b", 2),
+    ]
+    assert page.documents[0].digest == document_digest(b"[1]")
+    assert not page.more
+
+
+async def test_what_says_the_same_is_not_published_again(world: World) -> None:
+    await publish(world.store, {"role/a": b"[1]", "role/b": b"[2]"})
+    heard = listen(world.store)
+    assert await publish(world.store, {"role/a": b"[1]", "role/c": None}) == 2
+    assert heard == []
+    assert await publish(world.store, {"role/a": b"[1]", "role/b": b"[3]"}) == 3
+    assert heard == [(TENANT, 3, {"role/b": b"[3]"})]
+
+
+async def test_a_removed_document_stays_as_news(world: World) -> None:
+    await publish(world.store, {"role/a": b"[1]"})
+    assert await publish(world.store, {"role/a": None}) == 2
+    assert await publish(world.store, {"role/a": None}) == 2
+    async with world.store.reading() as connection:
+        page = await documents.since(connection, TENANT, 0, limit=10, most_bytes=1000)
+        assert await documents.load(connection, TENANT) == (2, {})
+    assert page.documents == [documents.Document("role/a", 2, None, None)]
+    assert await publish(world.store, {"role/a": b"[1]"}) == 3
+
+
+async def test_publishing_twice_in_one_transaction_is_told_once(world: World) -> None:
+    heard = listen(world.store)
+
+    async def twice(tx: Transaction) -> int:
+        await tx.publish({"a": b"1", "b": b"1"})
+        return await tx.publish({"b": b"2", "c": b"2"})
+
+    assert await world.store.write(TENANT, twice) == 4
+    assert heard == [(TENANT, 4, {"a": b"1", "b": b"2", "c": b"2"})]
+
+
+async def test_revisions_have_no_gap_and_listeners_hear_them_in_order(world: World) -> None:
+    heard = listen(world.store)
+    await asyncio.gather(
+        *(
+            publish(world.store, {f"role/{n}": b"%d" % n}, t)
+            for n in range(40)
+            for t in (TENANT, OTHER)
+        )
+    )
+    for tenant_id in (TENANT, OTHER):
+        assert [revision for t, revision, _ in heard if t == tenant_id] == list(range(1, 41))
+
+
+async def test_an_error_rolls_everything_back(world: World) -> None:
+    heard = listen(world.store)
+
+    async def failing(tx: Transaction) -> None:
+        await tx.connection.execute(tenants.update().values(name="changed"))
+        await tx.append(change_record("t", "x", "system", {}, record_id=event_id()))
+        await tx.publish({"role/a": b"[1]"})
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await world.store.write(TENANT, failing)
+    assert heard == []
+    async with world.store.reading() as connection:
+        assert await documents.load(connection, TENANT) == (0, {})
+        names = set((await connection.execute(select(tenants.c.name))).scalars())
+    assert names == {TENANT, OTHER}
+    assert (await verify(world.store, TENANT))["total"] == 0
+
+
+async def test_a_record_and_the_rows_it_tells_of_are_committed_together(world: World) -> None:
+    async def change(tx: Transaction) -> None:
+        await tx.connection.execute(
+            tenants.update().where(tenants.c.tenant_id == TENANT).values(name="renamed")
+        )
+        placed = await tx.append(change_record("t", "x", "k", {}, record_id=event_id()))
+        assert placed.seq == 0
+        again = await tx.append(change_record("t", "y", "k", {}, record_id=event_id()))
+        assert again.seq == 1
+
+    await world.store.write(TENANT, change)
+    answer = await verify(world.store, TENANT)
+    assert (answer["valid"], answer["total"], answer["events"]) == (True, 2, 0)
+
+
+async def test_a_writer_that_hangs_up_has_written(world: World) -> None:
+    heard = listen(world.store)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(tx: Transaction) -> None:
+        await tx.publish({"role/a": b"[1]"})
+        begun.set()
+        await go_on.wait()
+
+    caller = asyncio.ensure_future(world.store.write(TENANT, slow))
+    await begun.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    go_on.set()
+    assert await publish(world.store, {"role/b": b"[1]"}) == 2
+    assert [revision for _, revision, _ in heard] == [1, 2]
+
+
+async def test_writes_of_a_tenant_follow_each_other(world: World) -> None:
+    inside = 0
+
+    async def alone(tx: Transaction) -> None:
+        nonlocal inside
+        inside += 1
+        assert inside == 1
+        await asyncio.sleep(0.001)
+        inside -= 1
+
+    await asyncio.gather(*(world.store.write(TENANT, alone) for _ in range(20)))
+
+
+async def test_an_unknown_tenant_publishes_and_records_nothing(world: World) -> None:
+    with pytest.raises(NotFound):
+        await publish(world.store, {"role/a": b"1"}, "ten_none")
+    record = change_record("t", "x", "k", {}, record_id=event_id())
+    with pytest.raises(NotFound):
+        await world.store.write("ten_none", lambda tx: tx.append(record))
+
+
+async def test_a_mistake_of_ours_is_not_taken_for_a_fault(world: World) -> None:
+    async def nonsense(tx: Transaction) -> None:
+        await tx.connection.execute(text("SELECT nothing FROM nowhere"))
+
+    with pytest.raises(DBAPIError):
+        await world.store.write(TENANT, nonsense)
+    assert await publish(world.store, {"role/a": b"1"}) == 1
+
+
+async def test_a_foreign_key_holds(world: World) -> None:
+    row = {"tenant_id": "ten_none", "key_id": "k", "name": "n", "scope": "read", "digest": b""}
+
+    async def orphan(tx: Transaction) -> None:
+        values = {**row, "permitted_roles": b"[]", "created_at": 0}
+        await tx.connection.execute(insert(api_keys).values(values))
+
+    with pytest.raises(IntegrityError):
+        await world.store.write(TENANT, orphan)
+
+
+async def test_a_lost_connection_is_a_fault_and_passes(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world:
+
+        async def dying(tx: Transaction) -> None:
+            await tx.publish({"role/a": b"1"})
+            await tx.connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+        heard = listen(world.store)
+        with pytest.raises(WriteFault):
+            await world.store.write(TENANT, dying)
+        assert heard == []
+        assert await publish(world.store, {"role/a": b"1"}) == 1
+
+
+async def test_a_reader_whose_connection_is_lost_is_told_to_come_again(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world:
+        with pytest.raises(ReadFault):
+            await _die_reading(world.store)
+        async with world.store.reading() as connection:
+            assert (await connection.execute(text("SELECT 1"))).scalar() == 1
+
+
+async def _die_reading(store: Store) -> None:
+    async with store.reading() as connection:
+        await connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
+
+
+async def test_a_reader_on_postgresql_can_not_write(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world:
+        with pytest.raises(ReadFault):
+            await _write_reading(world.store)
+
+
+async def _write_reading(store: Store) -> None:
+    async with store.reading() as connection:
+        await connection.execute(text("UPDATE tenants SET name = 'x'"))
+
+
+async def test_statements_on_postgresql_have_limits(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world, world.store.reading() as connection:
+        for name, limit in (("statement_timeout", "30s"), ("lock_timeout", "10s")):
+            assert (await connection.execute(text(f"SHOW {name}"))).scalar() == limit
+
+
+async def test_two_replicas_keep_one_order(postgresql_url: str) -> None:
+    """Two stores on one database: what the lock is within a process, rows are between two."""
+    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
+
+        async def change(tx: Transaction) -> None:
+            record = change_record("t", "x", "k", {}, record_id=event_id())
+            await tx.append(record)
+            await tx.publish({f"role/{record.eid}": b"1"})
+
+        def both(connection: Connection, again: bool) -> None:
+            assert not again
+
+        await asyncio.gather(
+            *(world.store.write(TENANT, change) for _ in range(20) for world in (one, two)),
+            *(world.store.run(TENANT, both) for world in (one, two)),
+        )
+        answer = await verify(one.store, TENANT)
+        assert (answer["valid"], answer["total"]) == (True, 40)
+        async with two.store.reading() as connection:
+            assert await documents.current(connection, TENANT) == 40

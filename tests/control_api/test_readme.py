@@ -1,0 +1,77 @@
+"""The README's tables are the code's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+import control_api
+from control_api.http.routes import ROUTES
+from control_api.metrics import Ingest, Instruments, Refusal, Reload
+from control_api.settings import names
+
+assert control_api.__file__ is not None
+PACKAGE = Path(control_api.__file__).parent
+README = (PACKAGE / "README.md").read_text()
+LABELS = {"refusals": Refusal, "reloads": Reload, "ingested": Ingest}
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of the first table under a heading, without its head."""
+    section = README.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def test_the_routes_are_the_table_s() -> None:
+    assert table("Routes") == [
+        [
+            route.method,
+            f"`{route.path}`",
+            ", ".join(sorted(route.scopes)) if route.scopes else "–",
+            f"`{route.name}`",
+        ]
+        for route in ROUTES
+    ]
+
+
+def test_the_settings_are_those_that_are_read() -> None:
+    told = [row[0].strip("`") for row in table("Settings")]
+    assert told == [*names(), "SLUICE_MIGRATE_DATABASE_URL"]
+
+
+def test_the_metrics_are_those_that_are_exposed() -> None:
+    registry = CollectorRegistry()
+    Instruments.on(registry)
+    exposed = {
+        metric.name + ("_total" if metric.type == "counter" else "")
+        for metric in registry.collect()
+        if metric.name.startswith("sluice_")
+    }
+    rows = table("Metrics")
+    assert {row[0].strip("`") for row in rows} == exposed
+    for name, labels, counts in rows:
+        instrument = registry._names_to_collectors[name.strip("`")]
+        assert re.findall(r"`(\w+)`", labels) == list(instrument._labelnames)
+        for part, values in LABELS.items():
+            if part in name:
+                assert re.findall(r"`(\w+)`", counts) == [each.value for each in values]
+
+
+def test_every_file_of_ours_stands_in_it() -> None:
+    told = set(re.findall(r"`([\w/]+(?:\.py|/))`", table_text("Files")))
+    found = {path.name for path in PACKAGE.glob("*.py")} - {"__init__.py"}
+    found |= {f"{path.name}/" for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert told == found
+
+
+def table_text(heading: str) -> str:
+    return "\n".join(row[0] for row in table(heading))
+
+
+def test_an_operation_is_one_function_that_says_what_it_does() -> None:
+    for route in ROUTES:
+        assert route.summary.endswith("."), route.name
+        assert route.use_case.__module__.startswith("control_api.use_cases.")

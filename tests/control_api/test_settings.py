@@ -1,0 +1,110 @@
+"""Settings: defaults, complaints, and that no secret is repeated."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api import settings
+from control_api.settings import names, read
+from policies.ground.listen import Listen
+from policies.ground.settings import SettingsError
+
+
+def complaints(**environ: str) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        read(environ)
+    return caught.value.complaints
+
+
+def test_the_defaults_are_the_contract_s() -> None:
+    found = read({})
+    assert found.data_dir == Path(".sluice")
+    assert found.database_url == "sqlite+aiosqlite:///.sluice/sluice.db"
+    assert found.control_listen == Listen("127.0.0.1", 8700)
+    assert found.policy_dir.name == "definitions"
+    assert (found.require_agent_id, found.session_ttl_minutes) == (False, 1440)
+    assert (found.superadmin_key, found.metrics_listen, found.log_level) == (None, None, "info")
+
+
+def test_an_empty_value_is_an_absent_one() -> None:
+    assert read(dict.fromkeys(names(), "")) == read({})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLUICE_CONTROL_LISTEN", "8700"),
+        ("SLUICE_CONTROL_LISTEN", "127.0.0.1:99999"),
+        ("SLUICE_METRICS_LISTEN", "::1:80"),
+        ("SLUICE_POLICY_DIR", "/nowhere/at/all"),
+        ("SLUICE_SUPERADMIN_KEY", "x" * 31),
+        ("SLUICE_REQUIRE_AGENT_ID", "true"),
+        ("SLUICE_SESSION_TTL_MINUTES", "0"),
+        ("SLUICE_SESSION_TTL_MINUTES", "1.5"),
+        ("SLUICE_SESSION_TTL_MINUTES", "99999999999999"),
+        ("SLUICE_LOG_LEVEL", "loud"),
+        ("SLUICE_DATABASE_URL", "postgresql://host/db"),
+        ("SLUICE_DATADIR", "/tmp"),
+        ("SLUICE_WHATEVER", "1"),
+        ("SLUICE_PII_MASKING", "1"),
+    ],
+)
+def test_an_unusable_value_is_a_complaint_that_names_it(name: str, value: str) -> None:
+    (complaint,) = complaints(**{name: value})
+    assert complaint.startswith(f"{name}: ")
+
+
+def test_all_complaints_come_at_once() -> None:
+    assert len(complaints(SLUICE_LOG_LEVEL="x", SLUICE_CONTROL_LISTEN="x", SLUICE_NOPE="x")) == 3
+
+
+def test_a_sidecar_s_settings_and_those_of_other_commands_are_none_of_ours() -> None:
+    read(
+        {
+            "SLUICE_SIDECAR_SPOOL__MODE": "durable",
+            "SLUICE_REDIS_URL": "redis://",
+            "SLUICE_PII_MASKING": "0",
+            "SLUICE_MIGRATE_DATABASE_URL": "x",
+            "OTHER": "x",
+        }
+    )
+
+
+def test_a_secret_is_in_no_complaint_and_no_representation() -> None:
+    short = "hunter2-hunter2"
+    assert short not in "".join(complaints(SLUICE_SUPERADMIN_KEY=short))
+    url = "mysql://u:hunter2@h/d"
+    assert "hunter2" not in "".join(complaints(SLUICE_DATABASE_URL=url))
+    found = read(
+        {
+            "SLUICE_SUPERADMIN_KEY": "s" * 40,
+            "SLUICE_DATABASE_URL": "postgresql+asyncpg://u:hunter2@h/d",
+        }
+    )
+    assert "hunter2" not in repr(found)
+    assert "ssss" not in repr(found)
+
+
+def test_every_field_has_its_sentence() -> None:
+    tree = ast.parse(Path(settings.__file__).read_text())
+    (body,) = [
+        node.body
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name == "Settings"
+    ]
+    for field, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(field, ast.AnnAssign):
+            assert _is_sentence(following), ast.unparse(field)
+
+
+def _is_sentence(node: Any) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and node.value.value.endswith(".")
+    )
