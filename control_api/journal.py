@@ -29,7 +29,8 @@ class JsonLines(logging.Formatter):
             "ts": rfc3339(self._now()),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            # A file's name may hold bytes that are no UTF-8.
+            "message": record.getMessage().encode("utf-8", "backslashreplace").decode(),
         }
         if request_id := REQUEST_ID.get():
             line["request_id"] = request_id

@@ -6,6 +6,7 @@ the log is committed. Knows no route and reads no environment.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 from collections.abc import Awaitable, Callable
@@ -98,6 +99,9 @@ async def _live(
     await asyncio.sleep(0)
     await files.load()
     listeners = await _listen(service, installed)
+    # What was loaded to get here stays for good: no collection need ever walk over it again.
+    gc.collect()
+    gc.freeze()
     try:
         # The ports are bound: whoever reads this can connect.
         addresses = [listener.address for listener in listeners]

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from policies.definition import Faults, Node
+from policies.definition import Fault, Faults, Node
 from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 from policies.load import _text, _tree
@@ -55,7 +55,7 @@ class _Reader:
     def read(self, host: str) -> Settings:
         if self._faults.found:
             # Of a file that can't be read, or is no YAML, nothing else can be said for certain.
-            raise SettingsError([str(fault) for fault in self._faults.found])
+            raise SettingsError([_plain(fault) for fault in self._faults.found])
         top = Section(self._root, "", self._complain)
         settings = Settings(
             id=top.identifier("id") or host,
@@ -247,3 +247,8 @@ def _full_name(levels: list[str]) -> str:
     for level in levels:
         name += f"[{level}]" if level.isdigit() and name else f"{'.' if name else ''}{level}"
     return name
+
+
+def _plain(fault: Fault) -> str:
+    # The reader is that of policy files, whose advice for an empty one is not for us.
+    return str(fault._replace(message=fault.message.partition("; `policies")[0]))

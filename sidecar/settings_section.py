@@ -123,7 +123,9 @@ class Section:
             self.complain(key, "must be a list")
             return
         for index, item in enumerate([] if node is None else node.value):
-            yield Section(item, f"{self._full(key)}[{index}]", self._complain_at)
+            section = Section(item, f"{self._full(key)}[{index}]", self._complain_at)
+            if item.tag == "map":
+                yield section
 
     def named_sections(self, key: str) -> Iterator[tuple[str, "Section"]]:
         """The mappings of a mapping whose keys are names of the operator's."""

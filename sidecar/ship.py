@@ -75,7 +75,7 @@ class Shipper:
         self._tenant_id = tenant_id
         self._log_key = log_key
         self._failed_in_row = 0
-        self._trouble = Trouble(log, "records don't ship")
+        self._trouble = Trouble(log, "shipping")
 
     @property
     def trouble(self) -> str | None:
@@ -97,13 +97,15 @@ class Shipper:
         What is left ships after the next start. `run` must not run at the same time."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._monotonic())):
-                while self._spool.depth:
+                while self._left():
                     pause = await self.step()
-                    if pause:
-                        await asyncio.sleep(pause)
+                    await asyncio.sleep(pause or (0 if self._spool.depth else LINGER_SECONDS))
         except TimeoutError:
             log.warning("%d records are left in the spool", self._spool.depth)
-        return not self._spool.depth
+        return not self._left()
+
+    def _left(self) -> bool:
+        return self._spool.depth > 0 or self._spool.bytes_waiting > 0
 
     async def step(self) -> float:
         """One batch; how many seconds to wait before the next."""

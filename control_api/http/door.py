@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
@@ -89,13 +89,14 @@ class Door:
         self._took = cache(instruments.request_seconds.labels)
         self._monotonic = clock.monotonic
         # A prefix of this run and a counter: unique without a system call per request.
-        self._made = (f"{run_id}-{number:x}" for number in itertools.count(1))
+        made = (f"{run_id}-{number:x}" for number in itertools.count(1))
+        self.new_request_id: Callable[[], str] = made.__next__
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """The answer to `request`, whatever happens."""
         started = self._monotonic()
         given = request.headers.get("X-Request-ID")
-        request_id = given if given and _REQUEST_ID.match(given) else next(self._made)
+        request_id = given if given and _REQUEST_ID.match(given) else self.new_request_id()
         REQUEST_ID.set(request_id)
         visit = _Visit(request.method, request.raw_path)
         try:
@@ -185,8 +186,8 @@ async def _whole_body(request: web.BaseRequest) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge(f"the body has more than {MAX_BODY} bytes") from None
-    except web.RequestPayloadError as error:
-        raise Malformed(f"the body breaks off: {error}") from None
+    except web.RequestPayloadError:
+        raise Malformed("the body breaks off, or is not encoded as its header says") from None
 
 
 async def _invite(request: web.BaseRequest) -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Protocol
 
 from aiohttp import web
 
@@ -12,10 +14,18 @@ from policies.ground.errors import Malformed, SluiceError
 from policies.ground.listen import Listen
 
 KEEP_ALIVE_SECONDS = 75.0
+LINGER_SECONDS = 2.0
+"""How long what is left of a refused body is read, so that the caller reads the refusal."""
 BACKLOG = 1024
 _log = logging.getLogger("sluice.http")
 
-Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+class Answers(Protocol):
+    """What a listener's requests are given to."""
+
+    new_request_id: Callable[[], str]
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse: ...
 
 
 class CannotListen(Exception):
@@ -25,7 +35,17 @@ class CannotListen(Exception):
 class _Connection(web.RequestHandler):
     """One connection; answers what can't be read as HTTP with our body instead of aiohttp's."""
 
-    __slots__ = ()
+    __slots__ = ("_new_request_id",)
+
+    def __init__(self, server: "_Server", loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            server,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # None is none, as aiohttp documents
+            keepalive_timeout=KEEP_ALIVE_SECONDS,
+            lingering_time=LINGER_SECONDS,
+        )
+        self._new_request_id = server.new_request_id
 
     def handle_error(
         self,
@@ -35,25 +55,25 @@ class _Connection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002
     ) -> web.StreamResponse:
         """Called where a request could not be parsed, and where the door itself failed."""
-        if status < 500:
+        request_id = self._new_request_id()
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             # The fault's text repeats what was sent, a header with a key in it perhaps.
-            response = rendered(of_error(Malformed("the request is not HTTP/1.1")), "none")
+            reply = of_error(Malformed("the request is not HTTP/1.1"))
         else:
-            _log.error("a connection failed", exc_info=exc)
-            response = rendered(of_error(SluiceError("internal error, request `none`")), "none")
+            _log.error("request `%s` failed outside the door", request_id, exc_info=exc)
+            reply = of_error(SluiceError(f"internal error, request `{request_id}`"))
+        response = rendered(reply, request_id)
         response.force_close()
         return response
 
 
 class _Server(web.Server):
+    def __init__(self, answers: Answers) -> None:
+        super().__init__(answers)
+        self.new_request_id = answers.new_request_id
+
     def __call__(self) -> web.RequestHandler:
-        return _Connection(
-            self,
-            loop=self._loop,
-            access_log=None,  # type: ignore[arg-type]  # None is none, as aiohttp documents
-            keepalive_timeout=KEEP_ALIVE_SECONDS,
-            lingering_time=2.0,
-        )
+        return _Connection(self, self._loop)
 
 
 class Listener:
@@ -64,9 +84,9 @@ class Listener:
         self._sockets = sockets
 
     @classmethod
-    async def open(cls, address: Listen, setting: str, answer: Answer) -> "Listener":
+    async def open(cls, address: Listen, setting: str, answers: Answers) -> "Listener":
         """Listen on `address`; `CannotListen`, naming the setting, where that can't be."""
-        server = _Server(answer)
+        server = _Server(answers)
         loop = asyncio.get_running_loop()
         try:
             sockets = await loop.create_server(

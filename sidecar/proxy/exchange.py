@@ -2,10 +2,10 @@
 
 import aiohttp
 from aiohttp import StreamReader
-from aiohttp.connector import Connection
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.protocol import AnswerTooLarge
+from sidecar.proxy.pool import Pool, Wire
 from sidecar.proxy.pump import Pump
 
 _BROKEN = (aiohttp.ClientError, OSError)
@@ -16,8 +16,9 @@ class Exchange:
     None where the end of the body tells; `empty` where no body follows whatever the head says."""
 
     __slots__ = (
-        "_connection",
+        "_pool",
         "_pump",
+        "_wire",
         "empty",
         "fields",
         "length",
@@ -28,7 +29,8 @@ class Exchange:
 
     def __init__(
         self,
-        connection: Connection,
+        pool: Pool,
+        wire: Wire,
         pump: Pump | None,
         status: int,
         reason: str,
@@ -37,7 +39,8 @@ class Exchange:
         empty: bool,
         stream: StreamReader,
     ) -> None:
-        self._connection = connection
+        self._pool = pool
+        self._wire = wire
         self._pump = pump
         self.status = status
         self.reason = reason
@@ -78,11 +81,8 @@ class Exchange:
         is how the data source learns that nobody listens any more."""
         pump = self._pump
         if self.stream.at_eof() and (pump is None or pump.done):
-            self._connection.release()
+            self._pool.give_back(self._wire)
             return
-        protocol = self._connection.protocol
-        if protocol is not None:
-            protocol.abort()
-        self._connection.close()
+        self._pool.discard(self._wire)
         if pump is not None:
             await pump.stop()

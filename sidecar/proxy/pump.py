@@ -5,8 +5,9 @@ import asyncio
 
 import aiohttp
 from aiohttp import StreamReader
-from aiohttp.client_proto import ResponseHandler
 from aiohttp.web_protocol import PayloadAccessError, RequestPayloadError
+
+from sidecar.proxy.pool import Wire
 
 _CLIENT_BROKE_OFF = (RequestPayloadError, PayloadAccessError, ConnectionError)
 
@@ -14,11 +15,11 @@ _CLIENT_BROKE_OFF = (RequestPayloadError, PayloadAccessError, ConnectionError)
 class Pump:
     """One body on its way. Its task belongs to the exchange that made it, which always stops it."""
 
-    __slots__ = ("_chunked", "_protocol", "_stream", "_task", "broken_off")
+    __slots__ = ("_chunked", "_stream", "_task", "_wire", "broken_off")
 
-    def __init__(self, stream: StreamReader, protocol: ResponseHandler, *, chunked: bool) -> None:
+    def __init__(self, stream: StreamReader, wire: Wire, *, chunked: bool) -> None:
         self._stream = stream
-        self._protocol = protocol
+        self._wire = wire
         self._chunked = chunked
         self.broken_off = False
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -51,16 +52,13 @@ class Pump:
             return await self._stream.readany()
         except _CLIENT_BROKE_OFF:
             self.broken_off = True
-            self._protocol.set_exception(
+            self._wire.set_exception(
                 aiohttp.ClientConnectionResetError("the agent broke off its request")
             )
-            self._protocol.abort()
+            self._wire.abort()
             return b""
 
     async def _send(self, data: bytes) -> None:
-        transport = self._protocol.transport
-        if transport is None or transport.is_closing():
-            raise aiohttp.ClientConnectionResetError("the connection was closed")
-        transport.write(data)
-        if self._protocol.writing_paused:
-            await self._protocol._drain_helper()
+        self._wire.write(data)
+        if self._wire.writing_paused:
+            await self._wire._drain_helper()

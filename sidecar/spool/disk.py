@@ -131,11 +131,15 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def remove_directory(self, path: Path) -> None:
-        """The directory, if there is one, and the files in it."""
+        """The directory, if there is one, and the files in it. It loses its name first: half of an
+        instance would look like one whose records are missing."""
+        doomed = path if path.suffix == ".tmp" else path.with_name(path.name + ".tmp")
         if path.exists():
-            for file in path.iterdir():
+            path.rename(doomed)
+        if doomed.exists():
+            for file in doomed.iterdir():
                 file.unlink()
-            path.rmdir()
+            doomed.rmdir()
 
     def list(self, path: Path) -> list[Path]:
         """What is in the directory, in order of name."""

@@ -71,6 +71,8 @@ def read_header(data: bytes) -> tuple[Header, int] | None:
     body = data[_HEADER.size : _HEADER.size + length]
     if magic != _MAGIC or len(body) != length or crc32c(body) != checksum:
         return None
+    if length == 0:  # of a torn write: zeros are the right sum of nothing
+        return None
     return Header(**orjson.loads(body)), _HEADER.size + length
 
 

@@ -8,6 +8,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import TypeVar
 
 from sidecar.spool.backlog import Backlog
 from sidecar.spool.errors import SpoolError
@@ -16,6 +17,8 @@ from sidecar.spool.spares import Spares
 from sidecar.spool.succession import Succession
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
@@ -82,9 +85,9 @@ class Keeper:
             self._loop.call_later(GATHER_SECONDS, self.wake)
         losses.dropped(reason)
 
-    async def close(self, seconds: float) -> None:
+    async def close(self, seconds: float) -> bool:
         """Refuse records from now on; return once those that were taken are on disk, or after
-        `seconds`, and the writer has stopped."""
+        `seconds`. Whether the writer has stopped: on a disk that hangs it has not."""
         succession = self._succession
         if succession.refusal is None and succession.losses:
             succession.declare()
@@ -97,8 +100,8 @@ class Keeper:
             self._tail.discard()
         await asyncio.sleep(0)  # what became durable last may be a declaration: it is noted now
         await self._backlog.retire()
-        await self._in_thread(succession.writer.stop, seconds)
-        self._spares.close()
+        await self._spares.close(seconds)
+        return await self._in_thread(succession.writer.stop, seconds)
 
     async def _attend(self) -> bool:
         """Do what there is to do; whether nothing is left."""
@@ -126,10 +129,10 @@ class Keeper:
         if not self._succession.closed:
             # The succession reports a failure itself; the next round tries again.
             with contextlib.suppress(SpoolError):
-                await self._succession.begin()
+                await asyncio.shield(self._succession.begin())
 
     def _jittered(self, pause: float) -> float:
         return pause * (0.5 + self._entropy(1)[0] / 512)
 
-    def _in_thread(self, work: Callable[..., None], *arguments: object) -> asyncio.Future[None]:
+    def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._chores, work, *arguments)

@@ -79,7 +79,7 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
     last: _Last | None = None
     for path in disk.list(root):
         if path.suffix == ".tmp":
-            disk.remove(path)
+            disk.remove_directory(path) if path.is_dir() else disk.remove(path)
         elif spare_ordinal(path) is not None:
             _keep_or_remove(disk, path, segment_bytes, found)
         elif (aside := aside_ordinal(path)) is not None:

@@ -30,6 +30,7 @@ class Spares:
         self._space = space
         # Above those of a former life: a name is used once.
         self._made = max((spare_ordinal(path) or 0 for path in found), default=0)
+        self._making: asyncio.Future[None] | None = None
         self._trouble = Trouble(logging.getLogger(__name__), "room in the spool")
 
     async def make(self) -> Path | None:
@@ -40,8 +41,10 @@ class Spares:
         self._made += 1
         path = spare_file(self._root, self._made)
         self._space.take(self.size)
+        loop = asyncio.get_running_loop()
+        self._making = loop.run_in_executor(self._thread, self._make, path)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._make, path)
+            await asyncio.shield(self._making)
         except OSError as error:
             self._space.give(self.size)
             self._trouble.is_(f"a segment can't be made: {error}")
@@ -49,7 +52,10 @@ class Spares:
         self._trouble.over()
         return path
 
-    def close(self) -> None:
+    async def close(self, seconds: float) -> None:
+        """Whoever takes the directory next must not find a file still being written."""
+        if self._making is not None:
+            await asyncio.wait([self._making], timeout=seconds)
         self._thread.shutdown(wait=False)
 
     def _make(self, path: Path) -> None:

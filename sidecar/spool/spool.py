@@ -145,9 +145,11 @@ class Spool:
     async def close(self, seconds: float) -> None:
         """Refuse records, wait up to `seconds` for those that were taken, give up the directory.
         What is not shipped ships after the next start."""
-        await self._keeper.close(seconds)
+        stopped = await self._keeper.close(seconds)
         self._chores.shutdown(wait=False)
-        os.close(self._lock)
+        if stopped:
+            os.close(self._lock)
+        # Else a write may still happen: the directory is given up when the process ends.
 
     async def wait_unshipped(self) -> None:
         """Returns once there is something to ship."""

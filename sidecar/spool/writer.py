@@ -73,10 +73,11 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, seconds: float) -> None:
-        """End the thread after the jobs it has. Blocks."""
+    def stop(self, seconds: float) -> bool:
+        """End the thread after the jobs it has; whether it ended within `seconds`. Blocks."""
         self._jobs.put(None)
         self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:

@@ -302,6 +302,28 @@ def test_no_label_of_a_metric_holds_a_caller_s_text(fresh: Centre) -> None:
     assert 'operation="get_agent",status="200"' in text
 
 
+def test_log_lines_are_json_with_the_request_s_id_and_nothing_that_a_caller_sent(
+    process: Any,
+) -> None:
+    service = process(SLUICE_LOG_LEVEL="debug")
+    port, key = service.ready(), service.first_keys()["admin_key"]
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    headers = {"X-API-Key": key, "Content-Type": "application/json", "X-Request-ID": "find-me"}
+    body = asked(user_id="u-private", query="q-private", source_id="s-private")
+    connection.request("POST", "/v1/context/evaluate", json.dumps(body), headers)
+    answer = json.loads(connection.getresponse().read())
+    connection.close()
+    service.process.send_signal(signal.SIGTERM)
+    assert service.ended() == 0
+    lines = [json.loads(line) for line in service.said().splitlines() if line.startswith("{")]
+    (decided,) = [line for line in lines if line["logger"] == "sluice.decision"]
+    assert decided["request_id"] == "find-me"
+    assert answer["event_id"] in decided["message"]
+    logged = json.dumps(lines)
+    assert "private" not in logged
+    assert key not in logged
+
+
 def test_a_client_that_hangs_up_takes_nothing_back(fresh: Centre) -> None:
     body = json.dumps(asked()).encode()
     head = (

@@ -180,6 +180,19 @@ def test_a_member_too_many_is_refused(path: tuple[str, ...]) -> None:
         read_payload(bad)
 
 
+@pytest.mark.parametrize("member", ["request", "response", "event"])
+@pytest.mark.parametrize("kind", RECORDS)
+def test_a_kind_can_not_be_indexed_by_another_kinds_members(kind: str, member: str) -> None:
+    """A `gap` with a `request` would fill columns that nothing has judged."""
+    if member in payload(RECORDS[kind])["core"]["pub"]:
+        return
+    for value in ({}, {"agent_role": "a\x00b", "id": "x"}, "x", None):
+        bad = payload(RECORDS[kind])
+        bad["core"]["pub"][member] = value
+        with pytest.raises(Invalid, match=f"has no `{member}`"):
+            read_payload(bad)
+
+
 @pytest.mark.parametrize("bad", [None, [], "x", 1, {}, {"core": {}}, {"open": {}}])
 def test_what_is_no_record_at_all_is_refused(bad: object) -> None:
     with pytest.raises(Invalid):

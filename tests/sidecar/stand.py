@@ -1,12 +1,14 @@
 """A whole sidecar in this process, in front of a `ControlApi`, with a clock and a disk to fake."""
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import orjson
@@ -53,6 +55,28 @@ def ask(**changed: Any) -> dict[str, Any]:
         "sensitivity_level": "high",
     }
     return {name: value for name, value in {**body, **changed}.items() if value is not None}
+
+
+class FaultyDisk(Disk):
+    """The real one, until a fault is ordered."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self.hangs = Event()
+        self.hangs.set()
+
+    def write(self, descriptor: int, data: bytes, offset: int) -> None:
+        self._fault()
+        super().write(descriptor, data, offset)
+
+    def sync(self, descriptor: int) -> None:
+        self._fault()
+        super().sync(descriptor)
+
+    def _fault(self) -> None:
+        self.hangs.wait(20)
+        if self.fails:
+            raise OSError(errno.EIO, "so ordered")
 
 
 @dataclass(frozen=True)

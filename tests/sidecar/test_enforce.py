@@ -1,10 +1,8 @@
 """What a sidecar answers, and that every answer is in its spool before it leaves."""
 
 import asyncio
-import errno
 import hashlib
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import orjson
@@ -27,33 +25,10 @@ from policies.source import core_hash
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity, Keys
 from sidecar.spool import SpoolSettings, SpoolUnwritable
-from sidecar.spool.disk import Disk
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, READ_KEY, ROLE, control_api, policy
-from tests.sidecar.stand import EVALUATE, Stand, ask, sidecar, until
+from tests.sidecar.stand import EVALUATE, FaultyDisk, Stand, ask, sidecar, until
 
 SMALL = 1024 * 1024
-
-
-class FaultyDisk(Disk):
-    """The real one, until a fault is ordered."""
-
-    def __init__(self) -> None:
-        self.fails = False
-        self.hangs = Event()
-        self.hangs.set()
-
-    def write(self, descriptor: int, data: bytes, offset: int) -> None:
-        self._fault()
-        super().write(descriptor, data, offset)
-
-    def sync(self, descriptor: int) -> None:
-        self._fault()
-        super().sync(descriptor)
-
-    def _fault(self) -> None:
-        self.hangs.wait(20)
-        if self.fails:
-            raise OSError(errno.EIO, "so ordered")
 
 
 def enforcer(stand: Stand) -> Enforcer:

@@ -379,6 +379,21 @@ async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
         check(ledger, *range(2000))
 
 
+async def test_draining_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    async with running(tmp_path, disk) as spool, serving(Ledger()) as ledger:
+        disk.hold()
+        spool.put(record("last"), denial=False)
+        asyncio.get_running_loop().call_later(0.1, disk.release)
+        async with Centre(ledger.address, KEY) as centre:
+            public = ledger.signer.public
+            shipper = Shipper(
+                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_key=lambda: public
+            )
+            assert await shipper.drain(CLOCK.monotonic() + 10)
+        check(ledger, "last")
+
+
 async def test_draining_ends_at_its_deadline_and_loses_nothing(tmp_path: Path) -> None:
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         await keep(spool, *range(5))

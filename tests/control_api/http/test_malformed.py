@@ -244,6 +244,7 @@ def test_what_is_no_http_is_400_with_the_error_body(centre: Centre, request_: by
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.split(b" ")[1] == b"400", answer
     assert b"Server: sluice" in head
+    assert b"X-Request-ID: " in head
     assert json.loads(body)["code"] == 400
 
 

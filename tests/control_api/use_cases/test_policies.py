@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from control_api.use_cases import reload_policies
 from tests.control_api.centre import POLICIES, Centre, running, within
 
 ONE = """\
@@ -46,7 +48,13 @@ def rows(centre: Centre, query: str) -> list[Any]:
 
 
 def test_a_reload_says_what_it_added_updated_and_removed(unwatched: Centre) -> None:
-    nothing = {"added": [], "updated": [], "unchanged": [], "removed": [], "skipped": []}
+    nothing: dict[str, Any] = {
+        "added": [],
+        "updated": [],
+        "unchanged": [],
+        "removed": [],
+        "skipped": [],
+    }
     assert reload(unwatched) == {**nothing, "unchanged": ["support-reads"]}
     unwatched.policy_file.write_text(POLICIES.replace("high", "low") + ONE.replace("NAME", "new"))
     assert reload(unwatched) == {**nothing, "added": ["new"], "updated": ["support-reads"]}
@@ -233,3 +241,48 @@ def test_another_tenant_s_files_are_another_tenant_s(unwatched: Centre) -> None:
     other.parent.mkdir(parents=True)
     other.write_text("policies: [")
     assert reload(unwatched)["unchanged"] == ["support-reads"]
+
+
+def test_two_replicas_that_see_the_same_change_make_one_version_of_it(either: Centre) -> None:
+    other = Centre(either.directory, policies=None, database_url=database_of(either)).start()
+    try:
+        for number in range(5):
+            either.policy_file.write_text(POLICIES.replace("payroll", f"payroll-{number}"))
+            for centre in (either, other):
+                within(3, partial(denies, centre, number))
+        (policy,) = either.admin("GET", "/v1/policies")
+        assert policy["version"] == 6
+        either.verified()
+    finally:
+        other.stop()
+
+
+def database_of(centre: Centre) -> str | None:
+    return centre.environ.get("SLUICE_DATABASE_URL")
+
+
+def denies(centre: Centre, number: int) -> bool:
+    answer = centre.evaluate(source_id=f"payroll-{number}")
+    return "denied" in answer["reason"]
+
+
+def test_a_plan_that_was_overtaken_is_made_again(
+    unwatched: Centre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+
+    async def overtaken(*arguments: Any) -> bool:
+        calls.append(arguments)
+        return len(calls) > 2
+
+    monkeypatch.setattr(reload_policies, "_holds", overtaken)
+    unwatched.policy_file.write_text(POLICIES.replace("high", "low"))
+    assert reload(unwatched)["updated"] == ["support-reads"]
+    assert len(calls) == 3
+
+    async def always(*_: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(reload_policies, "_holds", always)
+    unwatched.policy_file.write_text(POLICIES)
+    assert unwatched.call("POST", "/v1/policies/reload").status == 503

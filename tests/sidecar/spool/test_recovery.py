@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
+from hypothesis import strategies as st
 
 from sidecar.spool import State
 from sidecar.spool.disk import Disk
@@ -237,6 +240,19 @@ async def test_a_crash_while_an_instance_is_made_leaves_nothing_behind(five: Pat
     assert len(instances(five)) == 1
 
 
+async def test_a_crash_while_an_instance_is_removed_is_not_taken_for_a_loss(five: Path) -> None:
+    async with running(five, source="sidecar-2") as spool:
+        await keep(spool, "later")
+    old = instances(five)[0]
+    old.rename(old.with_name(old.name + ".tmp"))
+    next(five.glob("*.tmp/*.seg")).unlink()
+    async with running(five, source="sidecar-2") as spool:
+        cores = await shipped(spool)
+    assert eids(cores) == ["later"]
+    assert not gaps(cores)
+    assert not list(five.glob("*.tmp"))
+
+
 async def test_a_crash_between_a_new_segment_and_its_header_goes_on_in_the_old(five: Path) -> None:
     (instances(five)[0] / f"{5:020d}.seg").write_bytes(bytes(SEGMENT))
     async with running(five) as spool:
@@ -394,3 +410,41 @@ async def test_a_copied_directory_under_another_name_is_not_mistaken(five: Path)
         cores = await shipped(spool)
     assert eids(cores) == ["0", "1", "2", "3", "4"]
     assert gaps(cores)[0]["lost"] == 5
+
+
+@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.given(
+    at=st.floats(0, 1), rubbish=st.binary(max_size=600), zeros=st.booleans(), rest=st.booleans()
+)
+def test_whatever_the_tail_holds_what_stands_before_it_is_kept(
+    copy: Path, at: float, rubbish: bytes, zeros: bool, rest: bool
+) -> None:
+    root = copy.with_name("spoiled")
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(copy, root)
+    path = segments(root)[0]
+    data = path.read_bytes()
+    placed = list(frames(data))
+    cut = int(at * placed[-1][1])
+    spoiled = data[:cut] + (bytes(len(rubbish)) if zeros else rubbish)
+    spoiled += data[len(spoiled) :] if rest else b""
+    path.write_bytes(spoiled.ljust(SEGMENT, b"\0")[:SEGMENT])
+    found = recover(Disk(), root, SOURCE, SEGMENT)
+    whole = sum(1 for _, end in placed if end <= cut)
+    assert sum(instance.end for instance in found.instances) >= whole
+    if found.instances:
+        # Either it goes on right behind what is good, or a loss is to be declared.
+        assert (found.resumed is not None) == (not found.undeclared)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A spool of five records, to be copied."""
+    root = tmp_path_factory.mktemp("whole") / "spool"
+
+    async def make() -> None:
+        async with running(root) as spool:
+            await keep(spool, *range(5))
+
+    asyncio.run(make())
+    return root

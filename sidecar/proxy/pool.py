@@ -1,0 +1,154 @@
+"""Connections to one data source, kept open between requests.
+
+aiohttp's connector opens them, with its names, addresses and TLS, and says how many there may be;
+it also keeps them, at a cost per request that a proxy of one destination need not pay. So those in
+use and those at rest are its own "in use" here.
+
+Knows connections. Knows nothing of what is sent.
+"""
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Any
+
+import aiohttp
+from aiohttp import ClientRequest, ClientTimeout, TCPConnector, hdrs
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.connector import Connection
+from aiohttp.helpers import TimerNoop
+from yarl import URL
+
+from policies.ground.errors import UpstreamFailed
+from sidecar.proxy.limits import Limits
+
+_TIMER = TimerNoop()
+
+
+class Wire(ResponseHandler):
+    """One connection to the data source: what is written to it, and aiohttp's reading side."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+        super().__init__(loop)
+        self._limits = limits
+        self._reads_bodies: bool | None = None
+        self.connection: Connection | None = None
+        """aiohttp's hold on it, while it is ours."""
+        self.rested = 0.0
+        """When it was last laid to rest, by the loop's clock."""
+
+    def expect(self, *, body: bool) -> None:
+        """An answer is next, with a body or, to a HEAD, without one."""
+        if body and self._reads_bodies:
+            return  # the parser reads one answer after the other
+        self._reads_bodies = body
+        limits = self._limits
+        self.set_response_params(
+            timer=_TIMER,
+            skip_payload=not body,
+            read_until_eof=True,
+            auto_decompress=False,
+            read_bufsize=limits.buffer_bytes,
+            max_line_size=limits.answer_field_bytes,
+            max_field_size=limits.answer_field_bytes,
+            max_headers=limits.fields,
+        )
+
+    def write(self, data: bytes) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise aiohttp.ClientConnectionResetError("the connection was closed")
+        transport.write(data)
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        # A body's reader calls this whenever it is empty; unless reading was paused there is
+        # nothing to resume, and aiohttp would run the parser over nothing.
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+
+class Pool:
+    """At most `limits.connections` to the data source at `url`."""
+
+    def __init__(self, url: URL, limits: Limits) -> None:
+        self._url = url
+        self._limits = limits
+        self._timeout = ClientTimeout(
+            total=None, connect=limits.connect_seconds, sock_connect=limits.connect_seconds
+        )
+        self._resting: deque[Wire] = deque()
+        self._waiting = 0
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def open(self) -> None:
+        """Opens no connection yet: a data source that is away does not keep the sidecar from
+        starting."""
+        self._loop = asyncio.get_running_loop()
+        self._connector = TCPConnector(limit=self._limits.connections, ttl_dns_cache=10)
+        made: Any = partial(Wire, self._loop, self._limits)
+        self._connector._factory = made
+        # What the connector asks of a request: where to, with which TLS. It is never sent.
+        self._template = ClientRequest(hdrs.METH_GET, self._url, loop=self._loop)
+
+    async def close(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        while self._resting:
+            self.discard(self._resting.pop())
+        await self._connector.close()
+
+    async def take(self) -> Wire:
+        """A connection of the caller's own, to be given back or discarded."""
+        while self._resting:
+            wire = self._resting.pop()
+            # One on which something arrived that nobody had asked for would give this request
+            # another one's answer.
+            if not wire.should_close and not self._stale(wire) and wire.is_connected():
+                return wire
+            self.discard(wire)
+        self._waiting += 1
+        try:
+            connection = await self._connector.connect(self._template, [], self._timeout)
+        except (aiohttp.ClientError, OSError) as error:
+            raise UpstreamFailed("the data source can't be reached") from error
+        finally:
+            self._waiting -= 1
+        made = connection.protocol
+        assert isinstance(made, Wire)
+        made.connection = connection
+        return made
+
+    def give_back(self, wire: Wire) -> None:
+        """The answer was read to its end, and nothing is left of the request."""
+        if wire.should_close or not wire.is_connected():
+            self.discard(wire)
+        elif self._waiting:
+            # Somebody waits at the limit: only the connector can wake them.
+            assert wire.connection is not None
+            wire.connection.release()
+            wire.connection = None
+        else:
+            wire.rested = self._loop.time()
+            self._resting.append(wire)
+            if self._sweeping is None:
+                self._sweep_later()
+
+    def discard(self, wire: Wire) -> None:
+        """Breaks the connection, which is how the data source learns that nobody listens."""
+        connection, wire.connection = wire.connection, None
+        wire.abort()
+        if connection is not None:
+            connection.close()
+
+    def _stale(self, wire: Wire) -> bool:
+        return self._loop.time() - wire.rested > self._limits.upstream_idle_seconds
+
+    def _sweep_later(self) -> None:
+        self._sweeping = self._loop.call_later(self._limits.upstream_idle_seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        while self._resting and self._stale(self._resting[0]):
+            self.discard(self._resting.popleft())
+        if self._resting:
+            self._sweep_later()

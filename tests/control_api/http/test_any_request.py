@@ -1,0 +1,90 @@
+"""Whatever is asked of whichever route: no fault of ours, and no status that is not described."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from control_api.http.openapi import statuses
+from control_api.http.route import Route
+from control_api.http.routes import ROUTES
+from tests.control_api.centre import Centre
+
+REQUESTS = 1500
+TEXTS = [
+    "", "a", "none", "\x00", "\ud7ff", "a" * 256, "a" * 257, "ü", "%", "%00", "..", "/", "'; --",
+    "low", "ALLOW", "read", "support", "s1", "\u202e", "😀" * 50, "1", "-1", "9" * 20, "null",
+    "true", "*", "a\nb", "\x7f", "2026-01-01T00:00:00.000000Z", "9999-99-99T00:00:00.000000Z",
+    "0000-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z", "WzEsImEiXQ", "WzFd",
+]  # fmt: skip
+NUMBERS = [0, 1, -1, 2**31, 2**53, 2**63, 2**64, -(2**63), 10**18, 1.5, 1e308]
+
+
+class Caller:
+    """Makes requests up, the same ones for the same seed."""
+
+    def __init__(self, seed: int, known: list[str]) -> None:
+        self.random = random.Random(seed)
+        self.texts = TEXTS + known
+
+    def value(self, depth: int = 0) -> Any:
+        roll = self.random.random()
+        if roll < 0.5 or depth > 3:
+            return self.random.choice(self.texts)
+        if roll < 0.65:
+            return self.random.choice(NUMBERS)
+        if roll < 0.75:
+            return self.random.choice([None, True, False])
+        count = self.random.randint(0, 3)
+        if roll < 0.9:
+            return [self.value(depth + 1) for _ in range(count)]
+        return {self.random.choice(self.texts): self.value(depth + 1) for _ in range(count)}
+
+    def target(self, route: Route) -> str:
+        path = route.path
+        for name in route.parameters:
+            safe = "%" if self.random.random() < 0.1 else ""
+            text = quote(self.random.choice(self.texts) or "x", safe=safe)
+            path = path.replace("{" + name + "}", text)
+        names = self.random.sample(route.query, min(len(route.query), self.random.randint(0, 3)))
+        fields = [f"{name}={quote(self.random.choice(self.texts))}" for name in names]
+        return f"{path}?{'&'.join(fields)}" if fields else path
+
+    def body(self, route: Route) -> bytes | None:
+        if not route.carries_body:
+            return None
+        if self.random.random() < 0.1:
+            return json.dumps(self.value()).encode()
+        body = dict(route.asks.example) if self.random.random() < 0.7 else {}
+        count = min(len(route.body), self.random.randint(0, 3))
+        for name in self.random.sample(route.body, count):
+            body[name] = self.value()
+        return json.dumps(body).encode()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_no_request_finds_a_fault_or_an_undescribed_status(either: Centre, seed: int) -> None:
+    either.approved("support")
+    event_id = either.evaluate(session_id="s1")["event_id"]
+    policy_id = either.admin("GET", "/v1/policies")[0]["policy_id"]
+    caller = Caller(seed, [event_id, policy_id])
+    # A poll that waits, and a reload that reads the disk, would only take time.
+    routes = [route for route in ROUTES if route.name not in ("fetch_policy_set", "show_docs")]
+    connection = http.client.HTTPConnection("127.0.0.1", either.port, timeout=30)
+    headers = {"X-API-Key": either.admin_key, "Content-Type": "application/json"}
+    for _ in range(REQUESTS):
+        route = caller.random.choice(routes)
+        target, body = caller.target(route), caller.body(route)
+        connection.request(route.method, target, body, headers)
+        answer = connection.getresponse()
+        said = answer.read()
+        sent = (route.method, target, body, said)
+        assert answer.status in {route.status, *statuses(route)}, sent
+        assert answer.status < 500, sent
+    connection.close()
+    either.verified()

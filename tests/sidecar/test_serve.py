@@ -1,0 +1,350 @@
+"""A sidecar's life as a process: how it starts, refuses to start, stops, dies and comes back."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from aiohttp import ClientConnectionError, ClientSession
+
+from policies.ground.listen import Listen
+from sidecar.policy_cache.follow import Follower
+from sidecar.serve import LoopEnded, serve
+from tests.sidecar.centre import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, ControlApi, control_api
+from tests.sidecar.stand import EVALUATE, FakeClock, ask, settings, until
+from tests.stack import ROOT, free_port
+
+HEADERS = {"X-API-Key": EVALUATE_KEY, "Content-Type": "application/json"}
+
+
+class Process:
+    """`python -m sidecar` with a file of settings."""
+
+    def __init__(self, directory: Path, centre: ControlApi, **settings: object) -> None:
+        self.directory = directory
+        self.port = free_port()
+        for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
+            (directory / name).write_text(key)
+        self.config = {
+            "id": "sidecar-1",
+            "control": centre.address,
+            "key_file": "sidecar.key",
+            "listen": f"127.0.0.1:{self.port}",
+            "spool": {"dir": "spool"},
+            "agent": {"id": AGENT, "role": ROLE, "key_file": "agent.key"},
+            **settings,
+        }
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self, *, ready: bool = True) -> None:
+        path = self.directory / "sidecar.yaml"
+        path.write_text(yaml.safe_dump(self.config))
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "sidecar",
+            "--config",
+            str(path),
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        if ready:
+            for _ in range(1000):
+                if self.process.returncode is not None:
+                    raise AssertionError(await self.log())
+                if await self.status("/health/ready") == 200:
+                    return
+                await asyncio.sleep(0.01)
+            raise AssertionError("the sidecar was not ready in time")
+
+    async def status(self, path: str) -> int:
+        """0 where nobody listens."""
+        try:
+            async with (
+                ClientSession() as session,
+                session.get(f"http://127.0.0.1:{self.port}{path}") as answer,
+            ):
+                return answer.status
+        except (ClientConnectionError, OSError):
+            return 0
+
+    async def evaluate(self, session: ClientSession, **changed: str) -> dict[str, str]:
+        async with session.post(
+            f"http://127.0.0.1:{self.port}{EVALUATE}",
+            data=orjson.dumps(ask(**changed)),
+            headers=HEADERS,
+        ) as answer:
+            body = await answer.json()
+            assert answer.status == 200, body
+            return dict(body)
+
+    def tell(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    async def ended(self, seconds: float = 20) -> int:
+        """The exit code."""
+        assert self.process is not None
+        async with asyncio.timeout(seconds):
+            return await self.process.wait()
+
+    async def log(self) -> str:
+        assert self.process is not None
+        assert self.process.stderr is not None
+        return (await self.process.stderr.read()).decode()
+
+
+@asynccontextmanager
+async def process(
+    directory: Path, centre: ControlApi, **settings: object
+) -> AsyncIterator[Process]:
+    made = Process(directory, centre, **settings)
+    try:
+        yield made
+    finally:
+        if made.process is not None and made.process.returncode is None:
+            made.process.kill()
+            await made.process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_told_to_stop_it_ships_what_it_has_and_exits_0(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with control_api() as centre, process(tmp_path, centre) as sidecar:
+        centre.furnish()
+        await sidecar.start()
+        async with ClientSession() as session:
+            asked = [sidecar.evaluate(session) for _ in range(100)]
+            answers = await asyncio.gather(*asked)
+        sidecar.tell(number)
+        assert await sidecar.ended() == 0
+        logged = [record["eid"] for record in centre.records]
+        assert sorted(logged) == sorted(answer["event_id"] for answer in answers)
+        assert EVALUATE_KEY not in await sidecar.log()
+
+
+async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path: Path) -> None:
+    async with control_api() as centre, process(tmp_path, centre) as sidecar:
+        centre.furnish()
+        centre.hold_claims = asyncio.Event()
+        await sidecar.start()
+        async with ClientSession() as session:
+            under_way = asyncio.create_task(sidecar.evaluate(session, session_id="s-1"))
+            await until("it asks", lambda: centre.claims)
+            sidecar.tell(signal.SIGTERM)
+            async with asyncio.timeout(5):
+                while await sidecar.status("/health") == 200:
+                    await asyncio.sleep(0.01)
+            centre.hold_claims.set()
+            answer = await under_way
+        assert await sidecar.ended() == 0
+        assert [record["eid"] for record in centre.records] == [answer["event_id"]]
+
+
+async def test_a_stop_without_the_centre_keeps_the_records_for_the_next_start(
+    tmp_path: Path,
+) -> None:
+    async with control_api() as centre, process(tmp_path, centre) as sidecar:
+        centre.furnish()
+        await sidecar.start()
+        await centre.stop()
+        async with ClientSession() as session:
+            answers = [await sidecar.evaluate(session) for _ in range(20)]
+            sidecar.tell(signal.SIGTERM)
+            assert await sidecar.ended(10) == 0
+            assert not centre.records
+            # The policy set is on disk and still young: it decides before the centre is back.
+            await sidecar.start()
+            answers.append(await sidecar.evaluate(session))
+        await centre.start()
+        await until("they ship", lambda: len(centre.records) == 21)
+        logged = [record["eid"] for record in centre.records]
+        assert logged == [answer["event_id"] for answer in answers]
+        sidecar.tell(signal.SIGTERM)
+        assert await sidecar.ended() == 0
+
+
+async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
+    tmp_path: Path,
+) -> None:
+    answered: list[str] = []
+
+    async def client(sidecar: Process) -> None:
+        try:
+            async with ClientSession() as session:
+                while True:
+                    answered.append((await sidecar.evaluate(session))["event_id"])
+        except (ClientConnectionError, OSError):
+            return
+
+    async with control_api() as centre, process(tmp_path, centre) as sidecar:
+        centre.furnish()
+        for round_ in range(5):
+            await sidecar.start()
+            clients = [asyncio.create_task(client(sidecar)) for _ in range(16)]
+            await asyncio.sleep(0.1 + round_ * 0.07)
+            sidecar.tell(signal.SIGKILL)
+            await sidecar.ended()
+            await asyncio.gather(*clients)
+        await sidecar.start()
+        sidecar.tell(signal.SIGTERM)
+        assert await sidecar.ended() == 0
+        logged = [record["eid"] for record in centre.records]
+        assert len(logged) == len(set(logged))
+        assert answered
+        assert set(answered) <= set(logged)
+
+
+async def test_told_twice_it_goes_at_once(tmp_path: Path) -> None:
+    async with control_api() as centre, process(tmp_path, centre, drain_seconds=60) as sidecar:
+        centre.furnish()
+        centre.hold_claims = asyncio.Event()
+        await sidecar.start()
+        async with ClientSession() as session:
+            under_way = asyncio.create_task(sidecar.evaluate(session, session_id="s-1"))
+            await until("it asks", lambda: centre.claims)
+            sidecar.tell(signal.SIGTERM)
+            await asyncio.sleep(0.2)
+            sidecar.tell(signal.SIGTERM)
+            assert await sidecar.ended(2) == -signal.SIGTERM
+            with pytest.raises(ClientConnectionError):
+                await under_way
+
+
+async def test_unusable_settings_exit_2_with_every_complaint(tmp_path: Path) -> None:
+    async with (
+        control_api() as centre,
+        process(tmp_path, centre, listn="x", staleness_seconds="soon") as sidecar,
+    ):
+        await sidecar.start(ready=False)
+        assert await sidecar.ended() == 2
+        told = (await sidecar.log()).splitlines()
+        assert len(told) == 2
+        assert any("listn: there is no such key: did you mean `listen`?" in line for line in told)
+        assert any("staleness_seconds" in line for line in told)
+        assert not (tmp_path / "spool").exists()
+
+
+async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
+    for arguments in ([], ["--config", str(tmp_path / "none.yaml")]):
+        made = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "sidecar",
+            *arguments,
+            cwd=ROOT,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, told = await made.communicate()
+        assert made.returncode == 2, told
+
+
+async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
+    async with control_api() as centre, process(tmp_path, centre) as sidecar:
+        sidecar.config["listen"] = f"127.0.0.1:{centre.port}"
+        await sidecar.start(ready=False)
+        assert await sidecar.ended() == 1
+        told = await sidecar.log()
+        assert "address already in use" in told
+        assert "Traceback" not in told
+
+
+async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path: Path) -> None:
+    async with control_api() as centre, process(tmp_path, centre) as first:
+        centre.furnish()
+        await first.start()
+        async with process(tmp_path, centre) as second:
+            await second.start(ready=False)
+            assert await second.ended() == 1
+            told = await second.log()
+            assert "held by another process" in told
+            assert "Traceback" not in told
+        assert await first.status("/health/ready") == 200
+
+
+async def test_a_log_level_that_is_none_is_exit_2(tmp_path: Path) -> None:
+    made = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "sidecar",
+        "--config",
+        str(tmp_path / "none.yaml"),
+        cwd=ROOT,
+        env={**os.environ, "SLUICE_LOG_LEVEL": "loud"},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, told = await made.communicate()
+    assert made.returncode == 2
+    assert b"SLUICE_LOG_LEVEL: `loud` is not one of debug, info, warning, error" in told
+    assert b"none.yaml" in told
+
+
+@pytest.mark.parametrize("fault", [ZeroDivisionError("so ordered"), None])
+async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
+) -> None:
+    async def run(_: Follower) -> None:
+        await asyncio.sleep(0.1)
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(Follower, "run", run)
+    async with control_api() as centre:
+        port = free_port()
+        told = settings(tmp_path, centre, listen=Listen("127.0.0.1", port))
+        with pytest.raises(BaseExceptionGroup) as died:
+            async with asyncio.timeout(10):
+                await serve(told, FakeClock().clock, os.urandom, asyncio.Event())
+        assert died.group_contains(ZeroDivisionError if fault else LoopEnded)
+        with pytest.raises(OSError, match="refused"):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_stop_says_so_before_it_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with control_api() as centre:
+        centre.furnish()
+        port = free_port()
+        own = free_port()
+        told = settings(
+            tmp_path,
+            centre,
+            listen=Listen("127.0.0.1", port),
+            metrics_listen=Listen("127.0.0.1", own),
+        )
+        stop = asyncio.Event()
+        serving = asyncio.create_task(serve(told, FakeClock().clock, os.urandom, stop))
+        centre.hold_claims = asyncio.Event()
+        async with ClientSession() as session:
+            url = f"http://127.0.0.1:{port}"
+            for _ in range(500):
+                try:
+                    async with session.get(f"{url}/health/ready") as answer:
+                        if answer.status == 200:
+                            break
+                except ClientConnectionError:
+                    pass
+                await asyncio.sleep(0.01)
+            body = orjson.dumps(ask(session_id="s-1"))
+            key = {"X-API-Key": EVALUATE_KEY}
+            under_way = asyncio.create_task(
+                session.post(f"{url}{EVALUATE}", data=body, headers=key)
+            )
+            await until("it asks", lambda: centre.claims)
+            stop.set()
+            started = time.monotonic()
+            await asyncio.sleep(0.1)
+            assert not serving.done()
+            centre.hold_claims.set()
+            assert (await under_way).status == 200
+            await serving
+            assert time.monotonic() - started < 5
