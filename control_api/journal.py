@@ -8,12 +8,13 @@ import logging
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TextIO
+from typing import Any, TextIO
 
 import orjson
 
 from policies.ground.canonical import rfc3339
 
+_VALUES = "[parameters: "
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
@@ -37,6 +38,11 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode("utf-8", "replace")
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
+        """The trace, without the values of a statement that failed: they are what callers sent."""
+        lines = super().formatException(ei).encode("utf-8", "backslashreplace").decode()
+        return "\n".join(line for line in lines.splitlines() if not line.startswith(_VALUES))
 
 
 def configure(level: str, now: Callable[[], int], stream: TextIO = sys.stderr) -> None:

@@ -75,6 +75,7 @@ class Shipper:
         self._tenant_id = tenant_id
         self._log_key = log_key
         self._failed_in_row = 0
+        self._unresolved = False
         self._trouble = Trouble(log, "shipping")
 
     @property
@@ -145,6 +146,7 @@ class Shipper:
             return await self._conflict(batch, f"the control API has another record {n}")
         self.shipped += n + 1 - batch.first_n
         self._failed_in_row = 0
+        self._unresolved = False
         self._trouble.over()
         await self._spool.acknowledge(batch.instance, n)
         return 0.0
@@ -159,7 +161,13 @@ class Shipper:
         return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
 
     async def _conflict(self, batch: Batch, why: str) -> float:
-        """What the control API will never take must not hold up what it will."""
+        """What the control API will never take must not hold up what it will. But where it takes
+        nothing of the instance that followed either, the fault is not the records': to set one
+        after the other aside would fill the disk and lose them all."""
+        if self._unresolved and batch.first_n == 0:
+            self._failed(f"nothing is taken of the instance that follows a refused one: {why}")
+            return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
+        self._unresolved = True
         self.conflicts += 1
         self.failures += 1
         log.error("instance %s is set aside at %d: %s", batch.instance, batch.first_n, why)

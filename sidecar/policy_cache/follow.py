@@ -108,6 +108,9 @@ class Follower:
             held.confirm(as_of)
         self._freshness.confirm(sent)
         held.sweep()
+        if not page.documents and self._clock.monotonic() - sent < wait / 4:
+            # A centre that is stopping answers at once: it must not be asked in a circle.
+            await asyncio.sleep(self._longest_pause)
 
     def _put_in_force(self, page: Page, as_of: int) -> None:
         former = self._documents.position.epoch

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.enforce import Enforcer, Pending
+from sidecar.enforce import Pending
 from sidecar.protocols.protocol import Asked, Class, Dialect, Fetched, Place, Route
 from sidecar.proxy import intake
 from sidecar.proxy.attribution import Attribution
@@ -18,6 +18,7 @@ from sidecar.proxy.headers import Head
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import Judge, durable
 from sidecar.proxy.limits import Limits
+from sidecar.proxy.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returned
 from sidecar.proxy.relay import Tally, relay, write_whole
 from sidecar.proxy.reply import Reply, Sent
 from sidecar.proxy.upstream import Ask, Upstream
@@ -37,9 +38,6 @@ class Allowed(NamedTuple):
     started: float
 
 
-COMPLETED, TRUNCATED, FAILED = "completed", "truncated", "failed"
-
-
 class Forward:
     """The way to one data source and back."""
 
@@ -48,14 +46,14 @@ class Forward:
         dialect: Dialect,
         upstream: Upstream,
         judge: Judge,
-        enforcer: Enforcer,
+        lineage: Lineage,
         monotonic: Callable[[], float],
         limits: Limits,
     ) -> None:
         self._dialect = dialect
         self._upstream = upstream
         self._judge = judge
-        self._enforcer = enforcer
+        self._lineage = lineage
         self._limits = limits
         self.now = monotonic
 
@@ -118,7 +116,7 @@ class Forward:
         shows, pendings = allowed.route.shows, allowed.pendings
         assert shows is not None
         read = shows(self._dialect, allowed.asked)
-        exchange = await self._upstream.send(intake.readable(allowed.ask))
+        exchange = await self._upstream.send(allowed.ask)
         try:
             body = await _readable(exchange, self._limits)
         finally:
@@ -140,15 +138,11 @@ class Forward:
         return await write_whole(request, status, reason, fields, body, None)
 
     def _note(self, pendings: list[Pending], tally: Tally, outcome: str, started: float) -> None:
-        detail: dict[str, int | str] = {
-            "status": tally.status,
-            "bytes": tally.size,
-            "sha256": tally.sha256,
-            "duration_ms": int((self.now() - started) * 1000),
-            "withheld": 0,
-        }
+        took = int((self.now() - started) * 1000)
         for pending in pendings:
-            self._enforcer.note_retrieval(pending, detail, outcome)
+            self._lineage.note(
+                Returned(pending, outcome, tally.status, tally.size, tally.sha256, took)
+            )
 
 
 async def _readable(exchange: Exchange, limits: Limits) -> bytes:

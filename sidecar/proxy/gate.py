@@ -61,6 +61,7 @@ class Gate:
         self._default = default
         self._limits = limits
         self._writes = writes
+        self._heads = intake.Heads()
 
     async def serve(self, request: Inbound) -> Reply | Sent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
@@ -94,14 +95,14 @@ class Gate:
             await durable(pendings)
         if body is None and b"expect" in head.read:
             request.welcome_body()
-        ask = intake.forwarded(request, head, target, body)
+        ask = intake.forwarded(request, head, target, body, readable=route.shows is not None)
         allowed = Allowed(route, asked, ask, who, places, pendings, started)
         return await self._forward.passed(request, allowed)
 
     async def _read(self, request: Inbound) -> Reading:
         who = self._default
         try:
-            head = intake.read_head(request)
+            head = self._heads.read(request)
         except Malformed as error:
             if isinstance(error, Tunnelling):
                 request.stop_reading()

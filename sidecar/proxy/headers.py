@@ -61,10 +61,15 @@ _MAX_KNOWN_NAME = 64
 
 
 class Head(NamedTuple):
-    """A request's fields: those to forward, and by lower-case name the values of those read."""
+    """A request's fields: those to forward, and by lower-case name the values of those read.
+
+    `lines` are the ones to forward, each with its line end. A head is kept for the next request
+    that has the same: nobody changes one.
+    """
 
     forward: list[tuple[bytes, bytes]]
     read: dict[bytes, list[bytes]]
+    lines: bytes
 
     def one(self, name: bytes) -> bytes | None:
         """The value of a field that may stand once; `Malformed` where it stands twice."""
@@ -109,7 +114,19 @@ def request_head(fields: Fields) -> Head:
     named = read.get(b"connection")
     if named is not None:
         forward = _without_named(forward, named)
-    return Head(forward, read)
+    baggage = read.get(BAGGAGE)
+    if baggage is not None:
+        forward += [(BAGGAGE, line) for line in without_own_baggage(baggage)]
+    return Head(forward, read, lines_of(forward))
+
+
+def lines_of(fields: list[tuple[bytes, bytes]]) -> bytes:
+    """Header fields as they stand in a head. `Malformed` where one holds a line break: it would be
+    a field of its own."""
+    lines = b"".join([b"%b: %b\r\n" % field for field in fields])
+    if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
+        raise Malformed("a line break inside a header field")
+    return lines
 
 
 def answer_head(fields: Fields) -> AnswerHead:

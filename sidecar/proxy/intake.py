@@ -7,44 +7,64 @@ Knows HTTP and JSON. Knows no policy and no data source.
 import asyncio
 from typing import Any
 
+from aiohttp import HttpVersion11
+from aiohttp.typedefs import RawHeaders
 from aiohttp.web_protocol import RequestPayloadError
 
 from policies.ground.body import parse_object, refuse_duplicates
 from policies.ground.errors import Malformed
 from sidecar.proxy.framing import check_frame
-from sidecar.proxy.headers import BAGGAGE, Head, request_head, without_own_baggage
+from sidecar.proxy.headers import Head, lines_of, request_head
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.target import Target
 from sidecar.proxy.upstream import Ask
 
-# A look-up of the sidecar's own has no body, wants the whole answer, and wants to read it.
-_NOT_OF_A_LOOKUP = frozenset(
+# What would make an answer that must be read partial, or none.
+_CONDITIONS = frozenset(
     (
         b"accept-encoding",
-        b"accept",
         b"range",
         b"if-range",
         b"if-match",
         b"if-none-match",
         b"if-modified-since",
         b"if-unmodified-since",
-        b"content-type",
-        b"content-encoding",
-        b"content-language",
     )
 )
+_OF_A_BODY = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))
 _IDENTITY = (b"Accept-Encoding", b"identity")
 
+_MOST_HEADS = 256
+_MOST_BYTES = 4096
 
-def read_head(request: Inbound) -> Head:
-    """The head of a request whose frame can be trusted; `Malformed` for any other."""
-    if request.fault is not None:
-        raise request.fault
-    message = request.message
-    head = request_head(message.raw_headers)
-    check_frame(message.method, message.version, head)
-    return head
+
+class Heads:
+    """Reads heads. Agents send the same one over and over, up to the request line: what is made of
+    one is kept, for a bounded number of small ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[RawHeaders, Head] = {}
+
+    def read(self, request: Inbound) -> Head:
+        """The head of a request whose frame can be trusted; `Malformed` for any other."""
+        if request.fault is not None:
+            raise request.fault
+        message = request.message
+        fields = message.raw_headers
+        usual = message.version == HttpVersion11 and message.method != "CONNECT"
+        if usual:
+            known = self._known.get(fields)
+            if known is not None:
+                return known
+        head = request_head(fields)
+        check_frame(message.method, message.version, head)
+        # INVARIANT: a known head's frame was trusted, and method and version are no part of why.
+        if usual and sum(len(name) + len(value) for name, value in fields) <= _MOST_BYTES:
+            if len(self._known) >= _MOST_HEADS:
+                self._known.clear()
+            self._known[fields] = head
+        return head
 
 
 async def read_body(request: Inbound, head: Head, limits: Limits) -> tuple[bytes, dict[str, Any]]:
@@ -109,8 +129,11 @@ def _members(value: dict[str, Any]) -> int:
     return count
 
 
-def forwarded(request: Inbound, head: Head, target: Target, body: bytes | None) -> Ask:
-    """The request as the data source gets it. `body` is what was read of it to be judged."""
+def forwarded(
+    request: Inbound, head: Head, target: Target, body: bytes | None, *, readable: bool
+) -> Ask:
+    """The request as the data source gets it. `body` is what was read of it to be judged. With
+    `readable` it is asked so that its answer can be read here: whole, and not encoded."""
     message = request.message
     length = head.one(b"content-length")
     chunked = message.chunked and length is None
@@ -120,29 +143,19 @@ def forwarded(request: Inbound, head: Head, target: Target, body: bytes | None) 
             body = request.body.read_nowait(-1)
         else:
             body, stream = b"", request.body
-    return Ask(message.method, target.forwarded, _fields(head), length, bool(chunked), body, stream)
-
-
-def readable(ask: Ask) -> Ask:
-    """`ask`, asked so that its answer can be read here: whole, and not encoded."""
-    # To a HEAD there would be nothing to read; the agent still gets none of it.
-    method = "GET" if ask.method == "HEAD" else ask.method
-    return ask._replace(method=method, fields=_without_conditions(ask.fields))
+    method, lines = message.method, head.lines
+    if readable:
+        # To a HEAD there would be nothing to read; the agent still gets none of it.
+        method = "GET" if method == "HEAD" else method
+        lines = _readable_lines(head, _CONDITIONS)
+    return Ask(method, target.forwarded, lines, length, bool(chunked), body, stream)
 
 
 def lookup(head: Head, target: str) -> Ask:
     """A GET of the sidecar's own in the agent's name: with its credentials, and no more."""
-    fields = [field for field in _fields(head) if field[0].lower() not in _NOT_OF_A_LOOKUP]
-    return Ask("GET", target, [*fields, _IDENTITY])
+    return Ask("GET", target, _readable_lines(head, _CONDITIONS | _OF_A_BODY))
 
 
-def _without_conditions(fields: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    kept = _NOT_OF_A_LOOKUP - {b"accept", b"content-type", b"content-encoding", b"content-language"}
-    return [*(field for field in fields if field[0].lower() not in kept), _IDENTITY]
-
-
-def _fields(head: Head) -> list[tuple[bytes, bytes]]:
-    baggage = head.read.get(BAGGAGE)
-    if baggage is None:
-        return head.forward
-    return head.forward + [(BAGGAGE, line) for line in without_own_baggage(baggage)]
+def _readable_lines(head: Head, without: frozenset[bytes]) -> bytes:
+    fields = [field for field in head.forward if field[0].lower() not in without]
+    return lines_of([*fields, _IDENTITY])

@@ -19,6 +19,7 @@ from sidecar.proxy.forward import Forward
 from sidecar.proxy.gate import Gate
 from sidecar.proxy.judge import Judge
 from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.lineage import Lineage
 from sidecar.proxy.upstream import Upstream
 from sidecar.settings import Source
 
@@ -39,7 +40,8 @@ class Listener:
         self._upstream = Upstream(source.upstream, limits)
         dialect = _dialect(source, clock)
         judge = Judge(source.kind, Naming(source).whole, agent, enforcer)
-        forward = Forward(dialect, self._upstream, judge, enforcer, clock.monotonic, limits)
+        self._lineage = Lineage(enforcer)
+        forward = Forward(dialect, self._upstream, judge, self._lineage, clock.monotonic, limits)
         self._gate = Gate(
             dialect,
             judge,
@@ -76,6 +78,7 @@ class Listener:
         if self._server is not None:
             self._server.pre_shutdown()
             await self._server.shutdown(seconds)
+        self._lineage.flush()
         await self._upstream.close()
 
 

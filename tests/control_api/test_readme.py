@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 
 import control_api
 from control_api.http.routes import ROUTES
@@ -54,6 +55,7 @@ def test_the_metrics_are_those_that_are_exposed() -> None:
     assert {row[0].strip("`") for row in rows} == exposed
     for name, labels, counts in rows:
         instrument = registry._names_to_collectors[name.strip("`")]
+        assert isinstance(instrument, MetricWrapperBase)
         assert re.findall(r"`(\w+)`", labels) == list(instrument._labelnames)
         for part, values in LABELS.items():
             if part in name:

@@ -70,6 +70,8 @@ class ControlApi:
         """Called with each policy-set answer before it is sent."""
         self.hold_claims: asyncio.Event | None = None
         self.ship = True
+        self.hasty = False
+        """Whether a poll without news is answered at once."""
         self._changed = asyncio.Event()
         self._held: dict[str, tuple[int, str]] = {}
         self._runner: web.AppRunner | None = None
@@ -136,7 +138,7 @@ class ControlApi:
         assert 0 <= wait <= 25
         self.polls.append((epoch, since))
         reset = epoch != self.epoch or since > self.revision
-        if not reset and since == self.revision and wait:
+        if not reset and since == self.revision and wait and not self.hasty:
             changed = self._changed
             try:
                 async with asyncio.timeout(wait):

@@ -203,6 +203,26 @@ async def test_an_instance_that_is_refused_is_set_aside_and_another_goes_on(
         assert (gap["instance"], gap["first"], gap["lost"]) == (former, 5, 1)
 
 
+@pytest.mark.parametrize("status", [409, 422])
+async def test_a_control_api_that_takes_nothing_at_all_costs_one_instance_not_the_disk(
+    tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecar.ship, "REFUSED_PAUSE", 0.1)
+    async with running(tmp_path) as spool, serving(Ledger()) as ledger:
+        ledger.always = refusal(status)
+        async with shipping(spool, ledger) as shipper:
+            await keep(spool, "refused")
+            await until(lambda: shipper.conflicts == 1)
+            await keep(spool, *range(5))
+            await until(lambda: shipper.failures >= 5)
+            assert shipper.conflicts == 1
+            assert len(list(tmp_path.glob("conflict-*"))) == 1
+            assert spool.depth == 6
+            ledger.always = None
+            await until(lambda: spool.depth == 0)
+        check(ledger, *range(5))
+
+
 async def test_a_conflict_said_by_something_on_the_way_sets_nothing_aside(tmp_path: Path) -> None:
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         ledger.always = lambda: web.Response(status=409, text="a gateway's own page")

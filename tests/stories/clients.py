@@ -25,14 +25,15 @@ class Heard:
 
 
 async def client(
-    stack: Stack, number: int, port: int, key: str, heard: Heard, over: asyncio.Event
+    stack: Stack, number: int, port: int, key: str, heard: Heard, over: asyncio.Event, rest: float
 ) -> None:
-    """One after another: an ALLOW or a DENY by turns."""
+    """One after another, with a rest of so many seconds: an ALLOW or a DENY by turns."""
     url = f"http://127.0.0.1:{port}/v1/context/evaluate"
     asked = 0
     timeout = aiohttp.ClientTimeout(total=15)
     async with aiohttp.ClientSession(headers={"X-API-Key": key}, timeout=timeout) as session:
         while not over.is_set():
+            await asyncio.sleep(rest)
             asked += 1
             source = "handbook" if asked % 3 else "payroll"
             body = stack.ask(source_id=source, user_id=f"user-{number}-{asked}")
@@ -51,14 +52,19 @@ async def client(
 
 
 async def while_asking(
-    stack: Stack, doing: Callable[[], Awaitable[None]], *, sidecar: int = 32, control: int = 0
+    stack: Stack,
+    doing: Callable[[], Awaitable[None]],
+    *,
+    sidecar: int = 32,
+    control: int = 0,
+    rest: float = 0,
 ) -> Heard:
     """What so many clients of either service heard while `doing` was done."""
     heard, over = Heard(), asyncio.Event()
     ports = [stack.sidecar.port] * sidecar + [stack.control.port] * control
     async with asyncio.TaskGroup() as group:
         for number, port in enumerate(ports):
-            group.create_task(client(stack, number, port, stack.agent_key, heard, over))
+            group.create_task(client(stack, number, port, stack.agent_key, heard, over, rest))
         try:
             await doing()
         finally:

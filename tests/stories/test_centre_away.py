@@ -20,7 +20,7 @@ async def test_the_log_catches_up_exactly_once_after_a_minute_without_the_centre
             await asyncio.sleep(MINUTE)
             await in_thread(stack.control.start)
 
-        heard = await while_asking(stack, away, sidecar=4)
+        heard = await while_asking(stack, away, sidecar=4, rest=0.01)
         stale = [d for d in heard.decisions.values() if d["policy_name"] == "policy_set_stale"]
         assert not stale
         assert not heard.unanswered

@@ -31,10 +31,10 @@ async def test_every_answered_decision_is_recorded_once_through_kills(
                 await in_thread(service.wait_ready)
         await pause(0.6)
 
-    heard = await while_asking(stack, kill_again_and_again, sidecar=24, control=8)
+    heard = await while_asking(stack, kill_again_and_again, sidecar=24, control=8, rest=0.02)
     assert len(heard.decisions) > KILLS
     assert heard.unanswered, "no client noticed a kill: the test proves nothing"
-    wait_until("everything is shipped", lambda: shipped(stack), 30)
+    wait_until("everything is shipped", lambda: shipped(stack), 90)
     each_exactly_once(stack, heard)
 
 
@@ -42,5 +42,5 @@ def shipped(stack: Stack) -> bool:
     """A last decision through the sidecar is in the log, and so is all that went before it."""
     status, answer = stack.evaluate()
     assert status == 200, answer
-    stack.wait_shipped(answer["event_id"])
+    stack.wait_shipped(answer["event_id"], 60)
     return True

@@ -18,6 +18,8 @@ from tests.control_api.http.test_scopes import BODIES, ids, path_of
 WITH_BODY = [route for route in ROUTES if route.carries_body]
 WITH_FIELDS = [route for route in WITH_BODY if route.body]
 CLOSED = [route for route in WITH_FIELDS if route.name != "evaluate_context"]
+# Of a sidecar's records the bytes are hashed again where they are taken in.
+UNIQUE = [route for route in CLOSED if route.asks.unique]
 IDENTIFIED = [route for route in ROUTES if route.parameters]
 LISTS = [route for route in ROUTES if route.listed]
 
@@ -88,10 +90,8 @@ def test_another_content_type_is_400(centre: Centre, route: Any, content_type: s
     refused(centre.call(route.method, path_of(route), body, headers=headers), 400)
 
 
-@pytest.mark.parametrize("route", CLOSED, ids=ids)
+@pytest.mark.parametrize("route", UNIQUE, ids=ids)
 def test_a_duplicate_key_in_a_management_write_is_400(centre: Centre, route: Any) -> None:
-    if not route.asks.unique:
-        pytest.skip("its records are hashed again where they are taken in")
     name, value = next(iter(BODIES[route.name].items()))
     raw = json.dumps(BODIES[route.name])[:-1] + f', "{name}": {json.dumps(value)}}}'
     body = refused(centre.call(route.method, path_of(route), raw=raw.encode()), 400)
@@ -173,7 +173,7 @@ def test_an_unknown_object_is_404(centre: Centre, route: Any) -> None:
 
 NO_PAGE = """
 limit=0 limit=1001 limit=x limit= limit=-1 limit=1.5 limit=1&limit=2 colour=blue
-cursor=x cursor= cursor=WzFd cursor=bnVsbA
+cursor=x cursor= cursor=W10 cursor=bnVsbA cursor=WzEsMiwzXQ
 cursor=WzFlMzAsICJhIl0 cursor=WzE4NDQ2NzQ0MDczNzA5NTUxNjE1XQ
 """
 
@@ -181,8 +181,6 @@ cursor=WzFlMzAsICJhIl0 cursor=WzE4NDQ2NzQ0MDczNzA5NTUxNjE1XQ
 @pytest.mark.parametrize("query", NO_PAGE.split())
 @pytest.mark.parametrize("route", LISTS, ids=ids)
 def test_a_page_that_can_t_be_asked_for_is_422(centre: Centre, route: Any, query: str) -> None:
-    if query == "cursor=WzFd" and "audit" in route.path:
-        pytest.skip("a place of this list")
     refused(centre.call("GET", f"{path_of(route)}?{query}"), 422)
 
 

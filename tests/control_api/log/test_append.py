@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection
@@ -175,12 +176,12 @@ async def test_a_connection_that_dies_in_the_middle_loses_and_doubles_nothing(
     async with opened(postgresql_url) as world:
         await world.log.append(TENANT, decision())
         ended = 0
-        run = world.store._database.run
+        run: Any = world.store._database.run
 
-        async def dying(lane: str, work: object) -> object:
-            def cut(connection: Connection) -> object:
+        async def dying(lane: str, work: Any) -> Any:
+            def cut(connection: Connection) -> Any:
                 nonlocal ended
-                result = work(connection)  # type: ignore[operator]
+                result = work(connection)
                 if ended < 1:
                     ended += 1
                     connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
@@ -200,10 +201,11 @@ async def test_a_commit_that_was_not_heard_of_is_not_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch is committed, and the news of it is lost on the way."""
-    run, lost = world.store._database.run, []
+    run: Any = world.store._database.run
+    lost: list[Any] = []
 
-    async def deaf(lane: str, work: object) -> object:
-        result = await run(lane, work)  # type: ignore[arg-type]
+    async def deaf(lane: str, work: Any) -> Any:
+        result = await run(lane, work)
         if not lost:
             lost.append(result)
             raise ConnectionResetError

@@ -204,7 +204,8 @@ async def test_a_receipt_that_was_lost_is_given_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit is done, and neither we nor the sidecar hear of it."""
-    run, lost = world.store._database.run, []
+    run: Any = world.store._database.run
+    lost: list[Any] = []
 
     async def deaf(lane: str, work: Any) -> Any:
         result = await run(lane, work)

@@ -39,7 +39,7 @@ async def test_what_was_answered_is_there_once_after_a_kill(
     either_url: str, tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
-    answered = tmp_path / "answered"
+    answered, lines = tmp_path / "answered", list[str]()
     async with opened(either_url):
         pass
     for _ in range(ROUNDS):

@@ -97,7 +97,7 @@ async def test_filters_find_exactly_what_matches(world: World) -> None:
         (event["seq"] for event in listed), reverse=True
     )
     assert len(listed) == 300
-    choices = {
+    choices: dict[str, list[Any]] = {
         "agent_role": ["a", "b", "none"],
         "agent_id": ["agt_1", "agt_2"],
         "source_id": ["s1", "s2", "s3"],

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 
 from control_api.log.ingest import ingest
 from control_api.store.transaction import Transaction
 from policies.record import Record, change_record, gap_record
 from tests.control_api.store.world import TENANT, Spool, World, decision, event_id, opened
+
+Say = Callable[..., None]
 
 
 async def main(url: str, answered: str) -> None:
@@ -28,12 +31,12 @@ async def main(url: str, answered: str) -> None:
         group.create_task(_deliver(world, say))
 
 
-async def _append(world: World, say) -> None:  # type: ignore[no-untyped-def]
+async def _append(world: World, say: Say) -> None:
     while True:
         say((await world.log.append(TENANT, decision())).eid)
 
 
-async def _manage(world: World, say) -> None:  # type: ignore[no-untyped-def]
+async def _manage(world: World, say: Say) -> None:
     while True:
         record = change_record("t", "x", "system", {}, record_id=event_id())
 
@@ -45,7 +48,7 @@ async def _manage(world: World, say) -> None:  # type: ignore[no-untyped-def]
         say(record.eid)
 
 
-async def _deliver(world: World, say) -> None:  # type: ignore[no-untyped-def]
+async def _deliver(world: World, say: Say) -> None:
     spool = Spool(instance=event_id())
     while True:
         gaps = [

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
 from control_api.store.faults import ReadFault, WriteFault
+from control_api.store.store import Store
 from control_api.store.url import Unusable, parse
 from tests.control_api.store.world import TENANT, decision, opened
 
@@ -62,7 +63,7 @@ async def test_a_reader_can_not_write(sqlite_url: str) -> None:
         assert isinstance(caught.value.__cause__, OperationalError)
 
 
-async def _write_as_reader(store) -> None:  # type: ignore[no-untyped-def]
+async def _write_as_reader(store: Store) -> None:
     async with store.reading() as connection:
         await connection.execute(text("DELETE FROM tenants"))
 

@@ -80,6 +80,7 @@ async def test_a_retrieval_sets_out_but_its_answer_waits_for_the_record(tmp_path
         slow.waiting[0].set_result(None)
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
+        await until(lambda: bool(slow.notes))
         assert slow.notes[0][1] == "completed"
 
 
@@ -92,6 +93,7 @@ async def test_a_write_does_not_set_out_before_its_record(tmp_path: Path) -> Non
         await until(lambda: stand.upstream.targets == ["/a"])
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         writer.close()
+        await asyncio.sleep(0.05)
         assert slow.notes == []
 
 
@@ -115,6 +117,7 @@ async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> No
         assert raw.startswith(b"HTTP/1.1 503 ")
         assert b'"code":503' in raw
         assert not raw.endswith(b"ok")
+        await asyncio.sleep(0.05)
         assert slow.notes == [], "lineage of an event that is not there"
 
 
@@ -141,6 +144,7 @@ async def test_a_502_waits_for_the_record_too(tmp_path: Path) -> None:
         slow.waiting[0].set_result(None)
         assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
         writer.close()
+        await until(lambda: bool(slow.notes))
         assert slow.notes[0][1] == "failed"
 
 

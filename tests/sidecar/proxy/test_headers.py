@@ -4,6 +4,8 @@ import pytest
 
 from policies.ground.errors import Malformed
 from sidecar.proxy.headers import answer_head, request_head, without_own_baggage
+from sidecar.proxy.reply import Reply
+from tests.sidecar.proxy.stand import Stand
 
 
 def fields(*lines: str) -> list[tuple[bytes, bytes]]:
@@ -153,3 +155,38 @@ def test_names_do_not_pile_up_in_memory() -> None:
     assert len(headers._known) <= headers._MAX_KNOWN
     assert len(headers._known_in_answers) <= headers._MAX_KNOWN
     assert all(len(name) <= 64 for name in headers._known)
+
+
+async def test_heads_do_not_pile_up_in_memory() -> None:
+    from aiohttp import EMPTY_PAYLOAD
+    from aiohttp.http import HttpRequestParser
+
+    from sidecar.proxy.agent_server import AgentServer
+    from sidecar.proxy.inbound import Inbound
+    from sidecar.proxy.intake import _MOST_BYTES, _MOST_HEADS, Heads
+    from sidecar.proxy.limits import LIMITS
+
+    async def unused(_: Inbound) -> Reply:
+        raise AssertionError
+
+    connection = AgentServer(unused, LIMITS)()
+    heads = Heads()
+    for number in range(1000):
+        parser = HttpRequestParser(connection, connection._loop, 65536)
+        size = 10 if number % 2 else 5000
+        lines = f"GET / HTTP/1.1\r\nHost: kb\r\nX-N: {number}{'x' * size}\r\n\r\n"
+        [(message, _)], _, _ = parser.feed_data(lines.encode())
+        once = heads.read(Inbound(message, EMPTY_PAYLOAD, connection))
+        assert heads.read(Inbound(message, EMPTY_PAYLOAD, connection)) == once
+    assert len(heads._known) <= _MOST_HEADS
+    for fields in heads._known:
+        assert sum(len(name) + len(value) for name, value in fields) <= _MOST_BYTES
+
+
+async def test_a_known_head_is_judged_anew_with_another_version_or_method(stand: Stand) -> None:
+    for line in ("GET /a HTTP/1.1", "GET /a HTTP/1.0", "GET /a HTTP/1.1", "CONNECT kb:1 HTTP/1.1"):
+        answered = await stand.ask(f"{line}\r\nHost: kb\r\nX-A: 1\r\n\r\n".encode())
+        assert answered.status == (400 if line.startswith("CONNECT") else 200)
+    chunked = "Host: kb\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    assert (await stand.ask(f"POST /a HTTP/1.1\r\n{chunked}".encode())).status == 200
+    assert (await stand.ask(f"POST /a HTTP/1.0\r\n{chunked}".encode())).status == 400
