@@ -76,6 +76,9 @@ Identifier = Annotated[
 ]
 """1 to 256 characters, no control characters, kept byte for byte."""
 
+Roles = Annotated[list[Identifier], Field(max_length=32)]
+"""Every decision that rests on such a list carries it, and an entry holds 64 KiB."""
+
 QueryInt = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
 """Words for people: a name, a description. No NUL, which PostgreSQL has not."""

@@ -2,7 +2,9 @@
 
 import asyncio
 
-from aiohttp.web import BaseRequest, Server, StreamResponse
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import StreamResponse
+from aiohttp.web_server import Server
 
 from policies.ground.listen import Listen
 from sidecar.connection import OwnConnection, Service

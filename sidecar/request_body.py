@@ -4,7 +4,7 @@ import asyncio
 
 from aiohttp import ClientError, StreamReader
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web import RequestPayloadError
+from aiohttp.web_protocol import RequestPayloadError
 
 from policies.ground.errors import Malformed, SluiceError, TooLarge
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from aiohttp import EMPTY_PAYLOAD, ClientError, StreamReader
 from aiohttp.http import RawRequestMessage
-from aiohttp.web import RequestHandler, RequestPayloadError
-from aiohttp.web_protocol import _ErrInfo
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 
 LINGERING_SECONDS = 2.0
 

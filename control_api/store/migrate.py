@@ -19,7 +19,7 @@ async def migrate(url: str) -> None:
         sqlite.make_file(Path(parsed.database or ""))
         await asyncio.get_running_loop().run_in_executor(None, sqlite.migrate, parsed)
         return
-    engine = create_async_engine(parsed, poolclass=NullPool)
+    engine = create_async_engine(parsed, poolclass=NullPool, hide_parameters=True)
     try:
         async with engine.begin() as connection:
             await connection.run_sync(to_head)

@@ -44,6 +44,7 @@ class PostgresqlDatabase:
             pool_size=CONNECTIONS,
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
+            hide_parameters=True,  # values are callers' own, and an error may reach a log
             connect_args={"server_settings": _LIMITS, "timeout": POOL_SECONDS},
         )
         try:

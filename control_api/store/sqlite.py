@@ -29,13 +29,15 @@ batch before, and are copied once instead of many times."""
 CACHE_KIB = 16 * 1024
 """Of a writer: a block of entries is still there when it is indexed."""
 READERS = 4
+NO_VALUES: dict[str, Any] = {"hide_parameters": True}
+"""Of an engine: the values in a statement are callers' own, and an error may reach a log."""
 
 
 class SqliteDatabase:
     """One lane: what tenants write at the same time goes into one transaction and one sync."""
 
     def __init__(self, url: URL) -> None:
-        pool: dict[str, Any] = {"connect_args": _CONNECT, "max_overflow": 0}
+        pool: dict[str, Any] = {"connect_args": _CONNECT, "max_overflow": 0, **NO_VALUES}
         blocking = url.set(drivername="sqlite")
         self._batches = create_engine(blocking, pool_size=1, **pool)
         self._writer = create_async_engine(url, pool_size=1, **pool)
@@ -104,7 +106,7 @@ def make_file(path: Path) -> None:
 
 def migrate(url: URL) -> None:
     """The schema to head, by a connection of its own: changing a table needs foreign keys off."""
-    engine = create_engine(url.set(drivername="sqlite"), connect_args=_CONNECT)
+    engine = create_engine(url.set(drivername="sqlite"), connect_args=_CONNECT, **NO_VALUES)
     _begins(engine, "BEGIN IMMEDIATE", _write_ahead)
     try:
         with engine.begin() as connection:

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Literal
 
-from control_api.asked import Asked, Identifier, Text
+from control_api.asked import Asked, Identifier, Roles, Text
 from control_api.caller import Caller
 from control_api.management_shapes import AgentShown
 from control_api.service import Service
@@ -32,7 +32,7 @@ class NewAgent(Asked):
     description: Text | None = None
     owner: Text | None = None
     framework: Text | None = None
-    permitted_roles: list[Identifier] | None = None
+    permitted_roles: Roles | None = None
     credential_type: Literal["api_key", "jwt_oidc", "mtls", "conjur"] | None = None
     bound_key_id: Identifier | None = None
     status: Literal["draft"] | None = None

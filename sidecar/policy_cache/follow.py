@@ -93,8 +93,10 @@ class Follower:
         held = self._documents
         sent, as_of = self._clock.monotonic(), self._clock.now()
         asked = held.next_position
-        # While a change is arriving its rest is there already: nothing to wait for.
-        wait = self._wait if asked == held.position else 0.0
+        # While a change is arriving its rest is there already: nothing to wait for. Nor may a
+        # sidecar that starts, or was cut off, wait for news while it does not know the old.
+        settled = self.polls > 0 and self._freshness.age() <= 2 * self._wait
+        wait = self._wait if settled and asked == held.position else 0.0
         self.polls += 1
         page = await self._feed.next(asked, wait)
         self._judge(page, asked)
@@ -108,7 +110,7 @@ class Follower:
             held.confirm(as_of)
         self._freshness.confirm(sent)
         held.sweep()
-        if not page.documents and self._clock.monotonic() - sent < wait / 4:
+        if not page.documents and wait and self._clock.monotonic() - sent < wait / 4:
             # A centre that is stopping answers at once: it must not be asked in a circle.
             await asyncio.sleep(self._longest_pause)
 

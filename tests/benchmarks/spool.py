@@ -58,9 +58,9 @@ async def putting(root: Path, sample: Record) -> list[Figure]:
     for _ in range(200):
         started = time.thread_time()
         for _ in range(PUT_AT_ONCE):
-            placed = spool.put(sample, denial=False)
+            spool.put(sample, denial=False)
         taken.append((time.thread_time() - started) / PUT_AT_ONCE * 1e6)
-        await placed.durable
+        await spool.put(sample, denial=False).durable
         await ship(spool)
     running.cancel()
     await spool.close(5)
@@ -121,9 +121,9 @@ async def reading(root: Path, sample: Record) -> list[Figure]:
     spool = await Spool.open(settings, "sidecar-1", CLOCK, os.urandom)
     running = asyncio.create_task(spool.run())
     for _ in range(250):
-        for _ in range(PUT_AT_ONCE):
-            placed = spool.put(sample, denial=False)
-        await placed.durable
+        for _ in range(PUT_AT_ONCE - 1):
+            spool.put(sample, denial=False)
+        await spool.put(sample, denial=False).durable
     running.cancel()
     await spool.close(5)
     started = time.perf_counter()

@@ -1,11 +1,18 @@
-"""A listener over a real enforcer in front of a scripted data source."""
+"""A listener over a real enforcer in front of a scripted data source, on both event loops: they
+differ in how a connection ends."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.sidecar.proxy.stand import Stand, policy, standing
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture

@@ -161,13 +161,13 @@ async def shipped(spool: Spool, max_bytes: int = MIB) -> list[dict[str, Any]]:
     cores = []
     while (batch := await spool.batch(max_bytes)) is not None:
         assert batch.last_n - batch.first_n + 1 == len(batch.payloads)
-        for n, payload in enumerate(batch.payloads, batch.first_n):
-            spooled = read_payload(orjson.loads(payload))
+        spools = [read_payload(orjson.loads(payload)) for payload in batch.payloads]
+        for n, spooled in enumerate(spools, batch.first_n):
             assert spooled.core["src"]["n"] == n
             assert spooled.core["src"]["inst"] == batch.instance
             assert spooled.core["src"]["id"] == batch.source
             cores.append(spooled.core)
-        assert spooled.hash == batch.hash
+        assert spools[-1].hash == batch.hash
         await spool.acknowledge(batch.instance, batch.last_n)
     return check_chain(cores)
 
