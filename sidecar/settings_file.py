@@ -4,7 +4,6 @@ Knows every key. All complaints come at once (`SettingsError`), before a port is
 neither the environment itself nor the host: both are arguments.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,26 +11,13 @@ from policies.definition import Fault, Faults, Node
 from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 from policies.load import _text, _tree
-from policies.model import SENSITIVITIES
 from sidecar.key_file import read_key
-from sidecar.settings import (
-    KINDS,
-    LATER,
-    ROUTE_CLASSES,
-    AgentSettings,
-    Defaults,
-    Named,
-    Route,
-    Settings,
-    Source,
-)
+from sidecar.settings import LATER, AgentSettings, Settings
 from sidecar.settings_section import FROM_ENVIRONMENT, Section
+from sidecar.settings_sources import read_source, refuse_shared
 from sidecar.spool.settings import MODES, SpoolSettings
 
 PREFIX = "SLUICE_SIDECAR_"
-
-_ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
-_METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 
 
 def read(path: Path, environ: Mapping[str, str], host: str) -> Settings:
@@ -68,14 +54,14 @@ class _Reader:
             drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
             spool=self._spool(top.section("spool")),
             agent=self._agent(top.section("agent")),
-            sources=tuple(self._source(section) for section in top.sections("sources")),
+            sources=tuple(read_source(section) for section in top.sections("sources")),
         )
         for key, instead in LATER.items():
             top.refuse(key, instead)
         top.close()
         if settings.sources and settings.agent is None:
             top.complain("agent", "is required: it says who speaks through the sources")
-        self._refuse_shared(top, settings)
+        refuse_shared(top, settings)
         if self._complaints:
             raise SettingsError(self._complaints)
         return settings
@@ -142,88 +128,6 @@ class _Reader:
                 section.complain(key, fault)
         section.close()
         return spool
-
-    def _source(self, section: Section) -> Source:
-        alias = section.required("alias")
-        if alias and not _ALIAS.match(alias):
-            section.complain("alias", "must have the form [a-z0-9][a-z0-9_.-]{0,63}")
-        kind = section.choice("kind", KINDS, None)
-        sensitivity = section.choice("sensitivity", SENSITIVITIES, None)
-        listen = section.listen("listen")
-        if listen is None and section.text("listen") is None:
-            section.complain("listen", "is required")
-        source = Source(
-            alias=alias,
-            kind=kind,
-            upstream=section.address("upstream"),
-            listen=listen or Listen("127.0.0.1", 0),
-            sensitivity=sensitivity,
-            writes=section.choice("writes", ("deny", "allow"), "deny"),
-            names={
-                name: self._named(each, name, sensitivity)
-                for name, each in section.named_sections("names")
-            },
-            routes=tuple(self._route(each) for each in section.sections("routes")),
-            defaults=self._defaults(section.section("defaults")),
-        )
-        if source.routes and kind != "rest":
-            section.complain("routes", "are for sources of the kind `rest`")
-        for name in source.names:
-            if not name.startswith(f"{kind}://{alias}/"):
-                section.complain("names", f"`{name}` does not begin with `{kind}://{alias}/`")
-        section.close()
-        return source
-
-    def _named(self, section: Section, name: str, level: str) -> Named:
-        named = Named(
-            source_id=section.identifier("source_id") or name,
-            sensitivity=section.choice("sensitivity", SENSITIVITIES, level),
-        )
-        section.close()
-        return named
-
-    def _route(self, section: Section) -> Route:
-        method, path = section.required("method"), section.required("path")
-        if method and not _METHOD.match(method):
-            section.complain("method", "must be a method in capitals, or `*`")
-        if path and not path.startswith("/"):
-            section.complain("path", "must begin with `/`")
-        route = Route(
-            method=method,
-            path=path,
-            class_=section.choice("class", ROUTE_CLASSES, None),
-            source_id=section.identifier("source_id"),
-            sensitivity=section.choice("sensitivity", SENSITIVITIES, "") or None,
-        )
-        section.close()
-        return route
-
-    def _defaults(self, section: Section) -> Defaults:
-        found = Defaults(
-            section.identifier("user"), section.identifier("session"), section.identifier("task")
-        )
-        section.close()
-        return found
-
-    def _refuse_shared(self, top: Section, settings: Settings) -> None:
-        """Two listeners on one port, or two sources under one name."""
-        taken = {settings.listen: "listen"}
-        places = (
-            [] if settings.metrics_listen is None else [(settings.metrics_listen, "metrics_listen")]
-        )
-        for index, source in enumerate(settings.sources):
-            places.append((source.listen, f"sources[{index}].listen"))
-        for listen, key in places:
-            other = taken.setdefault(listen, key)
-            if other != key and listen.port:
-                top.complain(key, f"`{listen}` is the address of `{other}` too")
-        aliases: dict[str, int] = {}
-        for index, source in enumerate(settings.sources):
-            first = aliases.setdefault(source.alias, index)
-            if first != index:
-                top.complain(
-                    f"sources[{index}].alias", f"`{source.alias}` is that of sources[{first}] too"
-                )
 
 
 def _descend(node: Node, levels: list[str]) -> dict[str, Node] | None:

@@ -87,7 +87,7 @@ class Forward:
                 return Sent(keep_alive=False)
             await durable(pendings)
             tally.status = error.status
-            return _failed(request, error)
+            return _failed(request, error, _event_id(pendings))
         except SpoolError:
             # Nothing was answered, and there may be no event for lineage to stand on.
             outcome = None
@@ -157,7 +157,8 @@ def _event_id(pendings: list[Pending]) -> str | None:
     return pendings[-1].event_id if pendings else None
 
 
-def _failed(request: Inbound, error: UpstreamFailed) -> Reply:
+def _failed(request: Inbound, error: UpstreamFailed, event_id: str | None) -> Reply:
     if request.body.exception() is not None:
-        return Reply.of_error(Malformed("the body's framing is broken"), close=True)
-    return Reply.of_error(error, close=not request.body.is_eof())
+        broken = Malformed("the body's framing is broken")
+        return Reply.of_error(broken, event_id=event_id, close=True)
+    return Reply.of_error(error, event_id=event_id, close=not request.body.is_eof())

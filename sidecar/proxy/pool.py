@@ -76,6 +76,7 @@ class Pool:
         self._timeout = ClientTimeout(
             total=None, connect=limits.connect_seconds, sock_connect=limits.connect_seconds
         )
+        self._connector: TCPConnector | None = None
         self._resting: deque[Wire] = deque()
         self._waiting = 0
         self._sweeping: asyncio.TimerHandle | None = None
@@ -95,7 +96,8 @@ class Pool:
             self._sweeping.cancel()
         while self._resting:
             self.discard(self._resting.pop())
-        await self._connector.close()
+        if self._connector is not None:
+            await self._connector.close()
 
     async def take(self) -> Wire:
         """A connection of the caller's own, to be given back or discarded."""
@@ -106,6 +108,7 @@ class Pool:
             if not wire.should_close and not self._stale(wire) and wire.is_connected():
                 return wire
             self.discard(wire)
+        assert self._connector is not None
         self._waiting += 1
         try:
             connection = await self._connector.connect(self._template, [], self._timeout)

@@ -28,8 +28,12 @@ class Reply:
         """Set when it is written: whether the connection carries on."""
 
     @classmethod
-    def of_error(cls, error: SluiceError, *, close: bool = False) -> "Reply":
-        return cls(error.status, (_JSON, *_OWN), error.encoded(), close=close)
+    def of_error(
+        cls, error: SluiceError, *, event_id: str | None = None, close: bool = False
+    ) -> "Reply":
+        """`event_id` is that of the decision that had allowed what then failed."""
+        told = () if event_id is None else ((b"X-Sluice-Event-Id", event_id.encode()),)
+        return cls(error.status, (_JSON, *told, *_OWN), error.encoded(), close=close)
 
     @classmethod
     def of_denial(

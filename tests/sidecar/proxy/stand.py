@@ -222,6 +222,8 @@ class DataSource:
     """Connections that ended before a request on them was answered."""
     port: int = 0
     connections: int = 0
+    open: int = 0
+    """Connections that are open now."""
 
     @property
     def targets(self) -> list[str]:
@@ -229,6 +231,7 @@ class DataSource:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open += 1
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -248,6 +251,7 @@ class DataSource:
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
+            self.open -= 1
             writer.close()
 
     async def _answer(self, seen: Seen, writer: asyncio.StreamWriter) -> None:

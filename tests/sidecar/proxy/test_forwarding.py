@@ -352,6 +352,7 @@ async def test_an_answer_that_can_not_be_read_is_a_502(stand: Stand, name: str) 
     assert answered.json["code"] == 502
     [lineage] = await stand.sidecar.lineage()
     assert (lineage["outcome"], lineage["detail"]["status"]) == ("failed", 502)
+    assert lineage["event"]["id"] == answered.fields["x-sluice-event-id"]
 
 
 async def test_a_folded_field_of_an_answer_splits_nothing(stand: Stand) -> None:

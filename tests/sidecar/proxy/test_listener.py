@@ -1,0 +1,166 @@
+"""A listener's life, and that it is what it was told to be."""
+
+import asyncio
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp.web_protocol
+import pytest
+from aiohttp.http_parser import HttpRequestParserPy
+
+from policies.ground.listen import Listen
+from sidecar.proxy import agent_server
+from sidecar.proxy.limits import LIMITS
+from sidecar.proxy.listener import Listener
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    Seen,
+    Stand,
+    answer,
+    ask,
+    data_source,
+    get,
+    listening,
+    sidecar,
+    source,
+    until,
+)
+
+
+async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Path) -> None:
+    async def slow(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.4)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async with data_source(slow) as upstream, sidecar(tmp_path) as made:
+        listener = Listener(source(upstream.port), made.agent, made.enforcer, CLOCK)
+        await listener.start()
+        port = listener.port
+        _, idle = await asyncio.open_connection("127.0.0.1", port)
+        asking = asyncio.get_running_loop().create_task(ask(port, get("/a")))
+        await until(lambda: len(upstream.seen) == 1)
+        await listener.close(5)
+        answered = await asking
+        assert answered.body == b"ok"
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+        idle.close()
+        # What it returned is handed over before the spool closes.
+        [lineage] = await made.lineage()
+        assert lineage["outcome"] == "completed"
+
+
+async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
+    async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(30)
+
+    async with data_source(never) as upstream, sidecar(tmp_path) as made:
+        listener = Listener(source(upstream.port), made.agent, made.enforcer, CLOCK)
+        await listener.start()
+        asking = asyncio.get_running_loop().create_task(ask(listener.port, get("/a")))
+        await until(lambda: len(upstream.seen) == 1)
+        async with asyncio.timeout(5):
+            await listener.close(0.2)
+            assert (await asking).raw == b""
+        await until(lambda: upstream.lost == 1)
+
+
+async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        where = Listen("127.0.0.1", taken.getsockname()[1])
+        async with sidecar(tmp_path) as made:
+            listener = Listener(source(1, listen=where), made.agent, made.enforcer, CLOCK)
+            with pytest.raises(OSError, match="in use"):
+                await listener.start()
+            await listener.close(1)
+
+
+async def test_a_listener_that_never_started_closes(tmp_path: Path) -> None:
+    async with sidecar(tmp_path) as made:
+        await Listener(source(1), made.agent, made.enforcer, CLOCK).close(1)
+
+
+async def test_a_data_source_that_does_not_take_connections_is_a_502(tmp_path: Path) -> None:
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        port = full.getsockname()[1]
+        waiting = []
+        for _ in range(4):
+            each = socket.socket()
+            each.setblocking(False)
+            each.connect_ex(("127.0.0.1", port))
+            waiting.append(each)
+        limits = replace(LIMITS, connect_seconds=0.3)
+        async with sidecar(tmp_path) as made, listening(made, source(port), limits) as through:
+            async with asyncio.timeout(5):
+                assert (await ask(through, get("/a"))).status == 502
+        for each in waiting:
+            each.close()
+
+
+async def test_more_requests_than_connections_wait_for_one(tmp_path: Path) -> None:
+    busy = most = 0
+
+    async def slow(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await asyncio.sleep(0.05)
+        busy -= 1
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    limits = replace(LIMITS, connections=3)
+    async with data_source(slow) as upstream, sidecar(tmp_path) as made:
+        async with listening(made, source(upstream.port), limits) as port:
+            answers = await asyncio.gather(*(ask(port, get("/a")) for _ in range(15)))
+        assert [each.status for each in answers] == [200] * 15
+        assert most == 3
+        assert upstream.connections == 3
+
+
+async def test_a_connection_at_rest_is_closed_after_a_while(tmp_path: Path) -> None:
+    limits = replace(LIMITS, upstream_idle_seconds=0.2)
+    async with (
+        data_source(answer()) as upstream,
+        sidecar(tmp_path) as made,
+        listening(made, source(upstream.port), limits) as port,
+    ):
+        await asyncio.gather(*(ask(port, get("/a")) for _ in range(4)))
+        assert upstream.open > 0
+        await until(lambda: upstream.open == 0)
+        assert (await ask(port, get("/a"))).status == 200
+
+
+async def test_the_settings_that_were_meant_are_in_force(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unused(_: Any) -> Any:
+        raise AssertionError
+
+    server = agent_server.AgentServer(unused, LIMITS)
+    server.prove_settings()
+    # A release that drops what it does not know would be found out at the start.
+    original = aiohttp.web_protocol.RequestHandler.__init__
+
+    def deaf(self: Any, manager: Any, **settings: Any) -> None:
+        original(self, manager, loop=settings["loop"])
+
+    monkeypatch.setattr(aiohttp.web_protocol.RequestHandler, "__init__", deaf)
+    with pytest.raises(RuntimeError, match="settings"):
+        server.prove_settings()
+
+
+async def test_the_parser_in_python_is_not_accepted(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unused(_: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr(agent_server, "HttpRequestParser", HttpRequestParserPy)
+    with pytest.raises(RuntimeError, match="C parser"):
+        agent_server.AgentServer(unused, LIMITS).prove_settings()
