@@ -31,7 +31,7 @@ from sidecar.readiness import Readiness
 from sidecar.sessions import Sessions
 from sidecar.settings import Settings
 from sidecar.ship import Shipper
-from sidecar.spool import Spool
+from sidecar.spool import Spool, State
 
 
 class Listening(Protocol):
@@ -72,7 +72,9 @@ class Parts:
             tenant_id=lambda: self._documents.tenant_id,
             log_key=self._log_key,
         )
-        self.readiness = Readiness({"policy_set": self._policy_set_problem, "spool": self._refusal})
+        self.readiness = Readiness(
+            {"policy_set": self._policy_set_problem, "spool": self._spool_problem}
+        )
         registry = CollectorRegistry()
         self._metrics = make_metrics(registry)
         ProcessCollector(registry=registry)
@@ -123,5 +125,9 @@ class Parts:
         reason = self._freshness.reason(now)
         return f"{reason}; {self.follower.trouble}" if self.follower.trouble else reason
 
-    def _refusal(self) -> str | None:
-        return self._spool.refusal
+    def _spool_problem(self) -> str | None:
+        if self._spool.refusal is not None:
+            return self._spool.refusal
+        if self._spool.state is not State.OPEN:
+            return "it is full: records wait for the control API, and nothing can be allowed"
+        return None

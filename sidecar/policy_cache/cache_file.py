@@ -54,9 +54,15 @@ class CacheFile:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All of the block's writes or none; raises `sqlite3.Error`, with none."""
-        with self.connection as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            yield connection
+        try:
+            with self.connection as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+        except sqlite3.OperationalError:
+            raise  # a full disk, say: the file itself is whole
+        except sqlite3.DatabaseError:
+            self.damaged = True
+            raise
 
     def start_over(self) -> None:
         """Put a damaged file aside, for whoever asks why, and begin with an empty one."""

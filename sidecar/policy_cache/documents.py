@@ -154,13 +154,15 @@ class Documents:
     def discard(self) -> None:
         """Forget what has arrived and is not in force."""
         self._forget_arrivals()
-        self._file.connection.execute(
-            _UNFINISHED, (self._generation, self._generation, self.position.revision)
-        )
+        with self._file.transaction() as connection:
+            connection.execute(
+                _UNFINISHED, (self._generation, self._generation, self.position.revision)
+            )
 
     def sweep(self) -> None:
         """Delete some of what an earlier generation left: never so much that a decision waits."""
-        self._file.connection.execute(_FORMER_GENERATIONS, (self._generation, _SWEEP_ROWS))
+        with self._file.transaction() as connection:
+            connection.execute(_FORMER_GENERATIONS, (self._generation, _SWEEP_ROWS))
 
     def start_over(self) -> None:
         """Set a damaged file aside and begin empty, keeping whose log this is."""

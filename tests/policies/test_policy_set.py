@@ -128,7 +128,7 @@ def test_a_stranger_who_tries_names_does_not_grow_memory() -> None:
 
 def test_without_a_tenant_document_there_is_nothing_to_decide_by() -> None:
     with pytest.raises(LookupError, match="`tenant`"):
-        PolicySet({}.get).settings()
+        PolicySet(lambda _name: None).settings()
 
 
 def test_a_keys_document_is_named_by_its_digest_alone() -> None:

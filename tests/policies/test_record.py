@@ -208,7 +208,7 @@ def test_only_the_opening_itself_opens(record_salt: bytes, fields: dict[str, str
         flipped[0] ^= 1
         for other in (
             [salt_, value + "x"], [salt_, value[1:]], [salt_, None], [salt_, [value]],
-            [salt_, {"a": value}], [salt_, 0.5], [b64(flipped), value], [salt_ + "=", value],
+            [salt_, {"a": value}], [salt_, 0.5], [b64(bytes(flipped)), value], [salt_ + "=", value],
             [salt_[:-1], value], ["", value], [None, value], [value, salt_], [salt_],
             [salt_, value, 1], None, {}, "x", {"0": salt_, "1": value},
         ):  # fmt: skip

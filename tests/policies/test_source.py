@@ -153,7 +153,7 @@ def test_what_lies_outside_the_encoding_is_refused_anywhere(kind: str, wrong: ob
 )  # fmt: skip
 def test_a_member_of_another_type_is_refused(path: tuple[str, ...], wrong: object) -> None:
     good = payload(RECORDS["decision"])
-    fine = {
+    fine: dict[tuple[str, ...], list[Any]] = {
         ("core", "v"): [1],
         ("core", "masked"): [[], ["a"]],
         ("core", "src", "n"): [1],
@@ -257,7 +257,12 @@ def test_a_record_that_would_make_too_large_an_entry_is_refused() -> None:
     room = MAX_ENTRY - 2048 - len(encode(big["core"]))
     big["core"]["pub"]["reason"] += "x" * room
     core = read_payload(big).core
-    place = {"log": "😀" * 256, "seq": 2**53 - 1, "prev": PREV, "ts": rfc3339(START)}
+    place: dict[str, Any] = {
+        "log": "😀" * 256,
+        "seq": 2**53 - 1,
+        "prev": PREV,
+        "ts": rfc3339(START),
+    }
     assert len(entry_from_core(core, **place)) <= MAX_ENTRY
     big["core"]["pub"]["reason"] += "x"
     with pytest.raises(Invalid, match="more than"):

@@ -50,7 +50,7 @@ def over(world: Row, overlay: Row) -> Row:
     for key, value in overlay.items():
         old = merged.get(key)
         mappings = isinstance(old, dict) and isinstance(value, dict)
-        merged[key] = over(old, value) if mappings else value
+        merged[key] = over(old or {}, value) if mappings else value
     return merged
 
 
@@ -147,7 +147,10 @@ def record(world: Row, call: Retrieval, facts: Facts, decision: Decision) -> Non
         request["source_type"] = asked["source_type"]
     assert pub["request"] == request
 
-    response = {"policy_name": decision.policy_name, "reason": decision.reason}
+    response: dict[str, Any] = {
+        "policy_name": decision.policy_name,
+        "reason": decision.reason,
+    }
     then = world["then"]
     response["decision"] = "ALLOW" if "ALLOW" in then else "DENY"
     if "check" in then:

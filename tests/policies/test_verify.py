@@ -176,7 +176,9 @@ def test_every_changed_column_is_found(at: int, column: str) -> None:
     row = ROWS[at]
     assert row.columns is not None
     was = getattr(row.columns, column)
-    for value in (None, "", "x", 0, 1, START, was.swapcase() if isinstance(was, str) else was):
+    swapped = was.swapcase() if isinstance(was, str) else was
+    values: list[Any] = [None, "", "x", 0, 1, START, swapped]
+    for value in values:
         if value != was:
             changed = row._replace(columns=row.columns._replace(**{column: value}))
             assert f"the column `{column}`" in broken(replaced(at, changed), at)

@@ -140,7 +140,7 @@ class Stand:
             return {}
         assert answer.status == 503
         lines: list[str] = answer.json()["details"].splitlines()
-        return dict(line.split(": ", 1) for line in lines)  # type: ignore[misc]
+        return dict(line.split(": ", 1) for line in lines)
 
     async def metric(self, sample: str) -> float:
         """The value of a line of `/metrics`, `name{labels}` as it stands there."""

@@ -225,6 +225,7 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
             assert response["policy_name"] == "audit_unavailable"
             sample = 'sluice_decisions_total{by="audit_unavailable",decision="DENY"}'
             assert await stand.metric(sample) == 2
+            assert "full" in (await stand.problems())["spool"]
             # A denial in its own right keeps its own reason, as long as there is room for it.
             assert (await stand.evaluate(source_id="payroll"))["policy_name"] == "underwriting"
 
@@ -235,6 +236,7 @@ async def test_where_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_pa
         async with sidecar(tmp_path, centre, spool=small(tmp_path)) as stand:
             await fill(stand)
             body = orjson.dumps(ask(query="x" * 60_000))
+            answer = await stand.call("POST", EVALUATE, body)
             for _ in range(400):
                 answer = await stand.call("POST", EVALUATE, body)
                 if answer.status != 200:
@@ -365,7 +367,11 @@ async def test_lineage_of_a_retrieval_cites_its_decision(tmp_path: Path) -> None
         async with sidecar(tmp_path, centre) as stand:
             key = Keys(stand.parts._policy_set, stand.clock.clock).find(key_digest(EVALUATE_KEY))
             pending = await enforcer(stand).evaluate(asked(), key)
-            detail = {"status": 200, "bytes": 12, "sha256": hashlib.sha256(b"").hexdigest()}
+            detail: dict[str, int | str] = {
+                "status": 200,
+                "bytes": 12,
+                "sha256": hashlib.sha256(b"").hexdigest(),
+            }
             enforcer(stand).note_retrieval(pending, dict(detail), "completed")
             decision, lineage = await stand.records()
             assert lineage["kind"] == "lineage"

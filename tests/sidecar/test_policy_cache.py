@@ -551,3 +551,17 @@ async def test_the_file_survives_a_reader_that_finds_it_malformed(tmp_path: Path
             held.policy_set.role("whoever")
         await held.sync()
         assert held.policy_set.role(ROLE) is not None
+
+
+async def test_a_file_that_turns_out_damaged_when_written_is_made_anew(tmp_path: Path) -> None:
+    async with control_api() as centre, copy(tmp_path, centre) as held:
+        centre.furnish()
+        await held.sync()
+        garbage = tmp_path / "garbage"
+        garbage.write_bytes(b"not a database" * 1000)
+        held.file.connection.close()
+        held.file.connection = sqlite3.connect(garbage, isolation_level=None)
+        await run_until(held, "it is noticed", lambda: held.follower.trouble)
+        await run_until(held, "it is well again", lambda: not held.follower.trouble)
+        assert held.policy_set.role(ROLE) is not None
+        assert (tmp_path / "cache" / "policy.damaged").exists()

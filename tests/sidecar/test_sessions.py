@@ -237,6 +237,7 @@ async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
             centre.epoch, centre.revision, centre.documents = "epoch-2", 0, {}
             centre.furnish(policy(name="renewed"))
             await until("it follows", lambda: stand.parts.follower.polls > 1)
+            answer = await stand.evaluate(session_id="s-1")
             for _ in range(500):
                 answer = await stand.evaluate(session_id="s-1")
                 if answer["policy_name"] == "renewed":
