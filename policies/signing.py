@@ -3,12 +3,6 @@ that imports a cryptography library. Knows no files but the one it is told to re
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
 
 from policies.ground.canonical import b64, encode
 
@@ -18,16 +12,15 @@ class Signer:
 
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
-        self.public = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public = self._key.public_key().public_bytes_raw()
 
     @classmethod
     def generate(cls) -> "Signer":
-        key = Ed25519PrivateKey.generate()
-        return cls(key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption()))
+        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     def seed(self) -> bytes:
         """The 32 bytes that `Signer` takes: for a file with mode 0600 and nowhere else."""
-        return self._key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+        return self._key.private_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
         """64 bytes."""

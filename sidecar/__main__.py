@@ -18,6 +18,7 @@ import uvloop
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.ground.settings import SettingsError
+from sidecar.memory import give_back_large_buffers
 from sidecar.serve import serve
 from sidecar.settings import Settings
 from sidecar.settings_file import read
@@ -35,6 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sidecar", description="The sidecar.")
     parser.add_argument("--config", type=Path, required=True, help="the settings file (YAML)")
     arguments = parser.parse_args()
+    give_back_large_buffers()
     complaints = _set_up_log(os.environ.get("SLUICE_LOG_LEVEL") or "info")
     try:
         settings = read(arguments.config, os.environ, socket.gethostname())

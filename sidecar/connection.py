@@ -56,8 +56,8 @@ class OwnConnection(Connection):
         return self
 
     def data_received(self, data: bytes) -> None:
-        busy = self._messages or self._request_in_progress or self._close or self._force_close
-        if busy or self._paused or not self._whole:
+        busy = self._request_in_progress or self._messages or self._asked
+        if busy or self._close or self._force_close or self._paused or not self._whole:
             self._whole = False
             super().data_received(data)
             return
@@ -86,7 +86,7 @@ class OwnConnection(Connection):
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes an answer
         """Whether to keep the sending side open: all that the client sent is here, and waits for
         an answer."""
-        waiting = len(self._messages) + self._request_in_progress
+        waiting = len(self._messages) + self._request_in_progress + (self._asked is not None)
         if not waiting or not all(body.is_eof() for body in self._bodies()):
             return False
         if waiting == 1:

@@ -8,12 +8,12 @@ Knows the order of things. Knows neither signals nor the environment.
 """
 
 import asyncio
-import gc
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 
 from policies.ground.clock import Clock
+from sidecar.memory import settle
 from sidecar.parts import Listening, Parts
 from sidecar.settings import Settings
 from sidecar.spool import Spool
@@ -50,7 +50,7 @@ async def serve(
             try:
                 await _listen(parts.listeners)
                 log.info("sidecar `%s` listens on %s", settings.id, settings.listen)
-                _settle()
+                settle()
                 await stop.wait()
                 parts.readiness.draining = True
                 log.info("stopping: no more requests are taken")
@@ -82,9 +82,3 @@ async def _close(listeners: Iterable[Listening], seconds: float) -> None:
     for failure in await asyncio.gather(*closing, return_exceptions=True):
         if isinstance(failure, BaseException):
             log.error("a listener did not close", exc_info=failure)
-
-
-def _settle() -> None:
-    """What was made until now stays: the collector need not walk it again and again."""
-    gc.collect()
-    gc.freeze()

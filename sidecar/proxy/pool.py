@@ -78,6 +78,7 @@ class Pool:
         )
         self._connector: TCPConnector | None = None
         self._resting: deque[Wire] = deque()
+        self._held = 0
         self._waiting = 0
         self._sweeping: asyncio.TimerHandle | None = None
 
@@ -85,7 +86,11 @@ class Pool:
         """Opens no connection yet: a data source that is away does not keep the sidecar from
         starting."""
         self._loop = asyncio.get_running_loop()
-        self._connector = TCPConnector(limit=self._limits.connections, ttl_dns_cache=10)
+        self._connector = TCPConnector(
+            limit=self._limits.connections,
+            keepalive_timeout=self._limits.upstream_idle_seconds,
+            ttl_dns_cache=10,
+        )
         made: Any = partial(Wire, self._loop, self._limits)
         self._connector._factory = made
         # What the connector asks of a request: where to, with which TLS. It is never sent.
@@ -119,17 +124,19 @@ class Pool:
         made = connection.protocol
         assert isinstance(made, Wire)
         made.connection = connection
+        self._held += 1
         return made
 
     def give_back(self, wire: Wire) -> None:
         """The answer was read to its end, and nothing is left of the request."""
         if wire.should_close or not wire.is_connected():
             self.discard(wire)
-        elif self._waiting:
+        elif self._waiting and self._held >= self._limits.connections:
             # Somebody waits at the limit: only the connector can wake them.
             assert wire.connection is not None
             wire.connection.release()
             wire.connection = None
+            self._held -= 1
         else:
             wire.rested = self._loop.time()
             self._resting.append(wire)
@@ -141,6 +148,7 @@ class Pool:
         connection, wire.connection = wire.connection, None
         wire.abort()
         if connection is not None:
+            self._held -= 1
             connection.close()
 
     def _stale(self, wire: Wire) -> bool:
