@@ -25,10 +25,9 @@ from sidecar.spool.writer import Job, Start
 RESERVED_PART = 8
 """At least this part of a segment is kept for denials."""
 
-CROWD = 4
-GATHER_SECONDS = 0.001
-"""A sync costs more than a record. Where the last one served a crowd, the next waits this long for
-more to gather; where it served few, as on a quiet sidecar, the next begins at once."""
+MOST_TURNS = 64
+"""Of the loop, for which a batch goes on gathering while each brings further records. A sync costs
+more than a record: under a crowd one serves many, alone a record waits for one turn."""
 
 _FRAME_HEAD = Struct(">II").pack
 _LARGEST = FRAME + MAX_PAYLOAD
@@ -139,11 +138,7 @@ class Tail:
             _fail(job)
             self._on_failed(job.instance, error)
         if not self._in_flight:
-            if len(job.waiters) < CROWD:
-                self._flush()
-            elif not self._armed:
-                self._armed = True
-                self._loop.call_later(GATHER_SECONDS, self._flush)
+            self._schedule()
 
     async def idle(self) -> None:
         """Returns once nothing is gathered and nothing is being synced."""
@@ -186,7 +181,14 @@ class Tail:
         # Not at once: whatever else is ready on the loop joins this batch.
         if not self._armed:
             self._armed = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._coalesce, self.n, MOST_TURNS)
+
+    def _coalesce(self, before: int, turns: int) -> None:
+        """Flush once a turn of the loop brought no further record."""
+        if turns and self.n > before:
+            self._loop.call_soon(self._coalesce, self.n, turns - 1)
+        else:
+            self._flush()
 
     def _flush(self) -> None:
         self._armed = False
