@@ -18,7 +18,7 @@ run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctr
 	@exec $(BIN)/sluice up $(ARGS)
 
 test: .venv/test.stamp ## the whole test suite, against real servers
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 lint: .venv/test.stamp ## style, types, and who may import whom
 	$(BIN)/python -m ruff check .

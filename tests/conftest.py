@@ -37,6 +37,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The stories first: they mostly wait, and whatever is last is waited for alone."""
+    items.sort(key=lambda item: "stories" not in item.path.parts)
+
+
 @pytest.fixture
 def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """`postgresql+asyncpg://…` of a fresh, empty database on a real PostgreSQL."""
