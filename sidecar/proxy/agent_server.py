@@ -4,7 +4,7 @@ from aiohttp import StreamReader
 from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
 from aiohttp.web import BaseRequest, Server, StreamResponse
 
-from sidecar.proxy.inbound import AgentConnection, Handler
+from sidecar.proxy.agent_connection import AgentConnection, Handler
 from sidecar.proxy.limits import Limits
 
 

@@ -16,7 +16,7 @@ from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.exchange import Exchange
 from sidecar.proxy.headers import Head
 from sidecar.proxy.inbound import Inbound
-from sidecar.proxy.judge import Judge, durable
+from sidecar.proxy.judge import Judge
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returned
 from sidecar.proxy.relay import Tally, relay, write_whole
@@ -85,7 +85,8 @@ class Forward:
                 # The agent has part of it. The connection ends short, and it can tell.
                 outcome = TRUNCATED
                 return Sent(keep_alive=False)
-            await durable(pendings)
+            for pending in pendings:
+                await pending.durable
             tally.status = error.status
             return _failed(request, error, _event_id(pendings))
         except SpoolError:
@@ -102,10 +103,10 @@ class Forward:
                 self._note(pendings, tally, outcome, allowed.started)
 
     async def _streamed(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
-        exchange = await self._upstream.send(allowed.ask)
+        # The data source has the request meanwhile. If the record can't be kept, its answer goes
+        # nowhere.
+        exchange = await self._upstream.send(allowed.ask, _records(allowed.pendings))
         try:
-            # The data source has the request. If the record can't be kept, its answer goes nowhere.
-            await durable(allowed.pendings)
             return await relay(request, exchange, _event_id(allowed.pendings), tally)
         finally:
             await exchange.finish()
@@ -116,7 +117,7 @@ class Forward:
         shows, pendings = allowed.route.shows, allowed.pendings
         assert shows is not None
         read = shows(self._dialect, allowed.asked)
-        exchange = await self._upstream.send(allowed.ask)
+        exchange = await self._upstream.send(allowed.ask, _records(pendings))
         try:
             body = await _readable(exchange, self._limits)
         finally:
@@ -127,7 +128,8 @@ class Forward:
                 raise UpstreamFailed("the data source's answer does not tell what it is of")
             if place not in allowed.places:
                 pendings = pendings + await self._judge.allow((place,), allowed.who)
-        await durable(pendings)
+        for pending in pendings:
+            await pending.durable
         return await write_whole(
             request, exchange.status, exchange.reason, exchange.fields, body, _event_id(pendings)
         )
@@ -143,6 +145,10 @@ class Forward:
             self._lineage.note(
                 Returned(pending, outcome, tally.status, tally.size, tally.sha256, took)
             )
+
+
+def _records(pendings: list[Pending]) -> list[asyncio.Future[None]]:
+    return [pending.durable for pending in pendings]
 
 
 async def _readable(exchange: Exchange, limits: Limits) -> bytes:

@@ -18,6 +18,29 @@ from sidecar.proxy.reply import Reply
 UNREADABLE = "unreadable_request"
 
 
+class Refused(Exception):
+    """A request that may not happen for a reason that is none of the ten checks. Nothing is
+    recorded yet: `Judge.refuse` does that. `place` is what it asks for, as far as that is known."""
+
+    def __init__(
+        self,
+        status: int,
+        policy_name: str,
+        reason: str,
+        who: Attribution,
+        *,
+        place: Place | None = None,
+        close: bool = False,
+    ) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.policy_name = policy_name
+        self.reason = reason
+        self.who = who
+        self.place = place
+        self.close = close
+
+
 class Denied(Exception):
     """A request that may not happen; its record is durable. `reply` says so to the agent."""
 
@@ -37,13 +60,14 @@ class Judge:
         self._enforcer = enforcer
 
     async def allow(self, places: Iterable[Place], who: Attribution) -> list[Pending]:
-        """One pending decision for each place, every one an ALLOW; else raises `Denied`."""
+        """One pending decision for each place, every one an ALLOW; else raises `Denied`, or
+        `Refused` for a name that the audit trail can't hold."""
         key = self._agent.key()
         asked = []
         for place in places:
             fault = identifier_fault(place.source_id)
             if fault is not None:
-                raise await self.refuse(400, UNREADABLE, f"the source's name {fault}", who)
+                raise Refused(400, UNREADABLE, f"the source's name {fault}", who)
             asked.append(self._retrieval(place, who))
         # Among several, one that is denied is recorded alone: an ALLOW beside it would tell of a
         # retrieval that never took place.
@@ -54,7 +78,8 @@ class Judge:
         for retrieval in asked:
             pending = await self._enforcer.submit(retrieval, key)
             if pending.decision.decision != "ALLOW":
-                await durable([*allowed, pending])
+                for each in (*allowed, pending):
+                    await each.durable
                 raise Denied(Reply.of_denial(403, pending.decision, pending.event_id))
             allowed.append(pending)
         return allowed
@@ -66,20 +91,13 @@ class Judge:
             return False
         return self._enforcer.permits(retrieval, self._agent.key())
 
-    async def refuse(
-        self,
-        status: int,
-        policy_name: str,
-        reason: str,
-        who: Attribution,
-        *,
-        place: Place | None = None,
-        close: bool = False,
-    ) -> Denied:
-        """A recorded DENY that no check made, to be raised."""
-        retrieval = self._retrieval(place or self._whole, who)
-        pending = await self._enforcer.refuse(retrieval, policy_name, reason)
-        return Denied(Reply.of_denial(status, pending.decision, pending.event_id, close=close))
+    async def refuse(self, refused: Refused) -> Reply:
+        """Records it, and says so."""
+        retrieval = self._retrieval(refused.place or self._whole, refused.who)
+        pending = await self._enforcer.refuse(retrieval, refused.policy_name, refused.reason)
+        return Reply.of_denial(
+            refused.status, pending.decision, pending.event_id, close=refused.close
+        )
 
     def _retrieval(self, place: Place, who: Attribution) -> Retrieval:
         return Retrieval(
@@ -93,10 +111,3 @@ class Judge:
             None,
             self._kind,
         )
-
-
-async def durable(pendings: Iterable[Pending]) -> None:
-    """Returns once every record is on disk; raises `SpoolError` where one can't be kept. An agent
-    that leaves meanwhile ends the wait, not the write."""
-    for pending in pendings:
-        await pending.durable

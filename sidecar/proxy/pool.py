@@ -104,8 +104,8 @@ class Pool:
         if self._connector is not None:
             await self._connector.close()
 
-    async def take(self) -> Wire:
-        """A connection of the caller's own, to be given back or discarded."""
+    def resting(self) -> Wire | None:
+        """A connection that is there, of the caller's own, to be given back or discarded."""
         while self._resting:
             wire = self._resting.pop()
             # One on which something arrived that nobody had asked for would give this request
@@ -113,6 +113,10 @@ class Pool:
             if not wire.should_close and not self._stale(wire) and wire.is_connected():
                 return wire
             self.discard(wire)
+        return None
+
+    async def connect(self) -> Wire:
+        """A new connection, as `resting`. `UpstreamFailed` where there is none to be had."""
         assert self._connector is not None
         self._waiting += 1
         try:

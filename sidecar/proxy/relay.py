@@ -60,7 +60,8 @@ async def relay(request: Inbound, exchange: Exchange, event_id: str | None, tall
         # The usual case: an answer that came in one piece goes on in one piece.
         tally.count(whole)
         request.begin(head + (_chunk(whole, last=True) if chunked else whole))
-        await request.drain()
+        if request.congested:
+            await request.drain()
         return Sent(keep_alive=keep_alive)
     try:
         await _stream(request, exchange, head, tally, chunked=chunked)
@@ -80,10 +81,10 @@ async def _stream(
     while part := await exchange.next():
         tally.count(part)
         request.write(_chunk(part) if chunked else part)
-        await request.drain()
+        if request.congested:
+            await request.drain()
     if chunked:
         request.write(b"0\r\n\r\n")
-        await request.drain()
 
 
 async def write_whole(
@@ -103,7 +104,8 @@ async def write_whole(
         lines.append(b"Content-Length: %d" % len(body))
     head = _finished(lines, event_id, keep_alive=keep_alive, old=old)
     request.begin(head if request.method == "HEAD" else head + body)
-    await request.drain()
+    if request.congested:
+        await request.drain()
     return Sent(keep_alive=keep_alive)
 
 

@@ -9,11 +9,12 @@ A1). Nothing is retried: the data source sees a request once, as the audit trail
 Knows no policy and no protocol above HTTP.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
 import aiohttp
 from aiohttp import StreamReader
+from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
@@ -55,19 +56,28 @@ class Upstream:
         self.open = self._pool.open
         self.close = self._pool.close
 
-    async def send(self, ask: Ask) -> Exchange:
+    async def send(self, ask: Ask, first: Iterable[Awaitable[None]] = ()) -> Exchange:
         """Sends `ask`; the answer once its head is there. `UpstreamFailed` where there is none.
 
-        The caller must `finish` the exchange, whatever becomes of it.
+        What comes back is not looked at before all of `first` is done; what one of them raises
+        breaks the exchange off. The caller must `finish` it, whatever becomes of it.
         """
-        wire = await self._pool.take()
+        wire = self._pool.resting()
+        if wire is None:
+            wire = await self._pool.connect()
         pump = None
         try:
             wire.expect(body=ask.method != "HEAD")
             wire.write(self._head(ask) + _body(ask))
             if ask.stream is not None:
                 pump = Pump(ask.stream, wire, chunked=ask.chunked)
-            return await self._answer(wire, pump, ask.method)
+            for each in first:
+                await each
+            while True:
+                message, stream = await wire.read()
+                # Interim answers are not relayed (proxy.md A1); `101` nobody here asked for.
+                if message.code >= 200 or message.code == 101:
+                    return self._answer(wire, pump, ask.method, message, stream)
         except BaseException as error:
             self._pool.discard(wire)
             if pump is not None:
@@ -76,12 +86,14 @@ class Upstream:
                 raise UpstreamFailed("the data source gave no answer that can be read") from error
             raise
 
-    async def _answer(self, wire: Wire, pump: Pump | None, method: str) -> Exchange:
-        while True:
-            message, stream = await wire.read()
-            # Interim answers are not relayed (proxy.md A1); `101` nobody here asked for.
-            if not 100 <= message.code < 200 or message.code == 101:
-                break
+    def _answer(
+        self,
+        wire: Wire,
+        pump: Pump | None,
+        method: str,
+        message: RawResponseMessage,
+        stream: StreamReader,
+    ) -> Exchange:
         head = answer_head(message.raw_headers)
         length = _framed(message.code, head.lengths, head.codings)
         empty = method == "HEAD" or message.code in (204, 304)
