@@ -104,13 +104,13 @@ class Connection(RequestHandler):
         whether the connection may carry another."""
         raise NotImplementedError
 
-    async def _drained(self, body: StreamReader) -> bool:
+    async def _drained(self, body: StreamReader, seconds: float = LINGERING_SECONDS) -> bool:
         """Read away what a refused request still sends, for a while: a connection that is closed
         with bytes unread is reset, and the client may lose the refusal."""
         if body.is_eof():
             return True
         try:
-            async with asyncio.timeout(LINGERING_SECONDS):
+            async with asyncio.timeout(seconds):
                 while not body.is_eof():
                     await body.readany()
         except (TimeoutError, RequestPayloadError, ClientError, ConnectionError):

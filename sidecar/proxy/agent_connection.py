@@ -1,35 +1,33 @@
 """One connection of the agent's, and the requests that come on it.
 
-Stands on aiohttp's connection, which parses, controls the flow, keeps alive and shuts down, and
-behaves otherwise where a proxy must. A request that can't be parsed reaches the same handler as any
-other, so that it is recorded. A half-closed agent still gets its answer. An agent that goes away
-takes its request with it: what is upstream is broken off. What follows a refused CONNECT or Upgrade
-is never read. Requests run in the connection's own task, one after the other.
+Stands on the sidecar's own connection (`sidecar.server`), and adds what a proxy must do. A request
+that can't be parsed reaches the same handler as any other, so that it is recorded. A half-closed
+agent still gets its answer. An agent that goes away takes its request with it: what is upstream is
+broken off. What follows a refused CONNECT or Upgrade is never read. Requests run in the
+connection's own task, one after the other.
 
-Stands on names that aiohttp keeps to itself; the lock file pins the version they were read in.
 Knows connections and messages. Knows nothing of what is asked.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-from aiohttp import ClientError, StreamReader
-from aiohttp.web import RequestHandler, RequestPayloadError, Server
-from aiohttp.web_protocol import _ErrInfo
+from aiohttp import StreamReader
+from aiohttp.web_server import Server
 
 from policies.ground.errors import SluiceError
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.reply import Reply, Sent
+from sidecar.server import Connection
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Inbound], Awaitable[Reply | Sent]]
 
 
-class AgentConnection(RequestHandler):
+class AgentConnection(Connection):
     """One connection of the agent's, each of its requests answered by `handler`."""
 
     __slots__ = ("_answering", "_grace", "_half_closed", "_handler", "_limits")
@@ -57,12 +55,6 @@ class AgentConnection(RequestHandler):
         """Whether the agent sends nothing more, and nothing more of it waits."""
         return self._half_closed and not self._messages
 
-    def write(self, data: bytes) -> None:
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            raise ConnectionResetError("the agent closed the connection")
-        transport.write(data)
-
     def answering(self) -> None:
         """From now on a write tells whether the agent is there."""
         self._answering = True
@@ -72,14 +64,6 @@ class AgentConnection(RequestHandler):
         self._upgraded = False
         self._message_tail = b""
         self.close()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        # Where a body's framing breaks, the parser tells the connection, and not whoever reads it.
-        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
-            for body in self._bodies():
-                if not body.is_eof() and body.exception() is None:
-                    body.set_exception(RequestPayloadError("the body's framing is broken"))
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes an answer
         """An agent that has sent its request may close its sending side and wait for the answer.
@@ -98,36 +82,6 @@ class AgentConnection(RequestHandler):
         self._stop_waiting()
         super().connection_lost(exc)
 
-    def resume_reading(self, resume_parser: bool = True) -> None:
-        # A body's reader calls this whenever it is empty; unless reading was paused there is
-        # nothing to resume, and aiohttp would run the parser over nothing.
-        if self._reading_paused:
-            super().resume_reading(resume_parser)
-
-    async def start(self) -> None:
-        """aiohttp's task of this connection, which it ends by `close`, `force_close` and
-        `shutdown`, and cancels when the connection is lost."""
-        while not self._force_close:
-            if not self._messages:
-                self._waiter = self._loop.create_future()
-                try:
-                    await self._waiter
-                finally:
-                    self._waiter = None
-            message, body = self._messages.popleft()
-            self._make_room()
-            if not await self._answered(message, body):
-                break
-            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-            if self._keepalive_handle is None:
-                self._keepalive_handle = self._loop.call_at(
-                    self._next_keepalive_close_time, self._process_keepalive
-                )
-        if not self._force_close:
-            self._task_handler = None
-            if self.transport is not None:
-                self.transport.close()
-
     async def _answered(self, message: object, body: StreamReader) -> bool:
         """Whether the connection may carry another request."""
         request = Inbound(message, body, self)
@@ -141,7 +95,7 @@ class AgentConnection(RequestHandler):
                 request.begin(answer.encode(keep_alive=keep, empty=empty, old=request.old))
             else:
                 keep = answer.keep_alive
-            drained = body.is_eof() or await self._drained(body)
+            drained = await self._drained(body, self._limits.lingering_seconds)
             return drained and keep and not (self._close or self.ending)
         except ConnectionError:
             return False
@@ -162,29 +116,6 @@ class AgentConnection(RequestHandler):
                 return Sent(keep_alive=False)
             error = SluiceError("the proxy failed; see the sidecar's log")
             return Reply.of_error(error, close=True)
-
-    async def _drained(self, body: StreamReader) -> bool:
-        """Reads away what a refused request still sends, for a while: a connection that is closed
-        with bytes unread is reset, and the agent may lose the refusal."""
-        try:
-            async with asyncio.timeout(self._limits.lingering_seconds):
-                while not body.is_eof():
-                    await body.readany()
-        except (TimeoutError, RequestPayloadError, ClientError, ConnectionError):
-            return False
-        return True
-
-    def _bodies(self) -> list[StreamReader]:
-        """Of the requests that are being answered, or wait for it."""
-        bodies = [body for _, body in self._messages]
-        request: Any = self._current_request
-        return bodies if request is None else [request.body, *bodies]
-
-    def _make_room(self) -> None:
-        if self._parser is not None:
-            self._parser.message_consumed()
-        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
-            self._resume_reading_if_drained()
 
     def _stop_waiting(self) -> None:
         if self._grace is not None:

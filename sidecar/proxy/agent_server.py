@@ -2,7 +2,9 @@
 
 from aiohttp import StreamReader
 from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
-from aiohttp.web import BaseRequest, Server, StreamResponse
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import StreamResponse
+from aiohttp.web_server import Server
 
 from sidecar.proxy.agent_connection import AgentConnection, Handler
 from sidecar.proxy.limits import Limits
