@@ -45,12 +45,16 @@ def block_end(place: int, first: int) -> int:
 
 
 def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int) -> None:
-    """What is due once the log has grown; in the transaction that lets it grow."""
+    """What is due once the log has grown; in the transaction that lets it grow, which may have
+    filled several blocks."""
     for place in range(SPAN + 1):
         first, until = covered(place, old_size), covered(place, new_size)
-        if first < until:
-            block = {"tenant": tenant_id, "first": first, "until": until}
+        while first < until:
+            # A span of time is one block's, so every facet goes block by block.
+            end = block_end(place, first)
+            block = {"tenant": tenant_id, "first": first, "until": end}
             connection.execute(_SPAN if place == SPAN else _FACETS[place], block)
+            first = end
 
 
 def _said(name: str) -> Any:

@@ -7,8 +7,10 @@ import random
 
 import pytest
 
+from control_api.log.verify import verify
 from control_api.store import log_index
 from control_api.store.log_index import BLOCK, FACETS, SPAN, block_end, covered
+from control_api.store.transaction import Transaction
 from tests.control_api.store.world import TENANT, World, decision
 
 
@@ -68,3 +70,22 @@ async def test_the_index_is_the_entries_below_the_mark(
     spans = await world.rows("SELECT seq, until_seq FROM log_spans ORDER BY seq")
     assert [row.seq for row in spans[1:]] == [row.until_seq for row in spans[:-1]]
     assert spans[-1].until_seq == covered(SPAN, size)
+
+
+async def test_one_transaction_may_fill_many_blocks(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change records of a large reload are one transaction's."""
+    monkeypatch.setattr(log_index, "BLOCK", 32)
+    monkeypatch.setattr(log_index, "STEP", 4)
+
+    async def work(tx: Transaction) -> None:
+        for _ in range(203):
+            await tx.append(decision())
+
+    await world.store.write(TENANT, work)
+    await world.log.append(TENANT, decision())
+    report = await verify(world.store, TENANT)
+    assert report["valid"], report
+    spans = await world.rows("SELECT seq, until_seq FROM log_spans ORDER BY seq")
+    assert {row.until_seq - row.seq for row in spans[1:]} == {32}
