@@ -11,46 +11,21 @@ the unique index over `eid`, whose column is held against the bytes.
 """
 
 import hashlib
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import orjson
 
-from policies.commitment import opens
-from policies.entry import Index, index_of
 from policies.ground.canonical import b64, encode
 from policies.record import MAX_ENTRY
 from policies.source import core_hash
+from policies.stored import MEMBERS, SOURCED, Finding, Row, columns, profile
 from policies.tree import Frontier
 
-_MEMBERS = frozenset({"cm", "eid", "kind", "log", "masked", "prev", "pub", "seq", "ts", "v"})
-_SOURCED = _MEMBERS | {"src"}
 _PLACE = ("log", "seq", "prev", "ts")
 _VERSION = b',"v":1}'  # the last member of every entry; `true` would equal 1, and is not it
 _sha256 = hashlib.sha256
-_KEY = re.compile(r"[a-z0-9_.:-]+\Z").match
-_KNOWN = _SOURCED.union(
-    ("user_id", "query", "detail", "context_hash", "facts", "request", "response"),
-    ("agent_role", "agent_id", "source_id", "source_type", "sensitivity_level", "session_id"),
-    ("task_type", "decision", "policy_name", "reason", "check", "policy_id", "policy_version"),
-    ("agent", "key", "require_agent_id", "revision", "role", "session", "status", "state"),
-    ("bound_agent_id", "bound_key_id", "expires_at", "key_id", "permitted_roles", "scope"),
-    ("id", "inst", "n", "t", "event", "core", "leaf", "action_type", "outcome"),
-)
-"""Keys that are known to be within the profile: most entries have no other."""
-
-
-class Row(NamedTuple):
-    """A stored entry: its bytes, and what stands beside them. `hash`, `columns` and `openings` are
-    None where they are not to be held against the bytes (a stream of bare entries)."""
-
-    seq: int
-    entry: bytes
-    hash: bytes | None = None
-    columns: Index | None = None
-    openings: bytes | None = None
 
 
 class Head(NamedTuple):
@@ -76,10 +51,6 @@ class Report:
     root_hash: str
     broken_at: str | None
     reason: str | None
-
-
-class _Finding(Exception):
-    """What is wrong with an entry."""
 
 
 _Source = tuple[str, str]
@@ -121,10 +92,10 @@ class Verifier:
                 entry = orjson.loads(row.entry)
                 self._judge(row, entry)
                 row = entry = None  # noqa: PLW2901  # what fails now is the rows' own trouble
-        except (_Finding, ValueError, TypeError, LookupError, AttributeError) as error:
+        except (Finding, ValueError, TypeError, LookupError, AttributeError) as error:
             if row is None:  # the rows' own trouble, not an entry's
                 raise
-            found = str(error) if isinstance(error, _Finding) else f"not an entry: {error!r}"
+            found = str(error) if isinstance(error, Finding) else f"not an entry: {error!r}"
             eid = entry.get("eid") if isinstance(entry, dict) else None
             named = eid if isinstance(eid, str) else str(row.seq)
             self._broken = (named, f"seq {row.seq}: {found}")
@@ -168,14 +139,14 @@ class Verifier:
     def _judge(self, row: Row, entry: dict[str, Any]) -> None:
         raw = row.entry
         if encode(entry) != raw:
-            raise _Finding("the bytes are not in the canonical encoding")
+            raise Finding("the bytes are not in the canonical encoding")
         members = entry.keys()
-        sourced = members == _SOURCED
-        if not sourced and members != _MEMBERS:
-            raise _Finding("has members that an entry has not, or lacks some")
+        sourced = members == SOURCED
+        if not sourced and members != MEMBERS:
+            raise Finding("has members that an entry has not, or lacks some")
         if len(raw) > MAX_ENTRY:
-            raise _Finding(f"larger than {MAX_ENTRY} bytes")
-        _profile(entry)
+            raise Finding(f"larger than {MAX_ENTRY} bytes")
+        profile(entry)
         at = self._start + self._tree.size
         if (
             entry["seq"] != at
@@ -189,9 +160,9 @@ class Verifier:
             self._place(row, entry, at)
         leaf = _sha256(b"\0" + raw).digest()
         if row.hash is not None and row.hash != leaf:
-            raise _Finding("the column `hash` is not the hash of the bytes")
+            raise Finding("the column `hash` is not the hash of the bytes")
         if row.columns is not None:
-            _columns(row, entry)
+            columns(row, entry)
         if sourced:
             self._source(entry, entry["src"])
         self._tree.append(leaf)
@@ -202,19 +173,19 @@ class Verifier:
     def _place(self, row: Row, entry: dict[str, Any], at: int) -> None:
         """Say what of an entry's place is wrong; nothing, at the start of a later stretch."""
         if row.seq > at:
-            raise _Finding(f"{row.seq - at} entries before this one are missing")
+            raise Finding(f"{row.seq - at} entries before this one are missing")
         if row.seq < at:
-            raise _Finding(f"stands where entry {at} should")
+            raise Finding(f"stands where entry {at} should")
         if type(entry["seq"]) is not int or entry["seq"] != at:
-            raise _Finding(f"the entry says seq {entry['seq']!r:.40}")
+            raise Finding(f"the entry says seq {entry['seq']!r:.40}")
         if entry["log"] != self._log or not row.entry.endswith(_VERSION):
-            raise _Finding("belongs to another log, or to another version of the format")
+            raise Finding("belongs to another log, or to another version of the format")
         if self._prev is None:
             self._first = (entry["prev"], entry["ts"])
             return
         if entry["prev"] != self._prev:
-            raise _Finding("`prev` is not the hash of the entry before")
-        raise _Finding("its time is before that of the entry before")
+            raise Finding("`prev` is not the hash of the entry before")
+        raise Finding("its time is before that of the entry before")
 
     def _source(self, entry: dict[str, Any], src: dict[str, Any]) -> None:
         """The enforcement point's own counter and chain, which run beside the log's."""
@@ -232,12 +203,12 @@ class Verifier:
         prev, ts = later._first
         try:
             if prev != self._prev:
-                raise _Finding("`prev` is not the hash of the entry before")
+                raise Finding("`prev` is not the hash of the entry before")
             if ts < self._ts:
-                raise _Finding("its time is before that of the entry before")
+                raise Finding("its time is before that of the entry before")
             for source, given in later._given.items():
                 _follows(source, self._sources.get(source, (-1, "")), given)
-        except _Finding as finding:
+        except Finding as finding:
             self._broken = (str(later._start), f"seq {later._start}: {finding}")
 
     def _against(self, head: Head) -> str | None:
@@ -257,47 +228,6 @@ def _follows(source: _Source, last: _Counter, said: _Counter) -> None:
     """Whether a source's record may follow: `said` is what it says of the one before, `last` what
     that one was."""
     if said[0] != last[0]:
-        raise _Finding(f"source `{source[0]}` counts {said[0] + 1} after {last[0]}")
+        raise Finding(f"source `{source[0]}` counts {said[0] + 1} after {last[0]}")
     if said[1] != last[1]:
-        raise _Finding(f"`src.prev` is not the hash of record {last[0]} of source `{source[0]}`")
-
-
-def _profile(value: dict[str, Any]) -> None:
-    """The encoding's profile, as far as equal re-encoding does not show it: no floats, and keys as
-    they must be. (`encode` refuses integers beyond 53 bits.)"""
-    if not _KNOWN.issuperset(value) and not all(map(_KEY, value)):
-        raise _Finding("has a key outside `[a-z0-9_.:-]`")
-    for member in value.values():
-        kind = type(member)
-        if kind is str:
-            continue
-        if kind is dict:
-            _profile(member)
-        elif kind is list:
-            _items(member)
-        elif kind is float:
-            raise _Finding(f"holds the float {member!r}, which the log's encoding has not")
-
-
-def _items(items: list[Any]) -> None:
-    for item in items:
-        if type(item) is not str:
-            _profile({"v": item})
-
-
-def _columns(row: Row, entry: dict[str, Any]) -> None:
-    derived = index_of(entry)
-    if row.columns != derived:
-        assert row.columns is not None
-        for name, stored, meant in zip(Index._fields, row.columns, derived, strict=True):
-            if stored != meant:
-                raise _Finding(f"the column `{name}` says {stored!r}, the bytes {meant!r}")
-    if row.openings is None:
-        return
-    openings = orjson.loads(row.openings)
-    for path in entry["cm"]:
-        if path not in openings:
-            raise _Finding(f"the opening of `{path}` is missing, and nothing says it was erased")
-    for path, opening in openings.items():
-        if not opens(entry["cm"], path, opening):
-            raise _Finding(f"the opening of `{path}` does not open its commitment")
+        raise Finding(f"`src.prev` is not the hash of record {last[0]} of source `{source[0]}`")

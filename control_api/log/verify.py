@@ -16,6 +16,7 @@ from control_api.log.index_check import Fault, Spans, unindexed
 from control_api.store.chain import NO_OPENINGS, user_of
 from control_api.store.schema import log_entries, log_heads, openings
 from control_api.store.store import Store
+from policies import stored
 from policies import verify as proof
 from policies.entry import Index
 from policies.ground.canonical import rfc3339
@@ -106,8 +107,8 @@ def _names_its_user(row: Row[Any]) -> bool:
         return True
 
 
-def _row(row: Any) -> proof.Row:
-    return proof.Row(row[0], row[1], row[2], Index(*row[3:-2]), row[-1] or NO_OPENINGS)
+def _row(row: Any) -> stored.Row:
+    return stored.Row(row[0], row[1], row[2], Index(*row[3:-2]), row[-1] or NO_OPENINGS)
 
 
 def _answer(report: proof.Report, fault: Fault | None, now: int) -> dict[str, Any]:

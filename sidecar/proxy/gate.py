@@ -14,7 +14,16 @@ from functools import partial
 
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.enforce import Pending
-from sidecar.protocols.protocol import CLOSED, Asked, Class, Dialect, Place, Route, Unresolved
+from sidecar.protocols.protocol import (
+    CLOSED,
+    Asked,
+    Class,
+    Dialect,
+    Match,
+    Place,
+    Route,
+    Unresolved,
+)
 from sidecar.proxy import intake
 from sidecar.proxy.attribution import Attribution, attribution
 from sidecar.proxy.forward import Allowed, Forward
@@ -31,7 +40,13 @@ UNRESOLVED = "unresolved_source"
 WRITE_DENIED = "write_denied"
 ROUTE_DENIED = "route_denied"
 
+Reading = tuple[Route, Asked, Head, Attribution]
+
 _NOBODY: tuple[Place, ...] = ()
+_BARRED = CLOSED | {Class.WRITE}
+
+_MOST_KNOWN = 512
+_LONGEST_KNOWN = 512
 
 
 class Gate:
@@ -55,6 +70,7 @@ class Gate:
         self._limits = limits
         self._writes = writes
         self._heads = intake.Heads()
+        self._known: dict[tuple[str, str], tuple[Target, Match | None]] = {}
 
     async def serve(self, request: Inbound) -> Reply | Sent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
@@ -62,9 +78,7 @@ class Gate:
         started = self._forward.now()
         try:
             try:
-                head, target, who = self._read(request)
-                route, asked = self._route(request, head, target, who)
-                return await self._serve(request, route, asked, head, who, started)
+                return await self._serve(request, self._read(request), started)
             except Refused as refused:
                 return await self._judge.refuse(refused)
         except Denied as denied:
@@ -75,15 +89,8 @@ class Gate:
             # The agent is gone. What was asked and decided is in the log.
             return Sent(keep_alive=False)
 
-    async def _serve(
-        self,
-        request: Inbound,
-        route: Route,
-        asked: Asked,
-        head: Head,
-        who: Attribution,
-        started: float,
-    ) -> Reply | Sent:
+    async def _serve(self, request: Inbound, reading: Reading, started: float) -> Reply | Sent:
+        route, asked, head, who = reading
         body: bytes | None = None
         places, pendings = _NOBODY, list[Pending]()
         try:
@@ -113,7 +120,8 @@ class Gate:
         allowed = Allowed(route, asked, ask, who, places, pendings, started)
         return await self._forward.passed(request, allowed)
 
-    def _read(self, request: Inbound) -> tuple[Head, Target, Attribution]:
+    def _read(self, request: Inbound) -> Reading:
+        """The request as far as its head tells; raises `Refused`."""
         who = self._default
         try:
             head = self._heads.read(request)
@@ -124,27 +132,39 @@ class Gate:
             raise Refused(400, UNREADABLE, error.message, who, close=True) from error
         try:
             who = attribution(head, who)
-            return head, canonical(request.message.path), who
+            target, match = self._found(request.method, request.message.path)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
-
-    def _route(
-        self, request: Inbound, head: Head, target: Target, who: Attribution
-    ) -> tuple[Route, Asked]:
-        method = request.method
-        match = self._dialect.match(method, target)
         if match is None:
-            reason = f"the data source has no route for `{method}` of this path that is known here"
+            reason = f"the data source has no route for `{request.method}` of this path known here"
             raise Refused(403, UNCLASSIFIED, reason, who)
         route, values = match
-        asked = Asked(method, target, values, None, partial(self._forward.fetch, head))
+        asked = Asked(request.method, target, values, None, partial(self._forward.fetch, head))
+        if route.class_ in _BARRED:
+            self._check_open(route, asked, who)
+        return route, asked, head, who
+
+    def _found(self, method: str, raw: str) -> tuple[Target, Match | None]:
+        """What a method and a path come to is the same every time, and agents ask the same paths
+        over and over: it is kept, for a bounded number of short ones."""
+        known = self._known.get((method, raw))
+        if known is not None:
+            return known
+        target = canonical(raw)
+        found = target, self._dialect.match(method, target)
+        if len(raw) <= _LONGEST_KNOWN:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[method, raw] = found
+        return found
+
+    def _check_open(self, route: Route, asked: Asked, who: Attribution) -> None:
         if route.class_ in CLOSED:
-            reason = f"`{method} {route.pattern}` is closed: {route.class_.value}"
+            reason = f"`{asked.method} {route.pattern}` is closed: {route.class_.value}"
             raise Refused(403, ROUTE_DENIED, reason, who)
-        if route.class_ is Class.WRITE and not self._writes:
+        if not self._writes:
             place = None if route.hint is None else route.hint(self._dialect, asked)
             reason = (
-                f"`{method} {route.pattern}` writes, and this source is configured `writes: deny`"
+                f"`{asked.method} {route.pattern}` writes, and `writes` is `deny` for this source"
             )
             raise Refused(403, WRITE_DENIED, reason, who, place=place)
-        return route, asked

@@ -63,13 +63,14 @@ _MAX_KNOWN_NAME = 64
 class Head(NamedTuple):
     """A request's fields: those to forward, and by lower-case name the values of those read.
 
-    `lines` are the ones to forward, each with its line end. A head is kept for the next request
-    that has the same: nobody changes one.
+    `lines` are the ones to forward, each with its line end, `length` is the value of
+    `Content-Length`. A head is kept for the next request that has the same: nobody changes one.
     """
 
     forward: list[tuple[bytes, bytes]]
     read: dict[bytes, list[bytes]]
     lines: bytes
+    length: bytes | None
 
     def one(self, name: bytes) -> bytes | None:
         """The value of a field that may stand once; `Malformed` where it stands twice."""
@@ -117,7 +118,9 @@ def request_head(fields: Fields) -> Head:
     baggage = read.get(BAGGAGE)
     if baggage is not None:
         forward += [(BAGGAGE, line) for line in without_own_baggage(baggage)]
-    return Head(forward, read, lines_of(forward))
+    # The parser has refused a second length.
+    lengths = read.get(b"content-length")
+    return Head(forward, read, lines_of(forward), None if lengths is None else lengths[0])
 
 
 def lines_of(fields: list[tuple[bytes, bytes]]) -> bytes:

@@ -7,7 +7,7 @@ Knows HTTP and JSON. Knows no policy and no data source.
 import asyncio
 from typing import Any
 
-from aiohttp import HttpVersion11
+from aiohttp import EMPTY_PAYLOAD, HttpVersion11
 from aiohttp.typedefs import RawHeaders
 from aiohttp.web_protocol import RequestPayloadError
 
@@ -74,7 +74,7 @@ async def read_body(request: Inbound, head: Head, limits: Limits) -> tuple[bytes
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be judged")
     media = head.one(b"content-type")
-    length = head.one(b"content-length")
+    length = head.length
     limit = limits.inspected_bytes
     if length is not None and int(length) > limit:
         raise Malformed(f"the body is larger than {limit} bytes, so it can't be judged")
@@ -134,21 +134,21 @@ def forwarded(
 ) -> Ask:
     """The request as the data source gets it. `body` is what was read of it to be judged. With
     `readable` it is asked so that its answer can be read here: whole, and not encoded."""
-    message = request.message
-    length = head.one(b"content-length")
-    chunked = message.chunked and length is None
     stream = None
     if body is None:
-        if request.body.is_eof() and request.body.exception() is None:
-            body = request.body.read_nowait(-1)
-        else:
-            body, stream = b"", request.body
-    method, lines = message.method, head.lines
+        body = b""
+        if request.body is not EMPTY_PAYLOAD:
+            if request.body.is_eof() and request.body.exception() is None:
+                body = request.body.read_nowait(-1)
+            else:
+                stream = request.body
+    method, lines, length = request.method, head.lines, head.length
     if readable:
         # To a HEAD there would be nothing to read; the agent still gets none of it.
         method = "GET" if method == "HEAD" else method
         lines = _readable_lines(head, _CONDITIONS)
-    return Ask(method, target.forwarded, lines, length, bool(chunked), body, stream)
+    chunked = length is None and b"transfer-encoding" in head.read
+    return Ask(method, target.forwarded, lines, length, chunked, body, stream)
 
 
 def lookup(head: Head, target: str) -> Ask:

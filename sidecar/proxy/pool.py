@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 import aiohttp
-from aiohttp import ClientRequest, ClientTimeout, TCPConnector, hdrs
+from aiohttp import EMPTY_PAYLOAD, ClientRequest, ClientTimeout, TCPConnector, hdrs
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
-from aiohttp.helpers import TimerNoop
+from aiohttp.helpers import EMPTY_BODY_STATUS_CODES, TimerNoop
 from yarl import URL
 
 from policies.ground.errors import UpstreamFailed
@@ -59,6 +59,25 @@ class Wire(ResponseHandler):
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionResetError("the connection was closed")
         transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        """aiohttp's, without what a proxy never asks for: timers between reads, web sockets."""
+        if self._parser is None or self._upgraded:
+            super().data_received(data)
+            return
+        try:
+            messages, self._upgraded, _ = self._parser.feed_data(data)
+        except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
+            if self.transport is not None:
+                self.transport.close()
+            self.set_exception(aiohttp.ClientPayloadError("the answer can't be parsed"), error)
+            return
+        for message, body in messages:
+            if message.should_close:
+                self._should_close = True
+            self._payload = body
+            empty = self._skip_payload or message.code in EMPTY_BODY_STATUS_CODES
+            self.feed_data((message, EMPTY_PAYLOAD if empty else body))
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         # A body's reader calls this whenever it is empty; unless reading was paused there is

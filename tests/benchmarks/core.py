@@ -12,8 +12,9 @@ from policies.policy_set import PolicySet, agent_document, role_document, tenant
 from policies.record import Record, decision_record
 from policies.retrieval import Retrieval, parse_retrieval
 from policies.source import core_hash, src_member
+from policies.stored import Row
 from policies.tree import leaf_hash
-from policies.verify import Row, Verifier
+from policies.verify import Verifier
 from tests.benchmarks.measure import Figure, per_call
 
 SALT = bytes(range(32))

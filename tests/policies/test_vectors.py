@@ -24,8 +24,9 @@ from policies.ground.ids import prefixed, uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
 from policies.signing import Signer, receipt_message, verify
 from policies.source import core_hash
+from policies.stored import Row
 from policies.tree import Frontier, leaf_hash
-from policies.verify import Head, Row, Verifier
+from policies.verify import Head, Verifier
 from tests.policies.world import every_kind, naive_root
 
 VECTORS = Path(__file__).parents[1] / "vectors"

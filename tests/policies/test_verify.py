@@ -11,8 +11,9 @@ import pytest
 from policies.entry import Index, index_of
 from policies.ground.canonical import b64, encode, rfc3339
 from policies.record import MAX_ENTRY, make_record
+from policies.stored import Row
 from policies.tree import Frontier, leaf_hash
-from policies.verify import Head, Report, Row, Verifier
+from policies.verify import Head, Report, Verifier
 from tests.policies.world import LOG, START, Log, decided, every_kind
 
 WHOLE = every_kind()

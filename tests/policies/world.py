@@ -23,8 +23,9 @@ from policies.record import (
 from policies.retrieval import Retrieval
 from policies.role import compile_role
 from policies.source import core_hash, src_member
+from policies.stored import Row
 from policies.tree import Frontier, leaf_hash
-from policies.verify import Head, Row
+from policies.verify import Head
 
 LOG = "default"
 START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
