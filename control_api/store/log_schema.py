@@ -84,6 +84,27 @@ log_spans = Table(
     sqlite_with_rowid=False,
 )
 
+# What retention took from a log's beginning: one row for each `purge` entry, which stands at `seq`.
+# `anchor_note` is the signed checkpoint of the size that was cut at, `cover_note` the one of a size
+# with the `purge` entry in it; rows are deleted only once that is here (`audit-trail.md`, Purge).
+purges = Table(
+    "purges",
+    metadata,
+    words("tenant_id"),
+    count("seq"),
+    count("last_seq"),
+    binary("last_hash"),
+    count("tree_size"),
+    binary("root_hash"),
+    binary("frontier"),
+    count("purged_count"),
+    time("purged_before"),
+    time("purged_at"),
+    words("anchor_note"),
+    words_or_null("cover_note"),
+    PrimaryKeyConstraint("tenant_id", "seq"),
+)
+
 # The last record held of each spool, and its hash: what the next one must cite.
 sources = Table(
     "sources",

@@ -2,10 +2,12 @@
 
 from sqlalchemy import ForeignKeyConstraint, Index, PrimaryKeyConstraint, Table, text
 
+from control_api.store.alert_schema import alert_deliveries, alert_rules
 from control_api.store.columns import (
     binary,
     binary_or_null,
     count,
+    count_from,
     flag,
     metadata,
     of_a_tenant,
@@ -20,13 +22,18 @@ from control_api.store.log_schema import (
     log_index,
     log_spans,
     openings,
+    purges,
     sources,
 )
+from control_api.store.tally_schema import first_accesses, tallies
 
 __all__ = [
     "agents",
+    "alert_deliveries",
+    "alert_rules",
     "api_keys",
     "documents",
+    "first_accesses",
     "installation",
     "log_entries",
     "log_heads",
@@ -36,8 +43,10 @@ __all__ = [
     "openings",
     "policies",
     "policy_versions",
+    "purges",
     "sessions",
     "sources",
+    "tallies",
     "tenants",
 ]
 
@@ -64,6 +73,8 @@ tenants = Table(
     flag("pii_masking"),
     flag("active"),
     count("revision"),
+    count_from("retention_days", 365),
+    count_from("session_retention_days", 90),
     PrimaryKeyConstraint("tenant_id"),
     Index(None, "name"),
 )

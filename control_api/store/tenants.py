@@ -23,6 +23,8 @@ class StoredTenant:
     pii_masking: bool
     active: bool
     revision: int = 0
+    retention_days: int = 365
+    session_retention_days: int = 90
 
     @classmethod
     def from_row(cls, row: Row[Any]) -> "StoredTenant":
@@ -78,6 +80,8 @@ async def add(connection: AsyncConnection, tenant: StoredTenant) -> None:
         "pii_masking": tenant.pii_masking,
         "active": tenant.active,
         "revision": tenant.revision,
+        "retention_days": tenant.retention_days,
+        "session_retention_days": tenant.session_retention_days,
     }
     await connection.execute(insert(tenants).values(values))
 
