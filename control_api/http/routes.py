@@ -26,7 +26,9 @@ from control_api.use_cases.reload_policies import reload_policies
 from control_api.use_cases.revoke_key import revoke_key
 from control_api.use_cases.show_health import show_liveness, show_readiness
 from control_api.use_cases.show_lineage import show_lineage
+from control_api.use_cases.show_registry_counts import show_registry_counts
 from control_api.use_cases.show_session_trail import show_session_trail
+from control_api.use_cases.show_stats import show_stats
 from control_api.use_cases.verify_log import verify_log
 
 # INVARIANT: an admin may do everything in its tenant (contract, section 2), so every guarded route
@@ -42,6 +44,7 @@ METRICS = Route("GET", "/metrics", OPEN, show_metrics, media="text/plain")
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate", EVALUATE, evaluate_context),
     Route("GET", "/v1/audit/events", READ, list_events),
+    Route("GET", "/v1/audit/stats", READ, show_stats),
     Route("GET", "/v1/audit/verify", READ, verify_log),
     Route("GET", "/v1/audit/sessions/{session_id}", READ, show_session_trail),
     Route("POST", "/v1/audit/lineage", EVALUATE, record_lineage, 201, errors=(404,)),
@@ -51,6 +54,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/policies/{policy_id}", READ, get_policy),
     Route("GET", "/v1/agents", READ, list_agents),
     Route("POST", "/v1/agents", ADMIN, register_agent, 201, errors=(409,)),
+    Route("GET", "/v1/agents/stats/summary", READ, show_registry_counts),
     Route("GET", "/v1/agents/{agent_id}", READ, get_agent),
     Route("PATCH", "/v1/agents/{agent_id}/status", ADMIN, change_agent_status, errors=(409,)),
     Route("GET", "/v1/keys", READ, list_keys),

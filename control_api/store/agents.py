@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, insert, select, tuple_, update
+from sqlalchemy import Row, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema import agents
@@ -74,6 +74,15 @@ async def page(
         query = query.where(tuple_(agents.c.created_at, agents.c.agent_id) < after)
     query = query.order_by(agents.c.created_at.desc(), agents.c.agent_id.desc()).limit(limit)
     return [StoredAgent.from_row(row) for row in await connection.execute(query)]
+
+
+async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[str, int]:
+    query = (
+        select(agents.c.status, func.count())
+        .where(agents.c.tenant_id == tenant_id)
+        .group_by(agents.c.status)
+    )
+    return {row[0]: row[1] for row in await connection.execute(query)}
 
 
 async def set_status(

@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from control_api.store import log_index
 from control_api.store.faults import UnknownState
 from control_api.store.schema import installation, log_entries, log_heads, openings, tenants
+from control_api.store.tally import Tally
 from policies.entry import Index, entry_from_core, index_of
 from policies.ground.canonical import b64, micros, rfc3339
 from policies.ground.errors import Invalid, NotFound
@@ -51,6 +52,7 @@ class Chain:
         self._last_ts = last_ts
         self._entries: list[tuple[Any, ...]] = []
         self._openings: list[tuple[Any, ...]] = []
+        self._tally = Tally()
 
     @classmethod
     def load(cls, connection: Connection, tenant_id: str) -> "Chain":
@@ -75,7 +77,7 @@ class Chain:
         entry = record.entry(self.log, self._tree.size, self._prev(), text)
         pub = orjson.loads(record.pub)
         index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
-        return self._put(entry, index, record.openings, ts)
+        return self._put(entry, index, pub, record.openings, ts)
 
     def place_core(self, spooled: Spooled, now: int) -> Appended:
         """Of a record that an enforcement point made."""
@@ -83,18 +85,23 @@ class Chain:
         entry = entry_from_core(
             spooled.core, log=self.log, seq=self._tree.size, prev=self._prev(), ts=rfc3339(ts)
         )
-        return self._put(entry, index_of(spooled.core), spooled.openings, ts)
+        core = spooled.core
+        return self._put(entry, index_of(core), core["pub"], spooled.openings, ts)
 
     def _prev(self) -> str:
         return b64(self._last_leaf)
 
-    def _put(self, entry: bytes, index: Index, opened: bytes, ts: int) -> Appended:
+    def _put(
+        self, entry: bytes, index: Index, pub: dict[str, Any], opened: bytes, ts: int
+    ) -> Appended:
         if len(entry) > MAX_ENTRY:
             raise Invalid(f"the record needs {len(entry)} bytes, and an entry holds {MAX_ENTRY}")
         seq, leaf = self._tree.size, leaf_hash(entry)
         self._entries.append((self.tenant_id, seq, *index, entry, leaf))
         if opened != NO_OPENINGS:
             self._openings.append((self.tenant_id, seq, user_of(opened), opened))
+        if index.decision is not None:
+            self._tally.add(index, pub["request"]["source_type"])
         self._tree.append(leaf)
         self._last_leaf, self._last_ts = leaf, ts
         return Appended(seq, index.eid, leaf, ts)
@@ -117,6 +124,7 @@ class Chain:
         if connection.execute(_MOVE, head).rowcount != 1:
             # The row was ours alone since `load`.
             raise UnknownState(f"the head of log `{self.log}` moved under its lock")
+        self._tally.save(connection, self.tenant_id)
         log_index.extend(connection, self.tenant_id, self._loaded, self._tree.size)
 
 

@@ -28,6 +28,11 @@ def words(name: str) -> Column[str]:
     return Column(name, Text, nullable=False)
 
 
+def ordered_words(name: str) -> Column[str]:
+    """Words whose order counts: by code point, whatever the database's own collation."""
+    return Column(name, Text().with_variant(Text(collation="C"), "postgresql"), nullable=False)
+
+
 def words_or_null(name: str) -> Column[str]:
     return Column(name, Text, nullable=True)
 

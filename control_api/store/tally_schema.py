@@ -2,7 +2,7 @@
 
 from sqlalchemy import Column, Index, PrimaryKeyConstraint, SmallInteger, Table
 
-from control_api.store.columns import count, metadata, time, words
+from control_api.store.columns import count, metadata, ordered_words, time, words
 
 # How many decisions of a facet's value were allowed and denied in a bucket of time. Which facets
 # there are, and how long a bucket of each is, stands in `control_api/store/tally.py`.
@@ -11,7 +11,7 @@ tallies = Table(
     metadata,
     words("tenant_id"),
     Column("facet", SmallInteger, nullable=False, autoincrement=False),
-    words("value"),
+    ordered_words("value"),
     count("bucket"),
     count("allowed"),
     count("denied"),

@@ -1,5 +1,7 @@
 """Rows as the API shows them. Knows the fields of both, and nothing of how a row came about."""
 
+from typing import Any
+
 from control_api.management_shapes import AgentShown, CreatedKey, ListedKey, PolicyShown
 from control_api.store.agents import StoredAgent
 from control_api.store.keys import StoredKey
@@ -13,7 +15,7 @@ def created_key(key: StoredKey, secret: str) -> CreatedKey:
         name=key.name,
         key=secret,
         scope=key.scope,  # type: ignore[arg-type]  # the row was written from the same set
-        expires_at=_time(key.expires_at),
+        expires_at=time_or_none(key.expires_at),
         created_at=rfc3339(key.created_at),
     )
 
@@ -25,26 +27,23 @@ def listed_key(key: StoredKey) -> ListedKey:
         scope=key.scope,  # type: ignore[arg-type]
         bound_agent_id=key.bound_agent_id,
         permitted_roles=list(key.permitted_roles),
-        expires_at=_time(key.expires_at),
+        expires_at=time_or_none(key.expires_at),
         created_at=rfc3339(key.created_at),
     )
 
 
 def shown_agent(agent: StoredAgent) -> AgentShown:
-    return AgentShown(
-        agent_id=agent.agent_id,
-        agent_role=agent.agent_role,
-        display_name=agent.display_name,
-        description=agent.description,
-        owner=agent.owner,
-        framework=agent.framework,
-        permitted_roles=list(agent.permitted_roles or (agent.agent_role,)),
-        credential_type=agent.credential_type,  # type: ignore[arg-type]
-        bound_key_id=agent.bound_key_id,
-        status=agent.status,  # type: ignore[arg-type]
-        created_at=rfc3339(agent.created_at),
-        updated_at=rfc3339(agent.updated_at),
-    )
+    return AgentShown(**agent_fields(agent))
+
+
+def agent_fields(agent: StoredAgent) -> dict[str, Any]:
+    """The fields of `AgentShown`."""
+    return {
+        **{name: getattr(agent, name) for name in StoredAgent.__slots__},
+        "permitted_roles": list(agent.permitted_roles or (agent.agent_role,)),
+        "created_at": rfc3339(agent.created_at),
+        "updated_at": rfc3339(agent.updated_at),
+    }
 
 
 def shown_policy(policy: StoredPolicy) -> PolicyShown:
@@ -58,5 +57,10 @@ def shown_policy(policy: StoredPolicy) -> PolicyShown:
     )
 
 
-def _time(micros: int | None) -> str | None:
+def deny_rate(allowed: int, denied: int) -> float:
+    """A fraction from 0 to 1; 0 where nothing was decided."""
+    return denied / (allowed + denied) if denied else 0.0
+
+
+def time_or_none(micros: int | None) -> str | None:
     return None if micros is None else rfc3339(micros)

@@ -27,6 +27,13 @@ WAY = {
 }
 
 
+def listed(centre: Centre, agent_id: str) -> Any:
+    """The agent, without what it did lately."""
+    shown = centre.admin("GET", f"/v1/agents/{agent_id}")
+    shown.pop("activity")
+    return shown
+
+
 @pytest.mark.parametrize(
     ("before", "after"), list(itertools.product(AGENT_STATUSES, AGENT_STATUSES))
 )
@@ -36,7 +43,7 @@ def test_a_status_moves_as_the_contract_says(centre: Centre, before: str, after:
     for status in WAY[before]:
         centre.admin("PATCH", f"/v1/agents/{agent_id}/status", {"status": status})
     entries = centre.verified()["total"]
-    shown = centre.admin("GET", f"/v1/agents/{agent_id}")
+    shown = listed(centre, agent_id)
     answer = centre.call("PATCH", f"/v1/agents/{agent_id}/status", {"status": after})
     if before == after:
         assert (answer.status, answer.body) == (200, shown)
@@ -49,7 +56,7 @@ def test_a_status_moves_as_the_contract_says(centre: Centre, before: str, after:
         assert f"`{before}`" in answer.body["message"]
         for move in (move for state, move in OPEN if state == before):
             assert f"`{move}`" in answer.body["message"]
-        assert centre.admin("GET", f"/v1/agents/{agent_id}") == shown
+        assert listed(centre, agent_id) == shown
         assert centre.verified()["total"] == entries
 
 
@@ -62,7 +69,7 @@ def test_an_agent_starts_as_a_draft_with_its_defaults(centre: Centre) -> None:
     assert agent["permitted_roles"] == ["support"]
     assert agent["credential_type"] == "api_key"
     assert agent["created_at"] == agent["updated_at"]
-    assert centre.admin("GET", f"/v1/agents/{agent['agent_id']}") == agent
+    assert listed(centre, agent["agent_id"]) == agent
 
 
 def test_a_taken_id_is_409(centre: Centre) -> None:
@@ -125,3 +132,50 @@ def test_filters_narrow_and_pages_go_on(fresh: Centre) -> None:
     assert ids("status=draft&agent_role=support") == ["a3"]
     assert ids("owner=team&framework=langchain&limit=4") == ["a4", "a3", "a2", "a1", "a0"]
     assert ids("owner=nobody") == []
+
+
+def test_an_agent_shows_what_it_did_in_the_last_seven_days(fresh: Centre) -> None:
+    fresh.approved("a1")
+    idle = fresh.admin("GET", "/v1/agents/a1")["activity"]
+    nothing = {"total": 0, "allowed": 0, "denied": 0, "deny_rate": 0.0}
+    assert idle == {**nothing, "last_active": None, "sources": []}
+    for source in ("handbook", "payroll", "handbook"):
+        fresh.evaluate(agent_id="a1", source_id=source)
+    last = fresh.evaluate(agent_id="a1", source_id="handbook")
+    fresh.evaluate(source_id="handbook")
+    activity = fresh.admin("GET", "/v1/agents/a1")["activity"]
+    event = next(each for each in fresh.events() if each["event_id"] == last["event_id"])
+    assert activity == {
+        "total": 4,
+        "allowed": 3,
+        "denied": 1,
+        "deny_rate": 0.25,
+        "last_active": event["timestamp"],
+        "sources": [
+            {"source_id": "handbook", "total": 3, "denied": 0},
+            {"source_id": "payroll", "total": 1, "denied": 1},
+        ],
+    }
+    fresh.time.ahead += 8 * 24 * 3600
+    assert fresh.admin("GET", "/v1/agents/a1")["activity"] == idle
+
+
+def test_the_registry_counts_its_agents_and_their_denials(fresh: Centre) -> None:
+    fresh.approved("a1")
+    fresh.approved("a2")
+    fresh.admin("POST", "/v1/agents", {"agent_id": "a3", "agent_role": "support"})
+    fresh.admin("POST", "/v1/agents", {"agent_id": "stats", "agent_role": "support"})
+    fresh.admin("PATCH", "/v1/agents/stats/status", {"status": "pending_approval"})
+    fresh.evaluate(agent_id="a1")
+    fresh.evaluate(agent_id="a1", source_id="payroll")
+    fresh.evaluate(agent_id="a2")
+    assert fresh.admin("GET", "/v1/agents/stats/summary") == {
+        "total": 4,
+        "draft": 1,
+        "pending_approval": 1,
+        "approved": 2,
+        "deprecated": 0,
+        "pending": 1,
+        "deny_rate": 1 / 3,
+        "deny_rates": {"a1": 0.5, "a2": 0.0},
+    }

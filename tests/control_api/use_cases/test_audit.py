@@ -141,3 +141,30 @@ def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: Centre) -> No
 def test_a_detail_that_is_no_object_is_422(centre: Centre, detail: Any) -> None:
     body = {"event_id": "e", "action_type": "a", "detail": detail}
     assert centre.call("POST", "/v1/audit/lineage", body).status == 422
+
+
+def test_stats_count_what_the_trail_holds(fresh: Centre) -> None:
+    empty = {"total": 0, "allowed": 0, "denied": 0, "deny_rate": 0.0}
+    nothing = {**empty, "by_source_type": {}, "top_roles": [], "top_sources": []}
+    assert fresh.admin("GET", "/v1/audit/stats") == nothing
+    for source, kind in (("handbook", "sdk"), ("handbook", "rest"), ("payroll", "sdk")):
+        fresh.evaluate(source_id=source, source_type=kind)
+    fresh.evaluate(agent_role="nobody", source_type="sdk")
+    assert fresh.admin("GET", "/v1/audit/stats") == {
+        "total": 4,
+        "allowed": 2,
+        "denied": 2,
+        "deny_rate": 0.5,
+        "by_source_type": {
+            "rest": {"total": 1, "allowed": 1, "denied": 0},
+            "sdk": {"total": 3, "allowed": 1, "denied": 2},
+        },
+        "top_roles": [
+            {"agent_role": "support", "total": 3, "denied": 1},
+            {"agent_role": "nobody", "total": 1, "denied": 1},
+        ],
+        "top_sources": [
+            {"source_id": "handbook", "total": 3, "denied": 1},
+            {"source_id": "payroll", "total": 1, "denied": 1},
+        ],
+    }

@@ -4,13 +4,19 @@ Revision ID: 0002
 Revises: 0001
 """
 
+import orjson
 import sqlalchemy as sa
 from alembic import op
+
+from control_api.store.tally import Tally
+from policies.entry import index_of
 
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
+
+STRETCH = 4096
 
 
 def text(name: str, *, nullable: bool = False) -> sa.Column[str]:
@@ -72,7 +78,11 @@ def counts() -> None:
     table(
         "tallies",
         sa.Column("facet", sa.SmallInteger(), nullable=False, autoincrement=False),
-        text("value"),
+        sa.Column(
+            "value",
+            sa.Text().with_variant(sa.Text(collation="C"), "postgresql"),
+            nullable=False,
+        ),
         number("bucket"),
         number("allowed"),
         number("denied"),
@@ -89,6 +99,32 @@ def counts() -> None:
         sqlite_with_rowid=False,
     )
     index("first_accesses", "tenant_id", "first_ts")
+    count_what_is_there()
+
+
+def count_what_is_there() -> None:
+    """The decisions of logs that were begun before, a stretch at a time."""
+    connection = op.get_bind()
+    entries = sa.table("log_entries", *map(sa.column, ("tenant_id", "seq", "kind", "entry")))
+    tenants = sa.select(entries.c.tenant_id).distinct().order_by(entries.c.tenant_id)
+    for tenant_id in connection.execute(tenants).scalars().all():
+        after = -1
+        while True:
+            rows = connection.execute(
+                sa.select(entries.c.seq, entries.c.kind, entries.c.entry)
+                .where(entries.c.tenant_id == tenant_id, entries.c.seq > after)
+                .order_by(entries.c.seq)
+                .limit(STRETCH)
+            ).all()
+            if not rows:
+                break
+            after = rows[-1].seq
+            tally = Tally()
+            for row in rows:
+                if row.kind == "decision":
+                    entry = orjson.loads(row.entry)
+                    tally.add(index_of(entry), entry["pub"]["request"]["source_type"])
+            tally.save(connection, tenant_id)
 
 
 def alerts() -> None:
