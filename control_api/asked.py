@@ -7,6 +7,7 @@ nothing of what is done with what was asked.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import (
@@ -35,6 +36,8 @@ class Asked(BaseModel):
     """A body that a reader of `/docs` can copy."""
     in_query: ClassVar[frozenset[str]] = frozenset()
     """Fields that come from the query although the method carries a body."""
+    in_header: ClassVar[Mapping[str, str]] = {}
+    """Fields that come from a header, and its name."""
     unique: ClassVar[bool] = True
     """Whether a body with a key twice is refused."""
 

@@ -56,6 +56,37 @@ class CreatedKey:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyFields:
+    """A policy as it was asked for (2.1)."""
+
+    name: str
+    agent_role: str
+    allowed_sources: list[str]
+    denied_sources: list[str]
+    max_sensitivity: Level
+    allowed_tasks: list[str]
+    denied_tasks: list[str]
+    session_ttl_minutes: int | None
+    permitted_agent_ids: list[str]
+    industry: str | None
+    process_group: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "loan-underwriting",
+        "agent_role": "loan_underwriter",
+        "allowed_sources": ["contracts", "rest://crm/customers/*"],
+        "denied_sources": ["payroll"],
+        "max_sensitivity": "high",
+        "allowed_tasks": [],
+        "denied_tasks": ["marketing"],
+        "session_ttl_minutes": 480,
+        "permitted_agent_ids": [],
+        "industry": "banking",
+        "process_group": "lending",
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyShown:
     """A policy (2.1) and what the store knows of it (contract, section 4)."""
 
@@ -79,20 +110,33 @@ class PolicyShown:
     example: ClassVar[dict[str, Any]] = {
         "policy_id": "pol_5dK1yHsV9nE3rJx6MqT2bU",
         "version": 1,
-        "name": "loan-underwriting",
-        "agent_role": "loan_underwriter",
-        "allowed_sources": ["contracts", "rest://crm/customers/*"],
-        "denied_sources": ["payroll"],
-        "max_sensitivity": "high",
-        "allowed_tasks": [],
-        "denied_tasks": ["marketing"],
-        "session_ttl_minutes": 480,
-        "permitted_agent_ids": [],
-        "industry": "banking",
-        "process_group": "lending",
+        **PolicyFields.example,
         "user_modified": False,
         "created_at": _NOW,
         "updated_at": _NOW,
+    }
+    with_headers: ClassVar[dict[str, str]] = {"ETag": "the version, for `If-Match`"}
+
+    def headers(self) -> dict[str, str]:
+        return {"ETag": f'"{self.version}"'}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """A version of a policy, and how it came about."""
+
+    version: int
+    policy: PolicyFields
+    changed_by: str
+    changed_at: str
+    change: Literal["created", "added", "updated", "deleted", "removed", "restored"]
+
+    example: ClassVar[dict[str, Any]] = {
+        "version": 1,
+        "policy": PolicyFields.example,
+        "changed_by": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "changed_at": _NOW,
+        "change": "created",
     }
 
 

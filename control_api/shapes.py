@@ -31,6 +31,15 @@ class Empty:
 
 
 @dataclass(frozen=True, slots=True)
+class Done:
+    """It was done (4.5)."""
+
+    status: Literal["ok"] = "ok"
+
+    example: ClassVar[dict[str, Any]] = {"status": "ok"}
+
+
+@dataclass(frozen=True, slots=True)
 class Alive:
     """The service answers; `version` is the software's."""
 

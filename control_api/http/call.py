@@ -1,6 +1,7 @@
 """One request's text, before it is known what it asks: path, query, body. Knows no route."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from policies.ground.errors import Malformed, invalid
@@ -17,6 +18,7 @@ class Call:
     query: str
     content_type: str | None
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def segments(path: str) -> list[str]:

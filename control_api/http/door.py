@@ -121,7 +121,7 @@ class Door:
         compiled, found, caller = await self._admit(request, visit, path)
         body = await read_body(request) if compiled.read.carries_body else b""
         content_type = request.headers.get("Content-Type")
-        asked = compiled.read(Call(found, query, content_type, body))
+        asked = compiled.read(Call(found, query, content_type, body, request.headers))
         answer = await compiled.route.use_case(self._service, caller, asked)
         return of_answer(answer, compiled.route.status, visit.target)
 

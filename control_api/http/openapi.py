@@ -27,6 +27,7 @@ _WHEN = {
     404: "no such resource in this tenant",
     405: "the path has no such method",
     409: "the request conflicts with the present state",
+    412: "the version in `If-Match` is not the present one",
     413: "the body has more than 1 MiB",
     422: "well-formed, and not what the declaration says; `details` has a line for each field",
     500: "a fault of the service; the message holds the request's id and nothing else",
@@ -131,6 +132,11 @@ def _parameters(route: Route, asked: dict[str, Any]) -> list[dict[str, Any]]:
             if "description" in schema:
                 parameter["description"] = schema.pop("description")
             parameters.append(parameter)
+    for name, header in route.asks.in_header.items():
+        schema = dict(asked["properties"][name])
+        about = schema.pop("description", None)
+        parameter = {"name": header, "in": "header", "schema": schema}
+        parameters.append(parameter | ({"description": about} if about else {}))
     return parameters
 
 
@@ -169,9 +175,13 @@ def _success(route: Route, references: dict[str, Any]) -> dict[str, Any]:
     if example is not None:
         media["example"] = example
     success["content"] = {_JSON: media}
-    if route.listed:
-        link = {"description": "where to go on, where more follow", "schema": {"type": "string"}}
-        success["headers"] = {"Link": link}
+    headers = {"Link": "where to go on, where more follow"} if route.listed else {}
+    headers |= getattr(route.answers, "with_headers", {})
+    if headers:
+        success["headers"] = {
+            name: {"description": about, "schema": {"type": "string"}}
+            for name, about in headers.items()
+        }
     return success
 
 

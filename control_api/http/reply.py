@@ -1,6 +1,7 @@
 """An answer as bytes: one shape for results, pages and errors. Knows no route."""
 
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
@@ -11,6 +12,13 @@ from policies.ground.errors import SluiceError
 
 JSON = "application/json"
 _INERT = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+@runtime_checkable
+class WithHeaders(Protocol):
+    """An answer that says something in headers, too."""
+
+    def headers(self) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +39,8 @@ def of_answer(answer: object, status: int, target: str) -> Reply:
     if isinstance(answer, Document):
         # The page holds no script and loads nothing: a browser is told so.
         return Reply(status, answer.body, answer.content_type, {"Content-Security-Policy": _INERT})
-    return Reply(status, orjson.dumps(answer))
+    headers = answer.headers() if isinstance(answer, WithHeaders) else {}
+    return Reply(status, orjson.dumps(answer), JSON, headers)
 
 
 def of_error(error: SluiceError) -> Reply:

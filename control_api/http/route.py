@@ -90,7 +90,8 @@ class Route:
     @property
     def query(self) -> tuple[str, ...]:
         """The fields that come from the query: all but the path's where there is no body."""
-        names = (name for name in field_names(self.asks) if name not in self.parameters)
+        elsewhere = {*self.parameters, *self.asks.in_header}
+        names = (name for name in field_names(self.asks) if name not in elsewhere)
         if self.carries_body:
             return tuple(name for name in names if name in self.asks.in_query)
         return tuple(names)
@@ -100,7 +101,7 @@ class Route:
         """The fields that come from the body."""
         if not self.carries_body:
             return ()
-        elsewhere = {*self.parameters, *self.asks.in_query}
+        elsewhere = {*self.parameters, *self.asks.in_query, *self.asks.in_header}
         return tuple(name for name in field_names(self.asks) if name not in elsewhere)
 
     @property
@@ -126,6 +127,7 @@ class Reader:
         self._asks = route.asks
         self._query = frozenset(route.query)
         self._body = frozenset(route.body)
+        self._headers = route.asks.in_header
         self._open = route.asks.model_config.get("extra") == "ignore"
 
     def __call__(self, call: Call) -> Any:
@@ -138,6 +140,11 @@ class Reader:
         unknown = self._unknown(query, body)
         values = {name: body[name] for name in self._body & body.keys()}
         values.update((name, query[name]) for name in self._query & query.keys())
+        values.update(
+            (field, call.headers[name])
+            for field, name in self._headers.items()
+            if name in call.headers
+        )
         values.update(call.path)
         try:
             asked = self._asks.read(values)

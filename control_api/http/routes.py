@@ -7,9 +7,12 @@ What is asked and answered stands in the use case's signature.
 """
 
 from control_api.http.route import Route, Scope
+from control_api.use_cases.bind_key import bind_key
 from control_api.use_cases.change_agent_status import change_agent_status
 from control_api.use_cases.claim_session import claim_session
 from control_api.use_cases.create_key import create_key
+from control_api.use_cases.create_policy import create_policy
+from control_api.use_cases.delete_policy import delete_policy
 from control_api.use_cases.describe_service import show_docs, show_metrics, show_openapi
 from control_api.use_cases.evaluate_context import evaluate_context
 from control_api.use_cases.fetch_policy_set import fetch_policy_set
@@ -20,15 +23,20 @@ from control_api.use_cases.list_agents import list_agents
 from control_api.use_cases.list_events import list_events
 from control_api.use_cases.list_keys import list_keys
 from control_api.use_cases.list_policies import list_policies
+from control_api.use_cases.list_policy_versions import list_policy_versions
 from control_api.use_cases.record_lineage import record_lineage
 from control_api.use_cases.register_agent import register_agent
 from control_api.use_cases.reload_policies import reload_policies
+from control_api.use_cases.replace_policy import replace_policy
+from control_api.use_cases.restore_policy import restore_policy
 from control_api.use_cases.revoke_key import revoke_key
+from control_api.use_cases.rotate_key import rotate_key
 from control_api.use_cases.show_health import show_liveness, show_readiness
 from control_api.use_cases.show_lineage import show_lineage
 from control_api.use_cases.show_registry_counts import show_registry_counts
 from control_api.use_cases.show_session_trail import show_session_trail
 from control_api.use_cases.show_stats import show_stats
+from control_api.use_cases.update_agent import update_agent
 from control_api.use_cases.verify_log import verify_log
 
 # INVARIANT: an admin may do everything in its tenant (contract, section 2), so every guarded route
@@ -50,16 +58,24 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/audit/lineage", EVALUATE, record_lineage, 201, errors=(404,)),
     Route("GET", "/v1/audit/lineage/{event_id}", READ, show_lineage),
     Route("GET", "/v1/policies", READ, list_policies),
+    Route("POST", "/v1/policies", ADMIN, create_policy, 201, errors=(409,)),
     Route("POST", "/v1/policies/reload", ADMIN, reload_policies),
     Route("GET", "/v1/policies/{policy_id}", READ, get_policy),
+    Route("PUT", "/v1/policies/{policy_id}", ADMIN, replace_policy, errors=(409, 412)),
+    Route("DELETE", "/v1/policies/{policy_id}", ADMIN, delete_policy),
+    Route("GET", "/v1/policies/{policy_id}/history", READ, list_policy_versions),
+    Route("POST", "/v1/policies/{policy_id}/restore", ADMIN, restore_policy, errors=(409,)),
     Route("GET", "/v1/agents", READ, list_agents),
     Route("POST", "/v1/agents", ADMIN, register_agent, 201, errors=(409,)),
     Route("GET", "/v1/agents/stats/summary", READ, show_registry_counts),
     Route("GET", "/v1/agents/{agent_id}", READ, get_agent),
+    Route("PUT", "/v1/agents/{agent_id}", ADMIN, update_agent),
     Route("PATCH", "/v1/agents/{agent_id}/status", ADMIN, change_agent_status, errors=(409,)),
     Route("GET", "/v1/keys", READ, list_keys),
     Route("POST", "/v1/keys", ADMIN, create_key, 201),
     Route("DELETE", "/v1/keys/{key_id}", ADMIN, revoke_key),
+    Route("PATCH", "/v1/keys/{key_id}/binding", ADMIN, bind_key),
+    Route("POST", "/v1/keys/{key_id}/rotate", ADMIN, rotate_key, 201, errors=(409,)),
     Route("GET", "/v1/sidecars/policy-set", SIDECAR, fetch_policy_set),
     Route("POST", "/v1/sidecars/sessions/claim", SIDECAR, claim_session),
     Route("POST", "/v1/sidecars/events", SIDECAR, ingest_events, errors=(409,)),

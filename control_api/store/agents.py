@@ -53,9 +53,7 @@ async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> Sto
 
 
 async def add(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
-    values = {name: getattr(agent, name) for name in StoredAgent.__slots__}
-    values["permitted_roles"] = encode(list(agent.permitted_roles))
-    await connection.execute(insert(agents).values(tenant_id=tenant_id, **values))
+    await connection.execute(insert(agents).values(tenant_id=tenant_id, **_values(agent)))
 
 
 async def page(
@@ -85,11 +83,24 @@ async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[s
     return {row[0]: row[1] for row in await connection.execute(query)}
 
 
-async def set_status(
-    connection: AsyncConnection, tenant_id: str, agent_id: str, status: str, now: int
-) -> None:
+async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> list[StoredAgent]:
+    """The agents that only this key may speak for."""
+    query = select(*_COLUMNS).where(
+        agents.c.tenant_id == tenant_id, agents.c.bound_key_id == key_id
+    )
+    return [StoredAgent.from_row(row) for row in await connection.execute(query)]
+
+
+async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
+    """The row as it is given, in place of that of the same id."""
     await connection.execute(
         update(agents)
-        .where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent_id)
-        .values(status=status, updated_at=now)
+        .where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent.agent_id)
+        .values(**_values(agent))
     )
+
+
+def _values(agent: StoredAgent) -> dict[str, Any]:
+    values = {name: getattr(agent, name) for name in StoredAgent.__slots__}
+    values["permitted_roles"] = encode(list(agent.permitted_roles))
+    return values

@@ -88,6 +88,26 @@ async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> Store
     return None if row is None else StoredKey.from_row(row)
 
 
+async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:
+    """Whether there is or was a key of this id."""
+    query = select(api_keys.c.key_id).where(
+        api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key_id
+    )
+    return (await connection.execute(query)).first() is not None
+
+
+async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
+    """Write the key's two bindings."""
+    await connection.execute(
+        update(api_keys)
+        .where(api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key.key_id)
+        .values(
+            bound_agent_id=key.bound_agent_id,
+            permitted_roles=encode(list(key.permitted_roles)),
+        )
+    )
+
+
 async def revoke(connection: AsyncConnection, tenant_id: str, key_id: str, now: int) -> None:
     await connection.execute(
         update(api_keys)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Row, insert, select, tuple_, update
@@ -41,6 +41,16 @@ class StoredPolicy:
     def published(self) -> Policy:
         """What a decision needs of it."""
         return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": self.version})
+
+
+class Version(NamedTuple):
+    """A version of a policy, by whom and when (microseconds) it was made, and how."""
+
+    version: int
+    body: dict[str, Any]
+    changed_by: str
+    changed_at: int
+    change: str
 
 
 _COLUMNS = [column for column in policies.c if column.name != "tenant_id"]
@@ -144,6 +154,20 @@ async def add_versions(
     ]
     if values:
         await connection.execute(insert(policy_versions), values)
+
+
+async def versions(
+    connection: AsyncConnection, tenant_id: str, policy_id: str, before: int | None, limit: int
+) -> list[Version]:
+    """Newest first, those before version `before`."""
+    kept = policy_versions.c
+    query = select(kept.version, kept.body, kept.changed_by, kept.changed_at, kept.change).where(
+        kept.tenant_id == tenant_id, kept.policy_id == policy_id
+    )
+    if before is not None:
+        query = query.where(kept.version < before)
+    rows = await connection.execute(query.order_by(kept.version.desc()).limit(limit))
+    return [Version(row.version, orjson.loads(row.body), *row[2:]) for row in rows]
 
 
 def _active(tenant_id: str) -> Any:

@@ -48,9 +48,7 @@ async def change_agent_status(service: Service, caller: Caller, asked: NewStatus
             return agent
         _refuse_closed(agent, asked.status)
         moved = replace(agent, status=asked.status, updated_at=tx.now)
-        await agents.set_status(
-            tx.connection, tx.tenant_id, agent.agent_id, moved.status, moved.updated_at
-        )
+        await agents.put(tx.connection, tx.tenant_id, moved)
         await tx.publish({agent_name(agent.agent_id): agent_document(moved.published())})
         detail = {"from": agent.status, "to": moved.status}
         record_id = service.new_id()

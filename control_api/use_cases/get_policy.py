@@ -5,8 +5,7 @@ from control_api.caller import Caller
 from control_api.management_shapes import PolicyShown
 from control_api.service import Service
 from control_api.store import policies
-from control_api.use_cases.rendered import shown_policy
-from policies.ground.errors import NotFound
+from control_api.use_cases.rendered import active_policy, shown_policy
 
 
 class AskedPolicy(Asked):
@@ -19,6 +18,4 @@ async def get_policy(service: Service, caller: Caller, asked: AskedPolicy) -> Po
     """Show one active policy; a deleted one is not found."""
     async with service.store.reading() as connection:
         policy = await policies.get(connection, caller.tenant.tenant_id, asked.policy_id)
-    if policy is None or policy.deleted_at is not None:
-        raise NotFound(f"no such policy: `{asked.policy_id}`")
-    return shown_policy(policy)
+    return shown_policy(active_policy(policy, asked.policy_id))

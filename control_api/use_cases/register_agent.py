@@ -6,11 +6,11 @@ from control_api.asked import Asked, Identifier, Roles, Text
 from control_api.caller import Caller
 from control_api.management_shapes import AgentShown
 from control_api.service import Service
-from control_api.store import agents
+from control_api.store import agents, keys
 from control_api.store.agents import StoredAgent
 from control_api.store.transaction import Transaction
 from control_api.use_cases.rendered import shown_agent
-from policies.ground.errors import Conflict
+from policies.ground.errors import Conflict, invalid
 from policies.ground.ids import prefixed
 from policies.policy_set import agent_document, agent_name
 from policies.record import change_record
@@ -45,6 +45,7 @@ async def register_agent(service: Service, caller: Caller, asked: NewAgent) -> A
     async def work(tx: Transaction) -> StoredAgent:
         if await agents.get(tx.connection, tx.tenant_id, agent_id) is not None:
             raise Conflict(f"an agent `{agent_id}` is registered already")
+        await refuse_unknown_key(tx, asked.bound_key_id)
         agent = _draft(asked, agent_id, tx.now)
         await agents.add(tx.connection, tx.tenant_id, agent)
         await tx.publish({agent_name(agent_id): agent_document(agent.published())})
@@ -56,6 +57,13 @@ async def register_agent(service: Service, caller: Caller, asked: NewAgent) -> A
         return agent
 
     return shown_agent(await service.store.write(caller.tenant.tenant_id, work))
+
+
+async def refuse_unknown_key(tx: Transaction, key_id: str | None) -> None:
+    """`Invalid` where an agent would be bound to a key that is not there: nobody could ever speak
+    for it, and nobody would see why."""
+    if key_id is not None and await keys.get(tx.connection, tx.tenant_id, key_id) is None:
+        raise invalid(["bound_key_id: names no live key of this tenant"])
 
 
 def _draft(asked: NewAgent, agent_id: str, now: int) -> StoredAgent:

@@ -5,9 +5,9 @@ holds up no other.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable
 
+from control_api import policy_change
 from control_api.asked import Nothing
 from control_api.caller import Caller
 from control_api.management_shapes import Reloaded
@@ -18,13 +18,9 @@ from control_api.store import policies
 from control_api.store.policies import StoredPolicy
 from control_api.store.transaction import Transaction
 from policies.definition import Definition, Fault, LoadError
-from policies.ground.canonical import encode
-from policies.ground.errors import Invalid, Unavailable
+from policies.ground.errors import Conflict, Invalid, Unavailable
 from policies.ground.ids import prefixed
 from policies.load import load_tenant
-from policies.model import Policy
-from policies.policy_set import role_document, role_name
-from policies.record import Record, change_record
 
 _CHUNK = 500
 _ATTEMPTS = 5
@@ -46,8 +42,10 @@ async def reload_tenant(service: Service, tenant_id: str, by: str) -> Reloaded:
         # Files are read by waiting, and may lie on a slow disk: not in the loop's thread.
         definitions = await asyncio.to_thread(load_tenant, service.settings.policy_dir, tenant_id)
         done = await _bring(service, tenant_id, definitions, by)
-    except LoadError:
+    except (LoadError, Conflict) as error:
         service.instruments.reloads.labels(Reload.refused).inc()
+        if isinstance(error, Conflict):
+            raise LoadError([Fault(tenant_id, 0, "", error.message)]) from error
         raise
     service.instruments.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
     return _answer(done)
@@ -90,10 +88,8 @@ def _work(service: Service, done: Plan, by: str) -> Callable[[Transaction], Awai
             await policies.put(tx.connection, tx.tenant_id, row)
         await policies.add(tx.connection, tx.tenant_id, done.added)
         for change, rows in done.changes:
-            await policies.add_versions(tx.connection, tx.tenant_id, rows, by, change)
-            for row in rows:
-                await tx.append(_record(row, change, by, service.new_id()))
-        await _publish(tx, sorted(done.roles))
+            await policy_change.record(tx, rows, change, by, service.new_id)
+        await policy_change.publish(tx, done.roles)
         return True
 
     return work
@@ -113,24 +109,6 @@ async def _holds(tx: Transaction, done: Plan) -> bool:
         if await policies.taken(tx.connection, tx.tenant_id, chunk) - gone:
             return False
     return True
-
-
-async def _publish(tx: Transaction, roles: list[str]) -> None:
-    """The documents of these roles, as their policies now are."""
-    documents: dict[str, bytes | None] = {}
-    for at in range(0, len(roles), _CHUNK):
-        chunk = roles[at : at + _CHUNK]
-        active: dict[str, list[Policy]] = {role: [] for role in chunk}
-        for row in await policies.of_roles(tx.connection, tx.tenant_id, chunk):
-            active[row.agent_role].append(row.published())
-        documents |= {role_name(role): role_document(active[role]) for role in chunk}
-    await tx.publish(documents)
-
-
-def _record(row: StoredPolicy, change: str, by: str, record_id: str) -> Record:
-    digest = hashlib.sha256(encode(row.body)).hexdigest()
-    detail = {"name": row.name, "version": row.version, "sha256": digest}
-    return change_record(f"policy.{change}", row.policy_id, by, detail, record_id=record_id)
 
 
 def _taken(definition: Definition) -> Fault:

@@ -7,6 +7,7 @@ from control_api.store.agents import StoredAgent
 from control_api.store.keys import StoredKey
 from control_api.store.policies import StoredPolicy
 from policies.ground.canonical import rfc3339
+from policies.ground.errors import NotFound
 
 
 def created_key(key: StoredKey, secret: str) -> CreatedKey:
@@ -55,6 +56,13 @@ def shown_policy(policy: StoredPolicy) -> PolicyShown:
         created_at=rfc3339(policy.created_at),
         updated_at=rfc3339(policy.updated_at),
     )
+
+
+def active_policy(policy: StoredPolicy | None, policy_id: str) -> StoredPolicy:
+    """`NotFound` where there is none, or it was deleted."""
+    if policy is None or policy.deleted_at is not None:
+        raise NotFound(f"no such policy: `{policy_id}`")
+    return policy
 
 
 def deny_rate(allowed: int, denied: int) -> float:

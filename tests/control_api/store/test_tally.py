@@ -160,7 +160,7 @@ async def test_old_buckets_are_forgotten_and_nothing_else(world: World) -> None:
     rounds = 0
 
     def forget(connection: Connection, again: bool) -> bool:
-        return forget_before(connection, TENANT, world.now(), most=3)
+        return forget_before(connection, TENANT, world.now(), most=1)
 
     while await world.store.run(TENANT, forget):
         rounds += 1
