@@ -1,4 +1,4 @@
-"""What a policy may be asked to be (`service.md` 2.1), by the operations that create and replace one.
+"""What a policy may be asked to be (`service.md` 2.1), by the operations that make and replace one.
 Knows nothing of what is stored."""
 
 from typing import Annotated, Any, ClassVar
@@ -29,10 +29,10 @@ class PolicyAsked(Asked):
     allowed_sources: Names
     denied_sources: Names
     max_sensitivity: Level
-    allowed_tasks: SomeNames = []
-    denied_tasks: SomeNames = []
+    allowed_tasks: SomeNames = Field(default_factory=list)
+    denied_tasks: SomeNames = Field(default_factory=list)
     session_ttl_minutes: int | None = Field(None, ge=1, le=9_999_999)
-    permitted_agent_ids: SomeNames = []
+    permitted_agent_ids: SomeNames = Field(default_factory=list)
     industry: Identifier | None = None
     process_group: Identifier | None = None
 

@@ -1,5 +1,5 @@
-"""What every change of policies has in common, whoever makes it: a version in the history, an entry in
-the log, and the documents of the roles that it touches. Knows no operation and no file."""
+"""What every change of policies has in common, whoever makes it: a version in the history, an entry
+in the log, and the documents of the roles that it touches. Knows no operation and no file."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence

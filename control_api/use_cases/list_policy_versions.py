@@ -21,12 +21,12 @@ async def list_policy_versions(
     service: Service, caller: Caller, asked: AskedVersions
 ) -> Page[PolicyVersion]:
     """List a policy's versions, newest first."""
-    tenant_id = caller.tenant.tenant_id
+    tenant_id, before = caller.tenant.tenant_id, asked.seq()
     async with service.store.reading() as connection:
         if await policies.get(connection, tenant_id, asked.policy_id) is None:
             raise NotFound(f"no such policy: `{asked.policy_id}`")
         rows = await policies.versions(
-            connection, tenant_id, asked.policy_id, asked.seq(), asked.limit + 1
+            connection, tenant_id, asked.policy_id, before, asked.limit + 1
         )
     return page_of(rows, asked.limit, lambda row: (row.version,), _shown)
 

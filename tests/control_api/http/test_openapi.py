@@ -13,7 +13,8 @@ from control_api.http.docs import page
 from control_api.http.openapi import describe, example_of, statuses
 from control_api.http.routes import ROUTES
 from policies import __version__
-from tests.control_api.centre import Centre, asked
+from tests.control_api.centre import Centre
+from tests.control_api.http.test_scopes import BODIES
 
 DOCUMENT: dict[str, Any] = json.loads(describe(ROUTES, __version__))
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
@@ -43,7 +44,7 @@ def test_it_has_the_form_of_openapi_3_1() -> None:
         declared = {each["name"] for each in operation["parameters"] if each["in"] == "path"}
         assert declared == set(re.findall(r"\{(\w+)\}", path))
         for parameter in operation["parameters"]:
-            assert parameter["in"] in ("path", "query")
+            assert parameter["in"] in ("path", "query", "header")
             assert parameter.get("required") or parameter["in"] != "path"
             assert parameter["schema"]
         for status, answer in operation["responses"].items():
@@ -108,28 +109,23 @@ def test_what_is_answered_is_what_is_declared(centre: Centre) -> None:
     centre.approved("agt_described")
     event = centre.evaluate(agent_id="agt_described", session_id="described", query="q")
     centre.admin("POST", "/v1/audit/lineage", {"event_id": event["event_id"], "action_type": "a"})
-    made = centre.admin("POST", "/v1/keys", {"name": "described", "scope": "read"})
     policy = centre.admin("GET", "/v1/policies")[0]
-    bodies: dict[str, Any] = {
-        "evaluate_context": asked(),
+    bodies = BODIES | {
+        "replace_policy": {**BODIES["replace_policy"], "name": "another"},
         "record_lineage": {"event_id": event["event_id"], "action_type": "sent"},
-        "register_agent": {"agent_role": "support"},
-        "change_agent_status": {"status": "deprecated"},
-        "create_key": {"name": "another", "scope": "evaluate"},
         "claim_session": {"session_id": "d2", "agent_role": "support", "user_id": "ann"},
-        "ingest_events": {"source": "s", "instance": "i", "records": []},
     }
     values = {
         "session_id": "described",
         "event_id": event["event_id"],
         "policy_id": policy["policy_id"],
         "agent_id": "agt_described",
-        "key_id": made["key_id"],
     }
-    for route in ROUTES:
+    for route in sorted(ROUTES, key=lambda route: route.method == "DELETE"):
+        made = centre.admin("POST", "/v1/keys", {"name": "described", "scope": "read"})
         path = route.path
         for name in route.parameters:
-            path = path.replace("{" + name + "}", values[name])
+            path = path.replace("{" + name + "}", (values | {"key_id": made["key_id"]})[name])
         answer = centre.call(route.method, path, bodies.get(route.name))
         assert answer.status == route.status, (route.name, answer.raw)
         assert answer.headers["Content-Type"].startswith(route.media)

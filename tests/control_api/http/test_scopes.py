@@ -21,13 +21,13 @@ GUARDED = [route for route in ROUTES if route.scopes is not None]
 OPEN = [route for route in ROUTES if route.scopes is None]
 SCOPES = ("evaluate", "read", "admin", "sidecar")
 
-# A body that each route takes, so that a key of the right scope gets past reading it.
-BODIES: dict[str, Any] = {
+# A body that each route takes, so that a key of the right scope gets past reading it: the one that
+# its declaration shows, unless that would need something to be there.
+BODIES: dict[str, Any] = {route.name: route.asks.example for route in ROUTES if route.body} | {
     "evaluate_context": asked(),
     "record_lineage": {"event_id": "none", "action_type": "sent"},
     "register_agent": {"agent_role": "support"},
     "change_agent_status": {"status": "deprecated"},
-    "create_key": {"name": "another", "scope": "read"},
     "claim_session": {"session_id": "s", "agent_role": "support", "user_id": "ann"},
     "ingest_events": {"source": "s", "instance": "i", "records": []},
 }
@@ -64,7 +64,7 @@ def test_a_route_lets_in_the_scopes_of_its_line_and_no_other(
     answer = centre.call(route.method, path_of(route), BODIES.get(route.name), key=keys[scope])
     assert route.scopes is not None
     if scope in route.scopes:
-        assert answer.status in (200, 201, 404), answer.raw
+        assert answer.status in (200, 201, 404, 409), answer.raw
     else:
         assert answer.status == 403, answer.raw
         assert scope in answer.body["message"]

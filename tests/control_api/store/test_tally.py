@@ -87,7 +87,7 @@ async def filled(world: World, seed: int = 1, records: int = 300) -> None:
             for each in batch:
                 await world.log.append(TENANT, decision(**each))
         else:
-            at = world.now() - chance.randint(0, 10 * DAY)
+            at = world.now() - chance.randint(0, 30 * DAY)
             payloads = [spool.record(decision(**each), at=at) for each in batch]
             await ingest(world.store, TENANT, "sidecar-1", "i1", payloads)
 

@@ -179,3 +179,57 @@ def test_the_registry_counts_its_agents_and_their_denials(fresh: Centre) -> None
         "deny_rate": 1 / 3,
         "deny_rates": {"a1": 0.5, "a2": 0.0},
     }
+
+
+def test_an_update_changes_the_fields_given_and_never_the_status(either: Centre) -> None:
+    either.approved("a1")
+    before = listed(either, "a1")
+    path = "/v1/agents/a1"
+    changed = either.admin("PUT", path, {"owner": "lending", "description": "reads contracts"})
+    assert changed | {"updated_at": ""} == before | {
+        "owner": "lending",
+        "description": "reads contracts",
+        "updated_at": "",
+    }
+    assert either.admin("PUT", path, {"owner": None})["owner"] is None
+    assert either.evaluate(agent_id="a1")["decision"] == "ALLOW"
+    moved = either.admin("PUT", path, {"agent_role": "other"})
+    assert (moved["permitted_roles"], moved["status"]) == (["other"], "approved")
+    assert either.evaluate(agent_id="a1")["policy_name"] == "role_not_permitted"
+    both = either.admin("PUT", path, {"permitted_roles": ["support", "other"]})
+    assert both["permitted_roles"] == ["support", "other"]
+    assert either.evaluate(agent_id="a1")["decision"] == "ALLOW"
+    assert either.admin("PUT", path, {"permitted_roles": None})["permitted_roles"] == ["other"]
+    entries = either.verified()["total"]
+    either.admin("PUT", path, {})
+    either.admin("PUT", path, {"agent_role": "other"})
+    assert either.verified()["total"] == entries
+    assert either.call("PUT", "/v1/agents/none", {}).status == 404
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"status": "approved"},
+        {"agent_role": None},
+        {"agent_role": ""},
+        {"permitted_roles": ["r"] * 33},
+        {"credential_type": "password"},
+        {"bound_key_id": "key_none"},
+    ],
+)
+def test_an_update_that_breaks_the_schema_is_422(centre: Centre, wrong: dict[str, Any]) -> None:
+    centre.call("POST", "/v1/agents", {"agent_id": "w", "agent_role": "support"})
+    before = listed(centre, "w")
+    answer = centre.call("PUT", "/v1/agents/w", wrong)
+    assert answer.status == 422
+    assert answer.body["details"].startswith(next(iter(wrong)))
+    assert listed(centre, "w") == before
+
+
+def test_an_agent_is_bound_to_a_live_key_alone(centre: Centre) -> None:
+    made = centre.admin("POST", "/v1/keys", {"name": "k", "scope": "evaluate"})
+    body = {"agent_role": "support", "bound_key_id": made["key_id"]}
+    assert centre.admin("POST", "/v1/agents", body)["bound_key_id"] == made["key_id"]
+    centre.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    assert centre.call("POST", "/v1/agents", body).status == 422

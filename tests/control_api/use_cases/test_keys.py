@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policies.ground.keys import well_formed
-from tests.control_api.centre import Centre
+from tests.control_api.centre import Centre, asked
 
 DAY = 86_400
 
@@ -108,3 +108,83 @@ def test_pages_show_every_key_once_newest_first(fresh: Centre) -> None:
         fresh.admin("POST", "/v1/keys", {"name": "in between", "scope": "read"})
     assert seen[:7] == made[::-1]
     assert len(seen) == 8  # and the first admin's
+
+
+def whoever(key: str, centre: Centre, **changed: Any) -> str:
+    """The policy name of what an evaluation with this key is answered; empty on an ALLOW."""
+    answer = centre.call("POST", "/v1/context/evaluate", asked(**changed), key=key)
+    assert answer.status == 200, answer.raw
+    return "" if answer.body["decision"] == "ALLOW" else str(answer.body["policy_name"])
+
+
+def test_a_binding_s_two_fields_are_independent(either: Centre) -> None:
+    either.approved("a1")
+    made = either.admin("POST", "/v1/keys", {"name": "bound", "scope": "evaluate"})
+    path, key = f"/v1/keys/{made['key_id']}/binding", made["key"]
+
+    def binding() -> tuple[Any, Any]:
+        (row,) = [row for row in either.admin("GET", "/v1/keys") if row["name"] == "bound"]
+        return row["bound_agent_id"], row["permitted_roles"]
+
+    assert either.admin("PATCH", path, {"bound_agent_id": "a1"}) == {"status": "ok"}
+    assert binding() == ("a1", [])
+    assert whoever(key, either) == "key_agent_binding"
+    assert whoever(key, either, agent_id="a1") == ""
+    either.admin("PATCH", path, {"permitted_roles": ["other"]})
+    assert binding() == ("a1", ["other"])
+    assert whoever(key, either, agent_id="a1") == "key_role_restriction"
+    either.admin("PATCH", path, {"bound_agent_id": None})
+    assert binding() == (None, ["other"])
+    entries = either.verified()["total"]
+    assert either.admin("PATCH", path, {}) == {"status": "ok"}
+    assert either.verified()["total"] == entries
+    either.admin("PATCH", path, {"permitted_roles": None})
+    assert binding() == (None, [])
+    assert whoever(key, either) == ""
+    either.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    assert either.call("PATCH", path, {}).status == 404
+
+
+def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either: Centre) -> None:
+    fields = {"name": "rotated", "scope": "evaluate", "expires_days": 30}
+    old = either.admin("POST", "/v1/keys", fields)
+    either.approved("a1", bound_key_id=old["key_id"])
+    binding = {"bound_agent_id": "a1", "permitted_roles": ["support"]}
+    either.admin("PATCH", f"/v1/keys/{old['key_id']}/binding", binding)
+    assert whoever(old["key"], either, agent_id="a1") == ""
+    answer = either.call("POST", f"/v1/keys/{old['key_id']}/rotate")
+    new = answer.body
+    assert answer.status == 201
+    assert list(new) == list(old)
+    assert new["key_id"] != old["key_id"]
+    assert new["key"] != old["key"]
+    for name in ("name", "scope", "expires_at"):
+        assert new[name] == old[name]
+    evaluation = "/v1/context/evaluate"
+    assert either.call("POST", evaluation, asked(agent_id="a1"), key=old["key"]).status == 403
+    assert whoever(new["key"], either, agent_id="a1") == ""
+    assert whoever(new["key"], either) == "key_agent_binding"
+    assert either.admin("GET", "/v1/agents/a1")["bound_key_id"] == new["key_id"]
+    (row,) = [row for row in either.admin("GET", "/v1/keys") if row["name"] == "rotated"]
+    assert (row["key_id"], row["permitted_roles"]) == (new["key_id"], ["support"])
+    assert either.verified()["valid"]
+
+
+def test_a_dead_key_can_t_be_rotated(fresh: Centre) -> None:
+    made = fresh.admin("POST", "/v1/keys", {"name": "k", "scope": "read", "expires_days": 1})
+    path = f"/v1/keys/{made['key_id']}/rotate"
+    fresh.time.ahead = DAY + 1
+    assert "expired" in fresh.call("POST", path).body["message"]
+    fresh.time.ahead = 0
+    fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    answer = fresh.call("POST", path)
+    assert answer.status == 409
+    assert "revoked" in answer.body["message"]
+    assert fresh.call("POST", "/v1/keys/key_none/rotate").status == 404
+
+
+def test_a_caller_may_rotate_the_key_it_calls_with(fresh: Centre) -> None:
+    (row,) = [row for row in fresh.admin("GET", "/v1/keys") if row["scope"] == "admin"]
+    new = fresh.admin("POST", f"/v1/keys/{row['key_id']}/rotate")
+    assert fresh.call("GET", "/v1/keys").status == 403
+    assert fresh.call("GET", "/v1/keys", key=new["key"]).status == 200

@@ -1,0 +1,242 @@
+"""Policies by hand: created, replaced, deleted, restored, and what is decided then."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.control_api.centre import Answer, Centre
+
+BODY: dict[str, Any] = {
+    "name": "claims",
+    "agent_role": "claims",
+    "allowed_sources": ["claims-*"],
+    "denied_sources": [],
+    "max_sensitivity": "medium",
+}
+EMPTY: dict[str, Any] = {
+    "allowed_tasks": [],
+    "denied_tasks": [],
+    "session_ttl_minutes": None,
+    "permitted_agent_ids": [],
+    "industry": None,
+    "process_group": None,
+}
+
+
+def made(centre: Centre, **changed: Any) -> Any:
+    return centre.admin("POST", "/v1/policies", {**BODY, **changed})
+
+
+def decides(centre: Centre, role: str = "claims", source: str = "claims-1") -> str:
+    answer = centre.evaluate(agent_role=role, source_id=source, sensitivity_level="low")
+    decision: str = answer["decision"]
+    return decision
+
+
+def versions(centre: Centre, policy_id: str) -> list[tuple[int, str, str]]:
+    found = centre.admin("GET", f"/v1/policies/{policy_id}/history")
+    return [(each["version"], each["change"], each["policy"]["name"]) for each in found]
+
+
+def replaced(centre: Centre, policy_id: str, if_match: str | None = None, **changed: Any) -> Answer:
+    headers = {} if if_match is None else {"If-Match": if_match}
+    return centre.call("PUT", f"/v1/policies/{policy_id}", {**BODY, **changed}, headers=headers)
+
+
+def changes(centre: Centre) -> int:
+    verified = centre.verified()
+    return int(verified["total"] - verified["events"])
+
+
+def test_a_policy_is_in_force_when_its_answer_leaves(either: Centre) -> None:
+    assert decides(either) == "DENY"
+    answer = either.call("POST", "/v1/policies", BODY)
+    policy = answer.body
+    assert answer.status == 201
+    assert answer.headers["ETag"] == '"1"'
+    assert {name: policy[name] for name in BODY | EMPTY} == BODY | EMPTY
+    assert policy["policy_id"].startswith("pol_")
+    assert (policy["version"], policy["user_modified"]) == (1, False)
+    assert either.admin("GET", f"/v1/policies/{policy['policy_id']}") == policy
+    assert decides(either) == "ALLOW"
+    moved = replaced(either, policy["policy_id"], agent_role="other")
+    assert moved.headers["ETag"] == '"2"'
+    assert (moved.body["version"], moved.body["user_modified"]) == (2, True)
+    assert (decides(either), decides(either, "other")) == ("DENY", "ALLOW")
+    assert either.call("DELETE", f"/v1/policies/{policy['policy_id']}").body == {}
+    assert decides(either, "other") == "DENY"
+    assert versions(either, policy["policy_id"]) == [
+        (3, "deleted", "claims"),
+        (2, "updated", "claims"),
+        (1, "created", "claims"),
+    ]
+    assert either.verified()["valid"]
+
+
+def test_a_deleted_policy_is_found_no_more_and_gives_up_its_name(centre: Centre) -> None:
+    first = made(centre, name="short")["policy_id"]
+    centre.admin("DELETE", f"/v1/policies/{first}")
+    for method, path in (("GET", ""), ("DELETE", ""), ("PUT", "")):
+        body = BODY if method == "PUT" else None
+        assert centre.call(method, f"/v1/policies/{first}{path}", body).status == 404
+    assert first not in [each["policy_id"] for each in centre.admin("GET", "/v1/policies")]
+    assert made(centre, name="short")["policy_id"] != first
+
+
+def test_a_taken_name_is_409(centre: Centre) -> None:
+    one, two = made(centre, name="one"), made(centre, name="two")
+    assert centre.call("POST", "/v1/policies", {**BODY, "name": "one"}).status == 409
+    answer = replaced(centre, two["policy_id"], name="one")
+    assert answer.status == 409
+    assert "`one`" in answer.body["message"]
+    assert replaced(centre, one["policy_id"], name="one", max_sensitivity="low").status == 200
+
+
+def test_an_identical_body_makes_no_version(centre: Centre) -> None:
+    policy = made(centre, name="same")
+    before = changes(centre)
+    answer = replaced(centre, policy["policy_id"], name="same", allowed_tasks=None)
+    assert answer.body == policy
+    assert changes(centre) == before
+
+
+@pytest.mark.parametrize(
+    ("tag", "status"),
+    [
+        ('"1"', 200),
+        ('"0", "1"', 200),
+        ("*", 200),
+        ('"2"', 412),
+        ('W/"1"', 412),
+        ('"01"', 412),
+        ("1", 422),
+        ("", 422),
+        ('"1', 422),
+        ("*, *", 422),
+    ],
+)
+def test_if_match_is_honoured(centre: Centre, tag: str, status: int) -> None:
+    policy = made(centre, name=f"match {tag}")
+    changed = {"name": f"match {tag}", "max_sensitivity": "low"}
+    answer = replaced(centre, policy["policy_id"], tag, **changed)
+    assert answer.status == status, answer.raw
+    now = centre.admin("GET", f"/v1/policies/{policy['policy_id']}")
+    assert now["version"] == (2 if status == 200 else 1)
+
+
+def test_of_two_who_replace_the_same_version_one_wins(either: Centre) -> None:
+    policy = made(either)["policy_id"]
+    answers: list[int] = []
+
+    def put(number: int) -> None:
+        answers.append(replaced(either, policy, '"1"', session_ttl_minutes=number).status)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [200] + [412] * 7
+    assert len(versions(either, policy)) == 2
+
+
+def test_a_restore_brings_back_what_the_file_says(either: Centre) -> None:
+    (policy,) = either.admin("GET", "/v1/policies")
+    path = f"/v1/policies/{policy['policy_id']}"
+    body = {name: policy[name] for name in BODY | EMPTY}
+    assert either.admin("POST", f"{path}/restore") == policy
+    either.admin("PUT", path, {**body, "name": "renamed", "denied_sources": ["handbook"]})
+    assert decides(either, "support", "handbook") == "DENY"
+    assert either.admin("POST", "/v1/policies/reload")["skipped"] == [policy["name"]]
+    restored = either.admin("POST", f"{path}/restore")
+    assert {**restored, "updated_at": "", "version": 0} == {
+        **policy,
+        "updated_at": "",
+        "version": 0,
+    }
+    assert decides(either, "support", "handbook") == "ALLOW"
+    either.admin("DELETE", path)
+    assert decides(either, "support", "handbook") == "DENY"
+    assert either.admin("POST", "/v1/policies/reload")["skipped"] == [policy["name"]]
+    either.admin("POST", f"{path}/restore")
+    assert decides(either, "support", "handbook") == "ALLOW"
+    assert [change for _, change, _ in versions(either, policy["policy_id"])] == [
+        "restored",
+        "deleted",
+        "restored",
+        "updated",
+        "added",
+    ]
+
+
+def test_what_no_file_defines_can_t_be_restored_nor_under_a_taken_name(fresh: Centre) -> None:
+    own = made(fresh)["policy_id"]
+    assert fresh.call("POST", f"/v1/policies/{own}/restore").status == 409
+    (policy,) = [row for row in fresh.admin("GET", "/v1/policies") if row["name"] != "claims"]
+    fresh.admin("DELETE", f"/v1/policies/{policy['policy_id']}")
+    made(fresh, name=policy["name"])
+    assert fresh.call("POST", f"/v1/policies/{policy['policy_id']}/restore").status == 409
+    assert fresh.call("POST", "/v1/policies/pol_none/restore").status == 404
+    assert fresh.call("GET", "/v1/policies/pol_none/history").status == 404
+
+
+def test_history_goes_page_by_page(centre: Centre) -> None:
+    policy = made(centre, name="often")["policy_id"]
+    for minutes in range(1, 8):
+        replaced(centre, policy, name="often", session_ttl_minutes=minutes)
+    pages = list(centre.pages(f"/v1/policies/{policy}/history?limit=3"))
+    assert [[row["version"] for row in page] for page in pages] == [[8, 7, 6], [5, 4, 3], [2, 1]]
+    key = centre.admin("GET", "/v1/keys")
+    assert pages[0][0]["changed_by"] in {row["key_id"] for row in key}
+    assert pages[0][0]["policy"]["session_ttl_minutes"] == 7
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"denied_surces": []},
+        {"max_sensitivity": "extreme"},
+        {"allowed_sources": None},
+        {"allowed_sources": ["a"] * 1001},
+        {"session_ttl_minutes": 0},
+        {"session_ttl_minutes": True},
+        {"name": "a\x00b"},
+        {"permitted_agent_ids": ["x" * 257]},
+        {"user_modified": True},
+        {"version": 3},
+    ],
+)
+def test_a_policy_that_breaks_the_schema_is_422_and_changes_nothing(
+    centre: Centre, wrong: dict[str, Any]
+) -> None:
+    before = changes(centre)
+    answer = centre.call("POST", "/v1/policies", {**BODY, **wrong})
+    assert answer.status == 422
+    assert answer.body["details"].startswith(next(iter(wrong)))
+    assert changes(centre) == before
+
+
+def test_a_role_whose_policies_no_sidecar_should_carry_is_409(centre: Centre) -> None:
+    big = [f"{number:03}" + "x" * 250 for number in range(1000)]
+    fields = {"agent_role": "big", "allowed_sources": big, "denied_sources": big}
+    made(centre, name="big 1", **fields)
+    made(centre, name="big 2", **fields)
+    answer = centre.call("POST", "/v1/policies", {**BODY, "name": "big 3", **fields})
+    assert answer.status == 409
+    assert "wildcards" in answer.body["message"]
+
+
+def test_lists_filter_by_each_attribute(centre: Centre) -> None:
+    made(centre, name="f1", agent_role="f", industry="banking", process_group="lending")
+    made(centre, name="f2", agent_role="f", industry="banking")
+    made(centre, name="f3", agent_role="g", process_group="lending")
+
+    def names(query: str) -> list[str]:
+        return [row["name"] for row in centre.admin("GET", f"/v1/policies?{query}")]
+
+    assert names("agent_role=f") == ["f2", "f1"]
+    assert names("industry=banking&agent_role=f&process_group=lending") == ["f1"]
+    assert names("process_group=lending") == ["f3", "f1"]
