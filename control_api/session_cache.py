@@ -4,16 +4,21 @@ The owner and `expires_at` of a session are fixed from its creation (contract, s
 is as good as the row until it is revoked.
 """
 
+from collections.abc import Iterable
+
 from control_api.store.sessions import SessionRow
 from policies.model import Session
+from policies.policy_set import SESSION
 
 KEEP = 16_384
 
 
 class SessionCache:
-    """The sessions of one tenant; the one that was claimed longest ago goes first."""
+    """The sessions of one tenant; the one that was claimed longest ago goes first. `changes` counts
+    what was heard of revocations: a row that was read before one may say what was before."""
 
     def __init__(self) -> None:
+        self.changes = 0
         self._held: dict[str, SessionRow] = {}
 
     def at(self, session_id: str, now: int) -> Session | None:
@@ -26,6 +31,14 @@ class SessionCache:
             self._held.pop(next(iter(self._held)))
         self._held[row.session_id] = row
 
-    def forget(self, session_id: str) -> None:
-        """It was revoked: the store knows more than we do."""
-        self._held.pop(session_id, None)
+    def revoked(self, documents: Iterable[str]) -> None:
+        """Sessions of which such a document was published: the store knows more than we do."""
+        for name in documents:
+            if name.startswith(SESSION):
+                self.changes += 1
+                self._held.pop(name.removeprefix(SESSION), None)
+
+    def forget(self) -> None:
+        """Any of them may have been revoked."""
+        self.changes += 1
+        self._held.clear()

@@ -21,15 +21,20 @@ async def claim(
     The documents `tenant` and that of the role must have been asked for (`TenantState.need`).
     """
     policy_set = tenant.policy_set
-    row = await service.sessions.claim(
-        tenant.tenant_id,
-        session_id,
-        agent_role,
-        agent_id,
-        user_id,
-        lifetime(policy_set.role(agent_role), policy_set.settings()),
-        service.clock.now(),
-    )
+    while True:
+        changes = tenant.sessions.changes
+        row = await service.sessions.claim(
+            tenant.tenant_id,
+            session_id,
+            agent_role,
+            agent_id,
+            user_id,
+            lifetime(policy_set.role(agent_role), policy_set.settings()),
+            service.clock.now(),
+        )
+        if changes == tenant.sessions.changes:
+            break
+        # A session was revoked while we read: what we read may be what was before.
     tenant.sessions.keep(row)
     service.instruments.sessions.labels(row.state(service.clock.now())).inc()
     return row

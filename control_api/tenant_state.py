@@ -7,7 +7,10 @@ documents. What is here is a copy: it may be forgotten at any time, and is loade
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+import orjson
+
 from control_api.session_cache import SessionCache
+from policies.model import TenantSettings
 from policies.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
 from policies.retrieval import Retrieval
 
@@ -65,12 +68,16 @@ class TenantState:
             if name in self._bodies:
                 self._bodies[name] = body
         self.policy_set.apply(documents, revision)
+        self.sessions.revoked(documents)
+        if (settings := documents.get(TENANT)) is not None:
+            self.active = TenantSettings.from_wire(orjson.loads(settings)).active
         self.wake()
 
     def forget(self, revision: int) -> None:
         """Whatever is here may have been replaced by another process."""
         self._changes += 1
         self._bodies.clear()
+        self.sessions.forget()
         self.policy_set.reset(revision)
         self.wake()
 

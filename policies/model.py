@@ -174,6 +174,7 @@ class TenantSettings:
     require_agent_id: bool = False
     session_ttl_minutes: int = 1440
     pii_masking: bool = False
+    active: bool = True
 
     def to_wire(self) -> dict[str, Any]:
         return {
@@ -181,6 +182,7 @@ class TenantSettings:
             "require_agent_id": self.require_agent_id,
             "session_ttl_minutes": self.session_ttl_minutes,
             "pii_masking": self.pii_masking,
+            "active": self.active,
         }
 
     @classmethod
@@ -190,4 +192,5 @@ class TenantSettings:
             wire["require_agent_id"],
             wire["session_ttl_minutes"],
             wire["pii_masking"],
+            wire.get("active", True),  # documents of before it was there
         )

@@ -33,6 +33,19 @@ def key_name(digest: bytes) -> str:
     return f"key/{digest.hex()}"
 
 
+SESSION = "session/"
+
+
+def session_name(session_id: str) -> str:
+    """Of a session that was revoked; the others have no document."""
+    return SESSION + session_id
+
+
+def session_document(session_id: str) -> bytes:
+    """What tells every sidecar that a session is revoked."""
+    return encode({"session_id": session_id, "state": "revoked"})
+
+
 def tenant_document(settings: TenantSettings) -> bytes:
     return encode(settings.to_wire())
 

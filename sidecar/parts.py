@@ -56,13 +56,14 @@ class Parts:
         self._freshness = Freshness(settings.staleness_seconds, clock)
         self._spool = spool
         self._clock = clock
-        sessions = Sessions(self.centre, self.cache_file, clock)
+        sessions = Sessions(self.centre, self.cache_file, self._documents.fetch, clock)
         self.follower = Follower(
             LongPoll(self.centre, patience=settings.staleness_seconds / 4),
             self._documents,
             self._policy_set,
             self._freshness,
             clock,
+            sessions.changed,
             sessions.forget,
         )
         self.shipper = Shipper(

@@ -1,15 +1,17 @@
 """Sessions as this sidecar knows them: claimed once through the centre, then remembered.
 
 A session belongs to the role and agent of the call that first named it, anywhere in the tenant
-(contract, section 3): only the centre can say whose it is. Once it has said so the answer never
-changes but by expiry, so it is kept in memory and, for a start without the centre, on disk.
-Knows neither the checks nor when a call may claim.
+(contract, section 3): only the centre can say whose it is. Once it has said so the answer changes
+only by expiry and by revocation, of which the policy set tells; so it is kept in memory and, for a
+start without the centre, on disk. Knows neither the checks nor when a call may claim.
 """
 
 import asyncio
 import logging
 import sqlite3
 from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -17,6 +19,7 @@ import orjson
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from policies.model import Session
+from policies.policy_set import SESSION, Fetch, session_name
 from policies.retrieval import Retrieval
 from sidecar.centre import Centre, CentreFailed
 from sidecar.policy_cache.cache_file import CacheFile
@@ -51,11 +54,12 @@ class Sessions:
     """`known` looks here, `claim` asks the centre. `claims` counts the questions, `failures` those
     that got no usable answer."""
 
-    def __init__(self, centre: Centre, file: CacheFile, clock: Clock) -> None:
+    def __init__(self, centre: Centre, file: CacheFile, fetch: Fetch, clock: Clock) -> None:
         self.claims = 0
         self.failures = 0
         self._centre = centre
         self._file = file
+        self._fetch = fetch
         self._now = clock.now
         self._recent: OrderedDict[str, _Claim] = OrderedDict()
         self._asking: dict[str, asyncio.Future[_Claim]] = {}
@@ -95,10 +99,22 @@ class Sessions:
             raise
         finally:
             del self._asking[session_id]
+        # The answer may have been given before a revocation that is here already.
+        claim = self._as_published(claim)
         future.set_result(claim)
         self._remember(session_id, claim)
         self._keep(claim)
         return self._standing(claim)
+
+    def changed(self, documents: Iterable[str] | None) -> None:
+        """These documents of the policy set changed, or any may have: what is remembered of a
+        session is looked up again, and then its document is looked at."""
+        if documents is None:
+            self._recent.clear()
+            return
+        for name in documents:
+            if name.startswith(SESSION):
+                self._recent.pop(name.removeprefix(SESSION), None)
 
     def forget(self) -> None:
         """The centre has another store: no claim of the old one holds there."""
@@ -138,7 +154,16 @@ class Sessions:
             self._file.damaged = True
             log.warning("known sessions can't be read: %s", error)
             return None
-        return None if row is None else (Session(session_id, *row[:3]), row[3])
+        if row is None:
+            return None
+        return self._as_published((Session(session_id, *row[:3]), row[3]))
+
+    def _as_published(self, claim: _Claim) -> _Claim:
+        """INVARIANT: a session that has a document in the policy set is revoked."""
+        session, expires_at = claim
+        if self._fetch(session_name(session.session_id)) is None:
+            return claim
+        return replace(session, state="revoked"), expires_at
 
     def _keep(self, claim: _Claim) -> None:
         session, expires_at = claim

@@ -9,27 +9,35 @@ What is asked and answered stands in the use case's signature.
 from control_api.http.route import Route, Scope
 from control_api.use_cases.bind_key import bind_key
 from control_api.use_cases.change_agent_status import change_agent_status
+from control_api.use_cases.change_tenant_settings import change_tenant_settings
 from control_api.use_cases.claim_session import claim_session
 from control_api.use_cases.create_key import create_key
 from control_api.use_cases.create_policy import create_policy
+from control_api.use_cases.create_tenant import create_tenant
+from control_api.use_cases.deactivate_tenant import deactivate_tenant, reactivate_tenant
 from control_api.use_cases.delete_policy import delete_policy
 from control_api.use_cases.describe_service import show_docs, show_metrics, show_openapi
 from control_api.use_cases.evaluate_context import evaluate_context
 from control_api.use_cases.fetch_policy_set import fetch_policy_set
 from control_api.use_cases.get_agent import get_agent
 from control_api.use_cases.get_policy import get_policy
+from control_api.use_cases.get_session import get_session
 from control_api.use_cases.ingest_events import ingest_events
 from control_api.use_cases.list_agents import list_agents
 from control_api.use_cases.list_events import list_events
 from control_api.use_cases.list_keys import list_keys
 from control_api.use_cases.list_policies import list_policies
 from control_api.use_cases.list_policy_versions import list_policy_versions
+from control_api.use_cases.list_sessions import list_sessions
+from control_api.use_cases.list_tenants import list_tenants
+from control_api.use_cases.provision_key import provision_key
 from control_api.use_cases.record_lineage import record_lineage
 from control_api.use_cases.register_agent import register_agent
 from control_api.use_cases.reload_policies import reload_policies
 from control_api.use_cases.replace_policy import replace_policy
 from control_api.use_cases.restore_policy import restore_policy
 from control_api.use_cases.revoke_key import revoke_key
+from control_api.use_cases.revoke_session import revoke_session
 from control_api.use_cases.rotate_key import rotate_key
 from control_api.use_cases.show_health import show_liveness, show_readiness
 from control_api.use_cases.show_lineage import show_lineage
@@ -40,11 +48,12 @@ from control_api.use_cases.update_agent import update_agent
 from control_api.use_cases.verify_log import verify_log
 
 # INVARIANT: an admin may do everything in its tenant (contract, section 2), so every guarded route
-# of a tenant has `admin`. The superadmin belongs to no tenant, and is in none of these.
+# of a tenant has `admin`. The superadmin belongs to no tenant, and its routes are its own.
 EVALUATE = frozenset({Scope.evaluate, Scope.admin})
 READ = frozenset({Scope.read, Scope.admin})
 ADMIN = frozenset({Scope.admin})
 SIDECAR = frozenset({Scope.sidecar, Scope.admin})
+SUPERADMIN = frozenset({Scope.superadmin})
 OPEN = None
 
 METRICS = Route("GET", "/metrics", OPEN, show_metrics, media="text/plain")
@@ -76,6 +85,15 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", "/v1/keys/{key_id}", ADMIN, revoke_key),
     Route("PATCH", "/v1/keys/{key_id}/binding", ADMIN, bind_key),
     Route("POST", "/v1/keys/{key_id}/rotate", ADMIN, rotate_key, 201, errors=(409,)),
+    Route("GET", "/v1/sessions", READ, list_sessions),
+    Route("GET", "/v1/sessions/{session_id}", READ, get_session),
+    Route("DELETE", "/v1/sessions/{session_id}", ADMIN, revoke_session),
+    Route("GET", "/v1/admin/tenants", SUPERADMIN, list_tenants),
+    Route("POST", "/v1/admin/tenants", SUPERADMIN, create_tenant, 201, errors=(409,)),
+    Route("DELETE", "/v1/admin/tenants/{tenant_id}", SUPERADMIN, deactivate_tenant),
+    Route("POST", "/v1/admin/tenants/{tenant_id}/reactivate", SUPERADMIN, reactivate_tenant),
+    Route("PATCH", "/v1/admin/tenants/{tenant_id}/settings", SUPERADMIN, change_tenant_settings),
+    Route("POST", "/v1/admin/tenants/{tenant_id}/keys", SUPERADMIN, provision_key, 201, (409,)),
     Route("GET", "/v1/sidecars/policy-set", SIDECAR, fetch_policy_set),
     Route("POST", "/v1/sidecars/sessions/claim", SIDECAR, claim_session),
     Route("POST", "/v1/sidecars/events", SIDECAR, ingest_events, errors=(409,)),

@@ -4,9 +4,10 @@ The first claim makes the session and owns it; later ones read what it made. `ex
 is fixed then: an id that has expired, or was revoked, never comes back to life.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, select, tuple_
+from sqlalchemy import ColumnElement, Connection, bindparam, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -96,6 +97,45 @@ async def find(connection: AsyncConnection, tenant_id: str, session_id: str) -> 
     return None if row is None else SessionRow(*row[1:])
 
 
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    *,
+    agent_role: str | None,
+    state: SessionState | None,
+    now: int,
+    after: tuple[Any, ...] | None,
+    limit: int,
+) -> list[SessionRow]:
+    """Newest first, after `(created_at, session_id)`; `state` as it is at `now`."""
+    query = select(*(sessions.c[name] for name in _COLUMNS[1:])).where(
+        sessions.c.tenant_id == tenant_id
+    )
+    if agent_role is not None:
+        query = query.where(sessions.c.agent_role == agent_role)
+    if state is not None:
+        query = query.where(*_IN_STATE[state](now))
+    if after is not None:
+        query = query.where(tuple_(sessions.c.created_at, sessions.c.session_id) < after)
+    query = query.order_by(sessions.c.created_at.desc(), sessions.c.session_id.desc())
+    return [SessionRow(*row) for row in await connection.execute(query.limit(limit))]
+
+
+async def revoke(
+    connection: AsyncConnection, tenant_id: str, session_id: str, reason: str | None, now: int
+) -> None:
+    await connection.execute(
+        update(sessions)
+        .where(sessions.c.tenant_id == tenant_id, sessions.c.session_id == session_id)
+        .values(revoked_at=now, revocation_reason=reason)
+    )
+
+
+_IN_STATE: dict[SessionState, Callable[[int], tuple[ColumnElement[bool], ...]]] = {
+    "active": lambda now: (sessions.c.revoked_at.is_(None), sessions.c.expires_at > now),
+    "expired": lambda now: (sessions.c.revoked_at.is_(None), sessions.c.expires_at <= now),
+    "revoked": lambda _: (sessions.c.revoked_at.is_not(None),),
+}
 _COLUMNS = tuple(sessions.c.keys())
 _INSERTION = {
     "sqlite": sqlite.insert(sessions).on_conflict_do_nothing(),

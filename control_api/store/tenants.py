@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, insert, select
+from sqlalchemy import Row, insert, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as insert_postgresql
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -72,18 +72,37 @@ async def bodies(
 
 
 async def add(connection: AsyncConnection, tenant: StoredTenant) -> None:
-    values = {
-        "tenant_id": tenant.tenant_id,
-        "name": tenant.name,
-        "created_at": tenant.created_at,
-        "require_agent_id": tenant.require_agent_id,
-        "pii_masking": tenant.pii_masking,
-        "active": tenant.active,
-        "revision": tenant.revision,
-        "retention_days": tenant.retention_days,
-        "session_retention_days": tenant.session_retention_days,
-    }
+    values = {name: getattr(tenant, name) for name in StoredTenant.__slots__}
     await connection.execute(insert(tenants).values(values))
+
+
+async def page(
+    connection: AsyncConnection, after: tuple[Any, ...] | None, limit: int
+) -> list[StoredTenant]:
+    """Newest first, after `(created_at, tenant_id)`."""
+    place = tuple_(tenants.c.created_at, tenants.c.tenant_id)
+    query = select(tenants).order_by(tenants.c.created_at.desc(), tenants.c.tenant_id.desc())
+    if after is not None:
+        query = query.where(place < after)
+    return [StoredTenant.from_row(row) for row in await connection.execute(query.limit(limit))]
+
+
+async def named(connection: AsyncConnection, name: str) -> str | None:
+    """The tenant of this name. The installation's row stays locked until the transaction ends: of
+    two that would take a name, one waits here."""
+    lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
+    await connection.execute(lock)
+    found = await connection.execute(select(tenants.c.tenant_id).where(tenants.c.name == name))
+    tenant_id: str | None = found.scalar()
+    return tenant_id
+
+
+async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
+    """The row as it is given, but for its revision, which moves with its documents."""
+    values = {name: getattr(tenant, name) for name in StoredTenant.__slots__ if name != "revision"}
+    await connection.execute(
+        update(tenants).where(tenants.c.tenant_id == tenant.tenant_id).values(**values)
+    )
 
 
 async def installed(connection: AsyncConnection) -> Installation | None:

@@ -2,10 +2,20 @@
 
 from typing import Any
 
-from control_api.management_shapes import AgentShown, CreatedKey, ListedKey, PolicyShown
+from control_api.management_shapes import (
+    AgentShown,
+    CreatedKey,
+    ListedKey,
+    PolicyShown,
+    SessionDetail,
+    TenantShown,
+)
 from control_api.store.agents import StoredAgent
 from control_api.store.keys import StoredKey
 from control_api.store.policies import StoredPolicy
+from control_api.store.sessions import SessionRow
+from control_api.store.tallies import Count
+from control_api.store.tenants import StoredTenant
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound
 
@@ -55,6 +65,41 @@ def shown_policy(policy: StoredPolicy) -> PolicyShown:
         user_modified=policy.user_modified,
         created_at=rfc3339(policy.created_at),
         updated_at=rfc3339(policy.updated_at),
+    )
+
+
+def session_fields(row: SessionRow, now: int) -> dict[str, Any]:
+    """The fields of `SessionShown`."""
+    return {
+        "session_id": row.session_id,
+        "agent_role": row.agent_role,
+        "status": row.state(now),
+        "created_at": rfc3339(row.created_at),
+        "expires_at": rfc3339(row.expires_at),
+    }
+
+
+def session_detail(row: SessionRow, counted: Count, now: int) -> SessionDetail:
+    return SessionDetail(
+        **session_fields(row, now),
+        agent_id=row.agent_id,
+        user_id=row.user_id,
+        revoked_at=time_or_none(row.revoked_at),
+        revocation_reason=row.revocation_reason,
+        events=counted.total,
+        allowed=counted.allowed,
+        denied=counted.denied,
+        last_active=time_or_none(counted.last_ts or None),
+    )
+
+
+def shown_tenant(tenant: StoredTenant) -> TenantShown:
+    return TenantShown(
+        tenant_id=tenant.tenant_id,
+        name=tenant.name,
+        created_at=rfc3339(tenant.created_at),
+        require_agent_id=tenant.require_agent_id,
+        active=tenant.active,
     )
 
 

@@ -47,10 +47,15 @@ class FeedFailed(Exception):
     """the feed gave no usable answer; asking again may help"""
 
 
+class FeedForbidden(FeedFailed):
+    """the feed does not know this sidecar's key, or not any more"""
+
+
 class Feed(Protocol):
     """Where a policy set comes from."""
 
     async def next(self, position: Position, wait: float) -> Page:
         """What follows `position`; with nothing to tell, the answer comes after `wait` seconds or
-        at the next change. Raises `FeedFailed`."""
+        at the next change. Raises `FeedFailed`, and
+        `FeedForbidden` where the key is refused."""
         ...

@@ -7,12 +7,12 @@ import asyncio
 import logging
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from policies.ground.clock import Clock
 from policies.policy_set import PolicySet
 from sidecar.policy_cache.documents import Documents
-from sidecar.policy_cache.feed import Feed, FeedFailed, Page, Position
+from sidecar.policy_cache.feed import Feed, FeedFailed, FeedForbidden, Page, Position
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.spool.trouble import Trouble
 
@@ -31,8 +31,9 @@ class Follower:
     """Follows a feed into `documents` and `policy_set`.
 
     `refused` says why the last answer was not believed, None where it was or there was none.
-    `polls` counts the times it asked, `failures` those without a usable answer. `on_other_store` is
-    called when the feed turns out to be a new store: what the old one said elsewhere is void.
+    `polls` counts the times it asked, `failures` those without a usable answer. `on_change` gets
+    the names of the documents that changed, None where that may be any; `on_other_store` is called
+    when the feed turns out to be a new store: what the old one said elsewhere is void.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Follower:
         policy_set: PolicySet,
         freshness: Freshness,
         clock: Clock,
+        on_change: Callable[[Iterable[str] | None], None],
         on_other_store: Callable[[], None],
     ) -> None:
         self.refused: str | None = None
@@ -53,6 +55,7 @@ class Follower:
         self._policy_set = policy_set
         self._freshness = freshness
         self._clock = clock
+        self._on_change = on_change
         self._on_other_store = on_other_store
         # Two polls and a failed one fit into the limit: one lost answer makes nothing stale.
         self._wait = min(LONGEST_WAIT, freshness.limit / 4)
@@ -75,6 +78,10 @@ class Follower:
                 failures, self.refused = 0, None
                 self._trouble.over()
                 continue
+            except FeedForbidden as error:
+                # Our key is dead, or our tenant is: what we hold is no longer ours to decide by.
+                self._freshness.expire(str(error))
+                self._trouble.is_(str(error))
             except FeedFailed as error:
                 self._trouble.is_(str(error))
             except Refused as error:
@@ -122,6 +129,7 @@ class Follower:
             self._policy_set.reset(page.revision)
         else:
             self._policy_set.apply(changed, page.revision)
+        self._on_change(changed)
         if former and former != page.epoch:
             log.warning("the control API has another store than before: the copy was replaced")
             self._on_other_store()
@@ -150,6 +158,7 @@ class Follower:
         # What the damaged file gave passed its digest; but no name may be taken for absent because
         # the new file is still empty.
         self._policy_set.reset(0)
+        self._on_change(None)
 
     def _pause(self, failures: int) -> float:
         """Seconds, with jitter: a fleet that lost its centre must not come back in step."""

@@ -22,6 +22,7 @@ class Freshness:
         self._monotonic = clock.monotonic
         self._now = clock.now
         self._confirmed = -inf
+        self._expired = ""
 
     def age(self) -> float:
         """Seconds."""
@@ -34,13 +35,19 @@ class Freshness:
     def reason(self, now: float) -> str:
         """Why it is too old, for an operator."""
         if self._confirmed == -inf:
+            if self._expired:
+                return f"the policy set can't be used: {self._expired}"
             return f"no policy set has been confirmed; the limit is {self.limit:g} s"
         age = now - self._confirmed
         return f"the policy set was last confirmed {age:.1f} s ago; the limit is {self.limit:g} s"
 
     def confirm(self, sent: float) -> None:
         """A poll sent at `sent` (monotonic) found the set current, or brought it up to date."""
-        self._confirmed = max(self._confirmed, sent)
+        self._confirmed, self._expired = max(self._confirmed, sent), ""
+
+    def expire(self, why: str) -> None:
+        """Nothing that was confirmed holds any more, for this reason."""
+        self._confirmed, self._expired = -inf, why
 
     def restore(self, as_of: int) -> None:
         """The set on disk was confirmed at `as_of` (wall clock, microseconds), by a process that is

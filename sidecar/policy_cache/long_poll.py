@@ -6,7 +6,7 @@ Knows the form of the answer. Knows nothing of what it means for the copy we hol
 from typing import Any, TypeVar
 
 from sidecar.centre import Centre, CentreFailed
-from sidecar.policy_cache.feed import Document, FeedFailed, Page, Position
+from sidecar.policy_cache.feed import Document, FeedFailed, FeedForbidden, Page, Position
 
 PATH = "/v1/sidecars/policy-set"
 
@@ -31,7 +31,8 @@ class LongPoll:
         try:
             answer = await self._centre.get(PATH, query, seconds=wait + self._patience)
         except CentreFailed as error:
-            raise FeedFailed(_in_words(error)) from error
+            refused = error.status in (401, 403)
+            raise (FeedForbidden if refused else FeedFailed)(_in_words(error)) from error
         try:
             page = _page(answer)
         except (KeyError, TypeError, AttributeError, ValueError) as error:

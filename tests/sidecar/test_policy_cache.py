@@ -48,12 +48,14 @@ class Copy:
         self.policy_set = PolicySet(self.documents.fetch)
         self.freshness = Freshness(limit, clock.clock)
         self.other_stores = 0
+        self.changes: list[Any] = []
         self.follower = Follower(
             LongPoll(centre, limit / 4),
             self.documents,
             self.policy_set,
             self.freshness,
             clock.clock,
+            self.changes.append,
             self._other_store,
         )
 

@@ -120,6 +120,7 @@ def test_what_is_answered_is_what_is_declared(centre: Centre) -> None:
         "event_id": event["event_id"],
         "policy_id": policy["policy_id"],
         "agent_id": "agt_described",
+        "tenant_id": centre.admin("POST", "/v1/admin/tenants", {"name": "described"})["tenant_id"],
     }
     for route in sorted(ROUTES, key=lambda route: route.method == "DELETE"):
         made = centre.admin("POST", "/v1/keys", {"name": "described", "scope": "read"})

@@ -124,7 +124,7 @@ async def sidecar(
     running = asyncio.get_running_loop().create_task(opened.run())
     # Nobody is the centre here: a session can't be claimed, and nothing else needs it.
     centre = await Centre("http://127.0.0.1:9", "unused").__aenter__()
-    sessions = Sessions(centre, CacheFile(tmp_path / "cache"), CLOCK)
+    sessions = Sessions(centre, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
     enforcer = Enforcer(
         policy_set,
         freshness,

@@ -1,0 +1,39 @@
+"""List the sessions that were claimed."""
+
+from control_api.asked import Identifier, Listed
+from control_api.caller import Caller
+from control_api.management_shapes import SessionShown, SessionStatus
+from control_api.paging import Page, page_of
+from control_api.service import Service
+from control_api.store import sessions
+from control_api.use_cases.rendered import session_fields
+
+
+class AskedSessions(Listed):
+    """Filters, each exact; together they narrow. A session's status is that of the moment."""
+
+    agent_role: Identifier | None = None
+    status: SessionStatus | None = None
+
+
+async def list_sessions(
+    service: Service, caller: Caller, asked: AskedSessions
+) -> Page[SessionShown]:
+    """List sessions, newest first."""
+    now = service.clock.now()
+    async with service.store.reading() as connection:
+        rows = await sessions.page(
+            connection,
+            caller.tenant.tenant_id,
+            agent_role=asked.agent_role,
+            state=asked.status,
+            now=now,
+            after=asked.after(int, str),
+            limit=asked.limit + 1,
+        )
+    return page_of(
+        rows,
+        asked.limit,
+        lambda row: (row.created_at, row.session_id),
+        lambda row: SessionShown(**session_fields(row, now)),
+    )

@@ -1,0 +1,46 @@
+"""Revoke a session: no call in it is allowed any more, here or in any connected sidecar."""
+
+from typing import ClassVar
+
+from control_api.asked import Asked, Identifier, Text
+from control_api.caller import Caller
+from control_api.management_shapes import SessionDetail
+from control_api.service import Service
+from control_api.store import sessions
+from control_api.store.transaction import Transaction
+from control_api.use_cases.get_session import detail
+from policies.ground.errors import NotFound
+from policies.policy_set import session_document, session_name
+from policies.record import change_record
+
+
+class RevokedSession(Asked):
+    """Which session, and why; the reason is kept with the session, not in the log."""
+
+    in_query: ClassVar[frozenset[str]] = frozenset({"reason"})
+
+    session_id: Identifier
+    reason: Text | None = None
+
+
+async def revoke_session(service: Service, caller: Caller, asked: RevokedSession) -> SessionDetail:
+    """Revoke a session at once; a second time changes nothing."""
+
+    async def work(tx: Transaction) -> SessionDetail:
+        row = await sessions.find(tx.connection, tx.tenant_id, asked.session_id)
+        if row is None:
+            raise NotFound(f"no such session: `{asked.session_id}`")
+        if row.revoked_at is None:
+            record_id = service.new_id()
+            detail_of = {"agent_role": row.agent_role, "agent_id": row.agent_id}
+            await tx.append(
+                change_record(
+                    "session.revoked", row.session_id, caller.by, detail_of, record_id=record_id
+                )
+            )
+            await sessions.revoke(tx.connection, tx.tenant_id, row.session_id, asked.reason, tx.now)
+            # Even where it has expired: a clock that is behind may take it for active.
+            await tx.publish({session_name(row.session_id): session_document(row.session_id)})
+        return await detail(tx.connection, tx.tenant_id, asked.session_id, tx.now)
+
+    return await service.store.write(caller.tenant.tenant_id, work)
