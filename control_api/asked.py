@@ -82,6 +82,25 @@ Identifier = Annotated[
 Roles = Annotated[list[Identifier], Field(max_length=32)]
 """Every decision that rests on such a list carries it, and an entry holds 64 KiB."""
 
+
+def _flag(value: object) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if value not in ("true", "false"):
+        raise ValueError("must be `true` or `false`")
+    return value == "true"
+
+
+def read_flag(value: object, name: str) -> bool:
+    """A query's `true` or `false`; absent is false. `Invalid` for anything else."""
+    try:
+        return _flag(value)
+    except ValueError as error:
+        raise invalid([f"{name}: {error}"], "query") from None
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""`true` or `false` in a query."""
 QueryInt = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
 """Words for people: a name, a description. No NUL, which PostgreSQL has not."""

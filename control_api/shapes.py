@@ -68,6 +68,88 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckShown:
+    """How one of the ten checks came out, and what it looked at."""
+
+    check: str
+    outcome: Literal["passed", "failed", "skipped", "not_reached"]
+    facts: dict[str, Any]
+
+    example: ClassVar[dict[str, Any]] = {
+        "check": "sensitivity",
+        "outcome": "failed",
+        "facts": {
+            "policy_name": "loan-underwriting",
+            "sensitivity_level": "critical",
+            "max_sensitivity": "high",
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class NearestMiss:
+    """The smallest change that would have allowed the call, in words."""
+
+    check: str | None
+    policy_name: str
+    change: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "check": "sensitivity",
+        "policy_name": "loan-underwriting",
+        "change": "ask at `high` or below, or raise `max_sensitivity` of policy "
+        "`loan-underwriting` to `critical`",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The ten checks in order; `nearest_miss` is null on an `ALLOW`."""
+
+    checks: list[CheckShown]
+    nearest_miss: NearestMiss | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "checks": [CheckShown.example],
+        "nearest_miss": NearestMiss.example,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The answer to an evaluation with `?explain=true`."""
+
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    reason: str
+    event_id: str | None
+    explain: Explanation
+
+    example: ClassVar[dict[str, Any]] = {**Evaluated.example, "explain": Explanation.example}
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What an evaluation would answer; there is no event."""
+
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    reason: str
+    event_id: None = None
+
+    example: ClassVar[dict[str, Any]] = {**Evaluated.example, "event_id": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The answers to a batch, in its order; fewer than were asked where it stopped."""
+
+    results: list[Evaluated]
+
+    example: ClassVar[dict[str, Any]] = {"results": [Evaluated.example]}
+
+
+@dataclass(frozen=True, slots=True)
 class AuditEvent:
     """An audit event (2.4, contract section 4). `user_id` and `query` are null where they were
     erased; hashes are leaf hashes in hex."""

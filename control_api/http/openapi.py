@@ -4,6 +4,7 @@ that validate. Knows no operation; a test compares it with what the routes reall
 
 from collections.abc import Iterable
 from http import HTTPStatus
+from types import UnionType
 from typing import Any, get_args, get_origin
 
 import orjson
@@ -189,6 +190,8 @@ def example_of(answers: Any) -> Any:
     """The example that an answer's type carries; of a list, a list of its one."""
     if get_origin(answers) is list:
         return [example_of(get_args(answers)[0])]
+    if isinstance(answers, UnionType):
+        return example_of(get_args(answers)[0])
     return getattr(answers, "example", None)
 
 

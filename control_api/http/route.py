@@ -132,9 +132,12 @@ class Reader:
 
     def __call__(self, call: Call) -> Any:
         """`Malformed` or `Invalid` where the call is not what the declaration says."""
-        if self._open and not self._query and not call.path:
+        if self._open and not call.query and not call.path:
             # The way of every evaluation: what is not known is passed over.
-            return self._asks.read(self._object(call))
+            body = self._object(call)
+            for name in self._query:
+                body.pop(name, None)
+            return self._asks.read(body)
         query = query_fields(call.query)
         body = self._object(call)
         unknown = self._unknown(query, body)

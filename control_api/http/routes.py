@@ -17,6 +17,7 @@ from control_api.use_cases.create_tenant import create_tenant
 from control_api.use_cases.deactivate_tenant import deactivate_tenant, reactivate_tenant
 from control_api.use_cases.delete_policy import delete_policy
 from control_api.use_cases.describe_service import show_docs, show_metrics, show_openapi
+from control_api.use_cases.evaluate_batch import evaluate_batch
 from control_api.use_cases.evaluate_context import evaluate_context
 from control_api.use_cases.fetch_policy_set import fetch_policy_set
 from control_api.use_cases.get_agent import get_agent
@@ -44,6 +45,7 @@ from control_api.use_cases.show_lineage import show_lineage
 from control_api.use_cases.show_registry_counts import show_registry_counts
 from control_api.use_cases.show_session_trail import show_session_trail
 from control_api.use_cases.show_stats import show_stats
+from control_api.use_cases.simulate_context import simulate_context
 from control_api.use_cases.update_agent import update_agent
 from control_api.use_cases.verify_log import verify_log
 
@@ -60,6 +62,8 @@ METRICS = Route("GET", "/metrics", OPEN, show_metrics, media="text/plain")
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate", EVALUATE, evaluate_context),
+    Route("POST", "/v1/context/evaluate/batch", EVALUATE, evaluate_batch),
+    Route("POST", "/v1/context/simulate", READ, simulate_context),
     Route("GET", "/v1/audit/events", READ, list_events),
     Route("GET", "/v1/audit/stats", READ, show_stats),
     Route("GET", "/v1/audit/verify", READ, verify_log),

@@ -7,23 +7,39 @@ evaluation: it reads no database but for what this process has not seen yet.
 """
 
 import logging
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from control_api.asked import Asked, Identifier
+from control_api.asked import Asked, Flag, Identifier, read_flag
 from control_api.caller import Caller
 from control_api.service import Service
 from control_api.session_claim import claim
-from control_api.shapes import Evaluated, Level
+from control_api.shapes import (
+    CheckShown,
+    Evaluated,
+    Explained,
+    Explanation,
+    Level,
+    NearestMiss,
+    Simulated,
+)
 from policies.checks.finding import Facts
 from policies.evaluate import Decision, admitted, evaluate, gather, refuse
+from policies.explain import explain
 from policies.model import Session
 from policies.record import decision_record
 from policies.retrieval import MAX_QUERY, Retrieval, parse_retrieval
 
 ERROR = "evaluation_error"
 _log = logging.getLogger("sluice.decision")
+
+
+class Question(NamedTuple):
+    """A retrieval to decide on, and whether to say why."""
+
+    retrieval: Retrieval
+    explain: bool = False
 
 
 class AskedRetrieval(Asked):
@@ -35,6 +51,7 @@ class AskedRetrieval(Asked):
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
     unique: ClassVar[bool] = False
+    in_query: ClassVar[frozenset[str]] = frozenset({"explain"})
     example: ClassVar[dict[str, Any]] = {
         "agent_role": "loan_underwriter",
         "agent_id": "agt_loans",
@@ -55,28 +72,59 @@ class AskedRetrieval(Asked):
     source_type: str | None = Field(None, pattern="^[a-z0-9_-]{1,32}$")
     context_hash: str | None = Field(None, pattern="^[0-9a-f]{64}$")
 
+    explain: Flag = Field(False, description="say of each check how it came out")
+
     @classmethod
-    def read(cls, values: dict[str, Any]) -> Retrieval:
-        return parse_retrieval(values)
+    def read(cls, values: dict[str, Any]) -> Question:
+        # From the query, as text; a body's member of this name is one of those passed over.
+        return Question(parse_retrieval(values), read_flag(values.get("explain"), "explain"))
 
 
 async def evaluate_context(
-    service: Service, caller: Caller, asked: Annotated[Retrieval, AskedRetrieval]
-) -> Evaluated:
+    service: Service, caller: Caller, asked: Annotated[Question, AskedRetrieval]
+) -> Evaluated | Explained:
     """Decide whether an agent may retrieve from a data source; a `DENY` is answered with 200."""
+    retrieval = asked.retrieval
+    decision, facts, event_id = await decide_and_record(service, caller, retrieval)
+    answer = Evaluated(decision.decision, decision.policy_name, decision.reason, event_id)
+    return explained(answer, retrieval, facts, decision) if asked.explain else answer
+
+
+async def decide_and_record(
+    service: Service, caller: Caller, retrieval: Retrieval
+) -> tuple[Decision, Facts | None, str]:
+    """The decision, what it was made by, and the id of its event, which is in the log."""
     tenant = caller.tenant
-    await tenant.need_for(asked)
-    session = None if asked.session_id is None else await _session(service, caller, asked)
-    decision, facts = _decide(caller, asked, session)
+    await tenant.need_for(retrieval)
+    session = None if retrieval.session_id is None else await _session(service, caller, retrieval)
+    decision, facts = decide(caller, retrieval, session)
     event_id = service.new_id()
-    record = decision_record(asked, decision, facts, event_id=event_id, salt=service.entropy(32))
+    record = decision_record(
+        retrieval, decision, facts, event_id=event_id, salt=service.entropy(32)
+    )
     # Not committed yet: if we die here the caller gets no answer, and nothing was decided.
     await service.log.append(tenant.tenant_id, record)
     _observe(service, decision, event_id)
-    return Evaluated(decision.decision, decision.policy_name, decision.reason, event_id)
+    return decision, facts, event_id
 
 
-def _decide(
+def explained(
+    answer: Evaluated | Simulated, retrieval: Retrieval, facts: Facts | None, decision: Decision
+) -> Explained:
+    """The same answer, and why."""
+    told = explain(retrieval, facts, decision)
+    checks = [CheckShown(**check) for check in told["checks"]]
+    miss = told["nearest_miss"]
+    return Explained(
+        answer.decision,
+        answer.policy_name,
+        answer.reason,
+        answer.event_id,
+        Explanation(checks, None if miss is None else NearestMiss(**miss)),
+    )
+
+
+def decide(
     caller: Caller, asked: Retrieval, session: Session | None
 ) -> tuple[Decision, Facts | None]:
     """The decision and the facts it was made by. A check that raises denies (contract, 3)."""

@@ -75,7 +75,7 @@ async def _wait(service: Service, caller: Caller, seconds: float, revision: int)
                 await caller.tenant.wait(seconds)
     # What woke us may have been the revocation of this very key.
     if not await caller.live(service.clock.now()):
-        raise Forbidden("the API key is not valid any more")
+        raise Forbidden("the API key is not valid any more, or its tenant is deactivated")
 
 
 def _answer(service: Service, caller: Caller, page: documents.Page, reset: bool) -> PolicySetPage:

@@ -22,7 +22,7 @@ REQUIRING = [
     for route in WITH_FIELDS
     if any(route.asks.model_fields[name].is_required() for name in route.body)
 ]
-CLOSED = [route for route in WITH_FIELDS if route.name != "evaluate_context"]
+CLOSED = [route for route in WITH_FIELDS if route.asks.model_config.get("extra") != "ignore"]
 # Of a sidecar's records the bytes are hashed again where they are taken in.
 UNIQUE = [route for route in CLOSED if route.asks.unique]
 IDENTIFIED = [route for route in ROUTES if route.parameters]

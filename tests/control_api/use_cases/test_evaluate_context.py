@@ -211,7 +211,7 @@ def test_an_evaluation_that_fails_denies_and_is_recorded(
     centre.verified()
 
 
-FIELDS = (*AskedRetrieval.model_fields, "unknown")
+FIELDS = [name for name in AskedRetrieval.model_fields if name not in AskedRetrieval.in_query]
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
@@ -241,3 +241,99 @@ def _fails(body: dict[str, Any]) -> bool:
     except ValueError:
         return True
     return False
+
+
+def test_an_explanation_adds_a_member_and_changes_nothing_else(either: Centre) -> None:
+    path = "/v1/context/evaluate?explain=true"
+    allowed = either.call("POST", path, asked()).body
+    assert list(allowed) == ["decision", "policy_name", "reason", "event_id", "explain"]
+    assert allowed["explain"]["nearest_miss"] is None
+    denied = either.call("POST", path, asked(source_id="payroll")).body
+    checks = denied["explain"]["checks"]
+    assert [check["outcome"] for check in checks][-2:] == ["failed", "not_reached"]
+    assert checks[8] == {
+        "check": "source",
+        "outcome": "failed",
+        "facts": {"policy_name": "support-reads", "source_id": "payroll"},
+    }
+    assert denied["explain"]["nearest_miss"] == {
+        "check": "source",
+        "policy_name": "support-reads",
+        "change": "take `payroll` out of `denied_sources` of policy `support-reads`; and "
+        "add `payroll` to `allowed_sources` of policy `support-reads`",
+    }
+    plain = either.evaluate(source_id="payroll", explain=True)
+    assert list(plain) == ["decision", "policy_name", "reason", "event_id"], "it is the query's"
+    assert either.verified()["events"] == 3
+
+
+@pytest.mark.parametrize("query", ["explain=1", "explain=", "explain=true&explain=true"])
+def test_an_explanation_asked_for_otherwise_is_422(centre: Centre, query: str) -> None:
+    assert centre.call("POST", f"/v1/context/evaluate?{query}", asked()).status == 422
+
+
+def test_a_batch_is_answered_in_order_with_an_event_each(either: Centre) -> None:
+    sources = [("handbook", "payroll")[number % 3 == 0] for number in range(100)]
+    body = {"items": [asked(source_id=source) for source in sources]}
+    results = either.admin("POST", "/v1/context/evaluate/batch", body)["results"]
+    expected = ["DENY" if source == "payroll" else "ALLOW" for source in sources]
+    assert [each["decision"] for each in results] == expected
+    ids = [each["event_id"] for each in results]
+    assert len(set(ids)) == 100
+    found = {each["event_id"]: each for each in either.events("?limit=1000")}
+    assert [found[each]["source_id"] for each in ids] == sources
+
+
+@pytest.mark.parametrize(
+    ("semantics", "decided"),
+    [("all", 4), ("stop_on_deny", 3), ("stop_on_allow", 1)],
+)
+def test_a_batch_stops_where_it_is_told_to(fresh: Centre, semantics: str, decided: int) -> None:
+    sources = ["handbook", "handbook", "payroll", "handbook"]
+    items = [asked(source_id=source) for source in sources]
+    body = {"items": items, "semantics": semantics}
+    assert len(fresh.admin("POST", "/v1/context/evaluate/batch", body)["results"]) == decided
+    assert fresh.verified()["events"] == decided
+
+
+def test_a_batch_with_a_fault_is_422_as_a_whole(fresh: Centre) -> None:
+    items: list[Any] = [asked(), asked(agent_role=None), 7, asked(sensitivity_level="x")]
+    answer = fresh.call("POST", "/v1/context/evaluate/batch", {"items": items, "semantics": "y"})
+    assert answer.status == 422
+    named = [line.partition(":")[0] for line in answer.body["details"].splitlines()]
+    assert named == [
+        "semantics",
+        "items.1.agent_role",
+        "items.2.retrieval",
+        "items.3.sensitivity_level",
+    ]
+    every: list[Any] = [[], [asked()] * 101, {}, None]
+    for wrong in every:
+        assert fresh.call("POST", "/v1/context/evaluate/batch", {"items": wrong}).status == 422
+    assert fresh.verified()["events"] == 0
+
+
+def test_a_batch_claims_a_session_for_its_first_item(fresh: Centre) -> None:
+    fresh.approved("a1")
+    fresh.approved("a2")
+    items = [asked(session_id="s", agent_id=agent) for agent in ("a1", "a2", "a1")]
+    results = fresh.admin("POST", "/v1/context/evaluate/batch", {"items": items})["results"]
+    assert [each["decision"] for each in results] == ["ALLOW", "DENY", "ALLOW"]
+
+
+def test_a_simulation_leaves_nothing(either: Centre) -> None:
+    reader = either.new_key("read")
+    before = either.verified()["total"]
+    body = asked(session_id="never", source_id="payroll")
+    answer = either.call("POST", "/v1/context/simulate", body, key=reader).body
+    assert list(answer) == ["decision", "policy_name", "reason", "event_id"]
+    assert (answer["decision"], answer["event_id"]) == ("DENY", None)
+    told = either.call("POST", "/v1/context/simulate?explain=true", body, key=reader).body
+    assert told["explain"]["nearest_miss"]["check"] == "source"
+    assert told["event_id"] is None
+    assert either.verified()["total"] == before
+    assert either.call("GET", "/v1/sessions/never").status == 404
+    either.evaluate(session_id="s")
+    either.admin("DELETE", "/v1/sessions/s")
+    answer = either.call("POST", "/v1/context/simulate", asked(session_id="s"), key=reader).body
+    assert answer["policy_name"] == "session_revoked"

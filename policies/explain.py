@@ -1,0 +1,128 @@
+"""Why a decision came out as it did, check by check, and what would have let it through.
+
+    explain(retrieval, facts, decision)      the ten checks, and the nearest miss
+
+Pure. Changes no decision, and is never on the path of one (contract, section 3).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from policies.checks import NAMES
+from policies.checks.finding import Facts, Outcome
+from policies.evaluate import Decision
+from policies.nearest_miss import steps_to_allow
+from policies.retrieval import Retrieval
+from policies.role import Clause
+
+
+def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any]:
+    """`{checks: [{check, outcome, facts}], nearest_miss}` of contract section 3. `facts` is None
+    where the call was refused before any check."""
+    return {
+        "checks": [
+            {
+                "check": name,
+                "outcome": finding.outcome.value,
+                "facts": {}
+                if facts is None or finding.outcome is Outcome.not_reached
+                else _FACTS[name](retrieval, facts, _deciding(facts, decision)),
+            }
+            for name, finding in zip(NAMES, decision.findings, strict=True)
+        ],
+        "nearest_miss": _miss(retrieval, facts, decision),
+    }
+
+
+def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any] | None:
+    if decision.decision == "ALLOW":
+        return None
+    if facts is None:
+        return {
+            "check": None,
+            "policy_name": decision.policy_name,
+            "change": "no check was reached: no change of policies would have allowed it",
+        }
+    steps = steps_to_allow(retrieval, facts)
+    return {
+        "check": steps[0].check,
+        "policy_name": steps[0].policy_name,
+        "change": "; and ".join(step.words for step in steps),
+    }
+
+
+def _deciding(facts: Facts, decision: Decision) -> Clause | None:
+    """The clause of the policy that decided."""
+    clauses = () if facts.role is None else facts.role.clauses
+    return next((each for each in clauses if each.name == decision.policy_name), None)
+
+
+def _agent_facts(_retrieval: Retrieval, facts: Facts, _clause: Clause | None) -> dict[str, Any]:
+    agent = facts.agent
+    return {"agent_id": _retrieval.agent_id, "status": None if agent is None else agent.status}
+
+
+def _role_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) -> dict[str, Any]:
+    agent = facts.agent
+    return {
+        "agent_role": retrieval.agent_role,
+        "agent_permitted_roles": None if agent is None else list(agent.permitted_roles),
+        "key_permitted_roles": list(facts.key.permitted_roles),
+    }
+
+
+def _binding_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) -> dict[str, Any]:
+    return {
+        "agent_id": retrieval.agent_id,
+        "key_id": facts.key.key_id,
+        "key_bound_agent_id": facts.key.bound_agent_id,
+        "agent_bound_key_id": None if facts.agent is None else facts.agent.bound_key_id,
+    }
+
+
+def _session_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) -> dict[str, Any]:
+    session = facts.session
+    return {
+        "session_id": retrieval.session_id,
+        "state": None if session is None else session.state,
+        "owner_role": None if session is None else session.agent_role,
+        "owner_agent_id": None if session is None else session.agent_id,
+    }
+
+
+def _policy_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) -> dict[str, Any]:
+    role = facts.role
+    return {
+        "agent_role": retrieval.agent_role,
+        "policies": 0 if role is None else len(role.clauses),
+    }
+
+
+def _of_clause(field: str) -> Callable[[Retrieval, Facts, Clause | None], dict[str, Any]]:
+    def facts_of(retrieval: Retrieval, _: Facts, clause: Clause | None) -> dict[str, Any]:
+        found = {
+            "policy_name": None if clause is None else clause.name,
+            field: getattr(retrieval, field),
+        }
+        if field == "sensitivity_level":
+            found["max_sensitivity"] = None if clause is None else clause.max_sensitivity
+        return found
+
+    return facts_of
+
+
+_FACTS: dict[str, Callable[[Retrieval, Facts, Clause | None], dict[str, Any]]] = {
+    "agent_id_required": lambda retrieval, facts, _: {
+        "required": facts.settings.require_agent_id,
+        "agent_id": retrieval.agent_id,
+    },
+    "registry": _agent_facts,
+    "role_restriction": _role_facts,
+    "binding": _binding_facts,
+    "session": _session_facts,
+    "policy_exists": _policy_facts,
+    "agent_permitted": _of_clause("agent_id"),
+    "task": _of_clause("task_type"),
+    "source": _of_clause("source_id"),
+    "sensitivity": _of_clause("sensitivity_level"),
+}

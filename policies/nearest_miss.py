@@ -1,0 +1,200 @@
+"""What a denied call lacked: the changes, of what was asked or is known, that together would have
+allowed it.
+
+    steps_to_allow(retrieval, facts)     in the order of the checks, each tried by deciding again
+
+INVARIANT: once every step is applied, `evaluate` allows. Pure; knows no form of an answer.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from policies.checks import CALL, CLAUSE, NAMES
+from policies.checks.finding import Facts, Outcome
+from policies.evaluate import Decision, evaluate
+from policies.model import RANK, Agent, Policy
+from policies.retrieval import Retrieval
+from policies.role import Clause, compile_role
+
+State = tuple[Retrieval, Facts]
+
+
+class Step(NamedTuple):
+    """One change that a call lacks, in words, and the same as a function."""
+
+    check: str
+    policy_name: str
+    words: str
+    apply: Callable[[Retrieval, Facts], State]
+
+
+def steps_to_allow(retrieval: Retrieval, facts: Facts) -> list[Step]:
+    """The changes that together would have allowed a denied call, in the order of the checks."""
+    steps: list[Step] = []
+    clauses = 1 if facts.role is None else len(facts.role.clauses)
+    # Each check of the call once, and two lists of each of a policy's.
+    for _ in range(len(CALL) + 2 * len(CLAUSE) * clauses):
+        decision = evaluate(retrieval, facts)
+        if decision.decision == "ALLOW":
+            break
+        step = _next(retrieval, facts, decision)
+        steps.append(step)
+        retrieval, facts = step.apply(retrieval, facts)
+    return steps
+
+
+def _next(retrieval: Retrieval, facts: Facts, decision: Decision) -> Step:
+    assert decision.check is not None
+    if decision.check in _CALL:
+        step = _CALL[decision.check](retrieval, facts)
+        return step._replace(policy_name=decision.policy_name)
+    assert facts.role is not None
+    clause = next(each for each in facts.role.clauses if each.name == decision.policy_name)
+    if not _denies(retrieval, clause):
+        # Any policy would do: the one that lacks least.
+        clause = min(facts.role.clauses, key=lambda each: _lacking(retrieval, each))
+    failing = next(
+        name
+        for name, check in zip(NAMES[-len(CLAUSE) :], CLAUSE, strict=True)
+        if check(retrieval, clause).outcome is Outcome.failed
+    )
+    words, better = _CLAUSE[failing](retrieval, clause)
+    return Step(failing, clause.name, words, _with_clause(clause, better))
+
+
+def _lacking(retrieval: Retrieval, clause: Clause) -> int:
+    return sum(check(retrieval, clause).outcome is Outcome.failed for check in CLAUSE)
+
+
+def _denies(retrieval: Retrieval, clause: Clause) -> bool:
+    """A denial in so many words stands whatever another policy allows."""
+    admitted = CLAUSE[0](retrieval, clause).outcome is not Outcome.failed
+    denied = retrieval.task_type in clause.denied_tasks or clause.denies(retrieval.source_id)
+    return admitted and denied
+
+
+def _with_clause(old: Clause, new: Clause) -> Callable[[Retrieval, Facts], State]:
+    def apply(retrieval: Retrieval, facts: Facts) -> State:
+        assert facts.role is not None
+        clauses = tuple(new if each is old else each for each in facts.role.clauses)
+        return retrieval, facts._replace(role=replace(facts.role, clauses=clauses))
+
+    return apply
+
+
+# ---- the first six checks: what to change of the call, or of what is known
+
+
+def _step(check: str, words: str, **changed: Any) -> Step:
+    return Step(check, "", words, lambda retrieval, facts: (retrieval, facts._replace(**changed)))
+
+
+def _name_agent(_: Retrieval, facts: Facts) -> Step:
+    settings = replace(facts.settings, require_agent_id=False)
+    words = "name an approved agent in `agent_id`"
+    return _step("agent_id_required", words, settings=settings)
+
+
+def _approve(retrieval: Retrieval, facts: Facts) -> Step:
+    agent_id, agent = retrieval.agent_id, facts.agent
+    assert agent_id is not None
+    if agent is None:
+        words = (
+            f"register agent `{agent_id}` with the role `{retrieval.agent_role}`, and approve it"
+        )
+        agent = Agent(agent_id, "approved", (retrieval.agent_role,))
+    elif agent.status == "deprecated":
+        words = f"agent `{agent_id}` is deprecated for good: register another, and approve it"
+    else:
+        words = f"approve agent `{agent_id}`"
+    return _step("registry", words, agent=replace(agent, status="approved"))
+
+
+def _permit_role(retrieval: Retrieval, facts: Facts) -> Step:
+    role, agent, key = retrieval.agent_role, facts.agent, facts.key
+    if agent is not None and role not in agent.permitted_roles:
+        words = f"add `{role}` to the `permitted_roles` of agent `{agent.agent_id}`"
+        roles = (*agent.permitted_roles, role)
+        return _step("role_restriction", words, agent=replace(agent, permitted_roles=roles))
+    words = f"add `{role}` to the `permitted_roles` of key `{key.key_id}`"
+    roles = (*key.permitted_roles, role)
+    return _step("role_restriction", words, key=replace(key, permitted_roles=roles))
+
+
+def _unbind(retrieval: Retrieval, facts: Facts) -> Step:
+    key, agent = facts.key, facts.agent
+    if key.bound_agent_id is not None and key.bound_agent_id != retrieval.agent_id:
+        words = f"call as agent `{key.bound_agent_id}`, or with a key that is not bound to it"
+        return _step("binding", words, key=replace(key, bound_agent_id=None))
+    assert agent is not None
+    words = f"call with key `{agent.bound_key_id}`, to which agent `{agent.agent_id}` is bound"
+    return _step("binding", words, agent=replace(agent, bound_key_id=None))
+
+
+def _new_session(_: Retrieval, _facts: Facts) -> Step:
+    return _step("session", "begin a session of its own, under a new `session_id`", session=None)
+
+
+def _new_policy(retrieval: Retrieval, _facts: Facts) -> Step:
+    role, source, level = retrieval.agent_role, retrieval.source_id, retrieval.sensitivity_level
+    policy = Policy("", 0, "new", role, (source,), (), level)
+    words = f"create a policy for role `{role}` that allows `{source}` at `{level}`"
+    return _step("policy_exists", words, role=compile_role(role, [policy]))
+
+
+_CALL: dict[str, Callable[[Retrieval, Facts], Step]] = {
+    "agent_id_required": _name_agent,
+    "registry": _approve,
+    "role_restriction": _permit_role,
+    "binding": _unbind,
+    "session": _new_session,
+    "policy_exists": _new_policy,
+}
+
+
+# ---- the last four: what to change of a policy
+
+
+def _permit_agent(retrieval: Retrieval, clause: Clause) -> tuple[str, Clause]:
+    if retrieval.agent_id is None:
+        words = f"name an agent that policy `{clause.name}` permits in `agent_id`"
+    else:
+        words = f"add `{retrieval.agent_id}` to `permitted_agent_ids` of policy `{clause.name}`"
+    return words, replace(clause, admits=None)
+
+
+def _permit_task(retrieval: Retrieval, clause: Clause) -> tuple[str, Clause]:
+    task = retrieval.task_type
+    assert task is not None
+    if task in clause.denied_tasks:
+        words = f"take `{task}` out of `denied_tasks` of policy `{clause.name}`"
+        return words, replace(clause, denied_tasks=clause.denied_tasks - {task})
+    words = f"add `{task}` to `allowed_tasks` of policy `{clause.name}`"
+    return words, replace(clause, allowed_tasks=clause.allowed_tasks | {task})
+
+
+def _permit_source(retrieval: Retrieval, clause: Clause) -> tuple[str, Clause]:
+    source = retrieval.source_id
+    if clause.denies(source):
+        words = f"take `{source}` out of `denied_sources` of policy `{clause.name}`"
+        return words, replace(clause, denies=lambda name: name != source and clause.denies(name))
+    words = f"add `{source}` to `allowed_sources` of policy `{clause.name}`"
+    return words, replace(clause, allows=lambda name: name == source or clause.allows(name))
+
+
+def _permit_level(retrieval: Retrieval, clause: Clause) -> tuple[str, Clause]:
+    level = retrieval.sensitivity_level
+    words = (
+        f"ask at `{clause.max_sensitivity}` or below, or raise `max_sensitivity` of policy "
+        f"`{clause.name}` to `{level}`"
+    )
+    return words, replace(clause, max_sensitivity=level, rank=RANK[level])
+
+
+_CLAUSE: dict[str, Callable[[Retrieval, Clause], tuple[str, Clause]]] = {
+    "agent_permitted": _permit_agent,
+    "task": _permit_task,
+    "source": _permit_source,
+    "sensitivity": _permit_level,
+}

@@ -1,0 +1,132 @@
+"""Sessions by the API: claimed by who is first, listed, shown, revoked for good."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tests.control_api.centre import Centre, running, within
+
+MINUTE = 60
+
+
+def statuses(centre: Centre, query: str = "") -> dict[str, str]:
+    found = centre.admin("GET", f"/v1/sessions?{query}")
+    return {each["session_id"]: each["status"] for each in found}
+
+
+def test_a_session_is_shown_with_what_was_decided_in_it(either: Centre) -> None:
+    either.approved("a1")
+    first = either.evaluate(session_id="s1", agent_id="a1", user_id="ann")
+    either.evaluate(session_id="s1", agent_id="a1", source_id="payroll")
+    last = either.evaluate(session_id="s1")
+    assert last["policy_name"] == "session_agent_mismatch"
+    shown = either.admin("GET", "/v1/sessions/s1")
+    events = {each["event_id"]: each for each in either.events()}
+    assert shown == {
+        "session_id": "s1",
+        "agent_role": "support",
+        "status": "active",
+        "created_at": shown["created_at"],
+        "expires_at": shown["expires_at"],
+        "agent_id": "a1",
+        "user_id": "ann",
+        "revoked_at": None,
+        "revocation_reason": None,
+        "events": 3,
+        "allowed": 1,
+        "denied": 2,
+        "last_active": events[last["event_id"]]["timestamp"],
+    }
+    assert shown["created_at"] <= events[first["event_id"]]["timestamp"]
+    assert statuses(either) == {"s1": "active"}
+    assert either.call("GET", "/v1/sessions/none").status == 404
+    assert either.call("GET", "/v1/audit/sessions/none").status == 404
+
+
+def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Centre) -> None:
+    either.evaluate(session_id="s1")
+    answer = either.call("DELETE", "/v1/sessions/s1?reason=key%20lost")
+    revoked = answer.body
+    assert (answer.status, revoked["status"]) == (200, "revoked")
+    assert revoked["revocation_reason"] == "key lost"
+    assert either.evaluate(session_id="s1")["policy_name"] == "session_revoked"
+    entries = either.verified()["total"]
+    again = either.admin("DELETE", "/v1/sessions/s1?reason=other")
+    kept = ("status", "revoked_at", "revocation_reason")
+    assert [again[name] for name in kept] == [revoked[name] for name in kept]
+    assert either.verified()["total"] == entries
+    either.time.ahead = 2 * 24 * 60 * MINUTE
+    assert either.evaluate(session_id="s1")["policy_name"] == "session_revoked"
+    assert either.call("DELETE", "/v1/sessions/none").status == 404
+    assert either.verified()["valid"]
+
+
+def test_a_session_expires_to_the_microsecond(fresh: Centre) -> None:
+    fresh.evaluate(session_id="s1")
+    fresh.time.ahead = 24 * 60 * MINUTE - 5
+    assert fresh.evaluate(session_id="s1")["decision"] == "ALLOW"
+    assert statuses(fresh, "status=active") == {"s1": "active"}
+    fresh.time.ahead = 24 * 60 * MINUTE + 1
+    assert fresh.evaluate(session_id="s1")["policy_name"] == "session_expired"
+    assert statuses(fresh, "status=active") == {}
+    assert statuses(fresh, "status=expired") == {"s1": "expired"}
+
+
+def test_lists_filter_and_go_page_by_page(fresh: Centre) -> None:
+    names = [f"s{number}" for number in range(7)]
+    for name in names:
+        fresh.evaluate(session_id=name)
+    fresh.evaluate(session_id="other", agent_role="nobody")
+    fresh.admin("DELETE", "/v1/sessions/s3")
+    pages = list(fresh.pages("/v1/sessions?limit=3"))
+    shown = [row["session_id"] for page in pages for row in page]
+    assert shown == ["other", *reversed(names)]
+    assert statuses(fresh, "agent_role=nobody") == {"other": "active"}
+    assert statuses(fresh, "status=revoked") == {"s3": "revoked"}
+    assert fresh.call("GET", "/v1/sessions?status=gone").status == 422
+
+
+def test_of_many_agents_that_claim_a_session_one_owns_it(either: Centre) -> None:
+    agents = [f"a{number}" for number in range(8)]
+    for agent in agents:
+        either.approved(agent)
+    answers: dict[str, Any] = {}
+
+    def claim(agent: str) -> None:
+        answers[agent] = either.evaluate(session_id="race", agent_id=agent)
+
+    threads = [threading.Thread(target=claim, args=(agent,)) for agent in agents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    owner = either.admin("GET", "/v1/sessions/race")["agent_id"]
+    for agent, answer in answers.items():
+        expected = ("ALLOW", "support-reads") if agent == owner else None
+        told = (answer["decision"], answer["policy_name"])
+        assert told == (expected or ("DENY", "session_agent_mismatch"))
+
+
+def test_a_revocation_by_another_process_is_seen_within_a_second(tmp_path: Any) -> None:
+    with running(tmp_path) as one:
+        other = Centre(tmp_path, policies=None)
+        other.start()
+        try:
+            assert other.evaluate(session_id="s1")["decision"] == "ALLOW"
+            one.admin("DELETE", "/v1/sessions/s1")
+            within(
+                1,
+                lambda: other.evaluate(session_id="s1")["policy_name"] == "session_revoked",
+            )
+        finally:
+            other.stop()
+
+
+@pytest.mark.parametrize("query", ["reason=%00", "reason=" + "x" * 4097, "why=x"])
+def test_a_reason_that_can_t_be_kept_is_422(centre: Centre, query: str) -> None:
+    centre.evaluate(session_id="kept")
+    assert centre.call("DELETE", f"/v1/sessions/kept?{query}").status == 422
+    assert statuses(centre)["kept"] == "active"

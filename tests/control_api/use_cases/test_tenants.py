@@ -1,0 +1,135 @@
+"""Tenants: made by the superadmin, apart from each other, switched off and on."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.control_api.centre import POLICIES, Centre, asked, running, within
+
+TENANTS = "/v1/admin/tenants"
+
+
+def made(centre: Centre, name: str = "acme") -> tuple[str, str]:
+    answer = centre.call("POST", TENANTS, {"name": name})
+    assert answer.status == 201, answer.raw
+    assert list(answer.body) == ["tenant_id", "admin_key"]
+    return answer.body["tenant_id"], answer.body["admin_key"]
+
+
+def test_a_tenant_begins_with_its_key_and_nothing_of_others(either: Centre) -> None:
+    tenant_id, key = made(either)
+    assert tenant_id.startswith("ten_")
+    assert [each["name"] for each in either.call("GET", "/v1/keys", key=key).body] == [
+        "first admin"
+    ]
+    assert either.call("GET", "/v1/policies", key=key).body == []
+    denied = either.call("POST", "/v1/context/evaluate", asked(), key=key).body
+    assert denied["policy_name"] == "default_deny"
+    listed = either.admin("GET", TENANTS)
+    assert [each["name"] for each in listed] == ["acme", "default"]
+    assert listed[0] == {
+        "tenant_id": tenant_id,
+        "name": "acme",
+        "created_at": listed[0]["created_at"],
+        "require_agent_id": False,
+        "active": True,
+    }
+    verified = either.call("GET", "/v1/audit/verify", key=key).body
+    assert (verified["valid"], verified["events"]) == (True, 1)
+
+
+def test_a_taken_name_is_409_even_in_a_race(either: Centre) -> None:
+    answers: list[int] = []
+
+    def create() -> None:
+        answers.append(either.call("POST", TENANTS, {"name": "acme"}).status)
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [201] + [409] * 7
+    assert len(either.admin("GET", TENANTS)) == 2
+
+
+def test_a_setting_is_in_force_when_its_answer_leaves(either: Centre) -> None:
+    tenant_id, key = made(either)
+    path = f"{TENANTS}/{tenant_id}/settings"
+
+    def name() -> Any:
+        return either.call("POST", "/v1/context/evaluate", asked(), key=key).body["policy_name"]
+
+    assert name() == "default_deny"
+    assert either.admin("PATCH", path, {"require_agent_id": True}) == {
+        "tenant_id": tenant_id,
+        "require_agent_id": True,
+        "pii_masking": False,
+    }
+    assert name() == "agent_id_required"
+    assert either.evaluate()["decision"] == "ALLOW", "another tenant's setting"
+    assert either.admin("PATCH", path, {})["require_agent_id"] is True
+    assert either.admin("PATCH", path, {"require_agent_id": False})["require_agent_id"] is False
+    assert name() == "default_deny"
+    assert either.call("PATCH", f"{TENANTS}/none/settings", {}).status == 404
+    assert either.call("PATCH", path, {"require_agent_id": 1}).status == 422
+
+
+def test_the_global_flag_holds_whatever_the_tenant_says(tmp_path: Path) -> None:
+    with running(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as centre:
+        centre.admin("PATCH", f"{TENANTS}/default/settings", {"require_agent_id": False})
+        assert centre.evaluate()["policy_name"] == "agent_id_required"
+
+
+def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(either: Centre) -> None:
+    tenant_id, key = made(either)
+    path = f"{TENANTS}/{tenant_id}"
+    assert either.call("DELETE", path).body == {}
+    refused = either.call("GET", "/v1/keys", key=key)
+    assert refused.status == 403
+    assert either.call("DELETE", path).body == {}
+    fields = {"name": "k", "scope": "read"}
+    assert either.call("POST", f"{path}/keys", fields).status == 409
+    assert either.evaluate()["decision"] == "ALLOW", "another tenant"
+    back = either.admin("POST", f"{path}/reactivate")
+    assert back["active"] is True
+    assert either.call("GET", "/v1/keys", key=key).status == 200
+    for method, each in (("DELETE", ""), ("POST", "/reactivate")):
+        assert either.call(method, f"{TENANTS}/none{each}").status == 404
+
+
+def test_a_key_is_provisioned_without_the_tenant_s_credentials(either: Centre) -> None:
+    tenant_id, _ = made(either)
+    fields = {"name": "for them", "scope": "read", "expires_days": 7}
+    answer = either.call("POST", f"{TENANTS}/{tenant_id}/keys", fields)
+    assert answer.status == 201
+    assert list(answer.body) == ["key_id", "name", "key", "scope", "expires_at", "created_at"]
+    keys = either.call("GET", "/v1/keys", key=answer.body["key"]).body
+    assert {each["name"] for each in keys} == {"first admin", "for them"}
+    assert either.call("POST", f"{TENANTS}/none/keys", fields).status == 404
+    assert "for them" not in {each["name"] for each in either.admin("GET", "/v1/keys")}
+
+
+def test_a_new_tenant_s_policy_files_are_taken_in(fresh: Centre) -> None:
+    tenant_id, key = made(fresh)
+    folder = fresh.directory / "policies" / tenant_id / "demo"
+    folder.mkdir(parents=True)
+    (folder / "support.yaml").write_text(POLICIES)
+    within(10, lambda: fresh.call("GET", "/v1/policies", key=key).body, "its policies")
+
+
+def test_another_process_learns_of_a_deactivation_within_a_second(tmp_path: Path) -> None:
+    with running(tmp_path) as one:
+        tenant_id, key = made(one)
+        other = Centre(tmp_path, policies=None)
+        other.start()
+        try:
+            assert other.call("GET", "/v1/keys", key=key).status == 200
+            one.admin("DELETE", f"{TENANTS}/{tenant_id}")
+            within(1, lambda: other.call("GET", "/v1/keys", key=key).status == 403)
+            one.admin("POST", f"{TENANTS}/{tenant_id}/reactivate")
+            within(1, lambda: other.call("GET", "/v1/keys", key=key).status == 200)
+        finally:
+            other.stop()

@@ -1,0 +1,91 @@
+"""An explanation says what was decided, and its nearest miss would really have been allowed."""
+
+from hypothesis import given
+
+from policies.checks import NAMES
+from policies.checks.finding import Facts
+from policies.evaluate import evaluate, refuse
+from policies.explain import explain
+from policies.model import Key, Policy, TenantSettings
+from policies.nearest_miss import steps_to_allow
+from policies.retrieval import Retrieval
+from policies.role import compile_role
+from tests.policies.strategies import situations
+
+Situation = tuple[Retrieval, Facts, list[Policy]]
+CALL = Retrieval("r", "u", "payroll", "high", task_type="audit")
+
+
+def facts(*policies: Policy) -> Facts:
+    role = compile_role("r", policies) if policies else None
+    return Facts(TenantSettings("t"), Key("k", "evaluate"), None, None, role, 1)
+
+
+def policy(name: str, **fields: object) -> Policy:
+    body = {"allowed_sources": ("*",), "denied_sources": (), "max_sensitivity": "critical"}
+    return Policy("pol", 1, name, "r", **{**body, **fields})  # type: ignore[arg-type]
+
+
+@given(situations())
+def test_the_changes_of_a_nearest_miss_allow_the_call(situation: Situation) -> None:
+    call, known, _ = situation
+    steps = steps_to_allow(call, known)
+    assert (steps == []) == (evaluate(call, known).decision == "ALLOW")
+    for step in steps:
+        assert evaluate(call, known).decision == "DENY", "a change too many"
+        assert step.check in NAMES
+        assert step.words
+        call, known = step.apply(call, known)
+    assert evaluate(call, known).decision == "ALLOW"
+
+
+@given(situations())
+def test_an_explanation_tells_the_ten_checks_and_changes_nothing(situation: Situation) -> None:
+    call, known, _ = situation
+    decision = evaluate(call, known)
+    told = explain(call, known, decision)
+    assert [check["check"] for check in told["checks"]] == list(NAMES)
+    outcomes = [check["outcome"] for check in told["checks"]]
+    assert outcomes == [finding.outcome.value for finding in decision.findings]
+    for check in told["checks"]:
+        assert bool(check["facts"]) == (check["outcome"] != "not_reached")
+    if decision.decision == "ALLOW":
+        assert told["nearest_miss"] is None
+    else:
+        assert told["nearest_miss"]["change"]
+        assert decision.check in outcomes or told["nearest_miss"]["check"] in NAMES
+    assert evaluate(call, known) == decision
+
+
+def test_of_several_policies_the_one_that_lacks_least_is_the_nearest() -> None:
+    known = facts(
+        policy("a", allowed_sources=("x",), max_sensitivity="low", allowed_tasks=("t",)),
+        policy("b", allowed_sources=("x",)),
+        policy("c", allowed_sources=("x",), max_sensitivity="low"),
+    )
+    (step,) = steps_to_allow(CALL, known)
+    assert (step.check, step.policy_name) == ("source", "b")
+    assert step.words == "add `payroll` to `allowed_sources` of policy `b`"
+
+
+def test_a_denial_in_so_many_words_must_go_whatever_else_allows() -> None:
+    known = facts(policy("a"), policy("b", denied_sources=("pay*",), denied_tasks=("audit",)))
+    assert [step.words for step in steps_to_allow(CALL, known)] == [
+        "take `audit` out of `denied_tasks` of policy `b`",
+        "take `payroll` out of `denied_sources` of policy `b`",
+    ]
+
+
+def test_without_a_policy_one_is_proposed() -> None:
+    told = explain(CALL, facts(), evaluate(CALL, facts()))["nearest_miss"]
+    assert told == {
+        "check": "policy_exists",
+        "policy_name": "default_deny",
+        "change": "create a policy for role `r` that allows `payroll` at `high`",
+    }
+
+
+def test_what_was_refused_before_any_check_has_no_change_that_helps() -> None:
+    told = explain(CALL, None, refuse("evaluation_error", "for a test"))
+    assert {check["outcome"] for check in told["checks"]} == {"not_reached"}
+    assert told["nearest_miss"]["check"] is None

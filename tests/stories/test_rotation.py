@@ -1,0 +1,94 @@
+"""A key is rotated while 32 clients call with it: no moment with two live keys, or with none."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+
+from tests.stack import Stack
+from tests.stories.clients import in_thread
+
+CLIENTS = 32
+ROTATIONS = 12
+REACH = 1.0
+"""Seconds in which a sidecar must have heard."""
+
+
+class Shared:
+    """The key that clients are told to use, and when each key before it was answered to be dead."""
+
+    def __init__(self, key: str) -> None:
+        self.live = key
+        self.died: dict[str, float] = {}
+
+
+async def client(
+    stack: Stack, port: int, reach: float, shared: Shared, over: asyncio.Event
+) -> list[str]:
+    """What went against the promise."""
+    url = f"http://127.0.0.1:{port}/v1/context/evaluate"
+    findings: list[str] = []
+    async with aiohttp.ClientSession() as session:
+        while not over.is_set():
+            key, sent = shared.live, time.monotonic()
+            async with session.post(url, json=stack.ask(), headers={"X-API-Key": key}) as answer:
+                await answer.read()
+            died = shared.died.get(key)
+            # Refused although it was live when it was sent: unless it died on the way.
+            if answer.status == 403 and not shared.died.get(key) and shared.live == key:
+                await asyncio.sleep(reach)
+                if shared.live == key:
+                    findings.append(f"the live key was refused by port {port}")
+            elif answer.status == 200 and died is not None and sent > died + reach:
+                findings.append(f"a dead key was accepted by port {port}")
+            elif answer.status not in (200, 403):
+                findings.append(f"answered {answer.status}")
+            await asyncio.sleep(0)
+    return findings
+
+
+async def probe_dead(stack: Stack, dead: str) -> int:
+    """What a key is worth at the moment that its rotation was answered."""
+    url = f"http://127.0.0.1:{stack.control.port}/v1/context/evaluate"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(url, json=stack.ask(), headers={"X-API-Key": dead}) as answer,
+    ):
+        return answer.status
+
+
+async def rotate(stack: Stack, shared: Shared, key_id: str) -> None:
+    for _ in range(ROTATIONS):
+        await asyncio.sleep(0.3)
+        old = shared.live
+        made: dict[str, str] = {}
+
+        def once(made: dict[str, str] = made, key_id: str = key_id) -> None:
+            made |= stack.admin("POST", f"/v1/keys/{key_id}/rotate")
+
+        await in_thread(once)
+        shared.died[old] = time.monotonic()
+        assert await probe_dead(stack, old) == 403
+        # The sidecar may hear a moment later: only then are its clients told.
+        key_id = made["key_id"]
+        shared.live = made["key"]
+
+
+async def test_a_rotation_under_load_refuses_no_live_key_and_accepts_no_dead_one(
+    stack: Stack,
+) -> None:
+    (row,) = [row for row in stack.admin("GET", "/v1/keys") if row["name"] == "agent"]
+    shared, over = Shared(stack.agent_key), asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(client(stack, port, reach, shared, over))
+            for port, reach in ((stack.control.port, 0.0), (stack.sidecar.port, REACH))
+            for _ in range(CLIENTS // 2)
+        ]
+        await rotate(stack, shared, row["key_id"])
+        await asyncio.sleep(REACH)
+        over.set()
+    assert [finding for task in tasks for finding in task.result()] == []
+    assert stack.verify()["valid"]
