@@ -5,6 +5,7 @@ from control_api.service import Service
 from control_api.store.sessions import SessionRow
 from control_api.tenant_state import TenantState
 from policies.model import TenantSettings
+from policies.record import masked_user
 from policies.role import Role
 
 
@@ -17,10 +18,13 @@ async def claim(
     user_id: str,
 ) -> SessionRow:
     """The session as the store has it, made now if there was none; remembered for this process.
+    Its user is masked first where the tenant masks.
 
     The documents `tenant` and that of the role must have been asked for (`TenantState.need`).
     """
     policy_set = tenant.policy_set
+    if policy_set.masks():
+        user_id = masked_user(user_id)
     while True:
         changes = tenant.sessions.changes
         row = await service.sessions.claim(

@@ -26,8 +26,6 @@ ELSEWHERE = (
     "WORKERS",
     "MIGRATE_DATABASE_URL",
 )
-# To pass over this one would write down what an operator believes to be masked.
-LATER = "PII_MASKING"
 # A sidecar's settings, and the launcher's, may share one environment with ours.
 OTHERS = ("SIDECAR_", "UP_")
 
@@ -49,6 +47,8 @@ class Settings:
     """The superadmin's key, 32 characters or more; made at the first start where it is not set."""
     require_agent_id: bool
     """Whether every evaluation of every tenant must carry an `agent_id`."""
+    pii_masking: bool
+    """Whether what is personal is masked for every tenant before it is written down."""
     session_ttl_minutes: int
     """How long a session lives where no policy of its role says."""
     log_level: str
@@ -77,6 +77,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         policy_dir=reader.directory("POLICY_DIR", PACKAGED_POLICIES),
         superadmin_key=reader.superadmin_key(),
         require_agent_id=reader.flag("REQUIRE_AGENT_ID"),
+        pii_masking=reader.flag("PII_MASKING"),
         session_ttl_minutes=reader.minutes("SESSION_TTL_MINUTES", 1440),
         log_level=reader.choice("LOG_LEVEL", LOG_LEVELS, "info"),
         metrics_listen=reader.listen("METRICS_LISTEN"),
@@ -146,9 +147,7 @@ class _Reader:
 
     def refuse_unknown(self) -> None:
         """A misspelt setting must not silently leave a default in force."""
-        known = {*names(), *(PREFIX + name for name in (*ELSEWHERE, LATER))}
-        if self.flag(LATER):
-            self.complain(LATER, "this version does not mask: unset it, or set it to 0")
+        known = {*names(), *(PREFIX + name for name in ELSEWHERE)}
         for name in sorted(self._environ):
             ours = name.startswith(PREFIX) and not name.startswith(
                 tuple(PREFIX + other for other in OTHERS)

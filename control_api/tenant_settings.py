@@ -18,7 +18,7 @@ def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:
         tenant_id=tenant.tenant_id,
         require_agent_id=tenant.require_agent_id or settings.require_agent_id,
         session_ttl_minutes=settings.session_ttl_minutes,
-        pii_masking=tenant.pii_masking,
+        pii_masking=tenant.pii_masking or settings.pii_masking,
         active=tenant.active,
     )
 

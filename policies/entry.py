@@ -81,7 +81,7 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
         "task_type": request.get("task_type"),
         "query": opened["query"][1] if "query" in opened else None,
         "context_hash": pub["context_hash"],
-        "pii_masked": bool(entry["masked"]),
+        "pii_masked": pub.get("masking") is True,
         "sidecar_id": None if src is None else src["id"],
         "hash": leaf.hex(),
         "prev_hash": unb64(entry["prev"]).hex(),

@@ -100,6 +100,14 @@ class PolicySet:
             raise LookupError("the policy set has no document `tenant`")
         return found
 
+    def masks(self) -> bool:
+        """Whether what is personal is masked before it is written down. In doubt it is: what was
+        written can't be taken back."""
+        try:
+            return self.settings().pii_masking
+        except Exception:  # noqa: BLE001  # whatever it is, nobody has said that it is not
+            return True
+
     def role(self, name: str) -> Role | None:
         """None where no active policy has this role."""
         found: Role | None = self._get("role/" + name, _role)

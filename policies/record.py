@@ -6,6 +6,7 @@ control API (`entry`). Knows the fields of each kind. Knows no clock: ids and ti
 """
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,9 +14,11 @@ import orjson
 from policies.checks.finding import Facts
 from policies.commitment import commit
 from policies.evaluate import Decision
+from policies.ground.body import MAX_IDENTIFIER
 from policies.ground.canonical import b64, encode
 from policies.ground.errors import Invalid
-from policies.retrieval import Retrieval
+from policies.ground.masking import masked_json, masked_text
+from policies.retrieval import MAX_QUERY, Retrieval
 
 MAX_ENTRY = 64 * 1024
 """Bytes of an entry, its place included."""
@@ -54,13 +57,18 @@ class Record(NamedTuple):
 
 
 def make_record(
-    kind: str, eid: str, pub: bytes, cm: bytes = b"{}", openings: bytes = b"{}"
+    kind: str,
+    eid: str,
+    pub: bytes,
+    cm: bytes = b"{}",
+    openings: bytes = b"{}",
+    masked: bytes = b"[]",
 ) -> Record:
     """`Invalid` where the entry would be larger than `MAX_ENTRY`."""
-    if len(cm) + len(pub) > MAX_ENTRY - _PLACE:
+    if len(cm) + len(pub) + len(masked) - 2 > MAX_ENTRY - _PLACE:
         raise Invalid(f"the record is larger than the {MAX_ENTRY - _PLACE} bytes an entry holds")
     head = b'{"cm":%b,"eid":"%b","kind":"%b"' % (cm, eid.encode(), kind.encode())
-    return Record(eid, kind, head, pub, openings)
+    return Record(eid, kind, head, pub, openings, masked)
 
 
 def decision_record(
@@ -70,24 +78,54 @@ def decision_record(
     *,
     event_id: str,
     salt: bytes,
+    masking: bool | None = None,
 ) -> Record:
     """One evaluation: the response, every input, and the facts used, so that it can be derived
     again. `facts` is None where the call was refused before any were gathered. `salt`: 32 random
-    bytes, of this record only."""
+    bytes, of this record only. `masking`: whether what is personal is masked; the tenant's setting
+    among the facts where it is not given."""
+    if masking is None:
+        # INVARIANT: where nobody can say, it is masked. What was written can't be taken back.
+        masking = facts is None or facts.settings.pii_masking
     personal = {"user_id": retrieval.user_id}
     if retrieval.query is not None:
         personal["query"] = retrieval.query
+    masked = _mask(personal) if masking else b"[]"
     cm, openings = commit(salt, personal)
     request = _request(retrieval)
     # Over commitments, not values: whoever guesses a query can't test the guess against this hash.
     context = retrieval.context_hash or _sha256(b"audit/context/v1\0" + request + cm).hexdigest()
-    pub = b'{"context_hash":"%b","facts":%b,"request":%b,"response":%b}' % (
+    pub = b'{"context_hash":"%b","facts":%b%b,"request":%b,"response":%b}' % (
         context.encode(),
         b"{}" if facts is None else _facts(facts),
+        b',"masking":true' if masking else b"",
         request,
         _response(decision),
     )
-    return make_record("decision", event_id, pub, cm, openings)
+    return make_record("decision", event_id, pub, cm, openings, masked)
+
+
+def masked_user(user_id: str) -> str:
+    """A user id as it may be written where masking is on; still an identifier."""
+    return masked_text(user_id).text[:MAX_IDENTIFIER]
+
+
+def _mask(personal: dict[str, str]) -> bytes:
+    """Masks the texts where they stand; canonical `[[path, rule]]` of what was found."""
+    told: list[tuple[str, str]] = []
+    for path, text in personal.items():
+        masked = masked_text(text)
+        told += _told(path, masked.labels)
+        personal[path] = masked.text
+    # Labels may be longer than what they stand for: the limits hold for what is recorded, too.
+    personal["user_id"] = personal["user_id"][:MAX_IDENTIFIER]
+    if "query" in personal:
+        personal["query"] = personal["query"].encode()[:MAX_QUERY].decode(errors="ignore")
+    return encode(sorted(told))
+
+
+def _told(path: str, labels: Iterable[str]) -> list[tuple[str, str]]:
+    return [(path, label) for label in labels]
 
 
 def _request(retrieval: Retrieval) -> bytes:
@@ -154,14 +192,27 @@ def lineage_record(
     *,
     record_id: str,
     salt: bytes,
+    masking: bool,
 ) -> Record:
     """A downstream action that a caller reports. `detail` is free-form and may be personal: it is
     committed to, as the text of its JSON, since the log's encoding has no floats. `Invalid` where
-    it is nested too deeply to be written."""
+    it is nested too deeply to be written. `masking` masks it, and the texts beside it."""
     try:
         text = orjson.dumps(detail).decode()
     except orjson.JSONEncodeError as error:
         raise Invalid(f"`detail` can't be recorded: {error}") from error
+    told: list[tuple[str, str]] = []
+    if masking:
+        action, said = masked_text(action_type), masked_text(outcome or "")
+        action_type, outcome = action.text, outcome and said.text
+        # The text above could be written, so its depth is bounded.
+        hidden, labels = masked_json(detail)
+        text = orjson.dumps(hidden).decode()
+        told = [
+            *_told("action_type", action.labels),
+            *_told("detail", labels),
+            *_told("outcome", said.labels),
+        ]
     cm, openings = commit(salt, {"detail": text})
     pub: dict[str, object] = {
         "action_type": action_type,
@@ -169,7 +220,9 @@ def lineage_record(
     }
     if outcome is not None:
         pub["outcome"] = outcome
-    return make_record("lineage", record_id, encode(pub), cm, openings)
+    if masking:
+        pub["masking"] = True
+    return make_record("lineage", record_id, encode(pub), cm, openings, encode(told))
 
 
 def change_record(

@@ -39,12 +39,17 @@ def _maybe(judge: _Judge) -> _Judge:
     return lambda value: value is None or judge(value)
 
 
+def _true(value: object) -> bool:
+    return value is True
+
+
 _Rules = tuple[tuple[tuple[str, ...], str, _Judge], ...]
 
 # Where it stands in `pub`, how it is called there, what it must be.
 _DECISION: _Rules = (
     ((), "context_hash", _text),
     ((), "facts", _object),
+    ((), "masking", _maybe(_true)),
     (("request",), "agent_role", _name),
     (("request",), "source_id", _name),
     (("request",), "source_type", _text),
@@ -60,6 +65,7 @@ _DECISION: _Rules = (
 )
 _LINEAGE: _Rules = (
     ((), "action_type", _text),
+    ((), "masking", _maybe(_true)),
     ((), "outcome", _maybe(_text)),
     ((), "detail", _maybe(_object)),
     (("event",), "id", _name),
@@ -90,6 +96,17 @@ def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
         if not isinstance(place, dict) or not judge(place.get(name)):
             return f"`{'.'.join(('pub', *path, name))}` is missing or not of its type"
     return None
+
+
+def masked_fault(masked: object, pub: dict[str, Any]) -> str | None:
+    """What is wrong with the list of what was masked, or None: `[[path, rule]]`, and a record that
+    says of itself that masking was on where anything stands in it."""
+    if not isinstance(masked, list):
+        return "`masked` is a list"
+    for each in masked:
+        if not (isinstance(each, list) and len(each) == 2 and all(map(_name, each))):
+            return "`masked` is a list of `[path, rule]`"
+    return "`masked` without `pub.masking`" if masked and not pub.get("masking") else None
 
 
 def opening_fault(path: str, value: object) -> str | None:

@@ -13,7 +13,7 @@ from policies.ground.body import identifier_fault
 from policies.ground.canonical import NotCanonical, check, encode, micros, unb64
 from policies.ground.errors import Invalid
 from policies.record import MAX_ENTRY
-from policies.shape import RULES, opening_fault, pub_fault
+from policies.shape import RULES, masked_fault, opening_fault, pub_fault
 
 _CORE = {"v", "kind", "eid", "src", "pub", "cm", "masked"}
 _SRC = {"id", "inst", "n", "prev", "t"}
@@ -98,8 +98,6 @@ def _shape(core: Any) -> None:
         raise NotCanonical(f"version {version!r:.40} of kind {kind!r:.40} is unknown here")
     if not (isinstance(core["pub"], dict) and isinstance(core["cm"], dict)):
         raise NotCanonical("`pub` and `cm` are objects")
-    if not isinstance(core["masked"], list):
-        raise NotCanonical("`masked` is a list")
-    fault = pub_fault(kind, core["pub"])
+    fault = masked_fault(core["masked"], core["pub"]) or pub_fault(kind, core["pub"])
     if fault:
         raise NotCanonical(fault)

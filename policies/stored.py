@@ -21,7 +21,7 @@ _KNOWN = SOURCED.union(
     ("task_type", "decision", "policy_name", "reason", "check", "policy_id", "policy_version"),
     ("agent", "key", "require_agent_id", "revision", "role", "session", "status", "state"),
     ("bound_agent_id", "bound_key_id", "expires_at", "key_id", "permitted_roles", "scope"),
-    ("id", "inst", "n", "t", "event", "core", "leaf", "action_type", "outcome"),
+    ("id", "inst", "n", "t", "event", "core", "leaf", "action_type", "outcome", "masking"),
 )
 """Keys that are known to be within the profile: most entries have no other."""
 

@@ -85,7 +85,7 @@ class Enforcer:
         decide, or something to prepare meanwhile."""
         if self.must_claim(retrieval, key):
             try:
-                await self._sessions.claim(retrieval)
+                await self._sessions.claim(retrieval, masking=self._masks())
             except ClaimFailed as error:
                 unknown = refuse("evaluation_error", f"the session can't be claimed: {error}")
                 return self._conclude(retrieval, unknown, None)
@@ -176,13 +176,19 @@ class Enforcer:
         session = self._sessions.known(retrieval.session_id)
         return Facts(settings, key, agent, session, role, revision)
 
+    def _masks(self) -> bool:
+        """In doubt, yes: a policy set that is too old may not say any more what is to be masked."""
+        return self._policy_set.masks() or self._freshness.stale(self._monotonic())
+
     def _conclude(self, retrieval: Retrieval, decision: Decision, facts: Facts | None) -> Pending:
         """One decision: one record, one metric, one log line."""
         denial = decision.decision == "DENY"
         drawn = self._entropy(_ID_ENTROPY + _SALT)
         event_id = uuid7(self._now(), drawn)
         salt = drawn[_ID_ENTROPY:]
-        record = decision_record(retrieval, decision, facts, event_id=event_id, salt=salt)
+        record = decision_record(
+            retrieval, decision, facts, event_id=event_id, salt=salt, masking=self._masks()
+        )
         try:
             placed = self._spool.put(record, denial=denial)
         except SpoolFull:

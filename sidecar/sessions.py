@@ -20,6 +20,7 @@ from policies.ground.canonical import micros
 from policies.ground.clock import Clock
 from policies.model import Session
 from policies.policy_set import SESSION, Fetch, session_name
+from policies.record import masked_user
 from policies.retrieval import Retrieval
 from sidecar.centre import Centre, CentreFailed
 from sidecar.policy_cache.cache_file import CacheFile
@@ -77,9 +78,10 @@ class Sessions:
         self._remember(session_id, claim)
         return self._standing(claim)
 
-    async def claim(self, retrieval: Retrieval) -> Session:
+    async def claim(self, retrieval: Retrieval, *, masking: bool) -> Session:
         """The session that `retrieval` names, made for its role and agent where it is new. Calls
-        that name it meanwhile share one question. Raises `ClaimFailed`."""
+        that name it meanwhile share one question. Raises `ClaimFailed`. `masking`: whether the
+        user is masked before anyone hears of it."""
         session_id = retrieval.session_id
         assert session_id is not None
         asking = self._asking.get(session_id)
@@ -89,7 +91,7 @@ class Sessions:
         self._asking[session_id] = future
         try:
             self.claims += 1
-            claim = await self._ask(retrieval)
+            claim = await self._ask(retrieval, masking)
         except BaseException as error:
             self.failures += 1
             # Whoever shares the question shares the failure; nobody may be there to hear it.
@@ -127,13 +129,14 @@ class Sessions:
             return Session(session.session_id, "expired", session.agent_role, session.agent_id)
         return session
 
-    async def _ask(self, retrieval: Retrieval) -> _Claim:
+    async def _ask(self, retrieval: Retrieval, masking: bool) -> _Claim:
+        user_id = retrieval.user_id
         body = orjson.dumps(
             {
                 "session_id": retrieval.session_id,
                 "agent_role": retrieval.agent_role,
                 "agent_id": retrieval.agent_id,
-                "user_id": retrieval.user_id,
+                "user_id": masked_user(user_id) if masking else user_id,
             }
         )
         try:

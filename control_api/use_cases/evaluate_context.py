@@ -100,7 +100,12 @@ async def decide_and_record(
     decision, facts = decide(caller, retrieval, session)
     event_id = service.new_id()
     record = decision_record(
-        retrieval, decision, facts, event_id=event_id, salt=service.entropy(32)
+        retrieval,
+        decision,
+        facts,
+        event_id=event_id,
+        salt=service.entropy(32),
+        masking=tenant.policy_set.masks(),
     )
     # Not committed yet: if we die here the caller gets no answer, and nothing was decided.
     await service.log.append(tenant.tenant_id, record)

@@ -11,6 +11,7 @@ from control_api.service import Service
 from control_api.shapes import Empty
 from policies.ground.errors import Forbidden
 from policies.model import Key
+from policies.policy_set import TENANT
 from policies.record import lineage_record
 
 
@@ -35,6 +36,7 @@ async def record_lineage(service: Service, caller: Caller, asked: NewAction) -> 
     tenant_id = caller.tenant.tenant_id
     found = await read.event(service.store, tenant_id, asked.event_id)
     _refuse_unbound(caller.key, found.event)
+    await caller.tenant.need((TENANT,))
     record = lineage_record(
         asked.event_id,
         found.leaf_hash,
@@ -43,6 +45,7 @@ async def record_lineage(service: Service, caller: Caller, asked: NewAction) -> 
         asked.outcome,
         record_id=service.new_id(),
         salt=service.entropy(32),
+        masking=caller.tenant.policy_set.masks(),
     )
     await service.log.append(tenant_id, record)
     return Empty()

@@ -50,7 +50,7 @@ def test_an_empty_value_is_an_absent_one() -> None:
         ("SLUICE_DATABASE_URL", "postgresql://host/db"),
         ("SLUICE_DATADIR", "/tmp"),
         ("SLUICE_WHATEVER", "1"),
-        ("SLUICE_PII_MASKING", "1"),
+        ("SLUICE_PII_MASKING", "yes"),
     ],
 )
 def test_an_unusable_value_is_a_complaint_that_names_it(name: str, value: str) -> None:
@@ -67,7 +67,6 @@ def test_a_sidecar_s_settings_and_those_of_other_commands_are_none_of_ours() -> 
         {
             "SLUICE_SIDECAR_SPOOL__MODE": "durable",
             "SLUICE_REDIS_URL": "redis://",
-            "SLUICE_PII_MASKING": "0",
             "SLUICE_MIGRATE_DATABASE_URL": "x",
             "OTHER": "x",
         }

@@ -73,7 +73,14 @@ def test_a_lineage_records_bytes_are_canonical(
     detail: dict[str, object], outcome: str | None
 ) -> None:
     record = lineage_record(
-        "event-1", bytes(32), 'a "label"', detail, outcome, record_id="l", salt=bytes(32)
+        "event-1",
+        bytes(32),
+        'a "label"',
+        detail,
+        outcome,
+        record_id="l",
+        salt=bytes(32),
+        masking=False,
     )
     canonical(record)
     entry = orjson.loads(record.entry("default", 0, "", rfc3339(START)))
@@ -111,7 +118,9 @@ def test_nothing_personal_stands_in_clear(situation: Situation) -> None:
 
 def test_a_floating_detail_is_kept_as_the_text_of_its_json() -> None:
     detail = {"Score": 0.5, "é": [1e300, {"A b": None}], "big": 2**60}
-    record = lineage_record("e", bytes(32), "a", detail, "ok", record_id="l", salt=bytes(32))
+    record = lineage_record(
+        "e", bytes(32), "a", detail, "ok", record_id="l", salt=bytes(32), masking=False
+    )
     canonical(record)
     assert orjson.loads(orjson.loads(record.openings)["detail"][1]) == detail
 
@@ -121,7 +130,9 @@ def test_a_detail_nested_too_deeply_is_invalid() -> None:
     for _ in range(500):
         deep = [deep]
     with pytest.raises(Invalid, match="`detail` can't be recorded"):
-        lineage_record("e", bytes(32), "a", {"a": deep}, "ok", record_id="l", salt=bytes(32))
+        lineage_record(
+            "e", bytes(32), "a", {"a": deep}, "ok", record_id="l", salt=bytes(32), masking=False
+        )
 
 
 def test_a_query_of_64_kib_is_no_part_of_the_entry() -> None:
@@ -279,7 +290,9 @@ def test_an_event_whose_openings_were_erased_is_shown_without(openings: bytes | 
     raw = decided().entry("default", 0, "", rfc3339(START))
     event = audit_event(orjson.loads(raw), leaf_hash(raw), openings)
     assert (event["user_id"], event["query"], event["prev_hash"]) == (None, None, "")
-    lineage = lineage_record("e", bytes(32), "a", {"b": 1}, "ok", record_id="l", salt=salt(1))
+    lineage = lineage_record(
+        "e", bytes(32), "a", {"b": 1}, "ok", record_id="l", salt=salt(1), masking=False
+    )
     entry = orjson.loads(lineage.entry("default", 0, "", rfc3339(START)))
     assert lineage_action(entry, openings)["detail"] is None
 

@@ -110,8 +110,8 @@ def every_kind() -> Log:
     log.direct(
         lineage_record(
             "event-0", leaf, "email_sent", {"to": "bob", "score": 0.5}, "ok",
-            record_id="lineage-1", salt=salt(1),
-        )
+            record_id="lineage-1", salt=salt(1), masking=False,
+)
     )  # fmt: skip
     log.direct(
         change_record(

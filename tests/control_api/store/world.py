@@ -122,6 +122,7 @@ def action(event: str, leaf: bytes, number: int) -> Record:
         "completed",
         record_id=event_id(),
         salt=os.urandom(32),
+        masking=False,
     )
 
 

@@ -1,0 +1,37 @@
+"""IP addresses, version 4 and 6; no version numbers, times or C++ names."""
+
+import re
+from collections.abc import Iterator
+from ipaddress import AddressValueError, IPv6Address
+
+from policies.ground.masking.recogniser import Recogniser, Span
+
+_four = re.compile(
+    r"(?<![\w.-])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w-]|\.\w)",
+    re.ASCII,
+).finditer
+_six = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{3,39}(?:\.[0-9]{1,3}){0,3}(?![\w:])").finditer
+_version = re.compile(r"(?i)(?:\bv|versions?|release|build|revision|[=><~^]=)[\s:=.]{0,3}\Z").search
+_likely = re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]|:[0-9A-Fa-f]{0,4}:").search
+
+
+def _spans(text: str) -> Iterator[Span]:
+    for match in _four(text):
+        if not _version(text, max(0, match.start() - 12), match.start()):
+            yield match.span()
+    for match in _six(text):
+        if is_ipv6(match.group()):
+            yield match.span()
+
+
+def is_ipv6(text: str) -> bool:
+    if text.count(":") < 2 or not any(char.isdigit() for char in text):
+        return False
+    try:
+        IPv6Address(text)
+    except AddressValueError:
+        return False
+    return True
+
+
+IP = Recogniser("IP", _likely, _spans)

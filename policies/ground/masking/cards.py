@@ -1,0 +1,73 @@
+"""Payment cards: 13 to 19 digits of a brand's prefix and length whose Luhn sum is right, in one
+piece or in groups."""
+
+import re
+from collections.abc import Iterator
+
+from policies.ground.masking.recogniser import Recogniser, Span
+
+# Prefixes and lengths as the brands publish them.
+BRANDS = (
+    (r"4", (13, 16, 19)),  # Visa
+    (r"5[1-5]|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)", (16,)),  # Mastercard
+    (r"3[47]", (15,)),  # American Express
+    (r"3(?:0[0-5]|09|[689])", (14, 16, 17, 18, 19)),  # Diners Club
+    (r"6(?:011|4[4-9]|5)", (16, 17, 18, 19)),  # Discover
+    (r"35(?:2[89]|[3-8]\d)|2131|1800", (15, 16, 17, 18, 19)),  # JCB
+    (r"62|81", (16, 17, 18, 19)),  # UnionPay
+    (r"5[06-9]|6[37]", (13, 14, 15, 16, 17, 18, 19)),  # Maestro
+    (r"220[0-4]", (16, 17, 18, 19)),  # Mir
+    (r"60|82|508", (16,)),  # RuPay
+)
+_brand = re.compile("|".join(f"({prefix})" for prefix, _ in BRANDS)).match
+_DOUBLED = str.maketrans("0123456789", "0246813579")
+
+_run = re.compile(r"(?<![0-9A-Za-z])[0-9]+(?:[ .\-][0-9]+)*(?![0-9A-Za-z])").finditer
+_group = re.compile(r"[0-9]+").finditer
+_likely = re.compile(r"[0-9](?:[ .\-]?[0-9]){12}").search
+
+
+def is_card(digits: str) -> bool:
+    match = _brand(digits)
+    if match is None or match.lastindex is None:
+        return False
+    if len(digits) not in BRANDS[match.lastindex - 1][1] or len(set(digits)) == 1:
+        return False
+    doubled = digits[-2::-2].translate(_DOUBLED)
+    return sum(map(int, digits[::-2] + doubled)) % 10 == 0
+
+
+def _spans(text: str) -> Iterator[Span]:
+    for run in _run(text):
+        if run.end() - run.start() < 13:
+            continue
+        groups = [group.span() for group in _group(text, run.start(), run.end())]
+        found = list(_windows(text, groups))
+        if found:
+            yield from found
+        elif 13 <= sum(end - start for start, end in groups) <= 19:
+            # Digit by digit: only as a whole.
+            digits = "".join(text[start:end] for start, end in groups)
+            if is_card(digits):
+                yield run.span()
+
+
+def _windows(text: str, groups: list[Span]) -> Iterator[Span]:
+    """Neighbouring groups that are a card together; all but the last have three digits or more."""
+    reach = 0
+    for first, (start, _) in enumerate(groups):
+        if start < reach:
+            continue
+        digits = ""
+        for from_, to in groups[first : first + 6]:
+            digits += text[from_:to]
+            if len(digits) > 19:
+                break
+            if len(digits) >= 13 and is_card(digits):
+                yield start, to
+                reach = to
+            if to - from_ < 3:
+                break
+
+
+CARD = Recogniser("CARD", _likely, _spans)

@@ -1,0 +1,75 @@
+"""Secrets: what is given as one (`password=…`, `"api_key": "…"`, `Authorization: …`), and tokens of
+well-known forms wherever they stand."""
+
+import re
+from collections.abc import Iterator
+
+from policies.ground.masking.recogniser import Recogniser, Span
+
+LABEL = "SECRET"
+
+# Names, or ends of names: `db_password`, `clientSecret` and `X-Api-Key` are covered.
+NAMES = (
+    "password", "passwd", "passwort", "passphrase", "passcode", "pwd", "secret", "token", "jwt",
+    "api[_-]?key", "apikey", "access[_-]?key", "private[_-]?key", "secret[_-]?key",
+    "signing[_-]?key", "encryption[_-]?key", "account[_-]?key", "auth[_-]?key",
+    "access[_-]?key[_-]?id", "authorization", "credentials?", "cookie", "session[_-]?key",
+    "contraseña", "mot de passe", "senha",
+)  # fmt: skip
+# Tokens that say themselves what they are.
+TOKENS = (
+    r"slc_[0-9A-Za-z]{20,}",
+    r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){0,3}",  # JWT
+    r"(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}",  # AWS
+    r"(?:gh[opsur]_|github_pat_|glpat-|npm_|pypi-|hf_|whsec_|dop_v1_)[\w-]{16,}",
+    r"xox[abeoprs]-[\w-]{10,}",  # Slack
+    r"(?:sk|pk|rk)[_-](?:(?:live|test|proj|ant)[_-])?[\w-]{16,}",  # Stripe, OpenAI, Anthropic
+    r"AIza[\w-]{35}",  # Google
+    r"SG\.[\w-]{16,}\.[\w-]{16,}",  # SendGrid
+)
+
+_NAME = "|".join(NAMES)
+_VALUE = (
+    r"""(?:(?:bearer|basic|digest|token)[ ]{1,2}(?=[^\s\[]))?"""
+    r"""(?:\\?"(?P<double>(?:[^"\\\n]|\\[^"\n]){1,4096})"""
+    r"""|\\?'(?P<single>(?:[^'\\\n]|\\[^'\n]){1,4096})"""
+    r"""|(?!\[[A-Z_]{2,16}\][\s,;&"'}\])]|\[[A-Z_]{2,16}\]\Z)"""
+    r"""(?P<bare>(?:\[[A-Z_]{2,16}\]|[^\s,;&"'}\])]){1,4096}))"""
+)
+_given = re.compile(
+    rf"(?i)(?:{_NAME})s?\\?[\"'`]?[\])]?[ \t]{{0,3}}(?::=|=>|[:=])[ \t]{{0,3}}(?P<value>{_VALUE})"
+).finditer
+_token = re.compile(rf"(?<![0-9A-Za-z])(?:{'|'.join(TOKENS)})").finditer
+_bearer = re.compile(r"(?i)\bbearer[ ]{1,2}([\w.~+/-]{8,4096}=*)").finditer
+_in_url = re.compile(r"://[^\s/:@?#]{0,256}:([^\s/@]{1,256})@").finditer
+_block = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?:[^-]{0,16384}-----END [A-Z ]{0,40}-----)?"
+).finditer
+_named = re.compile(rf"(?i).*(?:{_NAME})s?\Z", re.DOTALL).match
+_harmless = re.compile(r"(?i)(?:null|none|nil|true|false|undefined|\[[A-Z_]{2,16}\])\Z").match
+_likely = re.compile(rf"[:=]|(?i:bearer )|-----BEGIN|{'|'.join(TOKENS)}").search
+
+
+def names_secret(name: str) -> bool:
+    """Whether a member of this name holds a secret."""
+    return len(name) <= 256 and _named(name) is not None
+
+
+def _spans(text: str) -> Iterator[Span]:
+    for match in _given(text):
+        for part in ("double", "single", "bare"):
+            if match[part] is not None and not _harmless(match[part]):
+                start = match.start("value") if part == "bare" else match.start(part)
+                yield start, match.end(part)
+    for match in _bearer(text):
+        if len(match[1]) >= 20 or not match[1].isalpha():
+            yield match.span(1)
+    for match in _in_url(text):
+        if not _harmless(match[1]):
+            yield match.span(1)
+    for find in (_token, _block):
+        for match in find(text):
+            yield match.span()
+
+
+SECRET = Recogniser(LABEL, _likely, _spans)

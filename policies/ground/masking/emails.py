@@ -1,0 +1,30 @@
+"""E-mail addresses. Found by the `@`: what stands right of it must be a domain, and then what
+stands left of it belongs to it."""
+
+import re
+from collections.abc import Iterator
+
+from policies.ground.masking.recogniser import Recogniser, Span
+
+_domain = re.compile(
+    r"@(?:(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,62}|\[[0-9A-Fa-f.:]{3,45}\])"
+).finditer
+_LOCAL = frozenset("!#$%&'*+-^_`~.")
+_LONGEST = 256
+
+
+def _spans(text: str) -> Iterator[Span]:
+    for match in _domain(text):
+        start = at = match.start()
+        while start and at - start < _LONGEST:
+            char = text[start - 1]
+            if not (char.isalnum() or char in _LOCAL):
+                break
+            start -= 1
+        while start < at and text[start] in "'`.":
+            start += 1
+        if start < at:
+            yield start, match.end()
+
+
+EMAIL = Recogniser("EMAIL", lambda text: "@" in text, _spans)

@@ -1,0 +1,40 @@
+"""Bank accounts: IBANs of the length that their country has, with a checksum that holds."""
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from policies.ground.masking.recogniser import Recogniser, Span
+
+_start = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}(?=[ .-]?[0-9A-Za-z])").finditer
+_likely = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}[ .-]?[0-9A-Za-z]").search
+
+
+@lru_cache(maxsize=1024)
+def _length(country: str) -> int:
+    """Characters of an IBAN of `country`, 0 where there are none."""
+    from stdnum import numdb
+
+    found = numdb.get("iban").info(country)[0][1].get("bban", "")
+    return sum(map(int, re.findall(r"(\d+)!", found))) + 4 if found else 0
+
+
+@lru_cache(maxsize=64)
+def _rest(count: int) -> re.Pattern[str]:
+    return re.compile(rf"(?:[ .-]?[0-9A-Za-z]){{{count}}}(?![0-9A-Za-z])")
+
+
+def _spans(text: str) -> Iterator[Span]:
+    from stdnum import iban
+
+    for start in _start(text):
+        length = _length(start.group()[:2].upper())
+        whole = _rest(length - 4).match(text, start.end()) if length else None
+        if whole is None:
+            continue
+        number = text[start.start() : whole.end()]
+        if iban.is_valid(number.replace(".", ""), check_country=False):
+            yield start.start(), whole.end()
+
+
+IBAN = Recogniser("IBAN", _likely, _spans)

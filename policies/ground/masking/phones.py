@@ -1,0 +1,126 @@
+"""Phone numbers, international and as people write them at home.
+
+`phonenumbers` knows each country's numbering plan; which spans to ask it about is decided here. Its
+own matcher tries every digit of a text in one region at a time: minutes for 64 KiB, and a number
+without a country belongs to no one region.
+
+    +49 30 123456      possible anywhere in the world
+    030/123456         valid in one of `TRUNK`, whose numbers begin with a 0 at home
+    (212) 555-0142     the form of North America, assigned or not
+    600 123 456        valid in one of `OPEN`, and in groups
+    2125550142         only where a word before it says what it is
+"""
+
+import re
+from collections.abc import Iterator
+
+from policies.ground.masking.recogniser import Recogniser, Span
+
+TRUNK = ("DE", "GB", "FR", "IT", "NL", "BE", "AT", "CH", "SE", "FI", "AU", "IE", "IN", "ZA", "JP")
+OPEN = ("ES", "PL", "BR", "IN", "PT", "DK", "NO", "CZ", "IT", "MX", "SG")
+BUDGET = 64
+"""How many spans of one text are looked up in numbering plans. After those the form alone decides:
+what has hundreds of such numbers is a list of them."""
+
+_candidate = re.compile(
+    r"(?<![\w.+])(?<![\w][-/])(?:\+ ?)?\(?\+?[0-9](?:[ ./()-]{0,3}[0-9]){5,17}"
+    r"(?![0-9]|-?[A-Za-wyzA-WYZ])(?: ?(?:x|ext\.?|extension) ?[0-9]{1,6}(?![0-9]))?"
+).finditer
+_likely = re.compile(r"[0-9](?:[ ./()-]{0,3}[0-9]){6}").search
+_america = re.compile(
+    r"(?:\+?1[ .-]?)?(?:\([2-9]\d\d\) ?|[2-9]\d\d[ .-])\d{3}[ .-]\d{4}(?: ?[xe].*)?\Z"
+    r"|001-\d{3}-\d{3}-\d{4}"
+).match
+_date = re.compile(
+    r"(?<!\d)(?:(?:19|20)\d\d[-./](?:0?[1-9]|1[0-2])[-./][0-3]?\d"
+    r"|[0-3]?\d([-./])[0-3]?\d\1(?:(?:19|20)\d\d|\d\d))(?![\d./-])"
+).search
+_no_phone = re.compile(r"(?:\d{1,3}(?:\.\d{3})+|\d{1,3}(?:\.\d{1,3}){3}|\d+\.\d+)\Z").match
+_words = re.compile(
+    r"(?i)(?:phone|\btel\b|telefon|téléphone|teléfono|telephone|mobile|mobil|\bcell\b|celular|"
+    r"handy|\bfax|whatsapp|\bsms\b|\bdial\b|hotline|\bcall (?:me|us|at|on|back)|reach (?:me|us)|"
+    r"contact (?:me|us|number)|ring me|text me)"
+).search
+_others = re.compile(
+    r"(?i)(?:order|invoice|ticket|case|reference|\bref\b|account|contract|\bid\b|transaction|"
+    r"tracking|\bno\b|\bnr\b|number|serial|isbn|#)[\s.:#]{0,3}\Z"
+).search
+
+
+def _spans(text: str) -> Iterator[Span]:
+    budget = [BUDGET]
+    for match in _candidate(text):
+        start, end = match.span()
+        told = _words(text, max(0, start - 40), start) is not None
+        other = not told and _others(text, max(0, start - 14), start) is not None
+        for from_, to in _windows(text, start, end):
+            if _is_phone(text[from_:to], told, other, budget):
+                yield from_, to
+                break
+
+
+def _windows(text: str, start: int, end: int) -> Iterator[Span]:
+    """The candidate, then with less at either end: a year or a count may stand beside it."""
+    yield start, end
+    left = start
+    for _ in range(2):
+        left = text.find(" ", left, end) + 1
+        if not left:
+            break
+        yield left, end
+    right = end
+    for _ in range(2):
+        right = text.rfind(" ", start, right)
+        if right < 0:
+            break
+        yield start, right
+
+
+def _is_phone(number: str, told: bool, other: bool, budget: list[int]) -> bool:
+    digits = sum(map(str.isdigit, number))
+    if not 7 <= digits <= 19 or _date(number):
+        return False
+    if number.startswith(("+", "(+")):
+        return digits <= 15 and _possible(number, budget)
+    if _america(number):
+        return True
+    if told:
+        return digits <= 15 and not _date(number)
+    if other or digits > 15 or _no_phone(number):
+        return False
+    if number.startswith("00"):
+        return _valid("+" + number[2:], ("ZZ",), budget)
+    if number.startswith(("0", "(0")):
+        return digits >= 8 and _valid(number, TRUNK, budget)
+    groups = len(re.findall(r"\d+", number))
+    return groups >= 3 and digits >= 8 and _valid(number, OPEN, budget)
+
+
+def _possible(number: str, budget: list[int]) -> bool:
+    import phonenumbers
+
+    budget[0] -= 1
+    if budget[0] < 0:
+        return True
+    try:
+        return phonenumbers.is_possible_number(phonenumbers.parse(number))
+    except phonenumbers.NumberParseException:
+        return False
+
+
+def _valid(number: str, regions: tuple[str, ...], budget: list[int]) -> bool:
+    import phonenumbers
+
+    budget[0] -= 1
+    if budget[0] < 0:
+        return True
+    for region in regions:
+        try:
+            if phonenumbers.is_valid_number(phonenumbers.parse(number, region)):
+                return True
+        except phonenumbers.NumberParseException:
+            continue
+    return False
+
+
+PHONE = Recogniser("PHONE", _likely, _spans)
