@@ -1,0 +1,144 @@
+"""Masking as a whole: what holds for any text."""
+
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.ground.masking import masked_json, masked_text
+from tests.architecture.tree import ROOT
+from tests.policies.masking.test_recognisers import FOUND, LEFT
+
+PIECES = st.sampled_from(
+    [text for text, _ in FOUND]
+    + LEFT
+    + ["[EMAIL]", "[SECRET]", "[CARD]x", "password=", '"', "'", "=", ":", "@", ".", "-", "+", "00"]
+    + [
+        "4111",
+        "078",
+        "05",
+        "1120",
+        "tel",
+        " ",
+        "\n",
+        "\u200b",
+        "\u00a0",
+        "１",
+        "Bearer ",
+        "\\",
+        "]",
+    ]
+)
+TEXTS = st.one_of(
+    st.text(max_size=200),
+    st.lists(PIECES, max_size=8).map("".join),
+    st.lists(PIECES, max_size=8).map(" ".join),
+    st.text("0123456789 -.+()/:@abcdefABCDEF=[]\"'", max_size=200),
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(TEXTS)
+def test_masking_what_is_masked_changes_nothing(text: str) -> None:
+    once = masked_text(text)
+    assert masked_text(once.text) == (once.text, ())
+
+
+@given(TEXTS)
+def test_a_text_grows_at_most_threefold(text: str) -> None:
+    assert len(masked_text(text).text) <= 3 * len(text)
+
+
+@given(TEXTS)
+def test_labels_are_told_and_stand_in_the_text(text: str) -> None:
+    masked = masked_text(text)
+    assert list(masked.labels) == sorted(set(masked.labels))
+    assert (masked.text == text) == (not masked.labels)
+    for label in masked.labels:
+        # A wider span of a later pass may have taken in an earlier label.
+        assert f"[{label}]" in masked.text or len(masked.labels) > 1
+
+
+@given(VALUES)
+def test_a_json_value_keeps_its_shape(value: Any) -> None:
+    masked, _ = masked_json(value)
+    assert type(masked) is type(value) or isinstance(value, int)
+    if isinstance(value, dict | list):
+        assert len(masked) == len(value)
+    json.dumps(masked)
+
+
+def test_every_string_and_key_at_any_depth_is_masked() -> None:
+    value = {
+        "to": ["ann@example.com", {"phone": "2125550142", "bob@example.com": True}],
+        "card": 4111111111111111,
+        "count": 1234567890123,
+        "credentials": {"user": "bob", "pins": [1234]},
+        "clientSecret": "correct horse battery",
+    }
+    masked, labels = masked_json(value)
+    assert masked == {
+        "to": ["[EMAIL]", {"phone": "[PHONE]", "[EMAIL]": True}],
+        "card": "[CARD]",
+        "count": 1234567890123,
+        "credentials": {"user": "[SECRET]", "pins": ["[SECRET]"]},
+        "clientSecret": "[SECRET]",
+    }
+    assert labels == ("CARD", "EMAIL", "PHONE", "SECRET")
+
+
+def test_two_keys_that_are_masked_to_one_stay_two() -> None:
+    assert masked_json({"a@example.com": 1, "b@example.com": 2})[0] == {
+        "[EMAIL]": 1,
+        "[EMAIL] (2)": 2,
+    }
+
+
+def test_of_what_overlaps_nothing_stays_readable() -> None:
+    assert masked_text("password=x@example.com:4111111111111111").text == "password=[SECRET]"
+    assert "@" not in masked_text("https://u:hunter2@mail.example.com/").text
+
+
+HOSTILE = [
+    "1", "1 ", "4 ", "4111 ", "4111111111111111 ", "030/123456 ", "+49301234567 ", "@", "a@b.co ",
+    "a", "AB12", "DE12 3704 ", "::", "1:", "password=", "password=x ", 'password="', "eyJaaaaaaaa.",
+    "-----BEGIN PRIVATE KEY-----", "://a:", "600 123 456 ", "ssn passport 123456789 ", "1.", "a.",
+    "123456789012 ", "４\u200b", "ABCDEF", "85073003328 ", "123456-1234567 ", "1(", "@a.", "\\",
+    "[", "phone 1", "Bearer ", "tokentoken", "2130-", "A1B2",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_twice_the_text_takes_no_more_than_some_twice_the_time(piece: str) -> None:
+    def seconds(size: int) -> float:
+        text = (piece * size)[:size]
+        began = time.process_time()
+        masked_text(text)
+        return time.process_time() - began
+
+    seconds(4096)
+    # Quadratic, 64 KiB took 64 times what 8 KiB takes; the floor is what a clock can't tell.
+    assert min(seconds(65536) for _ in range(2)) < 24 * max(seconds(8192), 0.002)
+
+
+def test_nothing_is_loaded_before_something_is_masked() -> None:
+    code = (
+        "import sys, policies.record as r\n"
+        "from policies.ground.masking import masked_text\n"
+        "assert not any(m.startswith(('phonenumbers', 'stdnum')) for m in sys.modules)\n"
+        "assert 'policies.ground.masking.table' not in sys.modules\n"
+        "masked_text('terms of contract 4711')\n"
+        "assert not any(m.startswith(('phonenumbers', 'stdnum')) for m in sys.modules)\n"
+        "masked_text('call +49 30 1234567')\n"
+        "assert 'phonenumbers' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
