@@ -22,6 +22,7 @@ class Refusal(StrEnum):
     expired = "expired"
     deactivated = "deactivated"
     scope = "scope"
+    rate = "rate"
 
 
 class Reload(StrEnum):

@@ -26,6 +26,7 @@ from control_api.http.server import Listener
 from control_api.log.append import Log
 from control_api.metrics import Instruments
 from control_api.policy_watch import PolicyFiles
+from control_api.rate_limit import Authenticate, RateLimit
 from control_api.secret_file import make_directory
 from control_api.service import Description, Service
 from control_api.settings import Settings
@@ -161,7 +162,11 @@ async def _listen(service: Service, installed: Installation) -> list[Listener]:
     superadmin = installed.superadmin_digest if key is None else key_digest(key)
     if superadmin is None:
         _log.warning("there is no superadmin key: SLUICE_SUPERADMIN_KEY is not set any more")
-    authenticate = Authenticator(service.tenants, superadmin, service.clock, service.instruments)
+    authenticate: Authenticate = Authenticator(
+        service.tenants, superadmin, service.clock, service.instruments
+    )
+    if rate := settings.rate_limit:
+        authenticate = RateLimit(authenticate, rate, service.clock, service.instruments)
 
     def door(routes: tuple[Route, ...]) -> Door:
         run_id = service.entropy(4).hex()

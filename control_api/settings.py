@@ -55,6 +55,9 @@ class Settings:
     """The least important line that is logged: debug, info, warning or error."""
     metrics_listen: Listen | None
     """A port of its own for `/metrics`, which then leaves the API's."""
+    rate_limit: int
+    """Requests a second that a key may make of a process; 0 sets no limit. Sidecars' keys and the
+    superadmin's have none."""
 
     def __repr__(self) -> str:
         # The key and the database's password must not reach a log by way of a traceback.
@@ -81,6 +84,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         session_ttl_minutes=reader.minutes("SESSION_TTL_MINUTES", 1440),
         log_level=reader.choice("LOG_LEVEL", LOG_LEVELS, "info"),
         metrics_listen=reader.listen("METRICS_LISTEN"),
+        rate_limit=reader.rate("RATE_LIMIT"),
     )
     reader.refuse_unknown()
     if reader.complaints:
@@ -143,6 +147,13 @@ class _Reader:
         if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= 5_256_000:
             self.complain(name, f"`{text}` is not a number of minutes from 1 to 5256000")
             return default
+        return int(text)
+
+    def rate(self, name: str) -> int:
+        text = self.text(name, "0")
+        if not text.isascii() or not text.isdigit() or int(text[:9]) > 1_000_000:
+            self.complain(name, f"`{text}` is not a number of requests from 0 to 1000000")
+            return 0
         return int(text)
 
     def refuse_unknown(self) -> None:

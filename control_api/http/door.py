@@ -43,7 +43,14 @@ _EVERYWHERE = {
 }
 
 
-_CHALLENGE = {"WWW-Authenticate": 'ApiKey realm="sluice"'}
+# What an error's status says in headers, beside what the error itself says.
+_TELLING = {
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'ApiKey realm="sluice"'},
+    HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
+}
+
+
+_NO_KEY = "two keys"
 
 
 class Holder(Protocol):
@@ -134,7 +141,7 @@ class Door:
         guarded = compiled.route.scopes is not None if compiled else _guarded(path)
         caller: Holder | None = None
         if guarded:
-            caller = await self._authenticate(request.headers.get("X-API-Key"))
+            caller = await self._authenticate(_presented(request))
         if compiled is None:
             compiled, found = self._router.find(visit.method, path)
         visit.operation = compiled.name
@@ -147,14 +154,19 @@ class Door:
     def _refused(self, error: SluiceError) -> Reply:
         if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed with %d: %s", error.status, error.message)
-        reply = of_error(error)
-        if error.status == HTTPStatus.UNAUTHORIZED:
-            reply.headers.update(_CHALLENGE)
-        return reply
+        return of_error(error, _TELLING.get(HTTPStatus(error.status), {}))
 
     def _count(self, operation: str, status: int, seconds: float) -> None:
         self._answered(operation, status).inc()
         self._took(operation).observe(seconds)
+
+
+def _presented(request: web.BaseRequest) -> str | None:
+    """The key. Of two, whoever stands before us may have judged the other: neither counts."""
+    found = request.headers.getall("X-API-Key", None)
+    if found is None:
+        return None
+    return found[0] if len(found) == 1 else _NO_KEY
 
 
 def _guarded(path: str) -> bool:

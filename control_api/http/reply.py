@@ -1,7 +1,8 @@
 """An answer as bytes: one shape for results, pages and errors. Knows no route."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from types import MappingProxyType
 from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
@@ -12,13 +13,6 @@ from policies.ground.errors import SluiceError
 
 JSON = "application/json"
 _INERT = "default-src 'none'; style-src 'unsafe-inline'"
-
-
-@runtime_checkable
-class WithHeaders(Protocol):
-    """An answer that says something in headers, too."""
-
-    def headers(self) -> dict[str, str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +33,15 @@ def of_answer(answer: object, status: int, target: str) -> Reply:
     if isinstance(answer, Document):
         # The page holds no script and loads nothing: a browser is told so.
         return Reply(status, answer.body, answer.content_type, {"Content-Security-Policy": _INERT})
-    headers = answer.headers() if isinstance(answer, WithHeaders) else {}
-    return Reply(status, orjson.dumps(answer), JSON, headers)
+    # An answer that says something in headers, too, has a method for it.
+    own = getattr(answer, "headers", None)
+    return Reply(status, orjson.dumps(answer), JSON, own() if own else {})
 
 
-def of_error(error: SluiceError) -> Reply:
-    return Reply(error.status, error.encoded(), JSON, dict(getattr(error, "headers", ())))
+def of_error(error: SluiceError, telling: Mapping[str, str] = MappingProxyType({})) -> Reply:
+    """`telling` is what the status says in headers, where the error itself does not."""
+    headers = {**telling, **getattr(error, "headers", {})}
+    return Reply(error.status, error.encoded(), JSON, headers)
 
 
 def _link(target: str, following: Place) -> str:

@@ -79,6 +79,11 @@ class Route:
         return (inspect.getdoc(self.use_case) or "").partition("\n\n")[0].replace("\n", " ")
 
     @property
+    def explanation(self) -> str:
+        """What the use case says of itself beyond its summary."""
+        return (inspect.getdoc(self.use_case) or "").partition("\n\n")[2]
+
+    @property
     def parts(self) -> tuple[str, ...]:
         return tuple(self.path[1:].split("/"))
 
@@ -119,6 +124,11 @@ def field_names(asks: type[Asked]) -> list[str]:
     return [field.alias or name for name, field in asks.model_fields.items()]
 
 
+def _whole(value: object) -> object:
+    """`1.0` is an integer in JSON (JSON Schema, 6.1.1), and some write all their numbers so."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class Reader:
     """Turns a call into what its route asks. Built once per route."""
 
@@ -141,7 +151,7 @@ class Reader:
         query = query_fields(call.query)
         body = self._object(call)
         unknown = self._unknown(query, body)
-        values = {name: body[name] for name in self._body & body.keys()}
+        values = {name: _whole(body[name]) for name in self._body & body.keys()}
         values.update((name, query[name]) for name in self._query & query.keys())
         values.update(
             (field, call.headers[name])

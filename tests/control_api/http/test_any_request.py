@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from control_api.http.openapi import statuses
+from control_api.http.openapi_answered import statuses
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from tests.control_api.centre import Centre

@@ -10,7 +10,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from control_api.http.docs import page
-from control_api.http.openapi import describe, example_of, statuses
+from control_api.http.openapi import describe
+from control_api.http.openapi_answered import example_of, statuses
 from control_api.http.routes import ROUTES
 from policies import __version__
 from tests.control_api.centre import Centre

@@ -1,0 +1,123 @@
+"""What a route answers, as OpenAPI says it: success, and every error that follows from the table.
+Knows no operation; a test compares it with what the routes really answer."""
+
+from http import HTTPStatus
+from typing import Any, get_args, get_origin
+
+from control_api.http.openapi_asked import JSON
+from control_api.http.openapi_schemas import Schemas
+from control_api.http.route import Route, Scope
+from policies.ground.errors import error_body
+
+WHEN = {
+    400: "the request can't be read: not JSON, a key twice, bytes that are no UTF-8",
+    401: "the header `X-API-Key` is missing",
+    403: "the key is invalid, revoked, expired, of the wrong scope, or its tenant is deactivated",
+    404: "no such resource in this tenant",
+    409: "the request conflicts with the present state",
+    412: "the version in `If-Match` is not the present one",
+    413: "the body has more than 1 MiB",
+    422: "well-formed, and not what the declaration says; `details` has a line for each field",
+    429: "over the rate limit of the key; where no limit is set, never",
+    500: "a fault of the service; the message holds the request's id and nothing else",
+    503: "the service can't keep its promises at the moment; nothing was decided",
+}
+
+LIMITED = frozenset({Scope.evaluate, Scope.read, Scope.admin})
+"""Whose requests a rate limit counts. A sidecar's are bounded by what it decides; the superadmin
+must be able to help."""
+
+ERROR = {
+    "type": "object",
+    "required": ["error", "message", "code"],
+    "properties": {
+        "error": {"type": "string", "description": "the reason phrase of the status"},
+        "message": {"type": "string", "description": "what is wrong, for people"},
+        "code": {"type": "integer", "description": "the status"},
+        "details": {"type": "string", "description": "a line for each fault"},
+    },
+    "additionalProperties": False,
+}
+
+HEADERS: dict[str, dict[str, Any]] = {
+    "X-Request-ID": {
+        "description": "the request's id: yours, where it was sound, or one made here",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:/+=@-]{1,128}$"},
+    },
+    "Link": {
+        "description": 'where to go on, where more follow: `<…>; rel="next"` (RFC 8288)',
+        "schema": {"type": "string"},
+    },
+    "ETag": {
+        "description": "the version, as `If-Match` takes it",
+        "schema": {"type": "string"},
+    },
+    "Retry-After": {
+        "description": "seconds after which to come again",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 1},
+    },
+    "WWW-Authenticate": {
+        "description": "how to authenticate",
+        "required": True,
+        "schema": {"type": "string"},
+    },
+}
+_WITH = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
+
+
+def statuses(route: Route) -> set[int]:
+    """The error statuses that a route may answer with."""
+    # An operation that asks nothing refuses a query all the same.
+    found = {400, 422, 500, *route.errors}
+    if route.scopes is not None:
+        # Every operation of a tenant needs the store, if only to know the key.
+        found |= {401, 403, 503}
+        found |= {429} if route.scopes & LIMITED else set()
+    if route.parameters:
+        found |= {404}
+    if route.carries_body:
+        found |= {413}
+    return found
+
+
+def responses(route: Route, schemas: Schemas) -> dict[str, Any]:
+    """By status: the success first."""
+    found = {str(route.status): _success(route, schemas)}
+    return found | {str(status): _error(route, status) for status in sorted(statuses(route))}
+
+
+def example_of(answers: Any) -> Any:
+    """The example that an answer's type carries; of a list, a list of its one."""
+    if get_origin(answers) is list:
+        return [example_of(get_args(answers)[0])]
+    return getattr(answers, "example", None)
+
+
+def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
+    about = HTTPStatus(route.status).phrase
+    names = ("Link",) if route.listed else tuple(getattr(route.answers, "with_headers", ()))
+    if route.answers is None:
+        return {"description": about, "headers": _headers(), "content": {route.media: {}}}
+    media = {"schema": schemas.answered(route), "example": example_of(route.answers)}
+    return {"description": about, "headers": _headers(*names), "content": {JSON: media}}
+
+
+def _error(route: Route, status: int) -> dict[str, Any]:
+    field = next(iter((*route.body, *route.query, *route.parameters)), "colour")
+    details = f"{field}: is not known here" if status == HTTPStatus.UNPROCESSABLE_ENTITY else None
+    media = {
+        "schema": {"$ref": "#/components/schemas/Error"},
+        "example": error_body(status, WHEN[status], details),
+    }
+    return {
+        "description": WHEN[status],
+        "headers": _headers(*_WITH.get(status, ())),
+        "content": {JSON: media},
+    }
+
+
+def _headers(*names: str) -> dict[str, Any]:
+    every = ("X-Request-ID", *names)
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in every}
