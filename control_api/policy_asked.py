@@ -15,7 +15,7 @@ def _none_is_empty(value: object) -> object:
 
 
 Names = Annotated[list[Identifier], Field(max_length=1000)]
-SomeNames = Annotated[Names, BeforeValidator(_none_is_empty)]
+SomeNames = Annotated[Names, BeforeValidator(_none_is_empty, json_schema_input_type=Names | None)]
 """An empty list is the same as an absent one (contract, section 3)."""
 
 

@@ -22,11 +22,11 @@ from policies.ground.canonical import encode
 from policies.ground.errors import PreconditionFailed
 
 _TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
-_TAGS = re.compile(rf"\*\Z|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*\Z")
+_TAGS = rf"^(?:\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*)$"
 
 
 def _tags(text: str) -> str:
-    if not _TAGS.match(text):
+    if not re.fullmatch(_TAGS, text):
         raise ValueError('must be a version between quotes, such as "3", or several, or `*`')
     return text
 
@@ -38,7 +38,10 @@ class ReplacedPolicy(PolicyAsked):
 
     policy_id: Identifier
     if_match: Annotated[str, AfterValidator(_tags)] | None = Field(
-        None, max_length=256, description='replace only this version, such as `"3"`'
+        None,
+        max_length=256,
+        description='replace only this version, such as `"3"`',
+        json_schema_extra={"pattern": _TAGS},
     )
 
 
