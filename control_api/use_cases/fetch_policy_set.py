@@ -25,7 +25,7 @@ LONGEST_WAIT = 25
 
 def _seconds(value: object) -> object:
     try:
-        return float(value) if isinstance(value, str) and len(value) < 16 else value
+        return float(value) if isinstance(value, str) and len(value) < 32 else value
     except ValueError:
         return value
 

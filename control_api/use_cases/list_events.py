@@ -1,5 +1,7 @@
 """List a tenant's audit events."""
 
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -10,17 +12,29 @@ from control_api.log import read
 from control_api.paging import Page
 from control_api.service import Service
 from control_api.shapes import AuditEvent
-from policies.ground.canonical import NotCanonical, micros
+from policies.ground.canonical import micros, rfc3339
+
+# RFC 3339, 5.6. What we write ourselves is its form with six digits and `Z`.
+_MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.(?P<fraction>\d+))?(?:[Zz]|[+-]\d\d:\d\d)\Z", re.A
+)
 
 
 def _time(text: str) -> str:
+    """The moment in the form that the log has; digits beyond a microsecond say nothing to it."""
+    found = _MOMENT.match(text)
     try:
-        micros(text)
-    except NotCanonical:
-        raise ValueError("must be a time of the form YYYY-MM-DDTHH:MM:SS.ffffffZ") from None
-    return text
+        if found is None:
+            raise ValueError
+        fraction = found["fraction"] or ""
+        exact = text.replace(f".{fraction}", f".{fraction[:6]:0<6}", 1) if fraction else text
+        moment = datetime.fromisoformat(exact.upper())
+        return rfc3339((moment - _EPOCH) // timedelta(microseconds=1))
+    except (ValueError, OverflowError):
+        raise ValueError(f"must be a time of RFC 3339, such as `{rfc3339(0)}`") from None
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Time = Annotated[str, AfterValidator(_time), Field(json_schema_extra={"format": "date-time"})]
 
 

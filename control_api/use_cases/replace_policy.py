@@ -21,7 +21,7 @@ from control_api.use_cases.rendered import active_policy, shown_policy
 from policies.ground.canonical import encode
 from policies.ground.errors import PreconditionFailed
 
-_TAG = r'(?:W/)?"[\x21\x23-\x7e]*"'
+_TAG = r'(?:W/)?"[!#-~]*"'
 _TAGS = rf"^(?:\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*)$"
 
 
@@ -39,9 +39,8 @@ class ReplacedPolicy(PolicyAsked):
     policy_id: Identifier
     if_match: Annotated[str, AfterValidator(_tags)] | None = Field(
         None,
-        max_length=256,
         description='replace only this version, such as `"3"`',
-        json_schema_extra={"pattern": _TAGS},
+        json_schema_extra={"pattern": _TAGS, "examples": ['"3"', "*"]},
     )
 
 

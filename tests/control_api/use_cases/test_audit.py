@@ -6,7 +6,9 @@ import sqlite3
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from control_api.use_cases.list_events import AskedEvents
 from policies.ground.keys import key_digest
 from policies.model import Key
 from policies.policy_set import document_digest, key_document, key_name
@@ -168,3 +170,38 @@ def test_stats_count_what_the_trail_holds(fresh: Centre) -> None:
             {"source_id": "payroll", "total": 1, "denied": 1},
         ],
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("2026-01-31T12:00:00.000000Z", "2026-01-31T12:00:00.000000Z"),
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00.000000Z"),
+        ("2026-01-31t12:00:00.5z", "2026-01-31T12:00:00.500000Z"),
+        ("2026-01-31T12:00:00.123456789Z", "2026-01-31T12:00:00.123456Z"),
+        ("2026-01-31T14:30:00+02:30", "2026-01-31T12:00:00.000000Z"),
+        ("1960-01-31T12:00:00.000001-00:00", "1960-01-31T12:00:00.000001Z"),
+    ],
+)
+def test_a_time_may_be_asked_for_in_any_form_of_rfc_3339(text: str, same: str) -> None:
+    asked_for = AskedEvents.model_validate({"from": text})
+    assert asked_for.since == same
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-01-31",
+        "2026-01-31 12:00:00Z",
+        "2026-01-31T12:00:00",
+        "2026-01-31T12:00:00.Z",
+        "2026-02-30T12:00:00Z",
+        "2026-01-31T12:00:60Z",
+        "0000-01-01T00:00:00Z",
+        "9999-12-31T23:59:59-23:00",
+        "٢٠٢٦-01-31T12:00:00Z",
+    ],
+)
+def test_what_is_no_time_of_rfc_3339_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        AskedEvents.model_validate({"from": text})

@@ -1,0 +1,196 @@
+"""`schemathesis` over the description of a running control API, with a key of each scope.
+
+    python -m tests.fuzz [REQUESTS] [SEED]
+
+All of its checks, data that fits the schemas and data that does not, and chains of operations that
+use what others made. Rounds with new seeds until so many requests (20,000) were made; exit 1 where
+anything was found. `run` is the same for a test. Knows no operation but by the description.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from schemathesis.config import SchemathesisConfig
+from schemathesis.engine import Status, events, from_schema
+from schemathesis.engine.recorder import ScenarioRecorder
+from schemathesis.schemas import BaseSchema
+
+from tests.control_api.centre import SUPERADMIN, Centre, running
+
+SCOPES = ("admin", "read", "evaluate", "sidecar", "superadmin")
+REQUESTS = 20_000
+EXAMPLES = 40
+PHASES = ("examples", "coverage", "fuzzing", "stateful")
+
+# What no schema can say, by the beginning of a line of `details`: data that fits the schema may be
+# refused for these reasons and no other. A cursor is opaque; a record's bytes are bound to those of
+# the record before it; a name must be one that exists, or an address one that may be called.
+UNSAYABLE = (
+    "cursor: is not one that this service made",
+    "records[",
+    "bound_key_id: names no live key of this tenant",
+    # The tool sends `0` where it can't draw a header's pattern.
+    "if_match: must be a version between quotes",
+)
+# A rotation ends the key that it replaces: what was just made is gone, and rightly.
+ENDED = ("EnsureResourceAvailability", "/v1/keys/{key_id}")
+
+SPARED: set[str] = set()
+
+
+@dataclass
+class Found:
+    """What a run came to: answers by status, checks made by name, and what was found."""
+
+    statuses: Counter[int | None] = field(default_factory=Counter)
+    checks: Counter[str] = field(default_factory=Counter)
+    faults: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> int:
+        return self.statuses.total()
+
+    def add(self, other: Found) -> None:
+        self.statuses += other.statuses
+        self.checks += other.checks
+        self.faults |= other.faults
+
+    def take(self, recorder: ScenarioRecorder) -> None:
+        for interaction in recorder.interactions.values():
+            answer = interaction.response
+            self.statuses[None if answer is None else answer.status_code] += 1
+        for case_id, nodes in recorder.checks.items():
+            for node in nodes:
+                self.checks[node.name] += 1
+                if node.status is not Status.SUCCESS:
+                    self._fault(recorder, case_id, node)
+
+    def _fault(self, recorder: ScenarioRecorder, case_id: str, node: Any) -> None:
+        interaction = recorder.interactions.get(case_id)
+        answer = interaction.response if interaction else None
+        told = "the check itself failed" if node.failure_info is None else ""
+        if node.failure_info is not None:
+            told = f"{node.failure_info.failure.message}\n{node.failure_info.code_sample}"
+        said = "" if answer is None else f"\n{answer.status_code} {answer.content[:600]!r}"
+        self.faults.setdefault((recorder.label, node.name), told + said)
+
+
+def run(
+    centre: Centre,
+    scope: str,
+    *,
+    seed: int,
+    examples: int = EXAMPLES,
+    phases: tuple[str, ...] = PHASES,
+) -> Found:
+    """One round with a new key of `scope`."""
+    own = None if scope == "superadmin" else centre.admin("POST", "/v1/keys", _key(scope))
+    schema = _schema(centre, SUPERADMIN if own is None else own["key"], seed, examples, phases)
+    if own is not None:
+        SPARED.add(own["key_id"])
+    found = Found()
+    for event in from_schema(schema).execute():
+        if isinstance(event, events.FatalError):
+            raise event.exception
+        if isinstance(event, events.NonFatalError):
+            found.faults[event.label, "error"] = f"{event.value!r}"
+        if isinstance(event, events.ScenarioFinished):
+            found.take(event.recorder)
+    return found
+
+
+def _key(scope: str) -> dict[str, str]:
+    return {"name": f"fuzz {scope}", "scope": scope}
+
+
+def _schema(
+    centre: Centre, key: str, seed: int, examples: int, phases: tuple[str, ...]
+) -> BaseSchema:
+    config = SchemathesisConfig.from_dict(
+        {
+            "seed": seed,
+            "headers": {"X-API-Key": key},
+            "request-timeout": 40,
+            "continue-on-failure": True,
+            "checks": {
+                # 412 is what a conflict is called where the request names a version.
+                "positive_data_acceptance": {
+                    "expected-statuses": ["2xx", "401", "403", "404", "409", "412"]
+                }
+            },
+            "generation": {"max-examples": examples, "database": "none", "no-shrink": True},
+            "phases": {phase: {"enabled": phase in phases} for phase in PHASES},
+        }
+    )
+    url = f"http://127.0.0.1:{centre.port}/openapi.json"
+    schema = schemathesis.openapi.from_url(url, config=config)
+    schema.validate()
+
+    @schema.hook
+    def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
+        ended = (type(failure).__name__, case.path[: len(ENDED[1])]) == ENDED
+        return not (ended or _unsayable(failure, response))
+
+    return schema
+
+
+def _unsayable(failure: Any, response: Any) -> bool:
+    if type(failure).__name__ != "RejectedPositiveData" or response.status_code != 422:
+        return False
+    lines = response.json().get("details", "").splitlines()
+    return bool(lines) and all(line.startswith(UNSAYABLE) for line in lines)
+
+
+@schemathesis.hook
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
+    """The key that a run lives by is none of its own objects: revoked, it would prove nothing."""
+    for name, value in (case.path_parameters or {}).items():
+        if value in SPARED:
+            case.path_parameters[name] = "key_of_the_run"
+
+
+def one_round(directory: Path, scope: str, seed: int, **less: Any) -> Found:
+    """On a control API of its own, whose log must hold in the end."""
+    with running(directory) as centre:
+        found = run(centre, scope, seed=seed, **less)
+        centre.verified()
+    return found
+
+
+def rounds(requests: int, seed: int) -> Iterator[tuple[str, Found]]:
+    """Every scope once on a control API of its own, then again, until so many were made."""
+    made = 0
+    while made < requests:
+        for scope in SCOPES:
+            with tempfile.TemporaryDirectory(prefix="sluice-fuzz-") as directory:
+                found = one_round(Path(directory), scope, seed)
+            made += found.requests
+            yield scope, found
+        seed += 1
+
+
+def main(arguments: list[str]) -> int:
+    requests, seed = (*map(int, arguments), *(REQUESTS, 1)[len(arguments) :])
+    total: dict[str, Found] = {}
+    for scope, found in rounds(requests, seed):
+        total.setdefault(scope, Found()).add(found)
+        print(f"{scope}: {found.requests} requests, {len(found.faults)} faults", flush=True)
+    for scope, found in total.items():
+        print(f"{scope}: {found.requests} requests, {found.checks.total()} checks")
+        print(f"  {dict(sorted(found.statuses.items(), key=str))}")
+        for (operation, check), told in found.faults.items():
+            print(f"== {scope}: {operation}: {check}\n{told}\n")
+    print(f"{sum(found.requests for found in total.values())} requests in all")
+    return 1 if any(found.faults for found in total.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
