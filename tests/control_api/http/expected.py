@@ -1,0 +1,80 @@
+"""What each route may be asked by whom, written down from the contract (section 2) and from no line
+of the implementation: a route that stands here and not there, or there and not here, is a fault.
+
+`own` is the status for an object of one's own tenant. Knows no route's code.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SCOPES = ("evaluate", "read", "admin", "sidecar", "superadmin")
+
+# The classes of section 2: who may.
+EVALUATE = frozenset({"evaluate", "admin"})
+READ = frozenset({"read", "admin"})
+ADMIN = frozenset({"admin"})
+SIDECAR = frozenset({"sidecar", "admin"})
+SUPERADMIN = frozenset({"superadmin"})
+
+
+class Expected(NamedTuple):
+    may: frozenset[str]
+    own: int = 200
+
+
+EXPECTED = {
+    ("POST", "/v1/context/evaluate"): Expected(EVALUATE),
+    ("POST", "/v1/context/evaluate/batch"): Expected(EVALUATE),
+    ("POST", "/v1/context/simulate"): Expected(READ),
+    ("GET", "/v1/audit/events"): Expected(READ),
+    ("GET", "/v1/audit/stats"): Expected(READ),
+    ("GET", "/v1/audit/verify"): Expected(READ),
+    ("GET", "/v1/audit/retention"): Expected(READ),
+    ("GET", "/v1/audit/sessions/{session_id}"): Expected(READ),
+    ("POST", "/v1/audit/lineage"): Expected(EVALUATE, 201),
+    ("GET", "/v1/audit/lineage/{event_id}"): Expected(READ),
+    ("GET", "/v1/policies"): Expected(READ),
+    ("POST", "/v1/policies"): Expected(ADMIN, 201),
+    ("POST", "/v1/policies/reload"): Expected(ADMIN),
+    ("GET", "/v1/policies/{policy_id}"): Expected(READ),
+    ("PUT", "/v1/policies/{policy_id}"): Expected(ADMIN),
+    ("DELETE", "/v1/policies/{policy_id}"): Expected(ADMIN),
+    ("GET", "/v1/policies/{policy_id}/history"): Expected(READ),
+    # What no file defines can't be restored.
+    ("POST", "/v1/policies/{policy_id}/restore"): Expected(ADMIN, 409),
+    ("GET", "/v1/agents"): Expected(READ),
+    ("POST", "/v1/agents"): Expected(ADMIN, 201),
+    ("GET", "/v1/agents/stats/summary"): Expected(READ),
+    ("GET", "/v1/agents/{agent_id}"): Expected(READ),
+    ("PUT", "/v1/agents/{agent_id}"): Expected(ADMIN),
+    ("PATCH", "/v1/agents/{agent_id}/status"): Expected(ADMIN),
+    ("GET", "/v1/keys"): Expected(READ),
+    ("POST", "/v1/keys"): Expected(ADMIN, 201),
+    ("DELETE", "/v1/keys/{key_id}"): Expected(ADMIN),
+    ("PATCH", "/v1/keys/{key_id}/binding"): Expected(ADMIN),
+    ("POST", "/v1/keys/{key_id}/rotate"): Expected(ADMIN, 201),
+    ("GET", "/v1/sessions"): Expected(READ),
+    ("GET", "/v1/sessions/{session_id}"): Expected(READ),
+    ("DELETE", "/v1/sessions/{session_id}"): Expected(ADMIN),
+    ("GET", "/v1/settings/retention"): Expected(READ),
+    ("PUT", "/v1/settings/retention"): Expected(ADMIN),
+    ("GET", "/v1/alerts/rules"): Expected(READ),
+    ("POST", "/v1/alerts/rules"): Expected(ADMIN, 201),
+    ("PUT", "/v1/alerts/rules/{rule_id}"): Expected(ADMIN),
+    ("DELETE", "/v1/alerts/rules/{rule_id}"): Expected(ADMIN),
+    ("GET", "/v1/alerts/fired"): Expected(READ),
+    ("GET", "/v1/sidecars"): Expected(READ),
+    ("GET", "/v1/sidecars/policy-set"): Expected(SIDECAR),
+    ("POST", "/v1/sidecars/sessions/claim"): Expected(SIDECAR),
+    ("POST", "/v1/sidecars/events"): Expected(SIDECAR),
+    ("GET", "/v1/admin/tenants"): Expected(SUPERADMIN),
+    ("POST", "/v1/admin/tenants"): Expected(SUPERADMIN, 201),
+    ("DELETE", "/v1/admin/tenants/{tenant_id}"): Expected(SUPERADMIN),
+    ("POST", "/v1/admin/tenants/{tenant_id}/reactivate"): Expected(SUPERADMIN),
+    ("PATCH", "/v1/admin/tenants/{tenant_id}/settings"): Expected(SUPERADMIN),
+    ("POST", "/v1/admin/tenants/{tenant_id}/keys"): Expected(SUPERADMIN, 201),
+}
+
+NAMED_IN_BODY = {("POST", "/v1/audit/lineage"): "event_id"}
+"""Routes that name their object in the body."""

@@ -1,0 +1,143 @@
+"""Two tenants on one control API, and an object of either for each parameter that a path may have.
+
+Knows how an object of each kind is made, by the API itself; a route with a new kind of object needs
+one line in `MAKERS`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from control_api.http.route import Route
+from tests.control_api.centre import SUPERADMIN, Answer, Centre, asked
+from tests.control_api.http.expected import NAMED_IN_BODY, SCOPES
+
+_numbers = itertools.count(1)
+
+
+class Tenant:
+    """One tenant: a key of each scope, and objects made on demand."""
+
+    def __init__(self, centre: Centre, tenant_id: str, admin_key: str) -> None:
+        self.centre, self.tenant_id = centre, tenant_id
+        self.keys = {"admin": admin_key, "superadmin": SUPERADMIN}
+        for scope in SCOPES:
+            if scope not in self.keys:
+                self.keys[scope] = self.post("/v1/keys", {"name": scope, "scope": scope})["key"]
+
+    @classmethod
+    def made(cls, centre: Centre, name: str) -> Tenant:
+        answer = centre.call("POST", "/v1/admin/tenants", {"name": name}, key=SUPERADMIN)
+        assert answer.status == 201, answer.raw
+        return cls(centre, answer.body["tenant_id"], answer.body["admin_key"])
+
+    def post(self, path: str, body: Any) -> Any:
+        answer = self.centre.call("POST", path, body, key=self.keys["admin"])
+        assert answer.status < 300, answer.raw
+        return answer.body
+
+    def call(self, route: Route, scope: str, object_id: str) -> Answer:
+        """The route, asked for this object; where it has none, asked so that it succeeds."""
+        return self.centre.call(
+            route.method,
+            path_of(route, object_id),
+            body_of(route, object_id),
+            key=self.keys[scope],
+        )
+
+
+def path_of(route: Route, object_id: str) -> str:
+    assert len(route.parameters) <= 1, "a path with two objects needs a world that knows both"
+    return route.path.replace("{" + "".join(route.parameters) + "}", object_id)
+
+
+def body_of(route: Route, object_id: str) -> Any:
+    """What its declaration shows, under a name that is not taken yet."""
+    if not route.body:
+        return None
+    special = {
+        "evaluate_context": asked(),
+        "ingest_events": {"source": "s", "instance": "i", "records": []},
+        # From the first state, which every new agent is in.
+        "change_agent_status": {"status": "pending_approval"},
+    }
+    body = dict(special.get(route.name, route.asks.example))
+    for name in {"name", "agent_id"} & body.keys():
+        if not route.parameters or name == "name":
+            body[name] = f"made {next(_numbers)}"
+    if body.get("bound_key_id"):
+        del body["bound_key_id"]
+    if field := NAMED_IN_BODY.get((route.method, route.path)):
+        body[field] = object_id
+    return body
+
+
+def _event(tenant: Tenant) -> str:
+    made: str = tenant.post("/v1/context/evaluate", asked())["event_id"]
+    return made
+
+
+def _session(tenant: Tenant) -> str:
+    """With an event, so that it has a trail; it is owned although the decision is a denial."""
+    session_id = f"session-{next(_numbers):08}"
+    tenant.post("/v1/context/evaluate", asked(session_id=session_id))
+    return session_id
+
+
+def _policy(tenant: Tenant) -> str:
+    body = {
+        "name": f"policy {next(_numbers)}",
+        "agent_role": "walker",
+        "allowed_sources": ["handbook"],
+        "denied_sources": [],
+        "max_sensitivity": "low",
+    }
+    made: str = tenant.post("/v1/policies", body)["policy_id"]
+    return made
+
+
+def _agent(tenant: Tenant) -> str:
+    made: str = tenant.post("/v1/agents", {"agent_role": "walker"})["agent_id"]
+    return made
+
+
+def _key(tenant: Tenant) -> str:
+    made: str = tenant.post("/v1/keys", {"name": "walked", "scope": "read"})["key_id"]
+    return made
+
+
+def _rule(tenant: Tenant) -> str:
+    body = {"name": f"rule {next(_numbers)}", "rule_type": "denial_spike", "threshold": 5}
+    made: str = tenant.post("/v1/alerts/rules", body)["rule_id"]
+    return made
+
+
+def _tenant(tenant: Tenant) -> str:
+    return Tenant.made(tenant.centre, f"tenant {next(_numbers)}").tenant_id
+
+
+MAKERS: dict[str, Callable[[Tenant], str]] = {
+    "event_id": _event,
+    "session_id": _session,
+    "policy_id": _policy,
+    "agent_id": _agent,
+    "key_id": _key,
+    "rule_id": _rule,
+    "tenant_id": _tenant,
+}
+
+
+def object_kind(route: Route) -> str | None:
+    """What kind of object the route is about, in its path or in its body."""
+    named = NAMED_IN_BODY.get((route.method, route.path))
+    return route.parameters[0] if route.parameters else named
+
+
+def absent_like(object_id: str) -> str:
+    """An id of the same form and length that nothing has."""
+    letters, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
+    swap = str.maketrans(letters + digits, letters[1:] + "a" + digits[1:] + "0")
+    head, mark, tail = object_id.rpartition("_" if "_" in object_id else "-")
+    return head + mark + tail.translate(swap)
