@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from control_api.http.openapi_answered import ERROR, HEADERS, responses
-from control_api.http.openapi_asked import body, parameters, path_examples
+from control_api.http.openapi_answered import ERROR, HEADERS, example_of, path_examples, responses
+from control_api.http.openapi_asked import body, parameters
 from control_api.http.openapi_schemas import Schemas, words
 from control_api.http.route import Route, Scope
 
@@ -117,8 +117,8 @@ def _tag(route: Route) -> str:
 
 def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
     """Where to find what was made: the operations whose path asks for a member of the answer."""
-    members = getattr(route.answers, "__dataclass_fields__", {})
-    if route.method != "POST" or route.parameters:
+    members = example_of(route.answers)
+    if route.method != "POST" or route.parameters or not isinstance(members, dict):
         return {}
     return {
         other.name: {

@@ -1,7 +1,9 @@
 """What a route answers, as OpenAPI says it: success, and every error that follows from the table.
 Knows no operation; a test compares it with what the routes really answer."""
 
+from collections.abc import Iterable
 from http import HTTPStatus
+from types import UnionType
 from typing import Any, get_args, get_origin
 
 from control_api.http.openapi_asked import JSON
@@ -92,7 +94,21 @@ def example_of(answers: Any) -> Any:
     """The example that an answer's type carries; of a list, a list of its one."""
     if get_origin(answers) is list:
         return [example_of(get_args(answers)[0])]
+    if isinstance(answers, UnionType):
+        return example_of(get_args(answers)[0])
     return getattr(answers, "example", None)
+
+
+def path_examples(routes: Iterable[Route]) -> dict[str, str]:
+    """What stands for a path's parameter: the member of that name in the first answer that has it,
+    so that examples fit together."""
+    found: dict[str, str] = {}
+    for route in routes:
+        example = example_of(route.answers)
+        shown = example[0] if isinstance(example, list) else example
+        texts = {name: text for name, text in (shown or {}).items() if isinstance(text, str)}
+        found = texts | found
+    return found
 
 
 def _success(route: Route, schemas: Schemas) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What a route asks, as OpenAPI says it: parameters and body. Knows no operation."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from control_api.http.openapi_schemas import Schema
@@ -34,17 +34,6 @@ def body(route: Route, asked: Schema) -> dict[str, Any]:
         "additionalProperties": route.asks.model_config.get("extra") == "ignore",
     }
     return {"required": True, "content": {JSON: {"schema": schema, "example": route.asks.example}}}
-
-
-def path_examples(routes: Iterable[Route]) -> dict[str, Any]:
-    """What stands for a path's parameter: the member of that name in the first answer that has it,
-    so that examples fit together."""
-    found: dict[str, Any] = {}
-    for route in routes:
-        example = getattr(route.answers, "example", None)
-        if isinstance(example, dict):
-            found = example | found
-    return found
 
 
 def _places(route: Route) -> Iterator[tuple[str, str, str]]:

@@ -16,9 +16,9 @@ _CITED = re.compile(r" \((?:(?:`service\.md`|contract)[^()]*|[\d.]+(?:, [^()]*)?
 
 
 def words(docstring: str | None) -> str:
-    """A docstring for whoever reads the description: unwrapped, without what it cites of ours."""
-    paragraphs = (docstring or "").split("\n\n")
-    return _CITED.sub("", "\n\n".join(" ".join(each.split()) for each in paragraphs))
+    """A docstring's first paragraph, without what it cites of ours: what comes after is for whoever
+    reads the code."""
+    return _CITED.sub("", " ".join((docstring or "").partition("\n\n")[0].split()))
 
 
 class Schemas:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from control_api.asked import Asked
 from control_api.caller import Caller
@@ -18,9 +18,15 @@ Semantics = Literal["all", "stop_on_deny", "stop_on_allow"]
 _STOP: dict[str, str | None] = {"all": None, "stop_on_deny": "DENY", "stop_on_allow": "ALLOW"}
 
 
+def _without_query(schema: dict[str, Any]) -> None:
+    for name in AskedRetrieval.in_query:
+        del schema["properties"][name]
+
+
 class Item(AskedRetrieval):
     """One retrieval of a batch."""
 
+    model_config = ConfigDict(json_schema_extra=_without_query)
     in_query: ClassVar[frozenset[str]] = frozenset()
 
 
