@@ -1,0 +1,46 @@
+"""A tenant's own setting, or the service's for all of them: from the next call on it is masked."""
+
+from pathlib import Path
+
+from tests.control_api.centre import SUPERADMIN, Centre, running
+
+USER = "ann@example.com"
+
+
+def switch(centre: Centre, on: bool) -> None:
+    answer = centre.call(
+        "PATCH", "/v1/admin/tenants/default/settings", {"pii_masking": on}, key=SUPERADMIN
+    )
+    assert answer.status == 200, answer.raw
+
+
+def shown(centre: Centre, event_id: str) -> tuple[bool, str, str]:
+    (event,) = [each for each in centre.events() if each["event_id"] == event_id]
+    return event["pii_masked"], event["user_id"], event["query"]
+
+
+def test_a_tenants_setting_holds_from_the_next_call_on(either: Centre) -> None:
+    asked = {"user_id": USER, "query": "at 10.0.0.7"}
+    before = either.evaluate(**asked)["event_id"]
+    switch(either, True)
+    during = either.evaluate(**asked, session_id="s-1")["event_id"]
+    switch(either, False)
+    after = either.evaluate(**asked)["event_id"]
+    assert shown(either, before) == shown(either, after) == (False, USER, "at 10.0.0.7")
+    assert shown(either, during) == (True, "[EMAIL]", "at [IP]")
+    assert either.admin("GET", "/v1/sessions/s-1")["user_id"] == "[EMAIL]"
+    assert either.verified()["total"] >= 3
+
+
+def test_what_is_masked_is_found_by_what_was_recorded(fresh: Centre) -> None:
+    switch(fresh, True)
+    event_id = fresh.evaluate(user_id=USER)["event_id"]
+    assert not fresh.events("?user_id=ann%40example.com")
+    assert [e["event_id"] for e in fresh.events("?user_id=%5BEMAIL%5D")] == [event_id]
+
+
+def test_the_services_flag_outdoes_a_tenants(tmp_path: Path) -> None:
+    with running(tmp_path, SLUICE_PII_MASKING="1") as centre:
+        switch(centre, False)
+        event_id = centre.evaluate(user_id=USER, query="x")["event_id"]
+        assert shown(centre, event_id) == (True, "[EMAIL]", "x")

@@ -1,0 +1,155 @@
+"""What a record says of masking, and what it does where nobody has said."""
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.commitment import opens
+from policies.entry import audit_event, lineage_action
+from policies.evaluate import refuse
+from policies.ground.body import identifier_fault
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import Invalid
+from policies.model import TenantSettings
+from policies.policy_set import PolicySet, tenant_document
+from policies.record import Record, decision_record, lineage_record, masked_user
+from policies.retrieval import MAX_QUERY
+from policies.source import read_payload, src_member
+from policies.tree import leaf_hash
+from policies.verify import Verifier
+from tests.policies.masking.test_mask import TEXTS
+from tests.policies.world import FACTS, RETRIEVAL, START, Log, decided, salt
+
+MASKING = FACTS._replace(settings=TenantSettings("default", pii_masking=True))
+
+
+def event(record: Record) -> dict[str, Any]:
+    raw = record.entry("default", 0, "", rfc3339(START))
+    return audit_event(orjson.loads(raw), leaf_hash(raw), record.openings)
+
+
+def payload(record: Record) -> dict[str, Any]:
+    """As a sidecar sends it."""
+    core = record.core(src_member("sidecar-1", "i1", 0, "", rfc3339(START)))
+    return {"core": orjson.loads(core), "open": orjson.loads(record.openings)}
+
+
+def test_a_masked_record_commits_to_the_masked_text_and_tells_what_was_found() -> None:
+    record = decided(RETRIEVAL._replace(query="call +49 30 1234567"), MASKING)
+    entry = orjson.loads(record.entry("default", 0, "", rfc3339(START)))
+    opened = orjson.loads(record.openings)
+    assert entry["pub"]["masking"] is True
+    assert entry["masked"] == [["query", "PHONE"], ["user_id", "EMAIL"]]
+    assert (opened["user_id"][1], opened["query"][1]) == ("[EMAIL]", "call [PHONE]")
+    assert all(opens(entry["cm"], path, opening) for path, opening in opened.items())
+
+
+def test_an_event_is_masked_where_masking_was_on_though_nothing_was_found() -> None:
+    shown = event(decided(RETRIEVAL._replace(user_id="ann", query="who signs?"), MASKING))
+    assert (shown["pii_masked"], shown["user_id"], shown["query"]) == (True, "ann", "who signs?")
+
+
+def test_an_unmasked_record_says_nothing_of_masking() -> None:
+    record = decided()
+    assert b"masking" not in record.pub
+    assert (record.masked, event(record)["pii_masked"]) == (b"[]", False)
+    assert event(record)["user_id"] == "ann@example.com"
+
+
+@pytest.mark.parametrize(("told", "masked"), [(None, True), (True, True), (False, False)])
+def test_a_refusal_is_masked_unless_somebody_says_otherwise(
+    told: bool | None, masked: bool
+) -> None:
+    record = decision_record(
+        RETRIEVAL, refuse("x", "y"), None, event_id="e", salt=salt(1), masking=told
+    )
+    assert event(record)["pii_masked"] is masked
+    assert (event(record)["user_id"] == "[EMAIL]") is masked
+
+
+def test_masked_lineage_keeps_nothing_of_what_was_reported() -> None:
+    record = lineage_record(
+        "e", bytes(32), "to ann@example.com", {"phone": "2125550142", "n": 1},
+        "sent to 10.0.0.7", record_id="l", salt=salt(1), masking=True,
+    )  # fmt: skip
+    entry = orjson.loads(record.entry("default", 0, "", rfc3339(START)))
+    shown = lineage_action(entry, record.openings)
+    assert shown["action_type"] == "to [EMAIL]"
+    assert shown["detail"] == {"phone": "[PHONE]", "n": 1}
+    assert shown["outcome"] == "sent to [IP]"
+    assert entry["masked"] == [["action_type", "EMAIL"], ["detail", "PHONE"], ["outcome", "IP"]]
+
+
+def test_an_outcome_that_is_not_there_stays_away() -> None:
+    record = lineage_record(
+        "e", bytes(32), "a", {}, None, record_id="l", salt=salt(1), masking=True
+    )
+    assert "outcome" not in orjson.loads(record.pub)
+
+
+@given(TEXTS.filter(lambda text: identifier_fault(text) is None), TEXTS)
+def test_every_masked_record_is_let_in_and_verifies(user: str, query: str) -> None:
+    record = decided(RETRIEVAL._replace(user_id=user, query=query), MASKING)
+    assert read_payload(payload(record)).core["eid"] == "event-0"
+    assert identifier_fault(masked_user(user)) is None
+    log = Log()
+    log.shipped(record)
+    verifier = Verifier(log.log)
+    verifier.feed_all(log.rows)
+    assert verifier.finish(log.head()).valid
+
+
+def test_what_grows_by_masking_stays_within_its_limits() -> None:
+    user, query = "pwd=1," * 42, "pwd=1," * (MAX_QUERY // 6)
+    record = decided(RETRIEVAL._replace(user_id=user, query=query), MASKING)
+    opened = orjson.loads(record.openings)
+    assert len(opened["user_id"][1]) == 256
+    assert len(opened["query"][1]) == MAX_QUERY
+    assert "pwd=1" not in opened["user_id"][1] + opened["query"][1]
+    read_payload(payload(record))
+
+
+@pytest.mark.parametrize(
+    ("member", "wrong"),
+    [
+        ("masked", [["query"]]),
+        ("masked", [["query", 1]]),
+        ("masked", ["query"]),
+        ("masked", [["query", "EMAIL", "x"]]),
+        ("masking", False),
+        ("masking", "yes"),
+        ("masking", 1),
+    ],
+)
+def test_what_a_sidecar_says_of_masking_has_its_form(member: str, wrong: Any) -> None:
+    sent = payload(decided(RETRIEVAL, MASKING))
+    place = sent["core"] if member == "masked" else sent["core"]["pub"]
+    place[member] = wrong
+    with pytest.raises(Invalid, match="mask"):
+        read_payload(sent)
+
+
+def test_nothing_was_masked_where_masking_was_off() -> None:
+    sent = payload(decided())
+    sent["core"]["masked"] = [["query", "EMAIL"]]
+    with pytest.raises(Invalid, match=r"without `pub\.masking`"):
+        read_payload(sent)
+
+
+def test_a_policy_set_masks_as_its_tenant_says_and_always_in_doubt() -> None:
+    def masks(document: bytes | None) -> bool:
+        return PolicySet({"tenant": document}.get).masks()
+
+    assert masks(None)
+    assert masks(b"damaged")
+    assert masks(b"{}")
+    assert masks(tenant_document(TenantSettings("t", pii_masking=True)))
+    assert not masks(tenant_document(TenantSettings("t")))
+
+
+@given(st.text(max_size=40))
+def test_a_user_that_is_masked_twice_is_masked_once(user: str) -> None:
+    assert masked_user(masked_user(user)) == masked_user(user)

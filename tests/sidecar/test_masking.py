@@ -1,0 +1,71 @@
+"""A sidecar masks before its record reaches the spool, and before the centre hears of a session."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from policies.model import TenantSettings
+from policies.retrieval import Retrieval
+from policies.source import read_payload
+from tests.sidecar.centre import ROLE, ControlApi, control_api
+from tests.sidecar.stand import Stand, sidecar, until
+
+USER, QUERY = "ann@example.com", "card 4111 1111 1111 1111"
+
+
+@pytest.fixture
+async def centre() -> AsyncIterator[ControlApi]:
+    async with control_api() as started:
+        yield started
+
+
+async def recorded(stand: Stand) -> list[dict[str, Any]]:
+    """What the spool's records commit to, and whether they say that masking was on."""
+    await until("everything is on disk", lambda: not stand.spool.bytes_waiting)
+    batch = await stand.spool.batch(1 << 30, 1 << 20)
+    found = []
+    for raw in [] if batch is None else batch.payloads:
+        sent = orjson.loads(raw)
+        core = read_payload(sent).core
+        opened = {path: value for path, (_, value) in sent["open"].items()}
+        found.append({**opened, "masking": core["pub"].get("masking", False)})
+    return found
+
+
+@pytest.mark.parametrize("masking", [True, False])
+async def test_a_sidecar_goes_by_the_tenants_document(
+    tmp_path: Path, centre: ControlApi, masking: bool
+) -> None:
+    centre.furnish(settings=TenantSettings("default", pii_masking=masking))
+    async with sidecar(tmp_path, centre) as stand:
+        await stand.evaluate(user_id=USER, query=QUERY, session_id="s-1")
+        (record,) = await recorded(stand)
+    user, query = ("[EMAIL]", "card [CARD]") if masking else (USER, QUERY)
+    assert record == {"user_id": user, "query": query, "masking": masking}
+    assert [claim["user_id"] for claim in centre.claims] == [user]
+
+
+async def test_where_no_policy_set_has_come_everything_is_masked(
+    tmp_path: Path, centre: ControlApi
+) -> None:
+    async with sidecar(tmp_path, centre, synced=False) as stand:
+        # As the proxy asks: its agent's key is known by the policy set alone.
+        retrieval = Retrieval(ROLE, USER, "contracts", "low", query=QUERY)
+        pending = await stand.parts._enforcer.evaluate(retrieval, None)
+        assert pending.decision.policy_name == "policy_set_stale"
+        (record,) = await recorded(stand)
+    assert record == {"user_id": "[EMAIL]", "query": "card [CARD]", "masking": True}
+
+
+async def test_a_policy_set_that_is_too_old_masks(tmp_path: Path, centre: ControlApi) -> None:
+    centre.furnish()
+    async with sidecar(tmp_path, centre) as stand:
+        await stand.evaluate(user_id=USER)
+        await centre.stop()
+        stand.clock.ahead = 60
+        assert (await stand.evaluate(user_id=USER))["policy_name"] == "policy_set_stale"
+        before, after = await recorded(stand)
+    assert (before["user_id"], after["user_id"]) == (USER, "[EMAIL]")
