@@ -1,6 +1,7 @@
 """A page to read the API's description at. One file of HTML: no script, nothing from the network.
 
-Knows the description's form (OpenAPI 3.1) and no operation.
+Knows the description's form (OpenAPI 3.1) and no operation. Of each operation: what it does, a
+`curl` to copy, its fields, its answer, its errors.
 """
 
 from html import escape
@@ -8,84 +9,122 @@ from typing import Any
 
 import orjson
 
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;"
-    "color:#1b1f24;background:#fff}"
-    "code,pre{font:14px/1.4 ui-monospace,monospace}"
-    "pre{background:#f3f4f6;padding:.75rem;overflow-x:auto;border-radius:4px}"
-    "section{border-top:1px solid #d0d7de;padding:.5rem 0}"
-    "h2{font-size:1rem;margin:.5rem 0}h2 code{font-size:1rem}"
-    ".method{display:inline-block;min-width:4rem;font-weight:700}"
-    "table{border-collapse:collapse;width:100%}"
-    "td,th{text-align:left;padding:.2rem .6rem .2rem 0;vertical-align:top}"
-    "@media(prefers-color-scheme:dark){body{background:#14171a;color:#e6e8ea}"
-    "pre{background:#1f2428}section{border-color:#333a41}a{color:#7ab7ff}}"
-)
+from control_api.http.docs_fields import JSON, asked, members, resolved, table
+from control_api.http.docs_style import STYLE
+
+_KEY = """\
+A key goes in `X-API-Key`. In the examples `$SLUICE` is the service's address and `$KEY` a key."""
 
 
 def page(description: bytes) -> bytes:
     """The page of a description."""
     document = orjson.loads(description)
     info = document["info"]
-    operations = [
-        (method, path, operation)
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    ]
+    scheme = document["components"]["securitySchemes"]["ApiKey"]
     parts = [
         f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
-        f"<p>{escape(info['description'])}</p>",
+        _prose(info["description"]),
+        _prose(_KEY),
+        _prose(scheme["description"]),
         '<p>The same for machines: <a href="/openapi.json">openapi.json</a></p>',
-        "<nav><ul>",
-        *(_entry(*operation) for operation in operations),
-        "</ul></nav>",
-        *(_section(*operation) for operation in operations),
+        "<nav>" + "".join(_entries(document, tag) for tag in document["tags"]) + "</nav>",
+        *(_section(document, *operation) for operation in _operations(document)),
     ]
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(info['title'])}</title><style>{_STYLE}</style></head><body>"
+        f"<title>{escape(info['title'])}</title><style>{STYLE}</style></head><body>"
     )
     return (head + "".join(parts) + "</body></html>").encode()
 
 
-def _entry(method: str, path: str, operation: dict[str, Any]) -> str:
-    name = escape(operation["operationId"])
-    return f'<li><a href="#{name}"><code>{method.upper()} {escape(path)}</code></a></li>'
+def _operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    return [
+        (method, path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
 
 
-def _section(method: str, path: str, operation: dict[str, Any]) -> str:
-    scopes = operation.get("x-sluice-scopes")
-    needs = f"A key of scope {' or '.join(scopes)}." if scopes else "Needs no key."
+def _entries(document: dict[str, Any], tag: dict[str, str]) -> str:
+    lines = [
+        f'<li><a href="#{escape(operation["operationId"])}">'
+        f"<code>{method.upper()} {escape(path)}</code></a></li>"
+        for method, path, operation in _operations(document)
+        if tag["name"] in operation["tags"]
+    ]
+    about = f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>"
+    return about + f"<ul>{''.join(lines)}</ul>"
+
+
+def _section(document: dict[str, Any], method: str, path: str, operation: dict[str, Any]) -> str:
     parts = [
         f'<section id="{escape(operation["operationId"])}">',
-        f'<h2><span class="method">{method.upper()}</span> <code>{escape(path)}</code></h2>',
-        f"<p>{escape(operation['summary'])} {escape(needs)}</p>",
-        _parameters(operation["parameters"]),
+        f'<h3><span class="method">{method.upper()}</span> <code>{escape(path)}</code></h3>',
+        f"<p>{escape(operation['summary'])}</p>",
+        _prose(operation["description"]),
+        f"<pre>{escape(curl(method, path, operation))}</pre>",
+        table(document, asked(operation)),
+        *(_answer(document, *each) for each in operation["responses"].items() if each[0] < "4"),
+        _errors(operation["responses"]),
     ]
-    if body := operation.get("requestBody"):
-        media = body["content"]["application/json"]
-        parts.append("<p>Body</p>" + _pretty(media.get("example") or media["schema"]))
-    parts += [_response(status, answer) for status, answer in operation["responses"].items()]
     return "".join(parts) + "</section>"
 
 
-def _parameters(parameters: list[dict[str, Any]]) -> str:
-    if not parameters:
-        return ""
-    rows = "".join(
-        f"<tr><td><code>{escape(each['name'])}</code></td><td>{each['in']}</td>"
-        f"<td>{'required' if each.get('required') else ''}</td>"
-        f"<td>{escape(each.get('description', ''))}</td></tr>"
-        for each in parameters
-    )
-    return f"<table><tr><th>parameter</th><th>in</th><th></th><th></th></tr>{rows}</table>"
+def curl(method: str, path: str, operation: dict[str, Any]) -> str:
+    """The operation as a command, with the values of its examples."""
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "path":
+            value = str(parameter.get("example", parameter["name"]))
+            path = path.replace("{" + parameter["name"] + "}", value)
+    verb = "" if method == "get" else f" -X {method.upper()}"
+    lines = [f'curl{verb} "$SLUICE{path}"']
+    if operation["security"]:
+        lines.append('-H "X-API-Key: $KEY"')
+    if body := operation.get("requestBody"):
+        text = orjson.dumps(body["content"][JSON]["example"]).decode().replace("'", "'\\''")
+        lines += ["-H 'Content-Type: application/json'", f"-d '{text}'"]
+    return " \\\n  ".join(lines)
 
 
-def _response(status: str, answer: dict[str, Any]) -> str:
+def _answer(document: dict[str, Any], status: str, answer: dict[str, Any]) -> str:
+    media = answer["content"].get(JSON, {})
+    schema = media.get("schema", {})
+    schema = schema.get("items", schema)
+    schema = (schema.get("anyOf") or [schema])[0]
+    if "$ref" in schema:
+        schema = resolved(document, schema)
+    rows = members(schema, "answer")
+    example = _pretty(media["example"]) if "example" in media else ""
     line = f"<p><strong>{status}</strong> {escape(answer['description'])}</p>"
-    media = answer.get("content", {}).get("application/json", {})
-    return line + _pretty(media["example"]) if status < "400" and "example" in media else line
+    fields = table(document, rows)
+    return (
+        line + example + (f"<details><summary>fields</summary>{fields}</details>" if rows else "")
+    )
+
+
+def _errors(responses: dict[str, Any]) -> str:
+    lines = [
+        f"<tr><td><strong>{status}</strong></td><td>{escape(answer['description'])}</td></tr>"
+        for status, answer in responses.items()
+        if status >= "4"
+    ]
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _prose(text: str) -> str:
+    """Paragraphs, lists and `code`: as much Markdown as the description uses."""
+    parts = []
+    for block in escape(text).split("\n\n"):
+        pieces = block.split("`")
+        odd = [f"<code>{each}</code>" if at % 2 else each for at, each in enumerate(pieces)]
+        joined = "".join(odd)
+        if joined.startswith("- "):
+            items = "".join(f"<li>{line[2:]}</li>" for line in joined.split("\n"))
+            parts.append(f"<ul>{items}</ul>")
+        else:
+            parts.append(f"<p>{joined}</p>")
+    return "".join(parts)
 
 
 def _pretty(value: Any) -> str:

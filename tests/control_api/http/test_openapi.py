@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
+from html import unescape
 from typing import Any
 
 import pytest
+import schemathesis
+from jsonschema_rs import Draft202012Validator
 from pydantic import TypeAdapter
 
 from control_api.http.docs import page
 from control_api.http.openapi import describe
 from control_api.http.openapi_answered import example_of, statuses
+from control_api.http.route import Scope
 from control_api.http.routes import ROUTES
 from policies import __version__
 from tests.control_api.centre import Centre
@@ -94,6 +99,92 @@ def test_scopes_are_told_and_open_routes_need_no_key() -> None:
             assert operation["x-sluice-scopes"] == sorted(route.scopes)
 
 
+def test_it_passes_the_specification_s_own_schema() -> None:
+    schemathesis.openapi.from_dict(DOCUMENT).validate()
+
+
+def test_a_document_that_breaks_the_specification_does_not_pass() -> None:
+    broken = copy.deepcopy(DOCUMENT)
+    broken["paths"]["/v1/keys"]["get"]["responses"]["200"].pop("description")
+    with pytest.raises(Exception, match="description"):
+        schemathesis.openapi.from_dict(broken).validate()
+
+
+def test_every_operation_is_described_under_a_tag_that_is_told_of() -> None:
+    tags = {tag["name"]: tag["description"] for tag in DOCUMENT["tags"]}
+    assert all(tags.values())
+    assert {tag for _, _, operation in operations() for tag in operation["tags"]} == set(tags)
+    for path, _, operation in operations():
+        assert operation["description"], path
+        # What the code cites is for whoever reads the code.
+        assert not re.search(r"service\.md|contract|parse_|`_", operation["description"]), path
+    scheme = DOCUMENT["components"]["securitySchemes"]["ApiKey"]["description"]
+    assert all(f"`{scope}`" in scheme for scope in Scope)
+
+
+def test_every_answer_tells_of_its_headers() -> None:
+    known = DOCUMENT["components"]["headers"]
+    for path, _, operation in operations():
+        for status, answer in operation["responses"].items():
+            told = set(answer["headers"])
+            assert "X-Request-ID" in told, (path, status)
+            assert told <= set(known)
+            assert ("Retry-After" in told) == (status in ("429", "503")), (path, status)
+            assert ("WWW-Authenticate" in told) == (status == "401")
+    listed = {route.name for route in ROUTES if route.listed}
+    linked = {
+        operation["operationId"]
+        for _, _, operation in operations()
+        for answer in operation["responses"].values()
+        if "Link" in answer["headers"]
+    }
+    assert linked == listed
+
+
+def test_every_example_fits_its_schema() -> None:
+    """All of them: of parameters, of bodies, of answers, of errors."""
+    checked = 0
+    for path, method, operation in operations():
+        media = [answer["content"] for answer in operation["responses"].values()]
+        if "requestBody" in operation:
+            media.append(operation["requestBody"]["content"])
+        pairs = [(each["schema"], each["example"]) for m in media for each in m.values() if each]
+        pairs += [(p["schema"], p["example"]) for p in operation["parameters"] if "example" in p]
+        for schema, example in pairs:
+            complete = {**schema, "components": DOCUMENT["components"]}
+            Draft202012Validator(complete).validate(example)
+            checked += 1
+        in_path = [each for each in operation["parameters"] if each["in"] == "path"]
+        assert all("example" in each for each in in_path), (method, path)
+    assert checked > 5 * len(ROUTES)
+
+
+def test_links_lead_to_operations_that_take_what_is_handed_on() -> None:
+    names = {operation["operationId"]: operation for _, _, operation in operations()}
+    links = [
+        (operation, link)
+        for operation in names.values()
+        for answer in operation["responses"].values()
+        for link in answer.get("links", {}).values()
+    ]
+    assert len(links) > 10
+    for _, link in links:
+        taken = {each["name"] for each in names[link["operationId"]]["parameters"]}
+        assert set(link["parameters"]) <= taken
+
+
+def test_every_pattern_is_one_for_python_and_for_ecma() -> None:
+    patterns = set(re.findall(r'"pattern": "((?:[^"\\\\]|\\\\.)*)"', json.dumps(DOCUMENT)))
+    assert patterns
+    for each in patterns:
+        pattern = json.loads(f'"{each}"')
+        re.compile(pattern)
+        # What only Python knows: ends of text, named groups, and inline flags.
+        assert not re.search(r"\\[AZ]|\(\?P|\(\?[aiLmsux]", pattern), pattern
+        assert pattern.startswith("^"), pattern
+        assert pattern.endswith("$"), pattern
+
+
 def test_a_write_that_refuses_unknown_fields_says_so() -> None:
     def schema(path: str) -> dict[str, Any]:
         media = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]
@@ -145,5 +236,15 @@ def test_the_page_loads_nothing(centre: Centre) -> None:
     assert not re.search(r"<(?:script|link|img|iframe|object|embed)\b", text)
     assert not re.search(r"(?:https?:)?//[\w.]+", re.sub(r"<pre>.*?</pre>", "", text, flags=re.S))
     assert not re.search(r"@import|url\(", text)
+    assert "javascript:" not in text
+    assert len(text) < 400_000
     for route in ROUTES:
-        assert f'id="{route.name}"' in text
+        section = text.partition(f'<section id="{route.name}">')[2].partition("</section>")[0]
+        shown = unescape(section)
+        assert f"-X {route.method}" in shown or route.method == "GET"
+        assert "curl" in shown
+        assert ("X-API-Key: $KEY" in shown) == (route.scopes is not None)
+        for name in (*route.parameters, *route.query, *route.body):
+            assert f"<code>{name}</code>" in section, (route.name, name)
+        for status in (route.status, *statuses(route)):
+            assert f"<strong>{status}</strong>" in section, (route.name, status)

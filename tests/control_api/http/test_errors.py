@@ -1,0 +1,186 @@
+"""Whatever goes wrong, on whatever path: one body, the same headers, and nothing of ours in it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+
+from control_api.http.route import Route
+from control_api.http.routes import ROUTES
+from policies.ground.errors import SluiceError, Unavailable
+from tests.control_api.centre import Answer, Centre, running
+from tests.control_api.http.expected import EXPECTED
+from tests.control_api.http.world import MAKERS, Tenant, body_of, object_kind, path_of
+
+GUARDED = [route for route in ROUTES if route.scopes is not None]
+SECRET = "a secret of ours: /somewhere/else"
+
+
+@pytest.fixture(scope="module")
+def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+    with running(tmp_path_factory.mktemp("errors")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def tenant(centre: Centre) -> Tenant:
+    return Tenant.made(centre, "erring")
+
+
+def ids(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def is_error(status: int, headers: Any, body: Any, code: int) -> None:
+    """The one shape (contract, section 1)."""
+    assert status == code, body
+    assert set(body) <= {"error", "message", "code", "details"}
+    assert body["code"] == code
+    assert body["error"] == HTTPStatus(code).phrase
+    assert isinstance(body["message"], str)
+    assert body["message"]
+    assert isinstance(body.get("details", ""), str)
+    assert headers["Content-Type"] == "application/json"
+    assert headers["Server"] == "sluice"
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["X-Request-ID"]
+    assert "Access-Control-Allow-Origin" not in headers
+
+
+def check(answer: Answer, code: int) -> None:
+    is_error(answer.status, answer.headers, answer.body, code)
+
+
+def called(tenant: Tenant, route: Route, key: str | None, **more: Any) -> Answer:
+    path, body = path_of(route, "absent"), body_of(route, "absent")
+    return tenant.centre.call(route.method, path, body, key=key, **more)
+
+
+def admitted(tenant: Tenant, route: Route) -> str:
+    assert route.scopes is not None
+    return tenant.keys["superadmin" if "superadmin" in route.scopes else "admin"]
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=ids)
+def test_every_refusal_has_the_one_shape(tenant: Tenant, route: Route) -> None:
+    check(called(tenant, route, None), 401)
+    check(called(tenant, route, "no key of ours"), 403)
+    wrong = next(scope for scope in tenant.keys if scope not in (route.scopes or ()))
+    check(called(tenant, route, tenant.keys[wrong]), 403)
+    check(tenant.centre.call("PROPFIND", route.path, key=tenant.keys["read"]), 405)
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=ids)
+def test_a_fault_of_ours_shows_the_request_s_id_and_nothing_else(
+    tenant: Tenant, route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = object_kind(route)
+    object_id = MAKERS[kind](tenant) if kind else ""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError(SECRET)
+
+    # Of every operation the last step: whatever it answers, the fault comes after.
+    monkeypatch.setattr("control_api.http.door.of_answer", broken)
+    headers = {"X-Request-ID": "find-me"}
+    path, body = path_of(route, object_id), body_of(route, object_id)
+    key = admitted(tenant, route)
+    answer = tenant.centre.call(route.method, path, body, key=key, headers=headers)
+    # Where the operation refuses by itself there is nothing to render.
+    own = EXPECTED[route.method, route.path].own
+    check(answer, 500 if own < 400 else own)
+    assert ("find-me" in answer.body["message"]) == (answer.status == 500)
+    assert "details" not in answer.body
+    assert b"secret" not in answer.raw
+    assert b"Traceback" not in answer.raw
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=ids)
+def test_nothing_is_kept_by_a_cache_and_the_server_says_no_version(
+    tenant: Tenant, route: Route
+) -> None:
+    answer = called(tenant, route, admitted(tenant, route) if route.scopes else None)
+    assert answer.headers.get_all("Server") == ["sluice"]
+    assert answer.headers.get_all("Cache-Control") == ["no-store"]
+    assert answer.headers.get_all("X-Request-ID")
+    assert answer.headers.get_all("X-Content-Type-Options") == ["nosniff"]
+
+
+def test_the_store_s_absence_is_503_with_retry_after(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise Unavailable
+
+    monkeypatch.setattr("control_api.store.store.Store.reading", gone)
+    answer = tenant.centre.call("GET", "/v1/agents", key=tenant.keys["read"])
+    check(answer, 503)
+    assert answer.headers["Retry-After"] == "1"
+
+
+RAW = [
+    (b"GET /health HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 20_000 + b"\r\n\r\n", 400),
+    (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 1000 + b"Bad\r\n\r\n", 400),
+    (b"\x00\x01\x02\r\n\r\n", 400),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\n\r\n", 401),
+    (b"GET /v1/keys HTTP/1.0\r\n\r\n", 401),
+    (b"GET http://elsewhere/v1/keys HTTP/1.1\r\nHost: x\r\n\r\n", 401),
+    (b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX_API_Key: %KEY%\r\n\r\n", 401),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key : %KEY%\r\n\r\n", 400),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\n X-API-Key: %KEY%\r\n\r\n", 400),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: %KEY%\r\nX-API-Key: %KEY%\r\n\r\n", 403),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: a\r\nx-api-key: %KEY%\r\n\r\n", 403),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: %KEY%\r\nX-API-Key:\r\n\r\n", 403),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: %KEY%, %KEY%\r\n\r\n", 403),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key:\r\n\r\n", 401),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %KEY%\r\n\r\n", 401),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nCookie: X-API-Key=%KEY%\r\n\r\n", 401),
+]
+
+
+@pytest.mark.parametrize(("sent", "code"), RAW, ids=range(len(RAW)))
+def test_bytes_that_only_look_like_a_request_get_the_one_shape(
+    tenant: Tenant, sent: bytes, code: int
+) -> None:
+    sent = sent.replace(b"%KEY%", tenant.keys["admin"].encode())
+    with socket.create_connection(("127.0.0.1", tenant.centre.port), timeout=10) as connection:
+        connection.sendall(sent)
+        received = b""
+        while b'"code":' not in received and (chunk := connection.recv(65536)):
+            received += chunk
+    head, _, body = received.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines[1:])
+    is_error(int(lines[0].split(" ")[1]), headers, json.loads(body), code)
+    assert tenant.keys["admin"].encode() not in received
+
+
+@pytest.mark.parametrize("name", ["X-API-Key", "x-api-key", "api_key", "key", "apikey", "token"])
+def test_a_key_in_the_query_is_none(tenant: Tenant, name: str) -> None:
+    key = tenant.keys["admin"]
+    for path in ("/v1/keys", "/v1/policies", "/v1/nothing"):
+        answer = tenant.centre.call("GET", f"{path}?{name}={key}", key=None)
+        check(answer, 401)
+        assert key not in str(answer)
+
+
+def every(kind: type[SluiceError]) -> Iterator[type[SluiceError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from every(each)
+
+
+def test_every_error_of_the_family_has_a_status_with_a_phrase_and_says_what_it_is() -> None:
+    family = list(every(SluiceError))
+    assert len(family) > 10
+    for kind in family:
+        assert HTTPStatus(kind.status).phrase
+        assert kind.__doc__
+        assert kind.__doc__[0].islower(), kind
