@@ -40,6 +40,14 @@ class Ingest(StrEnum):
     refused = "refused"
 
 
+class DeliveryOutcome(StrEnum):
+    """What an attempt to deliver an alert came to."""
+
+    delivered = "delivered"
+    retried = "retried"
+    failed = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Instruments:
     """Every instrument of the service; README.md lists them, and a test compares. `decided` finds
@@ -53,6 +61,8 @@ class Instruments:
     reloads: Counter
     sessions: Counter
     ingested: Counter
+    alerts: Counter
+    deliveries: Counter
     waiting: Gauge
     crashes: Counter
 
@@ -104,6 +114,18 @@ class Instruments:
                 "sluice_ingested_records_total",
                 "Records that sidecars delivered, by outcome.",
                 ("outcome",),
+                registry=registry,
+            ),
+            alerts=Counter(
+                "sluice_alerts_fired_total",
+                "Alert rules that fired, by type.",
+                ("rule_type",),
+                registry=registry,
+            ),
+            deliveries=Counter(
+                "sluice_alert_deliveries_total",
+                "Attempts to deliver an alert, by channel and outcome.",
+                ("channel", "outcome"),
                 registry=registry,
             ),
             waiting=Gauge(

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from control_api import log_key
+from control_api.alerts.deliver import Deliveries
+from control_api.alerts.watch import Watch
 from control_api.authenticate import Authenticator
 from control_api.first_start import FirstKeys, first_start
 from control_api.http.docs import page
@@ -94,7 +96,12 @@ async def _live(
     files = PolicyFiles(service)
     loops = [
         store.group.create_task(_forever(loop, service))
-        for loop in (service.tenants.follow, files.watch)
+        for loop in (
+            service.tenants.follow,
+            files.watch,
+            Watch(service).run,
+            Deliveries(service).run,
+        )
     ]
     # One turn, and the files are watched: what changes from here on is reported.
     await asyncio.sleep(0)

@@ -4,13 +4,16 @@ All complaints come at once (`SettingsError`), before a file or a port is touche
 """
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from control_api.outbound import Allowed, MailServer
 from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 
+_SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
 PREFIX = "SLUICE_"
 SUPERADMIN_KEY_LENGTH = 32
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -20,9 +23,6 @@ PACKAGED_POLICIES = Path(__file__).resolve().parent.parent / "policies" / "defin
 # no mistake in our environment, so they are no complaint.
 ELSEWHERE = (
     "REDIS_URL",
-    "WEBHOOK_ALLOW",
-    "SMTP_URL",
-    "SMTP_FROM",
     "WORKERS",
     "MIGRATE_DATABASE_URL",
 )
@@ -55,6 +55,13 @@ class Settings:
     """The least important line that is logged: debug, info, warning or error."""
     metrics_listen: Listen | None
     """A port of its own for `/metrics`, which then leaves the API's."""
+    webhook_allow: Allowed
+    """Receivers of webhooks that may be called although their address is not public: hosts,
+    `host:port` or CIDRs, with commas between."""
+    smtp_url: MailServer | None
+    """The mail server: `smtp[s]://[user:password@]host[:port][?starttls=always|never|auto]`."""
+    smtp_from: str | None
+    """The address that mail is sent from."""
     rate_limit: int
     """Requests a second that a key may make of a process; 0 sets no limit. Sidecars' keys and the
     superadmin's have none."""
@@ -84,6 +91,9 @@ def read(environ: Mapping[str, str]) -> Settings:
         session_ttl_minutes=reader.minutes("SESSION_TTL_MINUTES", 1440),
         log_level=reader.choice("LOG_LEVEL", LOG_LEVELS, "info"),
         metrics_listen=reader.listen("METRICS_LISTEN"),
+        webhook_allow=reader.webhook_allow(),
+        smtp_url=reader.mail_server(),
+        smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
     )
     reader.refuse_unknown()
@@ -131,6 +141,29 @@ class _Reader:
             # The value is a secret, if a short one: it is not repeated.
             self.complain("SUPERADMIN_KEY", f"must have {SUPERADMIN_KEY_LENGTH} characters or more")
         return key
+
+    def webhook_allow(self) -> Allowed:
+        try:
+            return Allowed.parse(self.text("WEBHOOK_ALLOW", ""))
+        except ValueError as error:
+            self.complain("WEBHOOK_ALLOW", str(error))
+            return Allowed()
+
+    def mail_server(self) -> MailServer | None:
+        url = self.text("SMTP_URL", "")
+        try:
+            return MailServer.parse(url) if url else None
+        except ValueError as error:
+            self.complain("SMTP_URL", str(error))
+            return None
+
+    def sender(self) -> str | None:
+        sender = self.text("SMTP_FROM", "")
+        if sender and not _SENDER.match(sender):
+            self.complain("SMTP_FROM", f"`{sender}` is not an address")
+        if not sender and self.text("SMTP_URL", ""):
+            self.complain("SMTP_FROM", "is needed where SLUICE_SMTP_URL is set")
+        return sender or None
 
     def flag(self, name: str) -> bool:
         return self.choice(name, ("0", "1"), "0") == "1"

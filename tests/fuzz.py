@@ -37,6 +37,9 @@ UNSAYABLE = (
     "cursor: is not one that this service made",
     "records[",
     "bound_key_id: names no live key of this tenant",
+    "rule_type: this rule is a",
+    "threshold: of `high_deny_rate` is a percentage",
+    "webhook_url: leads to an address that is not public",
     # The tool sends `0` where it can't draw a header's pattern.
     "if_match: must be a version between quotes",
 )

@@ -11,10 +11,12 @@ from control_api.use_cases.bind_key import bind_key
 from control_api.use_cases.change_agent_status import change_agent_status
 from control_api.use_cases.change_tenant_settings import change_tenant_settings
 from control_api.use_cases.claim_session import claim_session
+from control_api.use_cases.create_alert_rule import create_alert_rule
 from control_api.use_cases.create_key import create_key
 from control_api.use_cases.create_policy import create_policy
 from control_api.use_cases.create_tenant import create_tenant
 from control_api.use_cases.deactivate_tenant import deactivate_tenant, reactivate_tenant
+from control_api.use_cases.delete_alert_rule import delete_alert_rule
 from control_api.use_cases.delete_policy import delete_policy
 from control_api.use_cases.describe_service import show_docs, show_metrics, show_openapi
 from control_api.use_cases.evaluate_batch import evaluate_batch
@@ -25,7 +27,9 @@ from control_api.use_cases.get_policy import get_policy
 from control_api.use_cases.get_session import get_session
 from control_api.use_cases.ingest_events import ingest_events
 from control_api.use_cases.list_agents import list_agents
+from control_api.use_cases.list_alert_rules import list_alert_rules
 from control_api.use_cases.list_events import list_events
+from control_api.use_cases.list_fired_alerts import list_fired_alerts
 from control_api.use_cases.list_keys import list_keys
 from control_api.use_cases.list_policies import list_policies
 from control_api.use_cases.list_policy_versions import list_policy_versions
@@ -47,6 +51,7 @@ from control_api.use_cases.show_session_trail import show_session_trail
 from control_api.use_cases.show_stats import show_stats
 from control_api.use_cases.simulate_context import simulate_context
 from control_api.use_cases.update_agent import update_agent
+from control_api.use_cases.update_alert_rule import update_alert_rule
 from control_api.use_cases.verify_log import verify_log
 
 # INVARIANT: an admin may do everything in its tenant (contract, section 2), so every guarded route
@@ -89,6 +94,11 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", "/v1/keys/{key_id}", ADMIN, revoke_key),
     Route("PATCH", "/v1/keys/{key_id}/binding", ADMIN, bind_key),
     Route("POST", "/v1/keys/{key_id}/rotate", ADMIN, rotate_key, 201, errors=(409,)),
+    Route("GET", "/v1/alerts/rules", READ, list_alert_rules),
+    Route("POST", "/v1/alerts/rules", ADMIN, create_alert_rule, 201, errors=(409,)),
+    Route("PUT", "/v1/alerts/rules/{rule_id}", ADMIN, update_alert_rule),
+    Route("DELETE", "/v1/alerts/rules/{rule_id}", ADMIN, delete_alert_rule),
+    Route("GET", "/v1/alerts/fired", READ, list_fired_alerts),
     Route("GET", "/v1/sessions", READ, list_sessions),
     Route("GET", "/v1/sessions/{session_id}", READ, get_session),
     Route("DELETE", "/v1/sessions/{session_id}", ADMIN, revoke_session),

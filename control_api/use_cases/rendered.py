@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from control_api.alert_shapes import AlertRule, AlertRuleWithSecret
+from control_api.alerts.watch import target_of
 from control_api.management_shapes import (
     AgentShown,
     CreatedKey,
@@ -11,6 +13,7 @@ from control_api.management_shapes import (
     TenantShown,
 )
 from control_api.store.agents import StoredAgent
+from control_api.store.alerts import StoredRule
 from control_api.store.keys import StoredKey
 from control_api.store.policies import StoredPolicy
 from control_api.store.sessions import SessionRow
@@ -100,6 +103,25 @@ def shown_tenant(tenant: StoredTenant) -> TenantShown:
         created_at=rfc3339(tenant.created_at),
         require_agent_id=tenant.require_agent_id,
         active=tenant.active,
+    )
+
+
+def shown_rule(
+    rule: StoredRule, *, whole: bool, secret: str | None = None
+) -> AlertRule | AlertRuleWithSecret:
+    """With its webhook's secret where that is to be shown; `whole` with the webhook's whole URL,
+    whose path is often a secret, too."""
+    url = rule.webhook_url
+    fields: dict[str, Any] = {
+        name: getattr(rule, name) for name in StoredRule.__slots__ if name != "webhook_secret"
+    }
+    fields["webhook_url"] = url if whole or url is None else target_of("webhook", url)
+    for name in ("created_at", "updated_at", "last_fired_at"):
+        fields[name] = time_or_none(fields[name])
+    return (
+        AlertRule(**fields)
+        if secret is None
+        else AlertRuleWithSecret(**fields, webhook_secret=secret)
     )
 
 

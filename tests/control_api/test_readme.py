@@ -10,13 +10,18 @@ from prometheus_client.metrics import MetricWrapperBase
 
 import control_api
 from control_api.http.routes import ROUTES
-from control_api.metrics import Ingest, Instruments, Refusal, Reload
+from control_api.metrics import DeliveryOutcome, Ingest, Instruments, Refusal, Reload
 from control_api.settings import names
 
 assert control_api.__file__ is not None
 PACKAGE = Path(control_api.__file__).parent
 README = (PACKAGE / "README.md").read_text()
-LABELS = {"refusals": Refusal, "reloads": Reload, "ingested": Ingest}
+LABELS = {
+    "refusals": Refusal,
+    "reloads": Reload,
+    "ingested": Ingest,
+    "alert_deliveries": DeliveryOutcome,
+}
 
 
 def table(heading: str) -> list[list[str]]:

@@ -214,6 +214,8 @@ def test_what_is_answered_is_what_is_declared(centre: Centre) -> None:
         "agent_id": "agt_described",
         "tenant_id": centre.admin("POST", "/v1/admin/tenants", {"name": "described"})["tenant_id"],
     }
+    rule = centre.admin("POST", "/v1/alerts/rules", BODIES["create_alert_rule"])
+    values["rule_id"] = rule["rule_id"]
     for route in sorted(ROUTES, key=lambda route: route.method == "DELETE"):
         made = centre.admin("POST", "/v1/keys", {"name": "described", "scope": "read"})
         path = route.path

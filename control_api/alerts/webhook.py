@@ -1,0 +1,143 @@
+"""One attempt to deliver an alert to a webhook (Standard Webhooks).
+
+The name is resolved once, every address of it is judged, and one of those that were judged is
+connected to: a name that changes in between changes nothing. A redirect is never followed.
+"""
+
+import asyncio
+import socket
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp.abc import AbstractResolver, ResolveResult
+from standardwebhooks.webhooks import Webhook
+
+from control_api.alerts.attempt import Failed
+from control_api.alerts.message import payload
+from control_api.outbound import Allowed, literal
+from control_api.store.alerts import StoredDelivery
+
+CONNECT_SECONDS = 5.0
+TOTAL_SECONDS = 15.0
+MAX_ANSWER = 4096
+"""Bytes of an answer that are read: only its status means something."""
+
+
+class Judged(AbstractResolver):
+    """Resolves names, and lets no address pass that may not be called."""
+
+    def __init__(self, allowed: Allowed) -> None:
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """`Failed` where one address of the name may not be called: a name that points both in and
+        out is an attack, or a mistake."""
+        found = await lookup(host, port, family)
+        results: list[ResolveResult] = []
+        for kind, proto, address in found:
+            refuse_private(self._allowed, host, port, address)
+            results.append(
+                ResolveResult(
+                    hostname=host,
+                    host=address,
+                    port=port,
+                    family=kind,
+                    proto=proto,
+                    flags=socket.AI_NUMERICHOST,
+                )
+            )
+        return results
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def lookup(
+    host: str, port: int, family: socket.AddressFamily
+) -> list[tuple[socket.AddressFamily, int, str]]:
+    """What the system's resolver says: family, protocol, address. `OSError` where it knows none."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host, port, family=family, type=socket.SOCK_STREAM
+    )
+    return [(kind, proto, str(place[0])) for kind, _, proto, _, place in found]
+
+
+def refuse_private(allowed: Allowed, host: str, port: int, address: str) -> None:
+    meant = literal(address.partition("%")[0])
+    if meant is None or not allowed.permits(host, port, meant):
+        raise Failed(
+            f"`{host}` leads to an address that is not public; SLUICE_WEBHOOK_ALLOW may list it",
+            final=False,
+        )
+
+
+async def deliver(allowed: Allowed, tenant_id: str, delivery: StoredDelivery, now: int) -> None:
+    """`Failed` where the receiver did not take it."""
+    assert delivery.address is not None
+    assert delivery.secret is not None
+    url = urlsplit(delivery.address)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    host = url.hostname or ""
+    if literal(host) is not None:
+        # The resolver is not asked about these.
+        refuse_private(allowed, host, port, host)
+    body = orjson.dumps(payload(tenant_id, delivery))
+    headers = signed(delivery, body, now)
+    timeout = ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
+    connector = TCPConnector(
+        resolver=Judged(allowed), use_dns_cache=False, force_close=True, limit=1
+    )
+    try:
+        async with (
+            ClientSession(
+                connector=connector, cookie_jar=DummyCookieJar(), trust_env=False, timeout=timeout
+            ) as session,
+            session.post(
+                delivery.address, data=body, headers=headers, allow_redirects=False
+            ) as answer,
+        ):
+            await answer.content.read(MAX_ANSWER)
+            status = answer.status
+    except TimeoutError:
+        raise Failed(f"no answer within {TOTAL_SECONDS:g} s", final=False) from None
+    except (ClientError, OSError, ValueError) as error:
+        raise Failed(_why(error), final=False) from error
+    _judge(status)
+
+
+def signed(delivery: StoredDelivery, body: bytes, now: int) -> dict[str, str]:
+    """The headers of the convention; the id is the same over all attempts."""
+    assert delivery.secret is not None
+    at = datetime.fromtimestamp(now // 1_000_000, UTC)
+    signature = Webhook(delivery.secret).sign(delivery.delivery_id, at, body.decode())
+    return {
+        "Content-Type": "application/json",
+        "User-Agent": "sluice",
+        "webhook-id": delivery.delivery_id,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": signature,
+    }
+
+
+def _judge(status: int) -> None:
+    if 200 <= status < 300:
+        return
+    if status == 410:
+        raise Failed("answered 410: the receiver is gone for good", final=True)
+    redirect = ": a redirect is never followed" if 300 <= status < 400 else ""
+    raise Failed(f"answered {status}{redirect}", final=False)
+
+
+def _why(error: Any) -> str:
+    """The kind of failure; never the URL, whose path may be a secret."""
+    inner = error.__cause__ or error
+    if isinstance(inner, Failed):
+        return str(inner)
+    number = getattr(error, "os_error", inner)
+    words = getattr(number, "strerror", None) or type(error).__name__
+    return f"can't be reached: {words}"

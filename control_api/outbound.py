@@ -1,0 +1,141 @@
+"""Where the service itself may call: receivers of webhooks, the mail server. Reads settings' text.
+
+A webhook's address is given by a tenant, so it must not reach what a tenant can't: private,
+loopback and link-local addresses are refused unless the operator lists them. Knows no socket.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from urllib.parse import parse_qs, unquote, urlsplit
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_NAT64 = ip_network("64:ff9b::/96")
+_PORTS = {"smtp": 587, "smtps": 465}
+STARTTLS = {"always": True, "never": False, "auto": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What may be called although it is not public: hosts, hosts with a port, networks."""
+
+    hosts: frozenset[str] = frozenset()
+    places: frozenset[tuple[str, int]] = frozenset()
+    networks: tuple[Network, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Allowed":
+        """Of `host, host:port, CIDR, …`; `ValueError` names the entry that is none of them."""
+        hosts, places, networks = set(), set(), []
+        for entry in filter(None, map(str.strip, text.split(","))):
+            if (network := _network(entry)) is not None:
+                networks.append(network)
+                continue
+            host, colon, port = entry.rpartition(":")
+            if not colon:
+                hosts.add(_host(entry, entry))
+            elif port.isascii() and port.isdigit() and 0 < int(port) < 65536:
+                places.add((_host(host, entry), int(port)))
+            else:
+                raise ValueError(f"`{entry}` is no host, `host:port` or CIDR")
+        return cls(frozenset(hosts), frozenset(places), tuple(networks))
+
+    def permits(self, host: str, port: int, address: Address) -> bool:
+        """Whether `address`, to which `host` was resolved, may be connected to."""
+        name = host.lower().rstrip(".")
+        if name in self.hosts or (name, port) in self.places:
+            return True
+        if any(address in network for network in self.networks):
+            return True
+        return all(map(_public, _meant(address)))
+
+
+@dataclass(frozen=True, slots=True)
+class MailServer:
+    """`tls` from the first byte; `starttls` None is to use it where it is offered. Its
+    representation shows no password."""
+
+    host: str
+    port: int
+    username: str | None
+    password: str | None
+    tls: bool
+    starttls: bool | None
+
+    def __repr__(self) -> str:
+        return f"MailServer({self.host!r}, {self.port})"
+
+    @classmethod
+    def parse(cls, url: str) -> "MailServer":
+        """Of `smtp[s]://[user:password@]host[:port][?starttls=always|never|auto]`; `ValueError`
+        without a word of the URL, which may hold a password."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            raise ValueError("is not a URL") from None
+        if parts.scheme not in _PORTS or not host:
+            raise ValueError("must begin with smtp:// or smtps:// and name a host")
+        options = parse_qs(parts.query, keep_blank_values=True)
+        starttls = options.pop("starttls", ["auto"])[-1]
+        if options or starttls not in STARTTLS or parts.path not in ("", "/"):
+            raise ValueError("may end in ?starttls=always, never or auto, and in nothing else")
+        tls = parts.scheme == "smtps"
+        return cls(
+            host=host,
+            port=port or _PORTS[parts.scheme],
+            username=None if parts.username is None else unquote(parts.username),
+            password=None if parts.password is None else unquote(parts.password),
+            tls=tls,
+            starttls=False if tls else STARTTLS[starttls],
+        )
+
+
+def literal(host: str) -> Address | None:
+    """The address that a URL's host is, None where it is a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def _network(entry: str) -> Network | None:
+    try:
+        return ip_network(entry.strip("[]"), strict=False)
+    except ValueError:
+        return None
+
+
+def _host(text: str, entry: str) -> str:
+    host = text.strip("[]").lower().rstrip(".")
+    if not host or any(character.isspace() or character in "/@?#" for character in host):
+        raise ValueError(f"`{entry}` is no host, `host:port` or CIDR")
+    return host
+
+
+def _meant(address: Address) -> Iterable[Address]:
+    """The address, and those that are wrapped in it: each must be public by itself."""
+    yield address
+    if isinstance(address, IPv6Address):
+        inner: list[Address | None] = [address.ipv4_mapped, address.sixtofour]
+        inner += address.teredo or ()
+        if address in _NAT64:
+            inner.append(IPv4Address(int(address) & 0xFFFFFFFF))
+        yield from (each for each in inner if each is not None)
+
+
+def _public(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and (
+        address.ipv4_mapped or address.sixtofour or address.teredo or address in _NAT64
+    ):
+        return True  # what it wraps is judged by itself
+    return address.is_global and not address.is_multicast and not address.is_reserved

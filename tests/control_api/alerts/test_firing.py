@@ -1,0 +1,280 @@
+"""Rules fire once per cooldown, on what is counted; what they fire arrives, signed, or says why."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks.webhooks import Webhook
+
+from control_api.alerts import webhook
+from tests.control_api.alerts.receiver import hook, mailbox
+from tests.control_api.centre import Centre, running, within
+
+RULES, FIRED = "/v1/alerts/rules", "/v1/alerts/fired"
+ALLOW = {"SLUICE_WEBHOOK_ALLOW": "127.0.0.0/8"}
+
+
+def rule(centre: Centre, rule_type: str, threshold: int, **fields: Any) -> Any:
+    body = {"name": rule_type, "rule_type": rule_type, "threshold": threshold, **fields}
+    return centre.admin("POST", RULES, body)
+
+
+def fired(centre: Centre, rule_type: str) -> list[Any]:
+    return [each for each in centre.admin("GET", FIRED) if each["rule_type"] == rule_type]
+
+
+def settled(centre: Centre, rule_type: str, status: str, seconds: float = 10) -> Any:
+    def there() -> bool:
+        return any(each["status"] == status for each in fired(centre, rule_type))
+
+    within(seconds, there, f"{rule_type} {status}")
+    return next(each for each in fired(centre, rule_type) if each["status"] == status)
+
+
+def failing(centre: Centre) -> Any:
+    """The delivery whose first attempt failed."""
+
+    def there() -> bool:
+        return any(each["last_error"] for each in fired(centre, "denial_spike"))
+
+    within(10, there, "an attempt that failed")
+    (delivery,) = fired(centre, "denial_spike")
+    return delivery
+
+
+def test_each_type_fires_once_within_two_seconds(either: Centre) -> None:
+    either.approved("a1")
+    either.approved("a2")
+    either.evaluate(source_id="handbook")
+    time.sleep(1)
+    rule(either, "denial_spike", 3)
+    rule(either, "high_deny_rate", 50, min_events=6)
+    rule(either, "isolation_violation", 1)
+    rule(either, "new_source_access", 2)
+    time.sleep(1)
+    assert either.admin("GET", FIRED) == []
+    started = time.monotonic()
+    either.evaluate(session_id="s", agent_id="a1", source_id="contracts")
+    either.evaluate(session_id="s", agent_id="a2")
+    for _ in range(4):
+        either.evaluate(source_id="payroll")
+    types = ("denial_spike", "high_deny_rate", "isolation_violation", "new_source_access")
+    within(2.5, lambda: all(fired(either, each) for each in types), "all four fire")
+    assert time.monotonic() - started < 2.5
+    for _ in range(4):
+        either.evaluate(source_id="payroll")
+    time.sleep(1.2)
+    for each in types:
+        (only,) = fired(either, each)
+        assert (only["channel"], only["status"]) == ("none", "no_destination")
+        assert only["detail"]["threshold"] <= only["detail"]["measured"]
+    (accesses,) = fired(either, "new_source_access")
+    assert {each["source_id"] for each in accesses["detail"]["accesses"]} == {
+        "handbook",
+        "contracts",
+    }
+    either.time.ahead = 61 * 60
+    for _ in range(4):
+        either.evaluate(source_id="payroll")
+    within(3, lambda: len(fired(either, "denial_spike")) == 2, "it fires again after the cooldown")
+
+
+def test_what_is_old_is_not_in_the_window(fresh: Centre) -> None:
+    for _ in range(5):
+        fresh.evaluate(source_id="payroll")
+    fresh.time.ahead = 3 * 60
+    rule(fresh, "denial_spike", 5, window_minutes=2)
+    fresh.evaluate(source_id="payroll")
+    time.sleep(1.5)
+    assert fired(fresh, "denial_spike") == []
+
+
+def test_a_disabled_rule_does_not_fire(fresh: Centre) -> None:
+    made = rule(fresh, "denial_spike", 1, enabled=False)
+    fresh.evaluate(source_id="payroll")
+    time.sleep(1.2)
+    assert fired(fresh, "denial_spike") == []
+    body = {"rule_type": "denial_spike", "enabled": True}
+    fresh.admin("PUT", f"{RULES}/{made['rule_id']}", body)
+    fresh.evaluate(source_id="payroll")
+    within(2.5, lambda: fired(fresh, "denial_spike"), "it fires once it is enabled")
+
+
+def test_a_webhook_is_signed_and_tells_of_nobody(tmp_path: Path) -> None:
+    with hook() as receiver, running(tmp_path, **ALLOW) as centre:
+        made = rule(centre, "denial_spike", 1, webhook_url=receiver.url)
+        centre.evaluate(source_id="payroll", user_id="ann@example.com", query="my secret")
+        done = settled(centre, "denial_spike", "delivered")
+        assert (done["attempts"], done["last_error"]) == (1, None)
+        assert done["target"] == f"http://127.0.0.1:{receiver.port}"
+        ((headers, body),) = receiver.seen
+        told = Webhook(made["webhook_secret"]).verify(body, headers)
+        assert told["type"] == "alert.fired"
+        assert told["data"]["delivery_id"] == headers["webhook-id"] == done["delivery_id"]
+        assert told["data"]["detail"]["measured"] == 1
+        assert b"ann@example.com" not in body
+        assert b"secret" not in body
+        assert "secret-token" not in json.dumps(centre.admin("GET", FIRED))
+
+
+def test_a_failed_attempt_is_made_again_under_the_same_id_over_a_restart(tmp_path: Path) -> None:
+    with hook() as receiver, running(tmp_path, **ALLOW) as centre:
+        receiver.status = 503
+        rule(centre, "denial_spike", 1, webhook_url=receiver.url)
+        centre.evaluate(source_id="payroll")
+        within(5, lambda: receiver.seen, "a first attempt")
+        pending = failing(centre)
+        assert pending["status"] == "pending"
+        assert pending["last_error"] == "answered 503"
+        assert pending["next_attempt_at"] > pending["fired_at"]
+        centre.restart()
+        receiver.status = 204
+        centre.time.ahead = 3600
+        done = settled(centre, "denial_spike", "delivered")
+        assert done["attempts"] >= 2
+        assert len({headers["webhook-id"] for headers, _ in receiver.seen}) == 1
+
+
+def test_an_attempt_is_not_made_for_ever(tmp_path: Path) -> None:
+    with hook() as receiver, running(tmp_path, **ALLOW) as centre:
+        receiver.status = 500
+        rule(centre, "denial_spike", 1, webhook_url=receiver.url)
+        centre.evaluate(source_id="payroll")
+        within(5, lambda: receiver.seen, "a first attempt")
+        centre.time.ahead = 25 * 3600
+        failed = settled(centre, "denial_spike", "failed")
+        assert failed["next_attempt_at"] is None
+
+
+@pytest.mark.parametrize(("status", "ends"), [(410, "failed"), (302, "pending")])
+def test_gone_is_final_and_a_redirect_is_never_followed(
+    tmp_path: Path, status: int, ends: str
+) -> None:
+    with hook() as receiver, hook() as elsewhere, running(tmp_path, **ALLOW) as centre:
+        receiver.status = status
+        receiver.headers = {"Location": elsewhere.url}
+        rule(centre, "denial_spike", 1, webhook_url=receiver.url)
+        centre.evaluate(source_id="payroll")
+        delivery = failing(centre)
+        assert delivery["status"] == ends
+        assert str(status) in delivery["last_error"]
+        assert elsewhere.seen == []
+
+
+def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
+    with hook() as hanging, hook() as well, running(tmp_path, **ALLOW) as centre:
+        hanging.hang = True
+        for number in range(8):
+            rule(centre, "denial_spike", 1, name=f"h{number}", webhook_url=hanging.url)
+        rule(centre, "high_deny_rate", 1, min_events=1, webhook_url=well.url)
+        centre.evaluate(source_id="payroll")
+        settled(centre, "high_deny_rate", "delivered", 4)
+        assert len(hanging.seen) <= 2
+        started = time.monotonic()
+        centre.evaluate()
+        assert time.monotonic() - started < 1
+
+
+def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
+    with hook() as receiver, running(tmp_path) as centre:
+        url = f"http://localhost:{receiver.port}/"
+        rule(centre, "denial_spike", 1, webhook_url=url)
+        centre.evaluate(source_id="payroll")
+        assert "not public" in failing(centre)["last_error"]
+        assert receiver.seen == []
+
+
+def test_a_name_that_changes_between_check_and_call_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DNS rebinding: the second answer leads inside."""
+    asked: list[str] = []
+
+    async def rebinding(host: str, port: int, family: Any) -> Any:
+        asked.append(host)
+        inside = len(asked) > 1
+        return [(socket.AF_INET, 6, "127.0.0.1" if inside else "192.0.2.7")]
+
+    monkeypatch.setattr(webhook, "lookup", rebinding)
+    monkeypatch.setattr(webhook, "CONNECT_SECONDS", 0.5)
+    allow = {"SLUICE_WEBHOOK_ALLOW": "192.0.2.0/24"}
+    with hook() as receiver, running(tmp_path, **allow) as centre:
+        url = f"http://rebinding.example:{receiver.port}/"
+        rule(centre, "denial_spike", 1, webhook_url=url)
+        centre.evaluate(source_id="payroll")
+        failing(centre)
+        assert asked == ["rebinding.example"], "resolved once for each attempt"
+        assert receiver.seen == []
+
+
+def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
+    with mailbox() as box:
+        mail = {
+            "SLUICE_SMTP_URL": f"smtp://127.0.0.1:{box.port}",
+            "SLUICE_SMTP_FROM": "sluice@example.com",
+        }
+        with running(tmp_path, **mail) as centre:
+            rule(centre, "denial_spike", 1, email="ops@example.com", name="die Ausreißer")
+            centre.evaluate(source_id="payroll")
+            done = settled(centre, "denial_spike", "delivered")
+            assert (done["channel"], done["target"]) == ("email", "ops@example.com")
+            (message,) = box.seen
+            assert message["To"] == "ops@example.com"
+            assert message["From"] == "sluice@example.com"
+            assert "die Ausreißer" in message["Subject"]
+            assert done["delivery_id"] in message["Message-ID"]
+            assert "threshold 1" in message.get_content()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("reply", "status"), [("554 no", "failed"), ("451 later", "pending")])
+def test_a_mail_server_s_no_is_final_where_it_says_so(
+    tmp_path: Path, reply: str, status: str
+) -> None:
+    with mailbox() as box:
+        box.reply = reply
+        mail = {
+            "SLUICE_SMTP_URL": f"smtp://127.0.0.1:{box.port}",
+            "SLUICE_SMTP_FROM": "sluice@example.com",
+        }
+        with running(tmp_path, **mail) as centre:
+            rule(centre, "denial_spike", 1, email="ops@example.com")
+            centre.evaluate(source_id="payroll")
+            delivery = failing(centre)
+            assert (delivery["status"], delivery["last_error"]) == (
+                status,
+                f"the mail server answered {reply[:3]}",
+            )
+
+
+def test_without_a_mail_server_a_delivery_says_so(fresh: Centre) -> None:
+    rule(fresh, "denial_spike", 1, email="ops@example.com")
+    fresh.evaluate(source_id="payroll")
+    failed = settled(fresh, "denial_spike", "failed")
+    assert "SLUICE_SMTP_URL" in failed["last_error"]
+
+
+def test_two_processes_fire_once(tmp_path: Path, postgres_url: str) -> None:
+    import asyncio
+
+    from control_api.store.migrate import migrate
+
+    asyncio.run(migrate(postgres_url))
+    with hook() as receiver, running(tmp_path, database_url=postgres_url, **ALLOW) as one:
+        other = Centre(tmp_path, policies=None, database_url=postgres_url, **ALLOW).start()
+        try:
+            for number in range(10):
+                rule(one, "denial_spike", 1, name=str(number), webhook_url=receiver.url)
+            one.evaluate(source_id="payroll")
+            within(10, lambda: len(receiver.seen) >= 10, "all arrive")
+            time.sleep(1.5)
+            deliveries = fired(one, "denial_spike")
+            assert len(deliveries) == 10
+            assert len({headers["webhook-id"] for headers, _ in receiver.seen}) == 10
+            assert len(receiver.seen) == 10
+        finally:
+            other.stop()

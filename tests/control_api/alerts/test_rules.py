@@ -1,0 +1,105 @@
+"""Alert rules as operations: made, shown without secrets, changed, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.control_api.centre import Centre
+
+RULES = "/v1/alerts/rules"
+RULE: dict[str, Any] = {"name": "many", "rule_type": "denial_spike", "threshold": 20}
+HOOK = "https://hooks.example.com/services/T0/secret?token=x"
+
+
+def test_a_rule_has_its_defaults_and_is_listed(either: Centre) -> None:
+    answer = either.call("POST", RULES, RULE)
+    rule = answer.body
+    assert answer.status == 201
+    assert rule["rule_id"].startswith("alr_")
+    assert {name: rule[name] for name in rule if name not in ("rule_id", "created_at")} == {
+        **RULE,
+        "window_minutes": 60,
+        "cooldown_minutes": 60,
+        "min_events": 5,
+        "webhook_url": None,
+        "email": None,
+        "enabled": True,
+        "updated_at": rule["created_at"],
+        "last_fired_at": None,
+    }
+    assert either.admin("GET", RULES) == [rule]
+    assert either.call("DELETE", f"{RULES}/{rule['rule_id']}").body == {}
+    assert either.call("DELETE", f"{RULES}/{rule['rule_id']}").status == 404
+    assert either.admin("GET", RULES) == []
+    assert either.verified()["valid"]
+
+
+def test_a_webhook_s_secret_is_shown_once_and_can_be_made_anew(centre: Centre) -> None:
+    made = centre.admin("POST", RULES, {**RULE, "webhook_url": HOOK})
+    path, kind = f"{RULES}/{made['rule_id']}", {"rule_type": "denial_spike"}
+    first = made.pop("webhook_secret")
+    assert first.startswith("whsec_")
+    assert made in centre.admin("GET", RULES)
+    assert "webhook_secret" not in centre.admin("PUT", path, {**kind, "threshold": 7})
+    second = centre.admin("PUT", path, {**kind, "webhook_secret": None})["webhook_secret"]
+    assert second not in (None, first)
+    other = {**kind, "webhook_url": None}
+    assert "webhook_secret" not in centre.admin("PUT", path, other)
+    again = centre.admin("PUT", path, {**kind, "webhook_url": HOOK})
+    assert again["webhook_secret"] not in (first, second)
+    reader = centre.new_key("read")
+    shown = centre.call("GET", RULES, key=reader).raw.decode()
+    assert "https://hooks.example.com" in shown
+    assert "secret" not in shown
+    assert "token" not in shown
+
+
+def test_a_change_keeps_what_is_left_out(centre: Centre) -> None:
+    made = centre.admin("POST", RULES, {**RULE, "email": "ops@example.com", "window_minutes": 5})
+    path = f"{RULES}/{made['rule_id']}"
+    changed = centre.admin("PUT", path, {"rule_type": "denial_spike", "enabled": False})
+    assert {**changed, "updated_at": ""} == {**made, "enabled": False, "updated_at": ""}
+    entries = centre.verified()["total"]
+    assert centre.admin("PUT", path, {"rule_type": "denial_spike"}) == changed
+    assert centre.verified()["total"] == entries
+    wrong = centre.call("PUT", path, {"rule_type": "high_deny_rate"})
+    assert wrong.status == 422
+    assert wrong.body["details"].startswith("rule_type: ")
+    assert centre.call("PUT", path, {"threshold": 3}).status == 422
+    missing = {"rule_type": "denial_spike"}
+    assert centre.call("PUT", f"{RULES}/none", missing).status == 404
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rule_type": "spike"},
+        {"threshold": 0},
+        {"threshold": True},
+        {"threshold": 101, "rule_type": "high_deny_rate"},
+        {"window_minutes": 0},
+        {"window_minutes": 10_081},
+        {"cooldown_minutes": 0},
+        {"min_events": 0},
+        {"email": "nobody"},
+        {"email": "a@b\r\nBcc: c@d"},
+        {"webhook_url": "ftp://example.com"},
+        {"webhook_url": "http://user:pw@example.com/"},
+        {"webhook_url": "http://example.com/#part"},
+        {"webhook_url": "http://127.0.0.1/"},
+        {"webhook_url": "http://169.254.169.254/latest"},
+        {"webhook_url": "http://10.0.0.1:8080/x"},
+        {"webhook_url": "http://example.com:0/"},
+        {"webhook_url": "http://example.com:65536/"},
+        {"webhook_url": "http://exa mple.com/"},
+        {"webhook_secret": "whsec_mine"},
+        {"treshold": 3},
+    ],
+    ids=str,
+)
+def test_a_rule_that_can_t_be_is_422(centre: Centre, wrong: dict[str, Any]) -> None:
+    before = centre.admin("GET", RULES)
+    assert centre.call("POST", RULES, {**RULE, **wrong}).status == 422
+    assert centre.admin("GET", RULES) == before
