@@ -1,5 +1,5 @@
-"""Payment cards: 13 to 19 digits of a brand's prefix and length whose Luhn sum is right, in one
-piece or in groups."""
+"""Payment cards: 12 to 19 digits of a brand's prefix and length whose Luhn sum is right, in one
+piece or in groups. After a word such as `card` the Luhn sum is enough."""
 
 import re
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ BRANDS = (
     (r"6(?:011|4[4-9]|5)", (16, 17, 18, 19)),  # Discover
     (r"35(?:2[89]|[3-8]\d)|2131|1800", (15, 16, 17, 18, 19)),  # JCB
     (r"62|81", (16, 17, 18, 19)),  # UnionPay
+    (r"50(?:18|20|38)|5893|6304|67(?:59|6[1-3])", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro
     (r"5[06-9]|6[37]", (13, 14, 15, 16, 17, 18, 19)),  # Maestro
     (r"220[0-4]", (16, 17, 18, 19)),  # Mir
     (r"60|82|508", (16,)),  # RuPay
@@ -24,14 +25,19 @@ _DOUBLED = str.maketrans("0123456789", "0246813579")
 
 _run = re.compile(r"(?<![0-9A-Za-z])[0-9]+(?:[ .\-][0-9]+)*(?![0-9A-Za-z])").finditer
 _group = re.compile(r"[0-9]+").finditer
-_likely = re.compile(r"[0-9](?:[ .\-]?[0-9]){12}").search
+_likely = re.compile(r"[0-9](?:[ .\-]?[0-9]){11}").search
+_word = re.compile(r"(?i)\b(?:cards?|cc|visa|mastercard|maestro|amex)\b").search
 
 
-def is_card(digits: str) -> bool:
-    match = _brand(digits)
-    if match is None or match.lastindex is None:
-        return False
-    if len(digits) not in BRANDS[match.lastindex - 1][1] or len(set(digits)) == 1:
+def is_card(digits: str, told: bool = False) -> bool:
+    """`told`: a word before them says that they are one."""
+    if not told:
+        match = _brand(digits)
+        if match is None or match.lastindex is None:
+            return False
+        if len(digits) not in BRANDS[match.lastindex - 1][1]:
+            return False
+    if len(set(digits)) == 1:
         return False
     doubled = digits[-2::-2].translate(_DOUBLED)
     return sum(map(int, digits[::-2] + doubled)) % 10 == 0
@@ -39,20 +45,21 @@ def is_card(digits: str) -> bool:
 
 def _spans(text: str) -> Iterator[Span]:
     for run in _run(text):
-        if run.end() - run.start() < 13:
+        if run.end() - run.start() < 12:
             continue
+        told = _word(text, max(0, run.start() - 32), run.start()) is not None
         groups = [group.span() for group in _group(text, run.start(), run.end())]
-        found = list(_windows(text, groups))
+        found = list(_windows(text, groups, told))
         if found:
             yield from found
-        elif 13 <= sum(end - start for start, end in groups) <= 19:
+        elif 12 <= sum(end - start for start, end in groups) <= 19:
             # Digit by digit: only as a whole.
             digits = "".join(text[start:end] for start, end in groups)
-            if is_card(digits):
+            if is_card(digits, told):
                 yield run.span()
 
 
-def _windows(text: str, groups: list[Span]) -> Iterator[Span]:
+def _windows(text: str, groups: list[Span], told: bool) -> Iterator[Span]:
     """Neighbouring groups that are a card together; all but the last have three digits or more."""
     reach = 0
     for first, (start, _) in enumerate(groups):
@@ -63,7 +70,7 @@ def _windows(text: str, groups: list[Span]) -> Iterator[Span]:
             digits += text[from_:to]
             if len(digits) > 19:
                 break
-            if len(digits) >= 13 and is_card(digits):
+            if len(digits) >= 12 and is_card(digits, told):
                 yield start, to
                 reach = to
             if to - from_ < 3:

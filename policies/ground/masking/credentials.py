@@ -21,7 +21,7 @@ TOKENS = (
     r"slc_[0-9A-Za-z]{20,}",
     r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){0,3}",  # JWT
     r"(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}",  # AWS
-    r"(?:gh[opsur]_|github_pat_|glpat-|npm_|pypi-|hf_|whsec_|dop_v1_)[\w-]{16,}",
+    r"(?:gh[opsur]_|github_pat_|glpat-|npm_|pypi-AgEI|hf_|whsec_|dop_v1_)[\w-]{16,}",
     r"xox[abeoprs]-[\w-]{10,}",  # Slack
     r"(?:sk|pk|rk)[_-](?:(?:live|test|proj|ant)[_-])?[\w-]{16,}",  # Stripe, OpenAI, Anthropic
     r"AIza[\w-]{35}",  # Google

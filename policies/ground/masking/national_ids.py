@@ -78,6 +78,8 @@ IDS = (
     Id("za.idnr", r"\d{13}", r"\d{6} ?\d{4} ?\d{3}", r"\bid\b"),
     Id("tr.tckimlik", None, _ELEVEN, r"kimlik|\btckn\b"),
     Id("il.idnr", None, r"\d{8}-?\d", r"teudat|israeli? id|ת\.ז"),
+    Id(None, None, r"[A-Z]{0,3}[ -]?\d(?:[ ./-]?\d){5,14}(?:[ -]?[A-Z])?",
+       r"\bssn\b|social security|national (?:id|insurance)|insurance number"),
     Id(None, None, r"(?=[A-Z0-9]*\d[A-Z0-9]*\d)[A-Z0-9]{6,9}", r"passport"),
     Id(None, None, r"(?=[A-Z0-9]*\d[A-Z0-9]*\d)[A-Z0-9-]{6,16}",
        r"driver'?s?'? licen[cs]e|driving licen[cs]e|national id|identity (?:card|number)"),

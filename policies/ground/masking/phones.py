@@ -8,7 +8,7 @@ without a country belongs to no one region.
     030/123456         valid in one of `TRUNK`, whose numbers begin with a 0 at home
     (212) 555-0142     the form of North America, assigned or not
     600 123 456        valid in one of `OPEN`, and in groups
-    2125550142         only where a word before it says what it is
+    2125550142         only where a word before it says what it is, 6 to 15 digits in any form
 """
 
 import re
@@ -23,23 +23,29 @@ BUDGET = 64
 what has hundreds of such numbers is a list of them."""
 
 _candidate = re.compile(
-    r"(?<![\w.+])(?<![\w][-/])(?:\+ ?)?\(?\+?[0-9](?:[ ./()-]{0,3}[0-9]){5,17}"
-    r"(?![0-9]|-?[A-Za-wyzA-WYZ])(?: ?(?:x|ext\.?|extension) ?[0-9]{1,6}(?![0-9]))?"
+    r"(?<![\w.+])(?<![\w][-/])(?:\+ ?)?\(?\+?[0-9](?:[ ./()-]{0,2}[0-9]){5,17}"
+    r"(?![0-9A-WYZa-wyz]|-[0-9a-z])(?: ?(?:x|ext\.?|extension) ?[0-9]{1,6}(?![0-9]))?"
 ).finditer
-_likely = re.compile(r"[0-9](?:[ ./()-]{0,3}[0-9]){6}").search
+_extension = re.compile(r" ?[xe]").split
+_groups = re.compile(r"[0-9]+").findall
+_likely = re.compile(r"[0-9](?:[ ./()-]{0,2}[0-9]){5}").search
 _america = re.compile(
-    r"(?:\+?1[ .-]?)?(?:\([2-9]\d\d\) ?|[2-9]\d\d[ .-])\d{3}[ .-]\d{4}(?: ?[xe].*)?\Z"
+    r"(?:\+?1[ .-]?)?(?:\([2-9]\d\d\) ?|[2-9]\d\d[ .-])\d{3}[ .-]\d{4}\Z"
     r"|001-\d{3}-\d{3}-\d{4}"
 ).match
 _date = re.compile(
-    r"(?<!\d)(?:(?:19|20)\d\d[-./](?:0?[1-9]|1[0-2])[-./][0-3]?\d"
+    r"(?<![\d./-])(?:(?:19|20)\d\d[-./](?:0?[1-9]|1[0-2])[-./][0-3]?\d"
     r"|[0-3]?\d([-./])[0-3]?\d\1(?:(?:19|20)\d\d|\d\d))(?![\d./-])"
 ).search
-_no_phone = re.compile(r"(?:\d{1,3}(?:\.\d{3})+|\d{1,3}(?:\.\d{1,3}){3}|\d+\.\d+)\Z").match
+# Thousands, IP addresses, fractions; and postal codes of Brazil.
+_grouped = re.compile(r"(?:\d{1,3}(?:\.\d{3})+|\d{1,3}(?:\.\d{1,3}){3}|\d+\.\d+)\Z").match
+_postal = re.compile(r"\d{5}-\d{3,4}\Z").match
 _words = re.compile(
     r"(?i)(?:phone|\btel\b|telefon|téléphone|teléfono|telephone|mobile|mobil|\bcell\b|celular|"
-    r"handy|\bfax|whatsapp|\bsms\b|\bdial\b|hotline|\bcall (?:me|us|at|on|back)|reach (?:me|us)|"
-    r"contact (?:me|us|number)|ring me|text me)"
+    r"handy|\bfax|whatsapp|\bsms\b|\bdial\b|hotline|contact number|desk:|office:)"
+).search
+_hints = re.compile(
+    r"(?i)\b(?:call|reach|ring|text|contact|answering|answers|messages?|registered|desk|office)\b"
 ).search
 _others = re.compile(
     r"(?i)(?:order|invoice|ticket|case|reference|\bref\b|account|contract|\bid\b|transaction|"
@@ -53,6 +59,7 @@ def _spans(text: str) -> Iterator[Span]:
         start, end = match.span()
         told = _words(text, max(0, start - 40), start) is not None
         other = not told and _others(text, max(0, start - 14), start) is not None
+        told = told or (not other and _hints(text, max(0, start - 24), start) is not None)
         for from_, to in _windows(text, start, end):
             if _is_phone(text[from_:to], told, other, budget):
                 yield from_, to
@@ -77,23 +84,24 @@ def _windows(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _is_phone(number: str, told: bool, other: bool, budget: list[int]) -> bool:
+    number = _extension(number)[0]
     digits = sum(map(str.isdigit, number))
-    if not 7 <= digits <= 19 or _date(number):
+    if not 6 <= digits <= 19 or _date(number):
         return False
     if number.startswith(("+", "(+")):
-        return digits <= 15 and _possible(number, budget)
+        # In groups it is nothing else, whether or not there is such a country.
+        return digits <= 15 and (len(_groups(number)) > 2 or _possible(number, budget))
     if _america(number):
         return True
     if told:
-        return digits <= 15 and not _date(number)
-    if other or digits > 15 or _no_phone(number):
+        return digits <= 15 and not _grouped(number)
+    if other or not 7 <= digits <= 15 or _grouped(number) or _postal(number):
         return False
     if number.startswith("00"):
         return _valid("+" + number[2:], ("ZZ",), budget)
     if number.startswith(("0", "(0")):
-        return digits >= 8 and _valid(number, TRUNK, budget)
-    groups = len(re.findall(r"\d+", number))
-    return groups >= 3 and digits >= 8 and _valid(number, OPEN, budget)
+        return digits >= (10 if number.isdigit() else 8) and _valid(number, TRUNK, budget)
+    return len(_groups(number)) >= 3 and digits >= 8 and _valid(number, OPEN, budget)
 
 
 def _possible(number: str, budget: list[int]) -> bool:

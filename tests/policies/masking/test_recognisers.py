@@ -13,6 +13,10 @@ FOUND = [
     ("ann@[10.0.0.1]", "[EMAIL]"),
     ("pay to DE89 3704 0044 0532 0130 00 today", "pay to [IBAN] today"),
     ("gb29nwbk60161331926819", "[IBAN]"),
+    ("IBAN GB30LPLP8242407494744", "IBAN [IBAN]"),
+    ("Phone: 51-16-34-25", "Phone: [PHONE]"),
+    ("You can call 473 6536", "You can call [PHONE]"),
+    ("my card 676100082335", "my card [CARD]"),
     ("card 4111 1111 1111 1111 exp 12/27", "card [CARD] exp 12/27"),
     ("5500-0055-5555-5559", "[CARD]"),
     ("378282246310005", "[CARD]"),
@@ -59,6 +63,8 @@ LEFT = [
     "who @ where, @ann, a@b",
     "token_count: 512, password: null",
     "a passphrase is what you remember",
+    "call about order 12345678",
+    "10.000.000 records, 676100082336",
     "pages 100-200, 3000-4000",
 ]
 
