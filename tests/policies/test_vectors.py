@@ -27,7 +27,7 @@ from policies.source import core_hash
 from policies.stored import Row
 from policies.tree import Frontier, leaf_hash
 from policies.verify import Head, Verifier
-from tests.policies.world import every_kind, naive_root
+from tests.policies.world import every_kind, masked_log, naive_root
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -65,6 +65,23 @@ def test_commitments_are_as_they_were(each: Any) -> None:
     assert by_hmac.hex() == each["salt"]
     message = b"audit/field/v1\0" + u32(len(path)) + path.encode() + u32(len(value)) + value
     assert hmac.digest(by_hmac, message, "sha256").hex() == each["commitment"]
+
+
+def test_masked_records_are_as_they_were() -> None:
+    log, made = vector("masked"), masked_log()
+    assert [row.entry.decode() for row in made.rows] == [each["utf8"] for each in log["entries"]]
+    told = [json.loads(each["utf8"]) for each in log["entries"]]
+    assert all(entry["pub"]["masking"] is True for entry in told)
+    assert [entry["masked"] for entry in told] == [
+        [["query", "CARD"], ["user_id", "EMAIL"]],
+        [["user_id", "EMAIL"]],
+        [],
+        [["detail", "EMAIL"]],
+    ]
+    for each, entry in zip(log["entries"], told, strict=True):
+        assert each["leaf"] == hashlib.sha256(b"\0" + each["utf8"].encode()).hexdigest()
+        assert all(opens(entry["cm"], path, opening) for path, opening in each["openings"].items())
+        assert "ann@" not in str(each["openings"])
 
 
 def test_the_log_is_built_as_it_was() -> None:

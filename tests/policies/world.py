@@ -135,6 +135,22 @@ def every_kind() -> Log:
     return log
 
 
+def masked_log() -> Log:
+    """What masking writes: found and not found, shipped and direct, and a lineage action."""
+    facts = full_facts()._replace(settings=TenantSettings("default", pii_masking=True))
+    log = Log()
+    leaf = log.direct(decided(FULL._replace(query="card 4111 1111 1111 1111"), facts, seed=0))
+    log.shipped(decided(FULL, facts, seed=1))
+    log.shipped(decided(FULL._replace(user_id="ann"), facts, seed=2))
+    log.direct(
+        lineage_record(
+            "event-0", leaf, "email_sent", {"to": "bob@example.com", "score": 0.5}, "ok",
+            record_id="lineage-3", salt=salt(3), masking=True,
+        )
+    )  # fmt: skip
+    return log
+
+
 LATER: dict[str, dict[str, Any]] = {
     "redact": {"by": "key_1", "openings": [["event-0", "query"]], "why": "request"},
     "purge": {"count": 0, "cutoff": rfc3339(START), "frontier": [], "last": "", "size": 0},

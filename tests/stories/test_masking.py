@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.stack import Stack, call, free_port
+from tests.stack import Stack, call, free_port, wait_until
 
 PERSONAL = {
     "EMAIL": "ann.private@example.com",
@@ -86,6 +86,16 @@ class Doors:
         }
         self._call(port, "/v1/audit/lineage", action, key, 201)
 
+    def alert(self) -> None:
+        """A rule that fires by what is denied here."""
+        rule = {"name": "denials", "rule_type": "denial_spike", "threshold": 1}
+        self.stack.admin("POST", "/v1/alerts/rules", rule)
+        for user in USERS:
+            asked = self.stack.ask(user_id=user, query=TEXT, source_id="payroll")
+            self._call(self.stack.control.port, "/v1/context/evaluate", asked, self.stack.agent_key)
+        wait_until("the alert fires", lambda: self.stack.admin("GET", "/v1/alerts/fired"), 60)
+        self.answers.append(str(self.stack.admin("GET", "/v1/alerts/fired")))
+
     def sidecar(self) -> None:
         stack, port, key = self.stack, self.stack.sidecar.port, self.stack.agent_key
         for number, user in enumerate(USERS):
@@ -145,6 +155,7 @@ def test_what_is_personal_is_nowhere_where_masking_is_on(tmp_path: Path, masking
         doors.centre()
         doors.sidecar()
         doors.mistakes()
+        doors.alert()
         shown = str(list(stack.events())).encode()
         # Sessions are known now, so the sidecar decides alone; what it records stays in its spool.
         stack.control.signal(signal.SIGSTOP)

@@ -20,7 +20,7 @@ from policies.ground.keys import key_digest, make_key
 from policies.signing import Signer, receipt_message
 from policies.source import core_hash
 from policies.tree import Frontier
-from tests.policies.world import every_kind, log_core
+from tests.policies.world import Log, every_kind, log_core, masked_log
 
 HERE = Path(__file__).parent
 TREE_SIZES = (*range(10), 255, 256)
@@ -66,7 +66,14 @@ def commitments() -> Any:
 
 
 def log() -> Any:
-    made = every_kind()
+    return written(every_kind())
+
+
+def masked() -> Any:
+    return written(masked_log())
+
+
+def written(made: Log) -> Any:
     entries = []
     for row in made.rows:
         assert row.hash is not None
@@ -135,7 +142,7 @@ def receipt() -> Any:
 
 
 MAKERS: dict[str, Callable[[], Any]] = {
-    each.__name__: each for each in (encodings, commitments, log, tree, ids, keys, receipt)
+    each.__name__: each for each in (encodings, commitments, log, masked, tree, ids, keys, receipt)
 }
 
 
