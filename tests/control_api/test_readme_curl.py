@@ -1,0 +1,72 @@
+"""The README's commands work as they stand there, and none of the table's operations is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from control_api.http.router import Router
+from control_api.http.routes import ROUTES
+from tests.control_api.centre import SUPERADMIN, Centre
+from tests.control_api.test_readme import README
+
+STAND_IN = Path(__file__).with_name("curl.py")
+GUARDED = {route.name for route in ROUTES if route.scopes is not None}
+
+
+def commands() -> str:
+    section = README.partition("\n## Operations by curl\n")[2].partition("\n## ")[0]
+    return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.S))
+
+
+@pytest.fixture(params=["curl", "stand-in"])
+def real(request: pytest.FixtureRequest) -> str:
+    """The real `curl`; where none is installed, and once anyway, what stands in for it."""
+    found = shutil.which("curl") if request.param == "curl" else None
+    return found or ""
+
+
+def test_each_command_is_answered_and_each_operation_is_shown(
+    fresh: Centre, tmp_path: Path, real: str
+) -> None:
+    asked = tmp_path / "asked"
+    before = tmp_path / "bin"
+    before.mkdir()
+    shim = before / "curl"
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P "{STAND_IN}" "$@"\n')
+    shim.chmod(0o755)
+    environment = {
+        "PATH": f"{before}:{os.environ['PATH']}",
+        "CURL_REAL": real,
+        "CURL_LOG": str(asked),
+        "SLUICE": f"http://127.0.0.1:{fresh.port}",
+        "KEY": fresh.admin_key,
+        "SUPERADMIN": SUPERADMIN,
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands()],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout[-600:], done.stderr)
+    lines = asked.read_text().splitlines()
+    router = Router(ROUTES)
+    shown = set()
+    for line in lines:
+        method, url, status = line.split(" ")
+        assert int(status) < 400, line
+        compiled, _ = router.find(method, urlsplit(url).path)
+        shown.add(compiled.name)
+    assert shown == GUARDED
+    fresh.verified()
