@@ -1,0 +1,1 @@
+"""Lifecycles over the real API, against models that fit on a screen."""
