@@ -46,9 +46,17 @@ UNSAYABLE = (
     # The tool sends `0` where it can't draw a header's pattern.
     "if_match: must be a version between quotes",
 )
-# A rotation ends the key that it replaces: what was just made is gone, and rightly.
-ENDED = ("EnsureResourceAvailability", "/v1/keys/{key_id}")
-
+# What the tool takes for a resource's life, and the contract says otherwise, by check and path.
+SETTLED = (
+    # A rotation ends the key that it replaces: what was just made is gone, and rightly.
+    ("EnsureResourceAvailability", "/v1/keys/{key_id}"),
+    # To delete a session is to revoke it: it stays to be read, and revoking again is no fault.
+    ("UseAfterFree", "/v1/sessions/{session_id}"),
+    # To delete a tenant is to deactivate it.
+    ("UseAfterFree", "/v1/admin/tenants/{tenant_id}"),
+    # A deleted policy has a history still, and may be restored.
+    ("UseAfterFree", "/v1/policies/{policy_id}/"),
+)
 SPARED = {"default"}
 
 
@@ -141,8 +149,9 @@ def _schema(
 
     @schema.hook
     def filter_failure(context: Any, failure: Any, case: Any, response: Any) -> bool:
-        ended = (type(failure).__name__, case.path[: len(ENDED[1])]) == ENDED
-        return not (ended or _unsayable(failure, response))
+        kind = type(failure).__name__
+        settled = any(kind == name and case.path.startswith(path) for name, path in SETTLED)
+        return not (settled or _unsayable(failure, response))
 
     return schema
 
