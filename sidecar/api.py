@@ -5,14 +5,17 @@ spoken (`dispatch`, `server`).
 """
 
 from collections.abc import Awaitable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
 from aiohttp import hdrs
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from policies import __version__
+from policies.batch import parse_batch
 from policies.ground.body import parse_object
-from policies.ground.errors import Unavailable
+from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.model import Key
 from policies.retrieval import Retrieval, parse_retrieval
 from sidecar.dispatch import Call, Reply, Route
@@ -37,6 +40,9 @@ class Api:
             "/v1/context/evaluate": Route(
                 "evaluate", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate
             ),
+            "/v1/context/evaluate/batch": Route(
+                "batch", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate_batch
+            ),
             "/health": Route("health", _READ, None, self.health),
             "/health/ready": Route("ready", _READ, None, self.ready),
         }
@@ -46,12 +52,32 @@ class Api:
 
     def evaluate(self, call: Call, body: bytes) -> Reply | Awaitable[Reply]:
         retrieval = parse_retrieval(parse_object(body, call.content_type, unique=False))
+        if call.query and _explains(call.query):
+            return self._explained(retrieval, call.key)
         if self._enforcer.must_claim(retrieval, call.key):
             return self._claimed_first(retrieval, call.key)
         return _told(self._enforcer.decide(retrieval, call.key))
 
     async def _claimed_first(self, retrieval: Retrieval, key: Key | None) -> Reply:
         return _told(await self._enforcer.submit(retrieval, key))
+
+    async def _explained(self, retrieval: Retrieval, key: Key | None) -> Reply:
+        pending = await self._enforcer.submit(retrieval, key)
+        # The same turn of the loop: what is explained is what it was decided by.
+        why = self._enforcer.explain(retrieval, key, pending.decision)
+        return Reply(orjson.dumps(_answer(pending) | {"explain": why}), durable=pending.durable)
+
+    async def evaluate_batch(self, call: Call, body: bytes) -> Reply:
+        """Each item is decided and recorded by itself; the answer waits for all of them."""
+        asked = parse_batch(parse_object(body, call.content_type, unique=False))
+        told: list[Pending] = []
+        for retrieval in asked.retrievals:
+            told.append(await self._enforcer.submit(retrieval, call.key))
+            if told[-1].decision.decision == asked.stop_on:
+                break
+        for pending in told:
+            await pending.durable
+        return Reply(orjson.dumps({"results": [_answer(pending) for pending in told]}))
 
     def health(self, _call: Call, _body: bytes) -> Reply:
         return Reply(orjson.dumps({"status": "ok", "version": __version__}))
@@ -68,11 +94,29 @@ class Api:
 
 
 def _told(pending: Pending) -> Reply:
+    return Reply(orjson.dumps(_answer(pending)), durable=pending.durable)
+
+
+def _answer(pending: Pending) -> dict[str, Any]:
     answer, policy_name, reason = pending.decision[:3]
-    told = {
+    return {
         "decision": answer,
         "policy_name": policy_name,
         "reason": reason,
         "event_id": pending.event_id,
     }
-    return Reply(orjson.dumps(told), durable=pending.durable)
+
+
+def _explains(query: str) -> bool:
+    """Whether `explain=true` is asked for; `Invalid` where it is neither that nor false."""
+    try:
+        given = [
+            value for name, value in parse_qsl(query, True, max_num_fields=64) if name == "explain"
+        ]
+    except ValueError:
+        raise Malformed("the query can't be read") from None
+    if len(given) > 1:
+        raise invalid(["explain: is given twice"], "query")
+    if given and given[0] not in ("true", "false"):
+        raise invalid(["explain: must be `true` or `false`"], "query")
+    return given == ["true"]

@@ -52,10 +52,12 @@ class Reply(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What a handler is given beside the body. `key` is None on paths that need none."""
+    """What a handler is given beside the body. `key` is None on paths that need none; `query` is
+    still encoded."""
 
     key: Key | None
     content_type: str | None
+    query: str = ""
 
 
 Handler = Callable[[Call, bytes], Reply | Awaitable[Reply]]
@@ -82,6 +84,7 @@ class Head(NamedTuple):
     key_digest: bytes | None
     request_id: str | None
     content_type: str | None
+    query: str
 
 
 class Dispatcher:
@@ -104,7 +107,7 @@ class Dispatcher:
 
     def read(self, message: RawRequestMessage) -> Head:
         """What the message's head says. Raises nothing: a fault is told when it is answered."""
-        path = message.path.partition("?")[0]
+        path, _, query = message.path.partition("?")
         route = self._routes.get(path)
         headers = message.headers
         presented = headers.get(_KEY_HEADER)
@@ -117,6 +120,7 @@ class Dispatcher:
             key_digest=key_digest(presented) if presented else None,
             request_id=given if given is not None and _REQUEST_ID(given) else None,
             content_type=headers.get(hdrs.CONTENT_TYPE),
+            query=query,
         )
 
     def refusal(self, head: Head) -> Answer | None:
@@ -133,7 +137,7 @@ class Dispatcher:
         try:
             key = self._admit(head)
             assert head.route is not None  # admitted
-            reply = head.route.handle(Call(key, head.content_type), body)
+            reply = head.route.handle(Call(key, head.content_type, head.query), body)
             if isinstance(reply, Reply):
                 return self._rendered(head, reply)
             return self._later(head, reply)

@@ -17,10 +17,11 @@ Knows the order of the steps. Knows nothing of HTTP, of files, or of how the pol
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from policies.checks.finding import Facts
+from policies.checks.finding import Facts, Outcome
 from policies.evaluate import Decision, admitted, evaluate, gather, refuse
+from policies.explain import explain
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.model import Key
@@ -149,6 +150,12 @@ class Enforcer:
         except Exception:
             log.exception("a check failed: the name is left out of a list")
             return False
+
+    def explain(self, retrieval: Retrieval, key: Key | None, decision: Decision) -> dict[str, Any]:
+        """Why `decision` came out as it did, in the turn of the loop in which it was made."""
+        reached = decision.findings[0].outcome is not Outcome.not_reached
+        facts = self._facts(retrieval, key) if reached and key is not None else None
+        return explain(retrieval, facts, decision)
 
     def note_retrieval(self, pending: Pending, detail: dict[str, int | str], outcome: str) -> None:
         """Record what an allowed retrieval returned, as lineage on its event. The caller has its

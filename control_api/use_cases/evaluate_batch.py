@@ -1,7 +1,7 @@
 """Decide on up to a hundred retrievals in one call, each with an event of its own."""
 
 import asyncio
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
@@ -10,12 +10,9 @@ from control_api.caller import Caller
 from control_api.service import Service
 from control_api.shapes import Batch, Evaluated
 from control_api.use_cases.evaluate_context import AskedRetrieval, decide_and_record
-from policies.ground.errors import Invalid, invalid
-from policies.retrieval import Retrieval, parse_retrieval
-
-MOST_ITEMS = 100
-Semantics = Literal["all", "stop_on_deny", "stop_on_allow"]
-_STOP: dict[str, str | None] = {"all": None, "stop_on_deny": "DENY", "stop_on_allow": "ALLOW"}
+from policies import batch
+from policies.batch import MOST_ITEMS, Semantics
+from policies.retrieval import Retrieval
 
 
 def _without_query(schema: dict[str, Any]) -> None:
@@ -28,13 +25,6 @@ class Item(AskedRetrieval):
 
     model_config = ConfigDict(json_schema_extra=_without_query)
     in_query: ClassVar[frozenset[str]] = frozenset()
-
-
-class Items(NamedTuple):
-    """What is asked, read."""
-
-    retrievals: list[Retrieval]
-    stop_on: str | None
 
 
 class AskedBatch(Asked):
@@ -50,35 +40,12 @@ class AskedBatch(Asked):
     semantics: Semantics = "all"
 
     @classmethod
-    def read(cls, values: dict[str, Any]) -> Items:
-        """As single evaluations are read, with every complaint of every item."""
-        items, semantics = values.get("items"), values.get("semantics", "all")
-        complaints = []
-        if not isinstance(items, list) or not 1 <= len(items) <= MOST_ITEMS:
-            fault = "is required: " if items is None else "must be "
-            complaints.append(f"items: {fault}a list of 1 to {MOST_ITEMS} retrievals")
-        if not isinstance(semantics, str) or semantics not in _STOP:
-            complaints.append(f"semantics: must be one of {', '.join(_STOP)}")
-        retrievals = []
-        for at, item in enumerate(items[:MOST_ITEMS] if isinstance(items, list) else ()):
-            try:
-                retrievals.append(_read(item))
-            except Invalid as error:
-                lines = (error.details or error.message).splitlines()
-                complaints += [f"items.{at}.{line}" for line in lines]
-        if complaints:
-            raise invalid(complaints)
-        return Items(retrievals, _STOP[semantics])
-
-
-def _read(item: object) -> Retrieval:
-    if not isinstance(item, dict):
-        raise invalid(["retrieval: must be an object"])
-    return parse_retrieval(item)
+    def read(cls, values: dict[str, Any]) -> batch.Batch:
+        return batch.parse_batch(values)
 
 
 async def evaluate_batch(
-    service: Service, caller: Caller, asked: Annotated[Items, AskedBatch]
+    service: Service, caller: Caller, asked: Annotated[batch.Batch, AskedBatch]
 ) -> Batch:
     """Decide on several retrievals; each that is decided has its own audit event."""
     if asked.stop_on is None:

@@ -654,3 +654,40 @@ async def test_a_client_that_does_not_read_stops_being_read(tmp_path: Path) -> N
             assert taken < 200_000
             writer.transport.abort()
             assert (await stand.evaluate())["decision"] == "ALLOW"
+
+
+async def test_an_explanation_is_that_of_the_control_api(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            path = f"{EVALUATE}?explain=true"
+            allowed = (await stand.call("POST", path, orjson.dumps(ask()))).json()
+            assert list(allowed) == ["decision", "policy_name", "reason", "event_id", "explain"]
+            assert allowed["explain"]["nearest_miss"] is None
+            denied = (await stand.call("POST", path, orjson.dumps(ask(source_id="none")))).json()
+            assert denied["explain"]["nearest_miss"]["check"] == "source"
+            outcomes = [check["outcome"] for check in denied["explain"]["checks"]]
+            assert outcomes[-2:] == ["failed", "not_reached"]
+            plain = await stand.call("POST", f"{EVALUATE}?explain=false", orjson.dumps(ask()))
+            assert "explain" not in plain.json()
+            for query in ("explain=1", "explain=true&explain=true"):
+                await refused(stand, 422, path=f"{EVALUATE}?{query}", body=orjson.dumps(ask()))
+
+
+@pytest.mark.parametrize(
+    ("semantics", "decided"), [("all", 3), ("stop_on_deny", 2), ("stop_on_allow", 1)]
+)
+async def test_a_batch_is_decided_in_order(tmp_path: Path, semantics: str, decided: int) -> None:
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            items = [ask(), ask(source_id="none"), ask()]
+            body = orjson.dumps({"items": items, "semantics": semantics})
+            results = (await stand.call("POST", f"{EVALUATE}/batch", body)).json()["results"]
+            expected = ["ALLOW", "DENY", "ALLOW"][:decided]
+            assert [each["decision"] for each in results] == expected
+            assert len({each["event_id"] for each in results}) == decided
+            told = await refused(
+                stand, 422, path=f"{EVALUATE}/batch", body=orjson.dumps({"items": [ask(), 1]})
+            )
+            assert told["details"].startswith("items.1.retrieval")
