@@ -343,3 +343,22 @@ class TenantSettingsShown:
         "require_agent_id": True,
         "pii_masking": False,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """How long a tenant's audit events and sessions are kept, in days and in words (2.8)."""
+
+    retention_days: int
+    session_retention_days: int
+    audit_policy: str
+    session_policy: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "retention_days": 365,
+        "session_retention_days": 90,
+        "audit_policy": "audit events recorded more than 365 days ago are removed every hour, "
+        "the oldest first; what is left verifies from the anchor on",
+        "session_policy": "sessions that expired or were revoked more than 90 days ago are "
+        "removed every hour; their ids are never given out again",
+    }

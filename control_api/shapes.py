@@ -292,6 +292,61 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
+class PurgeAnchor:
+    """What the last purge left: the size and the root of the log's tree where it was cut, the hash
+    of the last entry that went (contract, section 4)."""
+
+    last_seq: int
+    last_hash: str
+    tree_size: int
+    root_hash: str
+    purged_count: int
+    purged_before: str
+    purged_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "last_seq": 999,
+        "last_hash": _HASH,
+        "tree_size": 1000,
+        "root_hash": _HASH,
+        "purged_count": 1000,
+        "purged_before": _NOW,
+        "purged_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class SignedCheckpoint:
+    """The newest signed note of the log (C2SP `tlog-checkpoint`), and what it says."""
+
+    size: int
+    root_hash: str
+    note: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "size": 1019,
+        "root_hash": _HASH,
+        "note": "sluice/0194bd6e/default\n1019\n…\n\n— sluice/0194bd6e/default …\n",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long audit events are kept, and the anchor of the last purge (contract, section 4)."""
+
+    retention_days: int
+    policy: str
+    anchor: PurgeAnchor | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "retention_days": 365,
+        "policy": "audit events recorded more than 365 days ago are removed every hour, the "
+        "oldest first; what is left verifies from the anchor on",
+        "anchor": PurgeAnchor.example,
+    }
+
+
+@dataclass(frozen=True, slots=True)
 class Verified:
     """Whether the log holds, and where it does not (contract, section 4). `total` counts entries
     of every kind, `events` audit events."""
@@ -304,8 +359,8 @@ class Verified:
     head_hash: str | None
     broken_at: str | None
     reason: str | None
-    anchor: dict[str, Any] | None
-    checkpoint: dict[str, Any] | None
+    anchor: PurgeAnchor | None
+    checkpoint: SignedCheckpoint | None
     checked_at: str
 
     example: ClassVar[dict[str, Any]] = {

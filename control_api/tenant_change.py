@@ -4,6 +4,8 @@ entry in the tenant's own log. Knows no operation."""
 from collections.abc import Callable
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from control_api.service import Service
 from control_api.store import tenants
 from control_api.store.tenants import StoredTenant
@@ -40,7 +42,12 @@ async def change_tenant(
 
 async def present(tx: Transaction, tenant_id: str) -> StoredTenant:
     """`NotFound` where there is no such tenant."""
-    tenant = await tenants.get(tx.connection, tenant_id)
+    return await stored(tx.connection, tenant_id)
+
+
+async def stored(connection: AsyncConnection, tenant_id: str) -> StoredTenant:
+    """The same of a reader."""
+    tenant = await tenants.get(connection, tenant_id)
     if tenant is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
     return tenant

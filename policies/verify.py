@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.canonical import b64, encode
+from policies.purge import Purged
 from policies.record import MAX_ENTRY
 from policies.source import core_hash
 from policies.stored import MEMBERS, SOURCED, Finding, Row, columns, profile
@@ -39,7 +40,8 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`total` counts entries of every kind, `events` decisions, both up to the first finding.
+    """`total` counts entries of every kind, `events` decisions, both of what was walked, up to the
+    first finding.
     `broken_at` is the `event_id`, or the `seq` in digits, of the first that fails."""
 
     valid: bool
@@ -65,12 +67,16 @@ class Verifier:
     one before; `join` holds it against what the earlier stretch found.
     """
 
-    def __init__(self, log: str, start: int = 0) -> None:
+    def __init__(self, log: str, start: int = 0, after: Purged | None = None) -> None:
+        """`after`: the prefix that retention removed; the walk begins behind it, with its tree.
+        `ValueError` where that is none."""
         self._log = log
         self._start = start
-        self._tree = Frontier()
-        self._last_leaf = b""
-        self._prev: str | None = None if start else ""
+        self._tree = Frontier() if after is None else after.tree()
+        self._base = self._tree.size
+        self._due: tuple[int, bytes] | None = None
+        self._last_leaf = b"" if after is None else after.last_leaf
+        self._prev: str | None = None if start else b64(self._last_leaf)
         self._ts = ""
         self._first: tuple[str, str] | None = None  # `prev` and `ts` of the first entry
         self._events = 0
@@ -102,6 +108,10 @@ class Verifier:
             return False
         return True
 
+    def expect(self, size: int, root: bytes) -> None:
+        """A checkpoint that the walk passes: at `size` entries the tree must have this root."""
+        self._due = size, root
+
     def join(self, later: "Verifier") -> bool:
         """Take on a stretch that begins where this one ends; whether nothing is broken."""
         if self._broken is None and later._first is not None:
@@ -116,6 +126,10 @@ class Verifier:
             self._last_leaf, self._prev, self._ts = later._last_leaf, later._prev, later._ts
         return self._broken is None
 
+    def reached(self) -> tuple[Frontier, bytes, tuple[str, str] | None]:
+        """The tree and the last leaf so far, and the finding that ended the walk, or None."""
+        return self._tree, self._last_leaf, self._broken
+
     def finish(self, head: Head | None = None) -> Report:
         """The report, with the head row held against what was walked."""
         size = self._tree.size
@@ -124,12 +138,13 @@ class Verifier:
             if fault is not None:
                 self._broken = (str(min(size, head.size)), fault)
         broken_at, reason = self._broken or (None, None)
+        walked = size - self._base
         return Report(
             valid=self._broken is None,
-            total=size,
+            total=walked,
             events=self._events,
-            first_seq=0 if size else None,
-            last_seq=size - 1 if size else None,
+            first_seq=self._base if walked else None,
+            last_seq=size - 1 if walked else None,
             head_hash=self._last_leaf.hex() if size else None,
             root_hash=self._tree.root().hex(),
             broken_at=broken_at,
@@ -166,9 +181,16 @@ class Verifier:
         if sourced:
             self._source(entry, entry["src"])
         self._tree.append(leaf)
+        if self._due is not None and self._tree.size == self._due[0]:
+            self._met()
         self._last_leaf, self._prev, self._ts = leaf, b64(leaf), entry["ts"]
         if entry["kind"] == "decision":
             self._events += 1
+
+    def _met(self) -> None:
+        assert self._due is not None
+        if self._tree.root() != self._due[1]:
+            raise Finding("the tree up to here is not the one that was signed")
 
     def _place(self, row: Row, entry: dict[str, Any], at: int) -> None:
         """Say what of an entry's place is wrong; nothing, at the start of a later stretch."""
@@ -192,7 +214,9 @@ class Verifier:
         source = (src["id"], src["inst"])
         before = self._sources.get(source)
         if before is None:
-            before = (src["n"] - 1, src["prev"]) if self._start else (-1, "")
+            # Of a source that was met before the start, or before the purge, nothing is known.
+            begun = self._start or self._base
+            before = (src["n"] - 1, src["prev"]) if begun else (-1, "")
             self._given[source] = before
         _follows(source, before, (src["n"] - 1, src["prev"]))
         core = encode({name: entry[name] for name in entry if name not in _PLACE})

@@ -41,12 +41,17 @@ from control_api.use_cases.register_agent import register_agent
 from control_api.use_cases.reload_policies import reload_policies
 from control_api.use_cases.replace_policy import replace_policy
 from control_api.use_cases.restore_policy import restore_policy
+from control_api.use_cases.retention_settings import (
+    change_retention_settings,
+    show_retention_settings,
+)
 from control_api.use_cases.revoke_key import revoke_key
 from control_api.use_cases.revoke_session import revoke_session
 from control_api.use_cases.rotate_key import rotate_key
 from control_api.use_cases.show_health import show_liveness, show_readiness
 from control_api.use_cases.show_lineage import show_lineage
 from control_api.use_cases.show_registry_counts import show_registry_counts
+from control_api.use_cases.show_retention import show_retention
 from control_api.use_cases.show_session_trail import show_session_trail
 from control_api.use_cases.show_stats import show_stats
 from control_api.use_cases.simulate_context import simulate_context
@@ -72,6 +77,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/audit/events", READ, list_events),
     Route("GET", "/v1/audit/stats", READ, show_stats),
     Route("GET", "/v1/audit/verify", READ, verify_log),
+    Route("GET", "/v1/audit/retention", READ, show_retention),
     Route("GET", "/v1/audit/sessions/{session_id}", READ, show_session_trail),
     Route("POST", "/v1/audit/lineage", EVALUATE, record_lineage, 201, errors=(404,)),
     Route("GET", "/v1/audit/lineage/{event_id}", READ, show_lineage),
@@ -99,6 +105,8 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", "/v1/alerts/rules/{rule_id}", ADMIN, update_alert_rule),
     Route("DELETE", "/v1/alerts/rules/{rule_id}", ADMIN, delete_alert_rule),
     Route("GET", "/v1/alerts/fired", READ, list_fired_alerts),
+    Route("GET", "/v1/settings/retention", READ, show_retention_settings),
+    Route("PUT", "/v1/settings/retention", ADMIN, change_retention_settings),
     Route("GET", "/v1/sessions", READ, list_sessions),
     Route("GET", "/v1/sessions/{session_id}", READ, get_session),
     Route("DELETE", "/v1/sessions/{session_id}", ADMIN, revoke_session),

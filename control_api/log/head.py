@@ -5,12 +5,11 @@ was restored, edited, or written to by something that isn't us. What we would ap
 numbered and chained wrongly for ever. So it is fatal.
 """
 
-from collections.abc import Sequence
-
 from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.faults import UnknownState
+from control_api.store.purges import newest
 from control_api.store.schema import log_entries, log_heads
 from policies.tree import Frontier, leaf_hash
 
@@ -43,24 +42,34 @@ async def _check_frontier(
     last = size & -size  # leaves of the smallest complete subtree, which ends at the last entry
     if not 0 < last <= LEAVES:
         return
+    begun, first = await _begun(connection, tenant_id, log, size - last)
     leaves = await connection.execute(
         select(log_entries.c.hash)
         .where(
             log_entries.c.tenant_id == tenant_id,
-            log_entries.c.seq >= size - last,
+            log_entries.c.seq >= first,
             log_entries.c.seq < size,
         )
         .order_by(log_entries.c.seq)
     )
-    if _root(leaves.scalars().all()) != tree.hashes[-1]:
+    for leaf in leaves.scalars():
+        begun.append(leaf)
+    if begun.hashes[-1:] != tree.hashes[-1:]:
         raise UnknownState(f"the frontier of log `{log}` is not that of its last {last} entries")
 
 
-def _root(leaves: Sequence[bytes]) -> bytes:
-    tree = Frontier()
-    for leaf in leaves:
-        tree.append(leaf)
-    return tree.root()
+async def _begun(
+    connection: AsyncConnection, tenant_id: str, log: str, first: int
+) -> tuple[Frontier, int]:
+    """The tree that the last entries are appended to, and the first of them: an empty one at the
+    start of their subtree, or, where retention has removed that, what the anchor holds of it."""
+    try:
+        anchor = await newest(connection, tenant_id)
+        if anchor is None or anchor.purged.size <= first:
+            return Frontier(), first
+        return anchor.purged.tree(), anchor.purged.size
+    except (ValueError, TypeError) as error:
+        raise UnknownState(f"the anchor of log `{log}` can't be read: {error}") from error
 
 
 _TOP = (

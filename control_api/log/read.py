@@ -12,6 +12,7 @@ from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.search import Filters, events_of, search
+from control_api.store.purges import first_kept
 from control_api.store.schema import log_entries, openings, sessions
 from control_api.store.store import Store
 from policies.entry import audit_event, lineage_action
@@ -87,7 +88,9 @@ async def lineage(
 
 
 async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> Found:
-    query = events_of(tenant_id).where(log_entries.c.eid == event_id)
+    query = events_of(tenant_id).where(
+        log_entries.c.eid == event_id, log_entries.c.seq >= first_kept(tenant_id)
+    )
     row = (await connection.execute(query)).one_or_none()
     if row is None:
         raise NotFound(f"no such event: `{event_id}`")

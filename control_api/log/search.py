@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement, Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log_index import FACETS, SPAN, covered
+from control_api.store.purges import first_kept
 from control_api.store.schema import log_entries, log_heads, log_index, log_spans, openings
 
 
@@ -80,9 +81,10 @@ async def search(
 async def _segments(
     connection: AsyncConnection, tenant_id: str, filters: Filters, before: int | None
 ) -> list[Segment]:
-    """Newest first. The size is read first: what the index holds of it is there for good."""
-    head = select(log_heads.c.size).where(log_heads.c.tenant_id == tenant_id)
-    size = (await connection.execute(head)).scalar_one_or_none() or 0
+    """Newest first. The size is read first: what the index holds of it is there for good, but for
+    what retention removed, which nobody sees from the moment that its anchor is there."""
+    head = select(log_heads.c.size, first_kept(tenant_id)).where(log_heads.c.tenant_id == tenant_id)
+    size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
     facet = next((name for name in _NARROWEST if getattr(filters, name) is not None), None)
     indexed = 0 if facet is None else covered(FACETS.index(facet), size)
@@ -91,8 +93,8 @@ async def _segments(
         ranges = await _spans(connection, tenant_id, filters, size, until)
     segments = []
     for low, high in ranges:
-        segments.append(Segment(max(low, indexed), high, None))
-        segments.append(Segment(low, min(high, indexed), facet))
+        segments.append(Segment(max(low, indexed, kept), high, None))
+        segments.append(Segment(max(low, kept), min(high, indexed), facet))
     return [segment for segment in segments if segment.first < segment.until]
 
 

@@ -1,48 +1,89 @@
 """Whether a tenant's log is what it was: every entry read back and held against itself, its
-columns, its openings and the head.
+columns, its openings and the head; from the anchor on, where retention has removed what was before.
 
 The log goes on while it is walked: what is judged is the log up to the head as it stood at the
-start. Knows SQL and pages; what makes an entry right is known to `policies.verify`.
+start. A purge may begin meanwhile, and take away what was still to be walked: then the walk begins
+again, behind it. Knows what is answered; `walk` and `anchor_check` know how it is found.
 """
 
-import asyncio
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Row, Select, and_, bindparam, func, select
+from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.index_check import Fault, Spans, unindexed
-from control_api.store.chain import NO_OPENINGS, user_of
+from control_api.log.anchor_check import AnchorWatch, below
+from control_api.log.index_check import Fault
+from control_api.log.walk import Part, walk
+from control_api.store.purges import newest
 from control_api.store.schema import log_entries, log_heads, openings
 from control_api.store.store import Store
-from policies import stored
 from policies import verify as proof
-from policies.entry import Index
 from policies.ground.canonical import rfc3339
+from policies.purge import Anchor
 
-PAGE_BYTES = 4 * 1024 * 1024
-"""What a page should weigh: memory stays flat, whatever an entry weighs."""
-FIRST_ROWS, MOST_ROWS = 64, 2000
-BEFORE_ALL = -(2**63)
-STRETCH = 50
-"""Rows between two turns of the event loop: about a millisecond."""
+TRIES = 5
+"""Purges come hourly; a walk that meets one after the other is told what it found at last."""
 
 
-async def verify(store: Store, tenant_id: str) -> dict[str, Any]:
-    """The answer of contract section 4. `ReadFault` where the database does not answer."""
+class Standing(NamedTuple):
+    """How a log stands as a walk over it begins. `beyond` is the last seq of which there is a row;
+    `odd` what is wrong with the anchor's row or with what stands below it."""
+
+    beyond: int
+    anchor: Anchor | None
+    odd: Fault | None
+    head: Row[Any] | None
+
+
+async def verify(store: Store, tenant_id: str, public: bytes | None = None) -> dict[str, Any]:
+    """The answer of contract section 4; `public` is the key that the log's notes are signed by:
+    without it a log that was purged can't be believed. `ReadFault` where the database does not
+    answer."""
+    standing = await _standing(store, tenant_id)
+    tries = TRIES
+    while True:
+        answer = await _verify(store, tenant_id, standing, public)
+        before, standing, tries = standing, await _standing(store, tenant_id), tries - 1
+        if answer["valid"] or standing.anchor == before.anchor or not tries:
+            return answer
+
+
+async def _standing(store: Store, tenant_id: str) -> Standing:
     async with store.reading() as connection:
-        # In this order: what is appended in between lies below the head that is read last.
+        # In this order: what is appended in between lies below the head that is read last, and a
+        # purge in between is in the log before it is in the anchor that was read.
         beyond = await _last(connection, tenant_id)
+        anchor = odd = None
+        try:
+            anchor = await newest(connection, tenant_id)
+            odd = await below(connection, tenant_id, anchor)
+        except (ValueError, TypeError):
+            odd = ("0", "the anchor can't be read")
         row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
-    verifier = proof.Verifier("" if row is None else row.log)
-    head, fault = _head(row, beyond)
-    if head is not None:
-        fault = await _walk(store, tenant_id, verifier, head.size)
+    return Standing(beyond, anchor, odd, row)
+
+
+async def _verify(
+    store: Store, tenant_id: str, standing: Standing, public: bytes | None
+) -> dict[str, Any]:
+    anchor, row = standing.anchor, standing.head
+    log = "" if row is None else row.log
+    head, fault = _head(row, standing.beyond)
+    watch = AnchorWatch(anchor, log, public)
+    fault = fault or watch.fault or standing.odd
+    verifier = proof.Verifier(log)
+    if head is not None and fault is None:
+        verifier = watch.verifier()
+        part = Part(watch.first, head.size, head.size)
+        fault = await walk(store, tenant_id, verifier, part, watch.seen)
     report = verifier.finish(head if fault is None else None)
-    if report.valid and fault is None and head is not None and beyond >= head.size:
-        fault = (str(beyond), f"seq {beyond}: is there, and the head counts {head.size} entries")
-    return _answer(report, fault, store.clock.now())
+    if report.valid and fault is None and head is not None:
+        fault = watch.missed(head.size)
+        if fault is None and standing.beyond >= head.size:
+            at = standing.beyond
+            fault = (str(at), f"seq {at}: is there, and the head counts {head.size} entries")
+    return _answer(report, fault, watch, store.clock.now())
 
 
 async def _last(connection: AsyncConnection, tenant_id: str) -> int:
@@ -70,48 +111,9 @@ def _time(last_ts: int) -> str:
     return rfc3339(last_ts) if last_ts else ""
 
 
-async def _walk(store: Store, tenant_id: str, verifier: proof.Verifier, size: int) -> Fault | None:
-    """Feed every entry below `size`; a fault that the verifier does not know of. Each page is a
-    read of its own: a reader that stayed would keep SQLite from folding its WAL into the file."""
-    after, most, spans = BEFORE_ALL, FIRST_ROWS, Spans(size)
-    while True:
-        async with store.reading() as connection:
-            page = {"tenant": tenant_id, "size": size, "after": after, "rows": most}
-            rows = (await connection.execute(_PAGE, page)).all()
-            if not rows:
-                return await spans.fault(connection, tenant_id)
-            first, last = rows[0].seq, rows[-1].seq
-            hidden = await unindexed(connection, tenant_id, first, last + 1, size)
-        for at in range(0, len(rows), STRETCH):
-            stretch = rows[at : at + STRETCH]
-            good = next((n for n, row in enumerate(stretch) if not _names_its_user(row)), None)
-            if not verifier.feed_all(map(_row, stretch[:good])):
-                return None
-            if good is not None:
-                row = stretch[good]
-                return (row.eid, f"seq {row.seq}: the column `user_id` is not what was opened")
-            await asyncio.sleep(0)
-        if hidden:
-            return hidden
-        spans.feed(rows)
-        weight = sum(len(row.entry) + len(row.openings or NO_OPENINGS) for row in rows)
-        after, most = last, max(1, min(PAGE_BYTES * len(rows) // weight, MOST_ROWS))
-
-
-def _names_its_user(row: Row[Any]) -> bool:
-    """The one column of which the entry knows nothing. Openings that can't be read are the
-    verifier's to find."""
-    try:
-        return bool(row.user_id == user_of(row.openings or NO_OPENINGS))
-    except (ValueError, TypeError, LookupError, AttributeError):
-        return True
-
-
-def _row(row: Any) -> stored.Row:
-    return stored.Row(row[0], row[1], row[2], Index(*row[3:-2]), row[-1] or NO_OPENINGS)
-
-
-def _answer(report: proof.Report, fault: Fault | None, now: int) -> dict[str, Any]:
+def _answer(
+    report: proof.Report, fault: Fault | None, watch: AnchorWatch, now: int
+) -> dict[str, Any]:
     broken_at, reason = fault or (report.broken_at, report.reason)
     return {
         "valid": broken_at is None,
@@ -122,31 +124,10 @@ def _answer(report: proof.Report, fault: Fault | None, now: int) -> dict[str, An
         "head_hash": report.head_hash,
         "broken_at": broken_at,
         "reason": reason,
-        "anchor": None,
-        "checkpoint": None,
+        "anchor": watch.shown(),
+        "checkpoint": watch.checkpoint(),
         "checked_at": rfc3339(now),
     }
 
 
 _HEAD = select(log_heads).where(log_heads.c.tenant_id == bindparam("tenant"))
-_PAGE: Select[Any] = (
-    select(
-        log_entries.c.seq,
-        log_entries.c.entry,
-        log_entries.c.hash,
-        *(log_entries.c[name] for name in Index._fields),
-        openings.c.user_id,
-        openings.c.openings,
-    )
-    .outerjoin(
-        openings,
-        and_(openings.c.tenant_id == log_entries.c.tenant_id, openings.c.seq == log_entries.c.seq),
-    )
-    .where(
-        log_entries.c.tenant_id == bindparam("tenant"),
-        log_entries.c.seq > bindparam("after"),
-        log_entries.c.seq < bindparam("size"),
-    )
-    .order_by(log_entries.c.seq)
-    .limit(bindparam("rows"))
-)

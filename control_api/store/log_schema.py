@@ -2,7 +2,15 @@
 
 from sqlalchemy import Column, Index, PrimaryKeyConstraint, SmallInteger, Table, text
 
-from control_api.store.columns import binary, count, metadata, time, words, words_or_null
+from control_api.store.columns import (
+    binary,
+    count,
+    metadata,
+    time,
+    time_or_null,
+    words,
+    words_or_null,
+)
 
 # Where a tenant's log ends. `last_ts` is 0 and `last_leaf` empty while there is no entry.
 log_heads = Table(
@@ -84,24 +92,25 @@ log_spans = Table(
     sqlite_with_rowid=False,
 )
 
-# What retention took from a log's beginning: one row for each `purge` entry, which stands at `seq`.
-# `anchor_note` is the signed checkpoint of the size that was cut at, `cover_note` the one of a size
-# with the `purge` entry in it; rows are deleted only once that is here (`audit-trail.md`, Purge).
+# What retention took from a log's beginning, of each log the last time: the anchor. Its `purge`
+# entry stands at `seq`, and says the same. `anchor_note` is the signed checkpoint of the size that
+# was cut at, `cover_note` the one of a size with the `purge` entry in it; rows are deleted only
+# once that is here (`audit-trail.md`, Purge), and all are once `finished_at` is.
 purges = Table(
     "purges",
     metadata,
     words("tenant_id"),
     count("seq"),
-    count("last_seq"),
-    binary("last_hash"),
     count("tree_size"),
     binary("root_hash"),
     binary("frontier"),
-    count("purged_count"),
+    binary("last_hash"),
     time("purged_before"),
+    count("purged_count"),
     time("purged_at"),
     words("anchor_note"),
     words_or_null("cover_note"),
+    time_or_null("finished_at"),
     PrimaryKeyConstraint("tenant_id", "seq"),
 )
 

@@ -33,6 +33,7 @@ __all__ = [
     "alert_rules",
     "api_keys",
     "documents",
+    "ended_sessions",
     "first_accesses",
     "installation",
     "log_entries",
@@ -178,6 +179,19 @@ sessions = Table(
     words_or_null("revocation_reason"),
     PrimaryKeyConstraint("tenant_id", "session_id"),
     Index(None, "tenant_id", "created_at", "session_id"),
+)
+
+# What is left of a session once its own retention has passed: that this id was used, so that it
+# never comes back to life. Nothing of whose it was.
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    words("tenant_id"),
+    words("session_id"),
+    time("ended_at"),
+    flag("revoked"),
+    PrimaryKeyConstraint("tenant_id", "session_id"),
+    sqlite_with_rowid=False,
 )
 
 # What a tenant's decisions are made by. A removed document stays, without body: its revision is how

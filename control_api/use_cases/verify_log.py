@@ -4,9 +4,18 @@ from control_api.asked import Nothing
 from control_api.caller import Caller
 from control_api.log.verify import verify
 from control_api.service import Service
-from control_api.shapes import Verified
+from control_api.shapes import PurgeAnchor, SignedCheckpoint, Verified
 
 
 async def verify_log(service: Service, caller: Caller, _: Nothing) -> Verified:
     """Walk the tenant's audit trail, and say whether it is what it was."""
-    return Verified(**await verify(service.store, caller.tenant.tenant_id))
+    tenant_id = caller.tenant.tenant_id
+    report = await verify(service.store, tenant_id, service.signer.public)
+    anchor, noted = report["anchor"], report["checkpoint"]
+    return Verified(
+        **{
+            **report,
+            "anchor": None if anchor is None else PurgeAnchor(**anchor),
+            "checkpoint": None if noted is None else SignedCheckpoint(**noted),
+        }
+    )

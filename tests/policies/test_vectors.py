@@ -17,6 +17,7 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from policies.checkpoint import Checkpoint, read, sign
 from policies.commitment import commitment, field_salt, opens
 from policies.entry import entry_from_core, index_of
 from policies.ground.canonical import check, encode, micros, rfc3339
@@ -230,6 +231,23 @@ def test_the_receipt_is_as_it_was() -> None:
     by_hand = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(stored["seed"]))
     assert by_hand.sign(message).hex() == stored["signature"]
     assert verify(signer.public, bytes.fromhex(stored["signature"]), message)
+
+
+def test_the_checkpoint_is_as_it_was() -> None:
+    stored = vector("checkpoint")
+    signer = Signer(bytes.fromhex(stored["seed"]))
+    root = bytes.fromhex(stored["root"])
+    made = Checkpoint(stored["origin"], stored["size"], root)
+    assert sign(made, signer) == stored["note"]
+    assert read(stored["note"], stored["origin"], signer.public) == made
+    # By hand: C2SP `signed-note` and `tlog-checkpoint`.
+    key = Ed25519PrivateKey.from_private_bytes(signer.seed())
+    name = stored["origin"].encode()
+    id_ = hashlib.sha256(name + b"\n\x01" + key.public_key().public_bytes_raw()).digest()[:4]
+    assert id_.hex() == stored["key_id"]
+    body = b"%b\n%d\n%b\n" % (name, stored["size"], base64.b64encode(root))
+    signature = base64.b64encode(id_ + key.sign(body))
+    assert stored["note"].encode() == body + b"\n\xe2\x80\x94 %b %b\n" % (name, signature)
 
 
 def test_a_vector_is_never_overwritten(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from policies.checkpoint import Checkpoint, key_id, sign
 from policies.commitment import commitment, field_salt
 from policies.ground.canonical import b64, encode, rfc3339
 from policies.ground.ids import prefixed, uuid7
@@ -141,8 +142,22 @@ def receipt() -> Any:
     }
 
 
+def checkpoint() -> Any:
+    signer = Signer(bytes(range(32)))
+    made = Checkpoint("sluice/epoch/default", 1000, bytes(range(32, 64)))
+    return {
+        "seed": signer.seed().hex(),
+        "origin": made.origin,
+        "size": made.size,
+        "root": made.root.hex(),
+        "key_id": key_id(made.origin, signer.public).hex(),
+        "note": sign(made, signer),
+    }
+
+
 MAKERS: dict[str, Callable[[], Any]] = {
-    each.__name__: each for each in (encodings, commitments, log, masked, tree, ids, keys, receipt)
+    each.__name__: each
+    for each in (encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint)
 }
 
 

@@ -60,17 +60,25 @@ def upgrade() -> None:
     table(
         "purges",
         number("seq"),
-        number("last_seq"),
-        binary("last_hash"),
         number("tree_size"),
         binary("root_hash"),
         binary("frontier"),
-        number("purged_count"),
+        binary("last_hash"),
         number("purged_before"),
+        number("purged_count"),
         number("purged_at"),
         text("anchor_note"),
         text("cover_note", nullable=True),
+        number("finished_at", nullable=True),
         key=("seq",),
+    )
+    table(
+        "ended_sessions",
+        text("session_id"),
+        number("ended_at"),
+        sa.Column("revoked", sa.Boolean(), nullable=False),
+        key=("session_id",),
+        sqlite_with_rowid=False,
     )
 
 
