@@ -2,8 +2,10 @@
 
     python -m control_api             serve
     python -m control_api migrate     bring the database's schema to head
+    python -m control_api purge       remove now what retention would remove within the hour
 
-Exit codes: 0 for a drained stop, 1 for a failure, 2 for unusable settings or arguments.
+Exit codes: 0 for a drained stop or a thing done, 1 for a failure, 2 for unusable settings or
+arguments, a tenant that there is not among them.
 """
 
 import asyncio
@@ -16,6 +18,7 @@ import uvloop
 from control_api import journal
 from control_api.entropy import Entropy
 from control_api.http.server import CannotListen
+from control_api.purge_command import purge
 from control_api.secret_file import UnusableFile
 from control_api.serve import Started, serve
 from control_api.settings import Settings, read
@@ -23,15 +26,16 @@ from control_api.store.faults import UnknownState
 from control_api.store.migrate import migrate
 from control_api.store.url import Unusable
 from policies.ground.clock import Clock
+from policies.ground.errors import NotFound
 from policies.ground.settings import SettingsError
 
-USAGE = "usage: python -m control_api [migrate]"
+USAGE = "usage: python -m control_api [migrate | purge [--tenant ID]]"
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.
-_OPERATORS = (Unusable, UnusableFile, CannotListen, UnknownState)
+_OPERATORS = (Unusable, UnusableFile, CannotListen, UnknownState, NotFound)
 
 
 def main(arguments: list[str]) -> int:
-    if arguments not in ([], ["migrate"]):
+    if not _usable(arguments):
         print(USAGE, file=sys.stderr)
         return 2
     try:
@@ -43,23 +47,35 @@ def main(arguments: list[str]) -> int:
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
     journal.configure(settings.log_level, clock.now)
     try:
-        _run(arguments, settings, clock)
+        return _run(arguments, settings, clock)
     except (*_OPERATORS, BaseExceptionGroup) as error:
         causes = _leaves(error)
         if not all(isinstance(cause, _OPERATORS) for cause in causes):
             raise
         for cause in causes:
             print(f"control API: {cause}", file=sys.stderr)
-        return 1
+        return 2 if all(isinstance(cause, NotFound) for cause in causes) else 1
+
+
+def _usable(arguments: list[str]) -> bool:
+    match arguments:
+        case [] | ["migrate"] | ["purge"] | ["purge", "--tenant", _]:
+            return True
+    return False
+
+
+def _run(arguments: list[str], settings: Settings, clock: Clock) -> int:
+    match arguments:
+        case ["migrate"]:
+            url = os.environ.get("SLUICE_MIGRATE_DATABASE_URL") or settings.database_url
+            asyncio.run(migrate(url))
+        case ["purge", *one]:
+            tenant_id = one[1] if one else None
+            work = purge(settings, clock, Entropy(os.urandom), tenant_id, print)
+            return 0 if asyncio.run(work) else 1
+        case _:
+            uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
     return 0
-
-
-def _run(arguments: list[str], settings: Settings, clock: Clock) -> None:
-    if arguments:
-        url = os.environ.get("SLUICE_MIGRATE_DATABASE_URL") or settings.database_url
-        asyncio.run(migrate(url))
-    else:
-        uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -25,6 +25,17 @@ def open_or_make(data_dir: Path) -> Signer:
     return made
 
 
+def open_existing(data_dir: Path) -> Signer:
+    """The same for whoever must not be the first: `UnusableFile` where there is none."""
+    path = data_dir / FILE
+    found = secret_file.read(path)
+    if found is None:
+        raise secret_file.UnusableFile(
+            f"`{path}` is not there: the service makes it when it starts"
+        )
+    return Signer(_seed(path, found))
+
+
 def _seed(path: Path, content: bytes) -> bytes:
     try:
         seed = unb64(content.decode("ascii").strip())

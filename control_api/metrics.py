@@ -48,6 +48,15 @@ class DeliveryOutcome(StrEnum):
     failed = "failed"
 
 
+class Purging(StrEnum):
+    """What became of a tenant's hourly purge."""
+
+    purged = "purged"
+    nothing = "nothing"
+    refused = "refused"
+    failed = "failed"
+
+
 @dataclass(frozen=True, slots=True)
 class Instruments:
     """Every instrument of the service; README.md lists them, and a test compares. `decided` finds
@@ -63,6 +72,7 @@ class Instruments:
     ingested: Counter
     alerts: Counter
     deliveries: Counter
+    purges: Counter
     waiting: Gauge
     crashes: Counter
 
@@ -126,6 +136,12 @@ class Instruments:
                 "sluice_alert_deliveries_total",
                 "Attempts to deliver an alert, by channel and outcome.",
                 ("channel", "outcome"),
+                registry=registry,
+            ),
+            purges=Counter(
+                "sluice_purges_total",
+                "Hourly purges of a tenant, by outcome.",
+                ("outcome",),
                 registry=registry,
             ),
             waiting=Gauge(

@@ -29,6 +29,7 @@ from control_api.log.append import Log
 from control_api.metrics import Instruments
 from control_api.policy_watch import PolicyFiles
 from control_api.rate_limit import Authenticate, RateLimit
+from control_api.retention import Retention
 from control_api.secret_file import make_directory
 from control_api.service import Description, Service
 from control_api.settings import Settings
@@ -101,6 +102,7 @@ async def _live(
             files.watch,
             Watch(service).run,
             Deliveries(service).run,
+            Retention(service).run,
         )
     ]
     # One turn, and the files are watched: what changes from here on is reported.

@@ -27,6 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
             return _become("sidecar", "--config", chosen.config)
         case "migrate":
             return _become("control_api", "migrate")
+        case "purge":
+            one = [] if chosen.tenant is None else ["--tenant", chosen.tenant]
+            return _become("control_api", "purge", *one)
         case _:
             return _become("policies", "lint", chosen.path)
 
@@ -61,6 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     sidecar = commands.add_parser("sidecar", help="one sidecar")
     sidecar.add_argument("--config", required=True, metavar="FILE", help="its YAML file")
     commands.add_parser("migrate", help="the database's schema to its newest version")
+    purge = commands.add_parser("purge", help="removes now what retention would within the hour")
+    purge.add_argument("--tenant", metavar="ID", help="one tenant; every tenant otherwise")
     policy = commands.add_parser("policy", help="policies as files")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     lint = actions.add_parser("lint", help="says what is wrong in a file or a folder of them")

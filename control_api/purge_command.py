@@ -1,0 +1,73 @@
+"""`purge`: what the hourly purge would do, now, beside a running service or without one.
+
+Knows the order of a run and what an operator reads of it; `log.purge` does it.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from control_api import log_key
+from control_api.log.prefix import Unproven
+from control_api.log.purge import Outcome, Purge
+from control_api.settings import Settings
+from control_api.store import tenants
+from control_api.store.store import Store
+from policies.ground.canonical import rfc3339
+from policies.ground.clock import Clock
+from policies.ground.errors import NotFound, SluiceError
+from policies.ground.ids import uuid7
+
+
+async def purge(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    tenant_id: str | None,
+    tell: Callable[[str], None],
+) -> bool:
+    """Purge every tenant, or the one that is given; whether none failed. `NotFound` where there is
+    no such tenant."""
+    # The service's own key: what another signed, no verification of this log believes.
+    signer = log_key.open_existing(settings.data_dir)
+    store: Store | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            store = await Store.open(settings.database_url, clock, group)
+            run = Purge(store, signer, lambda: uuid7(clock.now(), entropy(10)))
+            done = [await _turn(run, each, tell) for each in await _tenants(store, tenant_id)]
+    finally:
+        # After the group: no write is under way any more.
+        if store is not None:
+            await store.close()
+    return all(done)
+
+
+async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
+    async with store.reading() as connection:
+        everyone = await tenants.ids(connection)
+    if tenant_id is None:
+        return everyone
+    if tenant_id not in everyone:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return [tenant_id]
+
+
+async def _turn(run: Purge, tenant_id: str, tell: Callable[[str], None]) -> bool:
+    try:
+        outcome = await run.run(tenant_id)
+    except (Unproven, SluiceError) as error:
+        tell(f"{tenant_id}: not purged: {error}")
+        return False
+    tell(f"{tenant_id}: {_words(outcome)}")
+    return True
+
+
+def _words(outcome: Outcome) -> str:
+    removed = f"{outcome.removed} entries removed"
+    if outcome.anchor is None:
+        return f"{removed}; nothing was ever purged"
+    purged = outcome.anchor.purged
+    return (
+        f"{removed}; anchor: {purged.size} entries until {rfc3339(purged.cutoff)}, "
+        f"root {purged.root.hex()}"
+    )
