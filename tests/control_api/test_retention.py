@@ -88,7 +88,8 @@ def test_every_hour_what_is_too_old_goes(either: Centre, monkeypatch: pytest.Mon
     within(20, lambda: either.verified()["first_seq"] >= 20)
     events = either.events("?limit=1000")
     assert [each["event_id"] for each in events] == young[::-1]
-    assert either.admin("GET", "/v1/audit/stats")["total"] == len(young)
+    # Counts go with the rows, which nobody sees any more.
+    within(20, lambda: either.admin("GET", "/v1/audit/stats")["total"] == len(young))
     report = either.verified()
     assert report["anchor"] == purged()
     assert report["checkpoint"]["size"] > report["anchor"]["tree_size"]
