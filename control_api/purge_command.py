@@ -4,11 +4,13 @@ Knows the order of a run and what an operator reads of it; `log.purge` does it.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from control_api import log_key
 from control_api.log.prefix import Unproven
 from control_api.log.purge import Outcome, Purge
+from control_api.session_purge import purge_sessions
 from control_api.settings import Settings
 from control_api.store import tenants
 from control_api.store.store import Store
@@ -33,8 +35,12 @@ async def purge(
     try:
         async with asyncio.TaskGroup() as group:
             store = await Store.open(settings.database_url, clock, group)
-            run = Purge(store, signer, lambda: uuid7(clock.now(), entropy(10)))
-            done = [await _turn(run, each, tell) for each in await _tenants(store, tenant_id)]
+            new_id = partial(_new_id, clock, entropy)
+            run = Purge(store, signer, new_id)
+            done = []
+            for each in await _tenants(store, tenant_id):
+                sessions = partial(purge_sessions, store, each, new_id)
+                done.append(await _turn(run, sessions, each, tell))
     finally:
         # After the group: no write is under way any more.
         if store is not None:
@@ -52,18 +58,28 @@ async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
     return [tenant_id]
 
 
-async def _turn(run: Purge, tenant_id: str, tell: Callable[[str], None]) -> bool:
+def _new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:
+    return uuid7(clock.now(), entropy(10))
+
+
+async def _turn(
+    run: Purge,
+    sessions: Callable[[], Awaitable[int]],
+    tenant_id: str,
+    tell: Callable[[str], None],
+) -> bool:
     try:
+        ended = await sessions()
         outcome = await run.run(tenant_id)
     except (Unproven, SluiceError) as error:
         tell(f"{tenant_id}: not purged: {error}")
         return False
-    tell(f"{tenant_id}: {_words(outcome)}")
+    tell(f"{tenant_id}: {_words(outcome, ended)}")
     return True
 
 
-def _words(outcome: Outcome) -> str:
-    removed = f"{outcome.removed} entries removed"
+def _words(outcome: Outcome, ended: int) -> str:
+    removed = f"{outcome.removed} entries and {ended} sessions removed"
     if outcome.anchor is None:
         return f"{removed}; nothing was ever purged"
     purged = outcome.anchor.purged

@@ -1,5 +1,5 @@
 """When what is too old goes: every hour, one tenant after the other. Knows no table and no proof;
-`log.purge` and `store.ended_sessions` remove.
+`log.purge` and `session_purge` remove.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from control_api.log.prefix import Unproven
 from control_api.log.purge import Purge
 from control_api.metrics import Purging
 from control_api.service import Service
+from control_api.session_purge import purge_sessions
 from control_api.store import tenants
 from policies.ground.errors import SluiceError
 
@@ -47,7 +48,9 @@ class Retention:
             await self._turn(tenant_id)
 
     async def _turn(self, tenant_id: str) -> None:
+        service = self._service
         try:
+            sessions = await purge_sessions(service.store, tenant_id, service.new_id)
             outcome = await self._purge.run(tenant_id)
         except Unproven as error:
             # Someone has changed the log. Nothing more of it goes until an operator has looked.
@@ -57,10 +60,11 @@ class Retention:
         except Exception as error:  # noqa: BLE001  one tenant must not hold up the others
             self._tell(Purging.failed, tenant_id, error, trace=True)
         else:
-            done = Purging.purged if outcome.removed else Purging.nothing
-            self._service.instruments.purges.labels(done).inc()
-            if outcome.removed:
-                _log.info("tenant `%s`: %d entries purged", tenant_id, outcome.removed)
+            some = outcome.removed or sessions
+            service.instruments.purges.labels(Purging.purged if some else Purging.nothing).inc()
+            if some:
+                said = "tenant `%s`: %d entries and %d sessions purged"
+                _log.info(said, tenant_id, outcome.removed, sessions)
 
     def _tell(
         self, outcome: Purging, tenant_id: str, error: Exception, *, trace: bool = False

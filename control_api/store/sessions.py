@@ -1,7 +1,8 @@
 """Who owns a session, and until when. Claims that come together are one transaction.
 
 The first claim makes the session and owns it; later ones read what it made. `expires_at`
-is fixed then: an id that has expired, or was revoked, never comes back to life.
+is fixed then: an id that has expired, or was revoked, never comes back to life; not even
+once its row has been purged (`ended_sessions`).
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, select, tuple_, upd
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store import ended_sessions
 from control_api.store.gather import Gather
 from control_api.store.schema import sessions
 from control_api.store.store import Store
@@ -87,7 +89,31 @@ def _claim(
     connection.execute(_INSERTION[connection.dialect.name], rows)
     held = connection.execute(_HELD, {"wanted": list(first)})
     found = {(row[0], row[1]): SessionRow(*row[1:]) for row in held}
+    # Last: a purge that took a row from under us has committed, and left the id here.
+    gone = ended_sessions.ended(connection, list(first))
+    if gone:
+        ended_sessions.undo(connection, list(gone))
+        found |= {key: _of_old(key[1], *how) for key, how in gone.items()}
     return [found[tenant_id, row.session_id] for tenant_id, row in wanted]
+
+
+def _of_old(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
+    """What is known of a session that was purged: that it ended. Nobody owns it any more."""
+    return SessionRow(
+        session_id, "", None, "", ended_at, ended_at, ended_at if revoked else None, None
+    )
+
+
+async def standing(
+    connection: AsyncConnection, tenant_id: str, session_id: str
+) -> SessionRow | None:
+    """The same as a claim would find it: one that was purged has ended."""
+    row = await find(connection, tenant_id, session_id)
+    if row is not None:
+        return row
+    key = (tenant_id, session_id)
+    gone = await connection.run_sync(ended_sessions.ended, [key])
+    return _of_old(session_id, *gone[key]) if gone else None
 
 
 async def find(connection: AsyncConnection, tenant_id: str, session_id: str) -> SessionRow | None:

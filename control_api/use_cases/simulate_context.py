@@ -28,5 +28,5 @@ async def _present(service: Service, caller: Caller, retrieval: Retrieval) -> Se
     if retrieval.session_id is None:
         return None
     async with service.store.reading() as connection:
-        row = await sessions.find(connection, caller.tenant.tenant_id, retrieval.session_id)
+        row = await sessions.standing(connection, caller.tenant.tenant_id, retrieval.session_id)
     return None if row is None else row.at(service.clock.now())

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from control_api import retention
 from control_api.store.migrate import migrate
 from tests.control_api.centre import Centre, within
+from tests.control_api.store.world import sql
 
 DAY = 86_400.0
 
@@ -137,7 +141,7 @@ def test_the_command_purges_beside_a_running_service(either: Centre) -> None:
     either.evaluate()
     done = command(either, "purge")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "default: 0 entries removed; nothing was ever purged\n"
+    assert done.stdout == "default: 0 entries and 0 sessions removed; nothing was ever purged\n"
     either.evaluate()
     either.verified()
 
@@ -167,7 +171,8 @@ def test_the_command_removes_what_is_too_old_and_shows_the_anchor(long_ago: Cent
     done = command(long_ago, "purge", "--tenant", "default")
     assert done.returncode == 0, done.stderr
     anchor = long_ago.admin("GET", "/v1/audit/retention")["anchor"]
-    assert done.stdout.startswith(f"default: {anchor['purged_count']} entries removed; anchor: ")
+    count = anchor["purged_count"]
+    assert done.stdout.startswith(f"default: {count} entries and 0 sessions removed; anchor: ")
     assert anchor["root_hash"] in done.stdout
     assert [each["event_id"] for each in long_ago.events()] == [young]
     long_ago.verified()
@@ -192,3 +197,76 @@ def test_the_command_exits_with_2_for_what_is_not_there_and_1_for_what_fails(
         key.write_bytes(kept)
         key.chmod(0o600)
         fresh.start()
+
+
+def test_sessions_go_apart_and_never_come_back_to_life(
+    either: Centre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert either.evaluate(session_id="s-expired")["decision"] == "ALLOW"
+    assert either.evaluate(session_id="s-revoked")["decision"] == "ALLOW"
+    either.admin("DELETE", "/v1/sessions/s-revoked?reason=left")
+    either.admin("PUT", "/v1/settings/retention", {"session_retention_days": 2})
+    either.time.ahead += 4 * DAY
+    assert either.evaluate(session_id="s-young")["decision"] == "ALLOW"
+    events = len(either.events("?limit=1000"))
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.2)
+    either.restart()
+
+    def ids() -> list[str]:
+        return [each["session_id"] for each in either.admin("GET", "/v1/sessions")]
+
+    within(20, lambda: ids() == ["s-young"], "the purge of sessions")
+    assert len(either.events("?limit=1000")) == events
+    for name, why in (("s-expired", "session_expired"), ("s-revoked", "session_revoked")):
+        assert either.call("GET", f"/v1/sessions/{name}").status == 404
+        assert either.call("DELETE", f"/v1/sessions/{name}").status == 404
+        for _ in range(2):
+            assert either.evaluate(session_id=name, user_id="bob")["policy_name"] == why
+        dry = {"agent_role": "support", "user_id": "bob", "source_id": "handbook"}
+        body = {**dry, "sensitivity_level": "low", "session_id": name}
+        assert either.admin("POST", "/v1/context/simulate", body)["policy_name"] == why
+        claimed = {"session_id": name, "agent_role": "support", "user_id": "bob"}
+        answer = either.admin("POST", "/v1/sidecars/sessions/claim", claimed)
+        assert answer["state"] == why.removeprefix("session_")
+    assert ids() == ["s-young"]
+    assert either.evaluate(session_id="s-young")["decision"] == "ALLOW"
+    documents = either.admin("GET", "/v1/sidecars/policy-set?since=0")["documents"]
+    gone = [each for each in documents if each["name"].startswith("session/")]
+    assert all(each["body"] is None for each in gone)
+    changes = _changes(either)
+    assert changes == [{"revoked": 1, "sessions": 2}]
+    either.verified()
+
+
+def _changes(centre: Centre) -> list[Any]:
+    rows = asyncio.run(
+        sql(centre.settings.database_url, "SELECT entry FROM log_entries WHERE kind = 'change'")
+    )
+    entries = [json.loads(bytes(row.entry))["pub"] for row in rows]
+    return [each["detail"] for each in entries if each["what"] == "sessions.purged"]
+
+
+def test_a_claim_that_meets_the_purge_finds_an_ended_session(long_ago: Centre) -> None:
+    """Whoever claims while a session is being purged never gets a new one."""
+    for number in range(40):
+        long_ago.evaluate(session_id=f"s-{number}")
+    long_ago.admin("PUT", "/v1/settings/retention", {"session_retention_days": 1})
+    long_ago.time.ahead = 0
+    answers: list[str] = []
+
+    def claim() -> None:
+        for number in range(40):
+            answers.append(long_ago.evaluate(session_id=f"s-{number}")["policy_name"])
+
+    threads = [threading.Thread(target=claim) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert command(long_ago, "purge").returncode == 0
+    for thread in threads:
+        thread.join()
+    assert answers == ["session_expired"] * 160
+    claim()
+    assert set(answers) == {"session_expired"}
+    assert long_ago.admin("GET", "/v1/sessions") == []
+    long_ago.verified()
