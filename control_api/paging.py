@@ -29,6 +29,14 @@ class Page(Generic[Shown]):
     next: Place | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Part(Generic[Shown]):
+    """An answer with a list in it, of which it holds a part; `next` as of a page."""
+
+    answer: Shown
+    next: Place | None = None
+
+
 def page_of(
     rows: Sequence[Row],
     limit: int,

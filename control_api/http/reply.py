@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 
-from control_api.paging import Page, Place, write_cursor
+from control_api.paging import Page, Part, Place, write_cursor
 from control_api.shapes import Document
 from policies.ground.errors import SluiceError
 
@@ -27,9 +27,10 @@ class Reply:
 
 def of_answer(answer: object, status: int, target: str) -> Reply:
     """What a use case returned. `target` is the request's own, of which a page's `Link` is made."""
-    if isinstance(answer, Page):
+    if isinstance(answer, Page | Part):
         headers = {} if answer.next is None else {"Link": _link(target, answer.next)}
-        return Reply(status, orjson.dumps(answer.rows), JSON, headers)
+        shown = answer.rows if isinstance(answer, Page) else answer.answer
+        return Reply(status, orjson.dumps(shown), JSON, headers)
     if isinstance(answer, Document):
         # The page holds no script and loads nothing: a browser is told so.
         return Reply(status, answer.body, answer.content_type, {"Content-Security-Policy": _INERT})

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from control_api.asked import Asked
 from control_api.http.call import Call, query_fields
-from control_api.paging import Page
+from control_api.paging import Page, Part
 from control_api.shapes import Document
 from policies.ground.body import parse_object
 from policies.ground.errors import Invalid, invalid
@@ -63,12 +63,14 @@ class Route:
         answer = _signature(self.use_case).return_annotation
         if get_origin(answer) is Page:
             return list[get_args(answer)[0]]  # type: ignore[misc]  # a type made of a type
+        if get_origin(answer) is Part:
+            return get_args(answer)[0]
         return None if answer is Document else answer
 
     @property
     def listed(self) -> bool:
-        """Whether the answer is a page of a list."""
-        return get_origin(_signature(self.use_case).return_annotation) is Page
+        """Whether the answer is a page of a list, or holds one."""
+        return get_origin(_signature(self.use_case).return_annotation) in (Page, Part)
 
     @property
     def name(self) -> str:

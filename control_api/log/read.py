@@ -29,7 +29,8 @@ class Found(NamedTuple):
 
 
 class Trail(NamedTuple):
-    """A page of events; `next` is the `seq` to go on from, None where there is no more."""
+    """A page of events, or of what followed from one; `next` is the `seq` to go on from, None where
+    there is no more."""
 
     events: list[dict[str, Any]]
     next: int | None
@@ -63,10 +64,10 @@ async def event(store: Store, tenant_id: str, event_id: str) -> Found:
 
 
 async def lineage(
-    store: Store, tenant_id: str, event_id: str
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The event, and the lineage actions recorded on it, in order. `NotFound` where the tenant has
-    no such event."""
+    store: Store, tenant_id: str, event_id: str, limit: int, after_seq: int = -1
+) -> tuple[dict[str, Any], Trail]:
+    """The event, and a page of the lineage actions recorded on it, in order, those after
+    `after_seq`. `NotFound` where the tenant has no such event."""
     actions = (
         select(log_entries.c.entry, openings.c.openings)
         .outerjoin(
@@ -78,13 +79,16 @@ async def lineage(
             log_entries.c.tenant_id == tenant_id,
             log_entries.c.ref == event_id,
             log_entries.c.kind == "lineage",
+            log_entries.c.seq > after_seq,
         )
         .order_by(log_entries.c.seq)
+        .limit(limit + 1)
     )
     async with store.reading() as connection:
         found = await _find(connection, tenant_id, event_id)
-        rows = await connection.execute(actions)
-    return found.event, [lineage_action(orjson.loads(entry), opened) for entry, opened in rows]
+        rows = (await connection.execute(actions)).all()
+    page = [lineage_action(orjson.loads(entry), opened) for entry, opened in rows[:limit]]
+    return found.event, Trail(page, page[-1]["seq"] if len(rows) > limit else None)
 
 
 async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> Found:

@@ -9,7 +9,6 @@ count; so they say what the log holds. Time is event time. Knows nothing of what
 `control_api.store.tallies` reads them.
 """
 
-from collections.abc import Iterable
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any
@@ -123,15 +122,18 @@ class Tally:
             keys = [row[:4] for row in rows]
             connection.exec_driver_sql(_deletion(connection.dialect, empty=True), keys)
 
-    def _counts(self) -> dict[_Key, tuple[int, int, int]]:
-        counts: dict[_Key, tuple[int, int, int]] = {}
+    def _counts(self) -> dict[_Key, list[int]]:
+        """Allowed, denied and the last time of each value of each facet."""
+        counts: dict[_Key, list[int]] = {}
         for alike, (many, last, _) in self._alike.items():
-            for facet, value in _values(alike):
-                width = BUCKETS.get(facet)
-                key = (int(facet), value, 0 if width is None else alike[7] * SECOND // width)
-                allowed, denied, ts = counts.get(key, (0, 0, 0))
-                more = (allowed + many, denied) if alike[5] else (allowed, denied + many)
-                counts[key] = (*more, max(ts, last))
+            place = 0 if alike[5] else 1
+            for key in _keys(alike):
+                found = counts.get(key)
+                if found is None:
+                    counts[key] = [many, 0, last] if place == 0 else [0, many, last]
+                else:
+                    found[place] += many
+                    found[2] = max(found[2], last)
         return counts
 
     def _accesses(self) -> dict[tuple[str, str], int]:
@@ -144,21 +146,34 @@ class Tally:
         return first
 
 
-def _values(alike: _Alike) -> Iterable[tuple[Facet, str]]:
-    source_type, role, source, agent, session, _, mismatch, _ = alike
-    yield Facet.source_type, source_type
-    yield Facet.agent_role, role
-    yield Facet.source_id, source
+# On the path of every append: as numbers, since an enumeration's members are slow to hash.
+_SOURCE_TYPE, _ROLE, _SOURCE, _AGENT, _AGENT_SOURCE, _SESSION, *_TIMES = map(int, Facet)
+_SECOND, _MINUTE, _MISMATCH_SECOND, _MISMATCH_MINUTE = _TIMES
+# Buckets in seconds, which is what decisions that are alike share.
+_IN_MINUTE, _IN_AGENT, _IN_AGENT_SOURCE = (
+    BUCKETS[facet] // SECOND for facet in (Facet.minute, Facet.agent, Facet.agent_source)
+)
+
+
+def _keys(alike: _Alike) -> list[_Key]:
+    """Where decisions that are alike count."""
+    source_type, role, source, agent, session, _, mismatch, second = alike
+    minute = second // _IN_MINUTE
+    keys: list[_Key] = [
+        (_SOURCE_TYPE, source_type, 0),
+        (_ROLE, role, 0),
+        (_SOURCE, source, 0),
+        (_SECOND, "", second),
+        (_MINUTE, "", minute),
+    ]
     if agent is not None:
-        yield Facet.agent, agent
-        yield Facet.agent_source, agent + BETWEEN + source
+        keys.append((_AGENT, agent, second // _IN_AGENT))
+        keys.append((_AGENT_SOURCE, agent + BETWEEN + source, second // _IN_AGENT_SOURCE))
     if session is not None:
-        yield Facet.session, session
-    yield Facet.second, ""
-    yield Facet.minute, ""
+        keys.append((_SESSION, session, 0))
     if mismatch:
-        yield Facet.mismatch_second, ""
-        yield Facet.mismatch_minute, ""
+        keys += ((_MISMATCH_SECOND, "", second), (_MISMATCH_MINUTE, "", minute))
+    return keys
 
 
 @lru_cache(maxsize=8)

@@ -189,7 +189,7 @@ class Centre:
         found: list[dict[str, Any]] = self.admin("GET", f"/v1/audit/events{query}")
         return found
 
-    def pages(self, path: str) -> Iterator[list[Any]]:
+    def pages(self, path: str) -> Iterator[Any]:
         """Every page of a list, by its `Link`."""
         while path:
             answer = self.call("GET", path)

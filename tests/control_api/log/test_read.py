@@ -197,10 +197,35 @@ async def test_lineage_shows_an_event_and_its_actions_in_order(world: World) -> 
     for number in range(3):
         await world.log.append(TENANT, action(record.eid, placed.leaf_hash, number))
         await world.log.append(TENANT, action(other.eid, elsewhere.leaf_hash, 10 + number))
-    found, actions = await lineage(world.store, TENANT, record.eid)
+    found, actions = await lineage(world.store, TENANT, record.eid, 3)
     assert found["event_id"] == record.eid
-    assert [made["detail"] for made in actions] == [{"number": number} for number in range(3)]
-    assert {made["event_id"] for made in actions} == {record.eid}
+    details = [made["detail"] for made in actions.events]
+    assert details == [{"number": number} for number in range(3)]
+    assert {made["event_id"] for made in actions.events} == {record.eid}
+    assert actions.next is None
+
+
+async def test_lineage_is_shown_page_by_page_while_more_is_recorded(world: World) -> None:
+    record = decision()
+    placed = await world.log.append(TENANT, record)
+
+    async def act(number: int) -> None:
+        await world.log.append(TENANT, action(record.eid, placed.leaf_hash, number))
+
+    for number in range(20):
+        await act(number)
+    shown, after, number = [], -1, 20
+    while True:
+        found, actions = await lineage(world.store, TENANT, record.eid, 7, after)
+        assert found["event_id"] == record.eid
+        assert len(actions.events) <= 7
+        shown += [made["detail"]["number"] for made in actions.events]
+        if actions.next is None:
+            break
+        after = actions.next
+        await act(number)
+        number += 1
+    assert shown == list(range(number))
 
 
 async def test_lineage_of_what_is_no_event_of_the_tenant_is_not_found(world: World) -> None:
@@ -210,7 +235,7 @@ async def test_lineage_of_what_is_no_event_of_the_tenant_is_not_found(world: Wor
     await world.log.append(TENANT, change)
     for eid in (record.eid, change.eid, "none"):
         with pytest.raises(NotFound):
-            await lineage(world.store, TENANT, eid)
+            await lineage(world.store, TENANT, eid, 1)
 
 
 async def test_an_index_written_in_blocks_answers_as_before_a_restart(either_url: str) -> None:

@@ -12,11 +12,12 @@ from sqlalchemy import Connection, Inspector, create_engine, inspect, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from control_api.log.ingest import ingest
 from control_api.store.migrate import migrate
 from control_api.store.schema import metadata
 from control_api.store.schema_version import head
 from control_api.store.url import Unusable, parse
-from tests.control_api.store.world import opened, sql
+from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
 
 
 async def within(url: str, ask: Any) -> Any:
@@ -77,6 +78,57 @@ async def test_every_key_leads_with_the_tenant(either_url: str) -> None:
     found = await within(either_url, keys)
     assert len(found) > len(metadata.tables)
     assert {columns[0] for _, columns in found} == {"tenant_id"}
+
+
+BEFORE_COUNTS = (
+    "DROP TABLE tallies",
+    "DROP TABLE first_accesses",
+    "DROP TABLE alert_deliveries",
+    "DROP TABLE alert_rules",
+    "DROP TABLE ended_sessions",
+    "DROP TABLE purges",
+    "ALTER TABLE tenants DROP COLUMN retention_days",
+    "ALTER TABLE tenants DROP COLUMN session_retention_days",
+    "UPDATE alembic_version SET version_num = '0001'",
+)
+COUNTED = (
+    "SELECT * FROM tallies ORDER BY tenant_id, facet, value, bucket",
+    "SELECT * FROM first_accesses ORDER BY tenant_id, agent_role, source_id",
+)
+
+
+async def test_what_a_log_held_before_there_were_counts_is_counted(either_url: str) -> None:
+    """More entries than the migration reads at once, of two tenants, of several kinds."""
+    async with opened(either_url) as world:
+        spool = Spool()
+        for batch in range(9):
+            payloads = [
+                spool.record(
+                    decision(
+                        "DENY" if number % 3 == 0 else "ALLOW",
+                        policy_name="session_agent_mismatch" if number % 6 == 0 else "p",
+                        agent_id=(None, "a1", "a2")[number % 3],
+                        session_id=(None, "s1")[number % 2],
+                        source_id=f"source-{number % 5}",
+                    ),
+                    at=world.now() - batch * 3_600_000_000,
+                )
+                for number in range(500)
+            ]
+            await ingest(world.store, TENANT, spool.source, spool.instance, payloads)
+        placed = await world.log.append(OTHER, record := decision(source_type="sdk"))
+        await world.log.append(OTHER, action(record.eid, placed.leaf_hash, 1))
+    counted = [await sql(either_url, query) for query in COUNTED]
+    assert {row[0] for row in counted[0]} == {TENANT, OTHER}
+    assert len(counted[1]) == 5 + 1
+    for statement in BEFORE_COUNTS:
+        await sql(either_url, statement)
+    await migrate(either_url)
+    assert [await sql(either_url, query) for query in COUNTED] == counted
+    async with opened(either_url) as world:
+        await world.log.append(OTHER, decision(source_type="sdk"))
+        query = "SELECT allowed FROM tallies WHERE tenant_id = :tenant AND facet = 0"
+        assert await world.rows(query, tenant=OTHER) == [(2,)]
 
 
 async def test_migrating_again_changes_nothing(either_url: str) -> None:

@@ -87,6 +87,17 @@ def test_lineage_is_recorded_on_its_event_and_read_in_order(either: Centre) -> N
     assert either.verified()["events"] == 1
 
 
+def test_lineage_comes_in_pages(centre: Centre) -> None:
+    event_id = centre.evaluate()["event_id"]
+    for number in range(5):
+        body = {"event_id": event_id, "action_type": f"a{number}"}
+        centre.admin("POST", "/v1/audit/lineage", body)
+    pages = list(centre.pages(f"/v1/audit/lineage/{event_id}?limit=2"))
+    assert [page["event"]["event_id"] for page in pages] == [event_id] * 3
+    actions = [[action["action_type"] for action in page["actions"]] for page in pages]
+    assert actions == [["a0", "a1"], ["a2", "a3"], ["a4"]]
+
+
 def test_lineage_of_no_event_is_404(centre: Centre) -> None:
     body = {"event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d", "action_type": "a"}
     assert centre.call("POST", "/v1/audit/lineage", body).status == 404
