@@ -11,7 +11,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import (
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    InvalidURL,
+    TCPConnector,
+)
 from aiohttp.abc import AbstractResolver, ResolveResult
 from standardwebhooks.webhooks import Webhook
 
@@ -105,6 +112,8 @@ async def deliver(allowed: Allowed, tenant_id: str, delivery: StoredDelivery, no
             status = answer.status
     except TimeoutError:
         raise Failed(f"no answer within {TOTAL_SECONDS:g} s", final=False) from None
+    except InvalidURL as error:
+        raise Failed("the URL can't be called", final=True) from error
     except (ClientError, OSError, ValueError) as error:
         raise Failed(_why(error), final=False) from error
     _judge(status)

@@ -35,7 +35,7 @@ def record(eid: object = "event", query: str | None = None) -> Record:
     """A decision's record; its `eid` is what tests know it by."""
     retrieval = Retrieval("support", "ann", "contracts", "low", query=query)
     decision = refuse("default_deny", "no policy")
-    return decision_record(retrieval, decision, None, event_id=str(eid), salt=SALT)
+    return decision_record(retrieval, decision, None, event_id=str(eid), salt=SALT, masking=False)
 
 
 def settings(root: Path, **changes: Any) -> SpoolSettings:
