@@ -131,25 +131,31 @@ class Purge:
         await self._store.write(tenant_id, work)
 
     async def _remove(self, tenant_id: str, anchor: Anchor) -> int:
-        removed, most = 0, FIRST
-        while True:
-            gone, took = await self._remove_some(tenant_id, anchor, most)
-            removed += gone.entries
-            if gone.finished:
-                return removed
+        removed, most, last = 0, FIRST, False
+        while not last:
+            async with self._store.reading() as connection:
+                planned = await purges.plan(connection, tenant_id, anchor, most)
+            try:
+                took = await self._remove_some(tenant_id, anchor, planned)
+            except purges.Moved:
+                # Another replica removes too, or has already begun the next purge.
+                now = await self._anchor(tenant_id)
+                if now is None or now.seq != anchor.seq or now.finished_at is not None:
+                    return removed
+                continue
+            removed, last = removed + planned.entries, planned.last
             await asyncio.sleep(2 * took)
             most = max(FEWEST, min(MOST, int(most * min(2.0, LONGEST / max(took, 1e-6)))))
+        return removed
 
-    async def _remove_some(
-        self, tenant_id: str, anchor: Anchor, most: int
-    ) -> tuple[purges.Removed, float]:
-        """What went, and for how many seconds everyone else who writes had to wait for it."""
+    async def _remove_some(self, tenant_id: str, anchor: Anchor, planned: purges.Planned) -> float:
+        """For how many seconds everyone else who writes had to wait for it."""
         clock = self._store.clock
 
-        def work(connection: Connection, _: bool) -> tuple[purges.Removed, float]:
+        def work(connection: Connection, _: bool) -> float:
             start = clock.monotonic()
-            gone = purges.remove(connection, tenant_id, anchor, most, clock.now())
-            return gone, clock.monotonic() - start
+            purges.remove(connection, tenant_id, anchor, planned, clock.now())
+            return clock.monotonic() - start
 
         return await self._store.run(self._store.lane(tenant_id), work)
 

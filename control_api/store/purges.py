@@ -2,13 +2,15 @@
 
     found = await newest(connection, tenant_id)      the anchor, None where nothing was purged
     add(...), cover(...)                             a purge begins
-    remove(connection, tenant_id, most, now)         rows go, until `finished_at` says that all have
+    plan(connection, tenant_id, anchor, most)        what goes next, as far as it can be told before
+    remove(connection, tenant_id, anchor, planned)   it goes; the last time `finished_at` says so
 
 INVARIANT: what lies below the newest anchor's size is gone for every reader from the commit that
 made the anchor, whether its rows are still there or not (`first_kept`). Judges no log: that what
 goes is what it was is for `control_api.log.purge` to see.
 """
 
+from functools import lru_cache
 from operator import index
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ import orjson
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Dialect,
     Row,
     ScalarSelect,
     bindparam,
@@ -31,7 +34,6 @@ from control_api.store.log_index import FACETS
 from control_api.store.schema import (
     log_entries,
     log_heads,
-    log_index,
     log_spans,
     openings,
     purges,
@@ -83,47 +85,26 @@ async def cover(connection: AsyncConnection, tenant_id: str, seq: int, note: str
     )
 
 
-class Removed(NamedTuple):
-    """What a stretch removed, and whether nothing is left to remove."""
+class Moved(Exception):
+    """rows that were to be removed are gone: another replica removes them too"""
 
+
+class Planned(NamedTuple):
+    """The next `entries` that go, the oldest, all below `until`; what of the index and of the
+    counts goes with them. `last` where nothing is left after them."""
+
+    until: int
     entries: int
-    finished: bool
+    indexed: list[tuple[str, int, str, int, int]]
+    tally: Tally
+    last: bool
 
 
-def remove(connection: Connection, tenant_id: str, anchor: Anchor, most: int, now: int) -> Removed:
-    """Remove up to `most` entries below the anchor, the oldest first, with all that stands beside
-    them, and take back what was counted of them. Nothing where another anchor stands by now, or
-    no checkpoint covers this one.
-
-    One transaction, under the lock of the log's head as every change of the counts: two replicas
-    that do this at once remove each entry once.
-    """
-    wanted: dict[str, Any] = {"tenant": tenant_id}
-    lock(connection, tenant_id)
-    row = connection.execute(_NEWEST, wanted).one_or_none()
-    if (
-        row is None
-        or row.seq != anchor.seq
-        or row.cover_note is None
-        or row.finished_at is not None
-    ):
-        return Removed(0, True)
+async def plan(connection: AsyncConnection, tenant_id: str, anchor: Anchor, most: int) -> Planned:
+    """The next `most` entries below the anchor. Reads alone: whoever writes waits for nothing."""
     size = anchor.purged.size
-    rows = connection.execute(_ROWS, {**wanted, "until": size, "most": most}).all()
-    finished = len(rows) < most
-    until = size if finished else rows[-1].seq + 1
-    _remove(connection, tenant_id, rows, until)
-    if finished:
-        connection.execute(_FINISH, {**wanted, "at": row.seq, "now": now})
-    return Removed(len(rows), finished)
-
-
-def lock(connection: Connection, tenant_id: str) -> None:
-    """Hold the head of the tenant's log until the transaction ends."""
-    connection.execute(_LOCK, {"tenant": tenant_id})
-
-
-def _remove(connection: Connection, tenant_id: str, rows: Any, until: int) -> None:
+    wanted = {"tenant": tenant_id, "until": size, "most": most}
+    rows = (await connection.execute(_ROWS, wanted)).all()
     tally = Tally()
     spans: dict[tuple[int, str], list[int]] = {}
     for row in rows:
@@ -134,19 +115,53 @@ def _remove(connection: Connection, tenant_id: str, rows: Any, until: int) -> No
             value = row.user_id if name == "user_id" else getattr(at, name)
             if value is not None:
                 spans.setdefault((place, value), [row.seq, 0])[1] = row.seq
-    tally.take_back(connection, tenant_id)
-    if spans:
-        # Of an index that has its rows in order of value: a stretch's rows of one value at a time.
-        connection.execute(
-            _UNINDEX,
-            [
-                {"tenant": tenant_id, "place": place, "said": value, "first": first, "last": last}
-                for (place, value), (first, last) in sorted(spans.items())
-            ],
-        )
-    below = {"tenant": tenant_id, "until": until}
-    for statement in _BELOW:
+    last = len(rows) < most
+    # The index has its rows in order of value: a stretch's rows of one value go at a time.
+    indexed = [
+        (tenant_id, place, value, first, to)
+        for (place, value), (first, to) in sorted(spans.items())
+    ]
+    return Planned(size if last else rows[-1].seq + 1, len(rows), indexed, tally, last)
+
+
+def remove(
+    connection: Connection, tenant_id: str, anchor: Anchor, planned: Planned, now: int
+) -> None:
+    """Remove what was planned, with all that stands beside it, and take back what was counted of
+    it. `Moved`, and the transaction must be rolled back, where it is not all there any more.
+
+    One transaction, under the lock of the log's head as every change of the counts: of two replicas
+    that plan the same, one removes it.
+    """
+    wanted = {"tenant": tenant_id}
+    lock(connection, tenant_id)
+    row = connection.execute(_NEWEST, wanted).one_or_none()
+    if row is None or row.seq != anchor.seq or row.cover_note is None:
+        raise Moved
+    below = {**wanted, "until": planned.until}
+    if connection.execute(_ENTRIES, below).rowcount != planned.entries:
+        raise Moved
+    for statement in _BESIDE:
         connection.execute(statement, below)
+    if planned.indexed:
+        connection.exec_driver_sql(_unindexing(connection.dialect), planned.indexed)
+    planned.tally.take_back(connection, tenant_id)
+    if planned.last:
+        connection.execute(_FINISH, {**wanted, "at": anchor.seq, "now": now})
+
+
+def lock(connection: Connection, tenant_id: str) -> None:
+    """Hold the head of the tenant's log until the transaction ends."""
+    connection.execute(_LOCK, {"tenant": tenant_id})
+
+
+@lru_cache(maxsize=4)
+def _unindexing(dialect: Dialect) -> str:
+    """Of rows of one value, from one seq to another."""
+    marks = ("?",) * 5 if dialect.name == "sqlite" else ("$1", "$2", "$3", "$4", "$5")
+    tests = ("tenant_id =", "facet =", "value =", "seq >=", "seq <=")
+    where = " AND ".join(f"{test} {mark}" for test, mark in zip(tests, marks, strict=True))
+    return f"DELETE FROM log_index WHERE {where}"  # noqa: S608  # of constants
 
 
 def _anchor(row: Row[Any]) -> Anchor:
@@ -197,23 +212,18 @@ _ROWS = (
     .order_by(log_entries.c.seq)
     .limit(bindparam("most"))
 )
-_UNINDEX = delete(log_index).where(
-    log_index.c.tenant_id == bindparam("tenant"),
-    log_index.c.facet == bindparam("place"),
-    log_index.c.value == bindparam("said"),
-    log_index.c.seq >= bindparam("first"),
-    log_index.c.seq <= bindparam("last"),
+_ENTRIES = delete(log_entries).where(
+    log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.seq < bindparam("until")
 )
-_BELOW = [
-    delete(table).where(table.c.tenant_id == bindparam("tenant"), column < bindparam("until"))
-    for table, column in ((openings, openings.c.seq), (log_entries, log_entries.c.seq))
-]
-# A block that the cut goes through keeps its times: they are those of more than is left of it.
-_BELOW.append(
+_BESIDE = (
+    delete(openings).where(
+        openings.c.tenant_id == bindparam("tenant"), openings.c.seq < bindparam("until")
+    ),
+    # A block that the cut goes through keeps its times: they are those of more than is left of it.
     delete(log_spans).where(
         log_spans.c.tenant_id == bindparam("tenant"),
         log_spans.c.until_seq <= bindparam("until"),
-    )
+    ),
 )
 _FINISH = (
     update(purges)

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.load HOST PORT CONNECTIONS SECONDS < request-bytes
 
-Prints one JSON line: answers, seconds, rate, p50 and p99 in milliseconds, statuses. Bounded in
-connections and time; refuses any address but loopback.
+Prints one JSON line: answers, seconds, rate, p50, p99 and longest in milliseconds, statuses.
+Bounded in connections and time; refuses any address but loopback.
 """
 
 import asyncio
@@ -96,6 +96,7 @@ async def load(
         "rate": len(run.latencies) / elapsed,
         "p50": latencies[len(latencies) // 2] * 1000,
         "p99": latencies[len(latencies) * 99 // 100] * 1000,
+        "longest": latencies[-1] * 1000,
         "statuses": run.statuses,
         "lost": run.lost,
     }

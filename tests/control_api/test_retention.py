@@ -97,8 +97,7 @@ def test_every_hour_what_is_too_old_goes(either: Centre, monkeypatch: pytest.Mon
     report = either.verified()
     assert report["anchor"] == purged()
     assert report["checkpoint"]["size"] > report["anchor"]["tree_size"]
-    metrics = either.call("GET", "/metrics").raw.decode()
-    assert 'sluice_purges_total{outcome="purged"}' in metrics
+    within(20, lambda: b'sluice_purges_total{outcome="purged"}' in _metrics(either))
     either.restart()
     either.verified()
 

@@ -1,0 +1,79 @@
+"""An operator purges half of a log by hand, beside the running service, while agents go on asking
+and an auditor goes on verifying: nothing that is young is lost, and the log holds all the while."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from control_api.settings import read
+from tests.benchmarks.purge import environ, fill
+from tests.stack import ROOT, Service, call, free_port
+
+OLD = YOUNG = 20_000
+
+
+def purge(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "control_api", "purge"],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=180,
+        check=False,
+    )
+
+
+def test_half_of_a_log_goes_while_agents_ask(tmp_path: Path) -> None:
+    port = free_port()
+    env = environ(tmp_path, port)
+    key = asyncio.run(fill(read(env), OLD, YOUNG))
+    service = Service("control", [sys.executable, "-m", "control_api"], env, tmp_path / "control.log", port)
+    service.start()
+    answered: list[str] = []
+    verified: list[Any] = []
+    over = threading.Event()
+
+    def ask(method: str, path: str, body: object = None) -> Any:
+        status, answer = call(port, method, path, body, key=key, timeout=60)
+        assert status == 200, answer
+        return answer
+
+    def agent() -> None:
+        body = {"agent_role": "support", "user_id": "ann", "source_id": "handbook"}
+        while not over.is_set():
+            told = ask("POST", "/v1/context/evaluate", {**body, "sensitivity_level": "low"})
+            answered.append(told["event_id"])
+
+    def auditor() -> None:
+        while not over.is_set():
+            verified.append(ask("GET", "/v1/audit/verify"))
+
+    try:
+            ask("PUT", "/v1/settings/retention", {"retention_days": 30})
+        threads = [threading.Thread(target=each) for each in (*[agent] * 6, auditor)]
+        for thread in threads:
+            thread.start()
+        done = purge(env)
+        over.set()
+        for thread in threads:
+            thread.join()
+        assert done.returncode == 0, done.stderr
+        after = ask("GET", "/v1/audit/verify")
+        stats = ask("GET", "/v1/audit/stats")
+        shown = ask("GET", "/v1/audit/events?limit=1000")
+    finally:
+        service.kill()
+    assert len(verified) > 1
+    assert all(each["valid"] for each in verified), [each["reason"] for each in verified]
+    assert after["valid"], after["reason"]
+    assert after["first_seq"] == after["anchor"]["purged_count"] >= OLD
+    # Each of the young, and each that was answered meanwhile.
+    assert after["events"] == stats["total"] == YOUNG + len(answered)
+    assert {each["event_id"] for each in shown}.issuperset(answered[-100:])
