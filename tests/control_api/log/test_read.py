@@ -117,26 +117,39 @@ async def test_filters_find_exactly_what_matches(world: World) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("filters", [Filters(), Filters(agent_role="a"), Filters(user_id="u")])
+@pytest.mark.parametrize(
+    "filters", [Filters(), Filters(agent_role="a"), Filters(user_id="u"), Filters(since=1)]
+)
 async def test_pages_neither_skip_nor_repeat_while_others_write(
     world: World, filters: Filters
 ) -> None:
+    """Whoever writes: this service, many at a time, and a sidecar that delivers what is old."""
     asked = {"agent_role": "a", "user_id": "u"}
     for _ in range(20):
         await asyncio.gather(*(world.log.append(TENANT, decision(**asked)) for _ in range(10)))
-    writing = True
+    writing, spool = True, Spool()
 
     async def write() -> None:
         while writing:
             await world.log.append(TENANT, decision(**asked))
 
-    writers = [asyncio.ensure_future(write()) for _ in range(4)]
-    listed = await everything(world, filters, 7)
+    async def deliver() -> None:
+        while writing:
+            late = world.now() - 3 * HOUR
+            records = [spool.record(decision(**asked), late) for _ in range(30)]
+            await ingest(world.store, TENANT, spool.source, spool.instance, records)
+
+    writers = [asyncio.ensure_future(work()) for work in (write, write, write, deliver)]
+    lists: list[list[Event]] = []
+    while not lists or lists[-1][0]["seq"] < 260:  # until others have written meanwhile
+        lists.append(await everything(world, filters, 7))
     writing = False
     await asyncio.gather(*writers)
-    seqs = [event["seq"] for event in listed]
-    assert seqs == list(range(seqs[0], -1, -1))
-    assert seqs[0] >= 199
+    for found in lists:
+        seqs = [event["seq"] for event in found]
+        assert seqs == list(range(seqs[0], -1, -1))
+        assert len({event["event_id"] for event in found}) == len(found)
+    assert lists[0][0]["seq"] >= 199
 
 
 async def test_an_event_shows_what_was_asked_and_answered(world: World) -> None:
