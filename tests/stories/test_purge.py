@@ -16,6 +16,12 @@ from tests.benchmarks.purge import environ, fill
 from tests.stack import ROOT, Service, call, free_port
 
 OLD = YOUNG = 20_000
+ASKED = {
+    "agent_role": "support",
+    "user_id": "ann",
+    "source_id": "handbook",
+    "sensitivity_level": "low",
+}
 
 
 def purge(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -34,7 +40,8 @@ def test_half_of_a_log_goes_while_agents_ask(tmp_path: Path) -> None:
     port = free_port()
     env = environ(tmp_path, port)
     key = asyncio.run(fill(read(env), OLD, YOUNG))
-    service = Service("control", [sys.executable, "-m", "control_api"], env, tmp_path / "control.log", port)
+    serving = [sys.executable, "-m", "control_api"]
+    service = Service("control", serving, env, tmp_path / "control.log", port)
     service.start()
     answered: list[str] = []
     verified: list[Any] = []
@@ -46,17 +53,17 @@ def test_half_of_a_log_goes_while_agents_ask(tmp_path: Path) -> None:
         return answer
 
     def agent() -> None:
-        body = {"agent_role": "support", "user_id": "ann", "source_id": "handbook"}
         while not over.is_set():
-            told = ask("POST", "/v1/context/evaluate", {**body, "sensitivity_level": "low"})
-            answered.append(told["event_id"])
+            answered.append(ask("POST", "/v1/context/evaluate", ASKED)["event_id"])
 
     def auditor() -> None:
         while not over.is_set():
             verified.append(ask("GET", "/v1/audit/verify"))
 
     try:
-            ask("PUT", "/v1/settings/retention", {"retention_days": 30})
+        verified.append(ask("GET", "/v1/audit/verify"))
+        assert verified[0]["events"] == OLD + YOUNG
+        ask("PUT", "/v1/settings/retention", {"retention_days": 30})
         threads = [threading.Thread(target=each) for each in (*[agent] * 6, auditor)]
         for thread in threads:
             thread.start()
