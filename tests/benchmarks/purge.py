@@ -1,6 +1,6 @@
 """A purge of half of a log while clients evaluate: what it costs them, and that nothing is lost.
 
-    python -m tests.benchmarks.purge [EVENTS]     1,000,000 unless given; about three minutes
+    python -m tests.benchmarks.purge [EVENTS]     1,000,000 unless given, then about five minutes
 
 On SQLite. The log is really chained, by the service's own code, with a clock that is moved; then
 the service runs as a process, purges by its own hourly loop (which is told to begin at once), and
