@@ -193,8 +193,10 @@ class Enforcer:
         drawn = self._entropy(_ID_ENTROPY + _SALT)
         event_id = uuid7(self._now(), drawn)
         salt = drawn[_ID_ENTROPY:]
+        # Facts say by themselves whether to mask.
+        masking = self._masks() if facts is None else None
         record = decision_record(
-            retrieval, decision, facts, event_id=event_id, salt=salt, masking=self._masks()
+            retrieval, decision, facts, event_id=event_id, salt=salt, masking=masking
         )
         try:
             placed = self._spool.put(record, denial=denial)
