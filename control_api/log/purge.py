@@ -30,7 +30,7 @@ from policies.tree import Frontier, leaf_hash
 FEWEST, FIRST, MOST = 8, 64, 512
 """Entries of one deletion. On SQLite whoever evaluates waits for it: so it is as many as take
 `LONGEST` seconds, and they get twice that after it."""
-LONGEST = 0.005
+LONGEST = 0.003
 
 
 @dataclass(frozen=True, slots=True)
