@@ -1,5 +1,5 @@
-"""What evaluation and audit answer with: frozen nouns of `service.md` section 2, in the form that
-goes over the wire.
+"""What the audit trail is answered with, and the smallest answers: nouns of `service.md` section
+2, as they go over the wire.
 
 The description is made from these types, and orjson writes them as they are: what is declared is
 what is sent. Times are RFC 3339 text. Knows nothing of where the values come from.
@@ -50,106 +50,6 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
-    """The answer to an evaluation (2.10)."""
-
-    decision: Literal["ALLOW", "DENY"]
-    policy_name: str
-    reason: str
-    event_id: str
-
-    example: ClassVar[dict[str, Any]] = {
-        "decision": "ALLOW",
-        "policy_name": "loan-underwriting",
-        "reason": "policy `loan-underwriting` allows role `loan_underwriter` to read `contracts` "
-        "at `high`",
-        "event_id": _EVENT_ID,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class CheckShown:
-    """How one of the ten checks came out, and what it looked at."""
-
-    check: str
-    outcome: Literal["passed", "failed", "skipped", "not_reached"]
-    facts: dict[str, Any]
-
-    example: ClassVar[dict[str, Any]] = {
-        "check": "sensitivity",
-        "outcome": "failed",
-        "facts": {
-            "policy_name": "loan-underwriting",
-            "sensitivity_level": "critical",
-            "max_sensitivity": "high",
-        },
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class NearestMiss:
-    """The smallest change that would have allowed the call, in words."""
-
-    check: str | None
-    policy_name: str
-    change: str
-
-    example: ClassVar[dict[str, Any]] = {
-        "check": "sensitivity",
-        "policy_name": "loan-underwriting",
-        "change": "ask at `high` or below, or raise `max_sensitivity` of policy "
-        "`loan-underwriting` to `critical`",
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The ten checks in order; `nearest_miss` is null on an `ALLOW`."""
-
-    checks: list[CheckShown]
-    nearest_miss: NearestMiss | None
-
-    example: ClassVar[dict[str, Any]] = {
-        "checks": [CheckShown.example],
-        "nearest_miss": NearestMiss.example,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """The answer to an evaluation with `?explain=true`."""
-
-    decision: Literal["ALLOW", "DENY"]
-    policy_name: str
-    reason: str
-    event_id: str | None
-    explain: Explanation
-
-    example: ClassVar[dict[str, Any]] = {**Evaluated.example, "explain": Explanation.example}
-
-
-@dataclass(frozen=True, slots=True)
-class Simulated:
-    """What an evaluation would answer; there is no event."""
-
-    decision: Literal["ALLOW", "DENY"]
-    policy_name: str
-    reason: str
-    event_id: None = None
-
-    example: ClassVar[dict[str, Any]] = {**Evaluated.example, "event_id": None}
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The answers to a batch, in its order; fewer than were asked where it stopped."""
-
-    results: list[Evaluated]
-
-    example: ClassVar[dict[str, Any]] = {"results": [Evaluated.example]}
-
-
-@dataclass(frozen=True, slots=True)
 class AuditEvent:
     """An audit event (2.4, contract section 4). `user_id` and `query` are null where they were
     erased; hashes are leaf hashes in hex."""
@@ -183,7 +83,8 @@ class AuditEvent:
         "timestamp": _NOW,
         "decision": "ALLOW",
         "policy_name": "loan-underwriting",
-        "reason": Evaluated.example["reason"],
+        "reason": "policy `loan-underwriting` allows role `loan_underwriter` to read `contracts` "
+        "at `high`",
         "check": None,
         "policy_version": 1,
         "agent_role": "loan_underwriter",
@@ -234,60 +135,6 @@ class Lineage:
     example: ClassVar[dict[str, Any]] = {
         "event": AuditEvent.example,
         "actions": [LineageAction.example],
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class TypeCount:
-    """Events of one source type."""
-
-    total: int
-    allowed: int
-    denied: int
-
-    example: ClassVar[dict[str, Any]] = {"total": 17, "allowed": 14, "denied": 3}
-
-
-@dataclass(frozen=True, slots=True)
-class RoleCount:
-    """Events of one role."""
-
-    agent_role: str
-    total: int
-    denied: int
-
-    example: ClassVar[dict[str, Any]] = {"agent_role": "loan_underwriter", "total": 17, "denied": 3}
-
-
-@dataclass(frozen=True, slots=True)
-class SourceCount:
-    """Events of one source."""
-
-    source_id: str
-    total: int
-    denied: int
-
-    example: ClassVar[dict[str, Any]] = {"source_id": "contracts", "total": 17, "denied": 3}
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What the trail holds (2.11, contract section 4). `deny_rate` is a fraction from 0 to 1."""
-
-    total: int
-    allowed: int
-    denied: int
-    deny_rate: float
-    by_source_type: dict[str, TypeCount]
-    top_roles: list[RoleCount]
-    top_sources: list[SourceCount]
-
-    example: ClassVar[dict[str, Any]] = {
-        **TypeCount.example,
-        "deny_rate": 0.176,
-        "by_source_type": {"api": TypeCount.example},
-        "top_roles": [RoleCount.example],
-        "top_sources": [SourceCount.example],
     }
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from control_api.agent_shapes import AgentShown, Status
 from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
-from control_api.management_shapes import AgentShown, Status
 from control_api.service import Service
 from control_api.store import agents
 from control_api.store.agents import StoredAgent

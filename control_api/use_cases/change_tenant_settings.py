@@ -5,10 +5,10 @@ from typing import Any, ClassVar
 
 from control_api.asked import Asked, Identifier
 from control_api.caller import Superadmin
-from control_api.management_shapes import TenantSettingsShown
 from control_api.service import Service
 from control_api.store.tenants import StoredTenant
 from control_api.tenant_change import change_tenant
+from control_api.tenant_shapes import TenantSettingsShown
 
 
 class NewSettings(Asked):

@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 
 from control_api.asked import Asked, Identifier
 from control_api.caller import Superadmin
-from control_api.management_shapes import CreatedTenant
 from control_api.service import Service
 from control_api.store import tenants
 from control_api.store.tenants import StoredTenant
 from control_api.store.transaction import Transaction
 from control_api.tenant_settings import effective
+from control_api.tenant_shapes import CreatedTenant
 from control_api.use_cases.create_key import NewKey, add_key, new_key
 from control_api.use_cases.reload_policies import reload_tenant
 from policies.definition import LoadError

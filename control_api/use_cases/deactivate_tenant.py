@@ -5,11 +5,11 @@ from typing import Any
 
 from control_api.asked import Asked, Identifier
 from control_api.caller import Superadmin
-from control_api.management_shapes import TenantShown
 from control_api.service import Service
 from control_api.shapes import Empty
 from control_api.store.tenants import StoredTenant
 from control_api.tenant_change import change_tenant
+from control_api.tenant_shapes import TenantShown
 from control_api.use_cases.rendered import shown_tenant
 
 

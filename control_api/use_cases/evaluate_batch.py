@@ -7,8 +7,8 @@ from pydantic import ConfigDict, Field
 
 from control_api.asked import Asked
 from control_api.caller import Caller
+from control_api.evaluation_shapes import Batch, Evaluated
 from control_api.service import Service
-from control_api.shapes import Batch, Evaluated
 from control_api.use_cases.evaluate_context import AskedRetrieval, decide_and_record
 from policies import batch
 from policies.batch import MOST_ITEMS, Semantics

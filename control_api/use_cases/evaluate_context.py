@@ -13,17 +13,17 @@ from pydantic import ConfigDict, Field
 
 from control_api.asked import Asked, Flag, Identifier, read_flag
 from control_api.caller import Caller
-from control_api.service import Service
-from control_api.session_claim import claim
-from control_api.shapes import (
+from control_api.evaluation_shapes import (
     CheckShown,
     Evaluated,
     Explained,
     Explanation,
-    Level,
     NearestMiss,
     Simulated,
 )
+from control_api.service import Service
+from control_api.session_claim import claim
+from control_api.shapes import Level
 from policies.checks.finding import Facts
 from policies.evaluate import Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain

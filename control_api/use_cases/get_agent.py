@@ -1,10 +1,10 @@
 """Show one agent of the registry, and what it did lately."""
 
+from control_api.agent_shapes import Activity, AgentDetail
 from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
-from control_api.management_shapes import Activity, AgentDetail
+from control_api.count_shapes import SourceCount
 from control_api.service import Service
-from control_api.shapes import SourceCount
 from control_api.store import agents, tallies
 from control_api.store.tallies import NOTHING, Count
 from control_api.use_cases.rendered import agent_fields, deny_rate, time_or_none

@@ -1,8 +1,8 @@
 """List the agents of the registry."""
 
+from control_api.agent_shapes import AgentShown, Status
 from control_api.asked import Identifier, Listed, Text
 from control_api.caller import Caller
-from control_api.management_shapes import AgentShown, Status
 from control_api.paging import Page, page_of
 from control_api.service import Service
 from control_api.store import agents

@@ -2,10 +2,10 @@
 
 from control_api.asked import Identifier, Listed
 from control_api.caller import Caller
-from control_api.management_shapes import SessionShown, SessionStatus
 from control_api.paging import Page, page_of
 from control_api.service import Service
 from control_api.store import sessions
+from control_api.tenant_shapes import SessionShown, SessionStatus
 from control_api.use_cases.rendered import session_fields
 
 

@@ -2,10 +2,10 @@
 
 from control_api.asked import Listed
 from control_api.caller import Superadmin
-from control_api.management_shapes import TenantShown
 from control_api.paging import Page, page_of
 from control_api.service import Service
 from control_api.store import tenants
+from control_api.tenant_shapes import TenantShown
 from control_api.use_cases.rendered import shown_tenant
 
 

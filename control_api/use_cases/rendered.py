@@ -2,16 +2,10 @@
 
 from typing import Any
 
+from control_api.agent_shapes import AgentShown
 from control_api.alert_shapes import AlertRule, AlertRuleWithSecret
 from control_api.alerts.watch import target_of
-from control_api.management_shapes import (
-    AgentShown,
-    CreatedKey,
-    ListedKey,
-    PolicyShown,
-    SessionDetail,
-    TenantShown,
-)
+from control_api.management_shapes import CreatedKey, ListedKey, PolicyShown
 from control_api.store.agents import StoredAgent
 from control_api.store.alerts import StoredRule
 from control_api.store.keys import StoredKey
@@ -19,6 +13,7 @@ from control_api.store.policies import StoredPolicy
 from control_api.store.sessions import SessionRow
 from control_api.store.tallies import Count
 from control_api.store.tenants import StoredTenant
+from control_api.tenant_shapes import SessionDetail, TenantShown
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound
 

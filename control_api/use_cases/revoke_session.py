@@ -4,10 +4,10 @@ from typing import ClassVar
 
 from control_api.asked import Asked, Identifier, Text
 from control_api.caller import Caller
-from control_api.management_shapes import SessionDetail
 from control_api.service import Service
 from control_api.store import sessions
 from control_api.store.transaction import Transaction
+from control_api.tenant_shapes import SessionDetail
 from control_api.use_cases.get_session import detail
 from policies.ground.errors import NotFound
 from policies.policy_set import session_document, session_name

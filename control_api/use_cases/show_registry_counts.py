@@ -1,8 +1,8 @@
 """How many agents there are in each state, and how often they are denied."""
 
+from control_api.agent_shapes import RegistryCounts
 from control_api.asked import Nothing
 from control_api.caller import Caller
-from control_api.management_shapes import RegistryCounts
 from control_api.service import Service
 from control_api.store import agents, tallies
 from control_api.store.tally import DAY

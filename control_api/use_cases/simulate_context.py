@@ -3,8 +3,8 @@
 from typing import Annotated
 
 from control_api.caller import Caller
+from control_api.evaluation_shapes import Explained, Simulated
 from control_api.service import Service
-from control_api.shapes import Explained, Simulated
 from control_api.store import sessions
 from control_api.use_cases.evaluate_context import AskedRetrieval, Question, decide, explained
 from policies.model import Session

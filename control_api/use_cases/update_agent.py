@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
+from control_api.agent_shapes import AgentShown
 from control_api.asked import Asked, Identifier, Roles, Text
 from control_api.caller import Caller
-from control_api.management_shapes import AgentShown
 from control_api.service import Service
 from control_api.store import agents
 from control_api.store.agents import StoredAgent

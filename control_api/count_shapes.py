@@ -1,0 +1,58 @@
+"""What is counted, as it is answered (`service.md` 2.11, contract section 4); see `shapes`."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCount:
+    """Events of one source type."""
+
+    total: int
+    allowed: int
+    denied: int
+
+    example: ClassVar[dict[str, Any]] = {"total": 17, "allowed": 14, "denied": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class RoleCount:
+    """Events of one role."""
+
+    agent_role: str
+    total: int
+    denied: int
+
+    example: ClassVar[dict[str, Any]] = {"agent_role": "loan_underwriter", "total": 17, "denied": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCount:
+    """Events of one source."""
+
+    source_id: str
+    total: int
+    denied: int
+
+    example: ClassVar[dict[str, Any]] = {"source_id": "contracts", "total": 17, "denied": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the trail holds (2.11, contract section 4). `deny_rate` is a fraction from 0 to 1."""
+
+    total: int
+    allowed: int
+    denied: int
+    deny_rate: float
+    by_source_type: dict[str, TypeCount]
+    top_roles: list[RoleCount]
+    top_sources: list[SourceCount]
+
+    example: ClassVar[dict[str, Any]] = {
+        **TypeCount.example,
+        "deny_rate": 0.176,
+        "by_source_type": {"api": TypeCount.example},
+        "top_roles": [RoleCount.example],
+        "top_sources": [SourceCount.example],
+    }

@@ -1,0 +1,106 @@
+"""What evaluations are answered with (`service.md` 2.10, contract section 3); see `shapes`."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+_EVENT_ID = "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The answer to an evaluation (2.10)."""
+
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    reason: str
+    event_id: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "decision": "ALLOW",
+        "policy_name": "loan-underwriting",
+        "reason": "policy `loan-underwriting` allows role `loan_underwriter` to read `contracts` "
+        "at `high`",
+        "event_id": _EVENT_ID,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckShown:
+    """How one of the ten checks came out, and what it looked at."""
+
+    check: str
+    outcome: Literal["passed", "failed", "skipped", "not_reached"]
+    facts: dict[str, Any]
+
+    example: ClassVar[dict[str, Any]] = {
+        "check": "sensitivity",
+        "outcome": "failed",
+        "facts": {
+            "policy_name": "loan-underwriting",
+            "sensitivity_level": "critical",
+            "max_sensitivity": "high",
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class NearestMiss:
+    """The smallest change that would have allowed the call, in words."""
+
+    check: str | None
+    policy_name: str
+    change: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "check": "sensitivity",
+        "policy_name": "loan-underwriting",
+        "change": "ask at `high` or below, or raise `max_sensitivity` of policy "
+        "`loan-underwriting` to `critical`",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The ten checks in order; `nearest_miss` is null on an `ALLOW`."""
+
+    checks: list[CheckShown]
+    nearest_miss: NearestMiss | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "checks": [CheckShown.example],
+        "nearest_miss": NearestMiss.example,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """The answer to an evaluation with `?explain=true`."""
+
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    reason: str
+    event_id: str | None
+    explain: Explanation
+
+    example: ClassVar[dict[str, Any]] = {**Evaluated.example, "explain": Explanation.example}
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What an evaluation would answer; there is no event."""
+
+    decision: Literal["ALLOW", "DENY"]
+    policy_name: str
+    reason: str
+    event_id: None = None
+
+    example: ClassVar[dict[str, Any]] = {**Evaluated.example, "event_id": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The answers to a batch, in its order; fewer than were asked where it stopped."""
+
+    results: list[Evaluated]
+
+    example: ClassVar[dict[str, Any]] = {"results": [Evaluated.example]}
