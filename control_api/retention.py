@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from control_api.alerts.forget import forget_deliveries
 from control_api.log.prefix import Unproven
 from control_api.log.purge import Purge
 from control_api.metrics import Purging
@@ -50,6 +51,7 @@ class Retention:
     async def _turn(self, tenant_id: str) -> None:
         service = self._service
         try:
+            await forget_deliveries(service.store, tenant_id)
             sessions = await purge_sessions(service.store, tenant_id, service.new_id)
             outcome = await self._purge.run(tenant_id)
         except Unproven as error:

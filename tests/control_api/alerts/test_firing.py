@@ -12,8 +12,14 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from control_api.alerts import webhook
+from control_api.alerts.forget import forget_deliveries
+from control_api.store import alerts
+from control_api.store.alerts import StoredDelivery
+from control_api.store.tally import DAY
+from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
 from tests.control_api.centre import Centre, running, within
+from tests.control_api.store.world import TENANT, World
 
 RULES, FIRED = "/v1/alerts/rules", "/v1/alerts/fired"
 ALLOW = {"SLUICE_WEBHOOK_ALLOW": "127.0.0.0/8"}
@@ -278,3 +284,37 @@ def test_two_processes_fire_once(tmp_path: Path, postgres_url: str) -> None:
             assert len(receiver.seen) == 10
         finally:
             other.stop()
+
+
+async def test_deliveries_settled_ninety_days_ago_go_and_no_others(world: World) -> None:
+    now = world.now()
+    rows = [
+        StoredDelivery(
+            delivery_id=f"dlv_{number}",
+            rule_id="alr_1",
+            rule_name="r",
+            rule_type="denial_spike",
+            fired_at=now - age * DAY,
+            detail={},
+            channel="none",
+            target=None,
+            address=None,
+            secret=None,
+            status=status,
+            attempts=0,
+            last_error=None,
+            next_attempt_at=now if status == "pending" else None,
+        )
+        for number, (age, status) in enumerate(
+            [(91, "delivered")] * 600 + [(91, "pending"), (89, "failed")]
+        )
+    ]
+
+    async def fill(tx: Transaction) -> None:
+        await alerts.add_deliveries(tx.connection, TENANT, rows)
+
+    await world.store.write(TENANT, fill)
+    assert await forget_deliveries(world.store, TENANT) == 600
+    async with world.store.reading() as connection:
+        left = await alerts.deliveries(connection, TENANT, None, 10)
+    assert sorted(each.delivery_id for each in left) == ["dlv_600", "dlv_601"]
