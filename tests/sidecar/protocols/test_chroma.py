@@ -14,6 +14,7 @@ import pytest
 
 from sidecar.protocols.chroma import ROUTES, Chroma
 from sidecar.protocols.protocol import Class
+from sidecar.proxy.lineage import DELAY_SECONDS
 from sidecar.proxy.target import canonical
 from sidecar.settings import Named
 from tests.sidecar.protocols.conftest import TENANT, Front, fronting
@@ -790,8 +791,10 @@ async def test_an_allowed_write_is_made_and_recorded(writing: Front) -> None:
     decisions = await writing.sidecar.decisions()
     assert {each[0] for each in decisions} == {"ALLOW"}
     assert writing.source("open_renamed") in {each[2] for each in decisions}
+    # A write is no retrieval: lineage, which follows in a moment, is of the one read alone.
+    assert len(await writing.sidecar.lineage()) == 1
+    await asyncio.sleep(5 * DELAY_SECONDS)
     kinds = [each["kind"] for each in await writing.sidecar.records()]
-    # A write is no retrieval: lineage is of the one read alone.
     assert kinds.count("lineage") == 1
 
 
