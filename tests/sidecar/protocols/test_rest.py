@@ -122,6 +122,7 @@ async def test_only_a_retrieval_has_lineage(tmp_path: Path, request_line: str, c
         assert (
             await stand.ask(f"{request_line} HTTP/1.1\r\nHost: kb\r\n\r\n".encode())
         ).status == 200
+        assert not count or await stand.sidecar.lineage(count)
         await asyncio.sleep(0.05)
         kinds = [record["kind"] for record in await stand.sidecar.records()]
         assert kinds.count("lineage") == count
