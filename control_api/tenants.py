@@ -10,6 +10,7 @@ from functools import partial
 
 from control_api.store import documents, keys, tenants
 from control_api.store.store import Store
+from control_api.store.transaction import Published
 from control_api.tenant_state import TenantState
 from policies.ground.errors import NotFound, Unavailable
 
@@ -108,12 +109,10 @@ class Tenants:
         async with self._store.reading() as connection:
             return await tenants.bodies(connection, tenant_id, names)
 
-    def _published(
-        self, tenant_id: str, revision: int, changed: Mapping[str, bytes | None]
-    ) -> None:
+    def _published(self, tenant_id: str, published: Published) -> None:
         state = self._loaded.get(tenant_id)
         if state is not None:
-            state.published(revision, changed)
+            state.published(published.revision, published.documents)
 
     def _make_room(self) -> None:
         """A tenant that a sidecar waits on stays: its waiter would never be woken."""

@@ -46,6 +46,7 @@ __all__ = [
     "policy_versions",
     "purges",
     "sessions",
+    "set_nodes",
     "sources",
     "tallies",
     "tenants",
@@ -207,4 +208,14 @@ documents = Table(
     PrimaryKeyConstraint("tenant_id", "name"),
     of_a_tenant(),
     Index(None, "tenant_id", "revision"),
+)
+
+# The Merkle map over the documents that are there (`policies.set_tree`): what is signed of them.
+set_nodes = Table(
+    "set_nodes",
+    metadata,
+    words("tenant_id"),
+    words("node"),
+    binary("body"),
+    PrimaryKeyConstraint("tenant_id", "node"),
 )

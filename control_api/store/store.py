@@ -9,7 +9,7 @@ whether or not the caller is still there. Knows no table.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from control_api.store.transaction import Published, Transaction
 from policies.ground.clock import Clock
 
 T = TypeVar("T")
-Listener = Callable[[str, int, Mapping[str, bytes | None]], None]
+Listener = Callable[[str, Published], None]
 
 
 class Store:
@@ -50,9 +50,8 @@ class Store:
         return self._database.lane(tenant_id)
 
     def on_published(self, listener: Listener) -> None:
-        """`listener(tenant_id, revision, {name: body or None})` after each commit that published
-        something, in the order of a tenant's revisions, before the write answers. It must not
-        raise, nor wait."""
+        """`listener(tenant_id, published)` after each commit that published something, in the order
+        of a tenant's revisions, before the write answers. It must not raise, nor wait."""
         self._listeners.append(listener)
 
     @asynccontextmanager
@@ -92,7 +91,7 @@ class Store:
         # they hear of revisions in order.
         if published is not None:
             for listener in self._listeners:
-                listener(tenant_id, published.revision, published.documents)
+                listener(tenant_id, published)
         return result
 
     async def _run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store import set_nodes
 from control_api.store.chain import Appended, Chain
 from control_api.store.schema import documents, tenants
 from policies.ground.errors import NotFound
@@ -18,10 +19,13 @@ _CHUNK = 500  # names in one statement
 
 
 class Published(NamedTuple):
-    """What a transaction published: the revision after it, and each document that changed."""
+    """What a transaction published: the revisions before and after it, each document that changed,
+    and the nodes of the tree over them (`policies.set_tree`)."""
 
+    since: int
     revision: int
     documents: dict[str, bytes | None]
+    nodes: dict[str, bytes | None]
 
 
 class Transaction:
@@ -34,7 +38,9 @@ class Transaction:
         self.now = now
         self._chain: Chain | None = None
         self._published: dict[str, bytes | None] = {}
+        self._digests: dict[str, str | None] = {}
         self._revision: int | None = None
+        self._since = 0
 
     async def append(self, record: Record) -> Appended:
         """The record's place in the tenant's log, taken when the transaction commits."""
@@ -80,6 +86,8 @@ class Transaction:
             .values(revision=self._revision)
         )
         self._published.update(news)
+        for name, body in news.items():
+            self._digests[name] = None if body is None else document_digest(body)
         return self._revision
 
     async def begin(self) -> None:
@@ -88,6 +96,7 @@ class Transaction:
         row = select(tenants.c.revision).where(tenants.c.tenant_id == self.tenant_id)
         found = await self.connection.execute(row.with_for_update())
         self._revision = found.scalar_one_or_none()
+        self._since = self._revision or 0
 
     async def lock(self) -> int:
         """The tenant's revision, which nobody else moves until the end. `NotFound` where there is
@@ -105,7 +114,8 @@ class Transaction:
         if not self._published:
             return None
         assert self._revision is not None
-        return Published(self._revision, self._published)
+        nodes = await set_nodes.grow(self.connection, self.tenant_id, self._digests)
+        return Published(self._since, self._revision, self._published, nodes)
 
     async def _news(self, changed: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
         """Those of `changed` that say something new."""

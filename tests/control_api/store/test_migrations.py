@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from control_api.log.ingest import ingest
 from control_api.store.migrate import migrate
 from control_api.store.schema import metadata
 from control_api.store.schema_version import head
+from control_api.store.transaction import Transaction
 from control_api.store.url import Unusable, parse
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
 
@@ -87,6 +89,7 @@ BEFORE_COUNTS = (
     "DROP TABLE alert_rules",
     "DROP TABLE ended_sessions",
     "DROP TABLE purges",
+    "DROP TABLE set_nodes",
     "ALTER TABLE tenants DROP COLUMN retention_days",
     "ALTER TABLE tenants DROP COLUMN session_retention_days",
     "UPDATE alembic_version SET version_num = '0001'",
@@ -129,6 +132,21 @@ async def test_what_a_log_held_before_there_were_counts_is_counted(either_url: s
         await world.log.append(OTHER, decision(source_type="sdk"))
         query = "SELECT allowed FROM tallies WHERE tenant_id = :tenant AND facet = 0"
         assert await world.rows(query, tenant=OTHER) == [(2,)]
+
+
+async def test_a_tree_grows_over_documents_that_were_there_before_it(either_url: str) -> None:
+    query = "SELECT * FROM set_nodes ORDER BY tenant_id, node"
+    async with opened(either_url) as world:
+        for number in range(20):
+            changed = {f"role/{number % 7}": b"%d" % number, f"agent/{number}": None}
+            await world.store.write(TENANT, partial(Transaction.publish, changed=changed))
+    planted = await sql(either_url, query)
+    assert len(planted) > 7
+    await sql(either_url, "DELETE FROM set_nodes")
+    await sql(either_url, "DROP TABLE set_nodes")
+    await sql(either_url, "UPDATE alembic_version SET version_num = '0004'")
+    await migrate(either_url)
+    assert await sql(either_url, query) == planted
 
 
 async def test_migrating_again_changes_nothing(either_url: str) -> None:

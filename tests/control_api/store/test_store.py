@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 import pytest
 from sqlalchemy import Connection, insert, select, text
@@ -14,7 +13,7 @@ from control_api.store import documents
 from control_api.store.faults import ReadFault, WriteFault
 from control_api.store.schema import api_keys, tenants
 from control_api.store.store import Store
-from control_api.store.transaction import Transaction
+from control_api.store.transaction import Published, Transaction
 from policies.ground.errors import Conflict, NotFound
 from policies.policy_set import document_digest
 from policies.record import change_record
@@ -26,8 +25,8 @@ Heard = tuple[str, int, dict[str, bytes | None]]
 def listen(store: Store) -> list[Heard]:
     heard: list[Heard] = []
 
-    def note(tenant_id: str, revision: int, changed: Mapping[str, bytes | None]) -> None:
-        heard.append((tenant_id, revision, dict(changed)))
+    def note(tenant_id: str, published: Published) -> None:
+        heard.append((tenant_id, published.revision, published.documents))
 
     store.on_published(note)
     return heard

@@ -4,6 +4,11 @@ Revision ID: 0005
 Revises: 0004
 """
 
+import sqlalchemy as sa
+from alembic import op
+
+from policies.set_tree import grown
+
 revision = "0005"
 down_revision = "0004"
 branch_labels = None
@@ -11,4 +16,31 @@ depends_on = None
 
 
 def upgrade() -> None:
-    pass
+    op.create_table(
+        "set_nodes",
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("node", sa.Text(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant_id", "node", name="pk_set_nodes"),
+    )
+    plant()
+
+
+def plant() -> None:
+    """Over the documents that are there."""
+    connection = op.get_bind()
+    tenants = connection.execute(sa.text("SELECT tenant_id FROM tenants")).scalars().all()
+    digests = sa.text(
+        "SELECT name, digest FROM documents WHERE tenant_id = :tenant AND body IS NOT NULL"
+    )
+    nodes = sa.table("set_nodes", sa.column("tenant_id"), sa.column("node"), sa.column("body"))
+    for tenant in tenants:
+        held = connection.execute(digests, {"tenant": tenant}).all()
+        if not held:
+            continue
+        rows = [
+            {"tenant_id": tenant, "node": node, "body": body}
+            for node, body in grown({}, {row.name: row.digest for row in held}).items()
+            if body is not None
+        ]
+        connection.execute(sa.insert(nodes), rows)
