@@ -13,6 +13,7 @@ import orjson
 
 from policies.ground.canonical import encode
 from policies.model import Agent, Key, Policy, TenantSettings
+from policies.retrieval import Retrieval
 from policies.role import Role, compile_role
 
 Fetch = Callable[[str], bytes | None]
@@ -67,6 +68,16 @@ def key_document(key: Key) -> bytes:
 def document_digest(body: bytes) -> str:
     """SHA-256 of a document's bytes in hex: what it is addressed and checked by."""
     return hashlib.sha256(body).hexdigest()
+
+
+def documents_for(retrieval: Retrieval) -> list[str]:
+    """What a decision on `retrieval` looks at, beside the key."""
+    names = [TENANT, role_name(retrieval.agent_role)]
+    if retrieval.agent_id is not None:
+        names.append(agent_name(retrieval.agent_id))
+    if retrieval.session_id is not None:
+        names.append(session_name(retrieval.session_id))
+    return names
 
 
 class PolicySet:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import orjson
 
 from policies.ground.canonical import encode
+from policies.model import Session, SessionState
 from policies.signing import Signer, verify
 
 SIGNATURE = 64
@@ -88,10 +89,14 @@ class Claim:
     tenant_id: str
     epoch: str
     session_id: str
-    state: str
+    state: SessionState
     agent_role: str
     agent_id: str | None
     expires_at: int
+
+    def session(self) -> Session:
+        """As it stood when this was signed."""
+        return Session(self.session_id, self.state, self.agent_role, self.agent_id)
 
     def sealed(self, signer: Signer) -> bytes:
         return _sealed(_CLAIM, _fields(self), signer)

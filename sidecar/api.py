@@ -22,6 +22,7 @@ from sidecar.dispatch import Call, Reply, Route
 from sidecar.enforce import Enforcer, Pending
 from sidecar.identity import EVALUATING_SCOPES
 from sidecar.metrics import Metrics
+from sidecar.policy_cache.supply import NotHeld
 from sidecar.readiness import Readiness
 
 _READ = (hdrs.METH_GET, hdrs.METH_HEAD)
@@ -54,11 +55,14 @@ class Api:
         retrieval = parse_retrieval(parse_object(body, call.content_type, unique=False))
         if call.query and _explains(call.query):
             return self._explained(retrieval, call.key)
-        if self._enforcer.must_claim(retrieval, call.key):
-            return self._claimed_first(retrieval, call.key)
-        return _told(self._enforcer.decide(retrieval, call.key))
+        try:
+            if not self._enforcer.must_claim(retrieval, call.key):
+                return _told(self._enforcer.decide(retrieval, call.key))
+        except NotHeld:
+            pass  # `submit` has it fetched
+        return self._asked_first(retrieval, call.key)
 
-    async def _claimed_first(self, retrieval: Retrieval, key: Key | None) -> Reply:
+    async def _asked_first(self, retrieval: Retrieval, key: Key | None) -> Reply:
         return _told(await self._enforcer.submit(retrieval, key))
 
     async def _explained(self, retrieval: Retrieval, key: Key | None) -> Reply:

@@ -31,6 +31,7 @@ from sidecar.identity import Keys
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.documents import NoPolicySet
+from sidecar.policy_cache.supply import NotBrought, NotHeld, Supply
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +98,9 @@ class Dispatcher:
         answers: Answers,
         metrics: Metrics,
         prefix: str,
+        supply: Supply,
     ) -> None:
+        self._supply = supply
         self._routes = routes
         self._keys = keys
         self._answers = answers
@@ -127,6 +130,8 @@ class Dispatcher:
         """The answer to a request whose body nobody need read; None where it is to be read."""
         try:
             self._admit(head)
+        except NotHeld:
+            return None  # who asks is not known yet: `answer` has it looked up
         except SluiceError as error:
             return self.error(head, error)
         return None
@@ -141,12 +146,23 @@ class Dispatcher:
             if isinstance(reply, Reply):
                 return self._rendered(head, reply)
             return self._later(head, reply)
+        except NotHeld as lacking:
+            return self._looked_up(head, body, lacking.name)
         except SluiceError as error:
             return self.error(head, error)
         except Exception:
             numbered = self._numbered(head)
             log.exception("request %s failed", numbered.request_id)
             return self._broken(numbered)
+
+    async def _looked_up(self, head: Head, body: bytes, name: str) -> Answer | Deferred:
+        """The same, once the document that says who asks is here."""
+        try:
+            await self._supply.bring([name])
+        except NotBrought as error:
+            return self.error(head, Unavailable(f"the API key can't be checked: {error}"))
+        outcome = self.answer(head, body)
+        return outcome if isinstance(outcome, Answer | Deferred) else await outcome
 
     def settled(self, deferred: Deferred) -> Answer:
         """The answer that a promise came to."""

@@ -25,16 +25,18 @@ from policies.explain import explain
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.model import Key
-from policies.policy_set import PolicySet
+from policies.policy_set import PolicySet, documents_for
 from policies.record import decision_record, retrieval_lineage
 from policies.retrieval import Retrieval
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.supply import NotBrought, NotHeld, Supply
 from sidecar.sessions import ClaimFailed, Sessions
 from sidecar.spool import Spool, SpoolError, SpoolFull
 
 log = logging.getLogger(__name__)
 
+_BRINGS = 3
 _ID_ENTROPY = 10
 _SALT = 32
 
@@ -64,7 +66,9 @@ class Enforcer:
         metrics: Metrics,
         clock: Clock,
         entropy: Callable[[int], bytes],
+        supply: Supply,
     ) -> None:
+        self._supply = supply
         self._policy_set = policy_set
         self._freshness = freshness
         self._sessions = sessions
@@ -84,6 +88,18 @@ class Enforcer:
     async def submit(self, retrieval: Retrieval, key: Key | None) -> Pending:
         """As `evaluate`, without the wait for the disk: for a caller that has several retrievals to
         decide, or something to prepare meanwhile."""
+        try:
+            for _ in range(_BRINGS):
+                try:
+                    return await self._submit(retrieval, key)
+                except NotHeld as lacking:
+                    await self._supply.bring({lacking.name, *documents_for(retrieval)})
+            why = "the policy set changes faster than its documents can be fetched"
+        except NotBrought as error:
+            why = f"the policy set's documents can't be fetched: {error}"
+        return self._conclude(retrieval, refuse("evaluation_error", why), None)
+
+    async def _submit(self, retrieval: Retrieval, key: Key | None) -> Pending:
         if self.must_claim(retrieval, key):
             try:
                 await self._sessions.claim(retrieval, masking=self._masks())
@@ -94,7 +110,7 @@ class Enforcer:
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Whether the call names a session that is new here, and may claim it: then `submit` has
-        to ask the centre first, and otherwise `decide` can answer at once."""
+        to ask the centre first, and otherwise `decide` can answer at once. Raises `NotHeld`."""
         session_id = retrieval.session_id
         if session_id is None or key is None or self._sessions.known(session_id) is not None:
             return False
@@ -103,12 +119,15 @@ class Enforcer:
         try:
             # INVARIANT: a call that fails checks 1 to 4 claims nothing (contract, section 3).
             return admitted(retrieval, gather(self._policy_set, key, retrieval))
+        except NotHeld:
+            raise
         except Exception:
             log.exception("a check failed: nothing is claimed")
             return False  # `decide` comes to the same failure, and records it
 
     def decide(self, retrieval: Retrieval, key: Key | None) -> Pending:
-        """The decision by what is known here and now, its record handed to the spool."""
+        """The decision by what is known here and now, its record handed to the spool. Raises
+        `NotHeld`, and nothing is decided, where that takes a document that is not here yet."""
         started = self._monotonic()
         facts = None
         if self._freshness.stale(started):
@@ -119,6 +138,8 @@ class Enforcer:
             try:
                 facts = self._facts(retrieval, key)
                 decision = evaluate(retrieval, facts)
+            except NotHeld:
+                raise
             except Exception:
                 log.exception("a check failed: the retrieval is denied")
                 # What was gathered does not lead to this answer, so it is no part of the record.

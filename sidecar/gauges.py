@@ -2,7 +2,7 @@
 
 from policies.policy_set import PolicySet
 from sidecar.instruments import Watches
-from sidecar.policy_cache.follow import Follower
+from sidecar.policy_cache.copy import Following
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.sessions import Sessions
 from sidecar.ship import Shipper
@@ -12,7 +12,7 @@ _STATES = tuple(State)
 
 
 def watch_policy_set(
-    watches: Watches, policy_set: PolicySet, freshness: Freshness, follower: Follower
+    watches: Watches, policy_set: PolicySet, freshness: Freshness, follower: Following
 ) -> None:
     watches.gauge("sluice_policy_set_age_seconds", "Since it was known current", freshness.age)
     watches.gauge(
@@ -23,6 +23,11 @@ def watch_policy_set(
         "sluice_policy_set_poll_failures_total",
         "Polls without a usable answer",
         lambda: follower.failures,
+    )
+    watches.count(
+        "sluice_policy_set_forged_total",
+        "Found in Redis and not signed by the log's key",
+        lambda: follower.forged,
     )
 
 

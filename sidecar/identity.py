@@ -12,6 +12,7 @@ from policies.model import Key
 from policies.policy_set import PolicySet
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.documents import NoPolicySet
+from sidecar.policy_cache.supply import NotHeld
 
 EVALUATING_SCOPES = ("evaluate", "admin")
 """What may ask for a decision (contract, section 2)."""
@@ -25,8 +26,8 @@ class Keys:
         self._now = clock.now
 
     def find(self, digest: bytes) -> Key | None:
-        """The key of this SHA-256, unless it is unknown, revoked or expired. Raises `NoPolicySet`
-        and `CacheDamaged` where that can't be said."""
+        """The key of this SHA-256, unless it is unknown, revoked or expired. Raises `NoPolicySet`,
+        `NotHeld` and `CacheDamaged` where that can't be said."""
         key = self._policy_set.key(digest)
         return key if key is not None and key.live(self._now()) else None
 
@@ -49,6 +50,6 @@ class AgentIdentity:
         looked up at the moment. Every retrieval is denied then."""
         try:
             key = self._keys.find(self._digest)
-        except (NoPolicySet, CacheDamaged):
+        except (NoPolicySet, NotHeld, CacheDamaged):
             return None
         return key if key is not None and key.scope in EVALUATING_SCOPES else None

@@ -5,10 +5,8 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from policies.ground.canonical import unb64
 from policies.ground.clock import Clock
 from policies.ground.listen import Listen
-from policies.policy_set import PolicySet
 from sidecar.answers import Answers
 from sidecar.api import Api
 from sidecar.centre import Centre
@@ -21,13 +19,12 @@ from sidecar.instruments import Watches
 from sidecar.key_file import read_key
 from sidecar.metrics import make_metrics
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.documents import Documents
-from sidecar.policy_cache.follow import Follower
+from sidecar.policy_cache.copy import Copy, Whole, Working
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.port import Port
 from sidecar.proxy.listener import Listener
 from sidecar.readiness import Readiness
+from sidecar.redis_client import connect
 from sidecar.sessions import Sessions
 from sidecar.settings import Settings
 from sidecar.ship import Shipper
@@ -42,8 +39,8 @@ class Listening(Protocol):
 
 
 class Parts:
-    """Everything but the spool, which is opened first. `resources` are `cache_file` and `centre`,
-    to be closed; `loops` run as long as the process; `listeners` come last and go first."""
+    """Everything but the spool, which is opened first. `cache_file`, `copy` and `centre` are to be
+    closed; `loops` run as long as the process; `listeners` come last and go first."""
 
     def __init__(
         self, settings: Settings, spool: Spool, clock: Clock, source: Callable[[int], bytes]
@@ -51,27 +48,20 @@ class Parts:
         entropy = Entropy(source)
         self.cache_file = CacheFile(settings.cache)
         self.centre = Centre(settings.control, read_key(settings.key_file))
-        self._documents = Documents(self.cache_file)
-        self._policy_set = PolicySet(self._documents.fetch)
         self._freshness = Freshness(settings.staleness_seconds, clock)
         self._spool = spool
         self._clock = clock
-        sessions = Sessions(self.centre, self.cache_file, self._documents.fetch, clock)
-        self.follower = Follower(
-            LongPoll(self.centre, patience=settings.staleness_seconds / 4),
-            self._documents,
-            self._policy_set,
-            self._freshness,
-            clock,
-            sessions.changed,
-            sessions.forget,
-        )
+        self.copy = self._copy(settings, entropy)
+        self._policy_set = self.copy.policy_set
+        sessions = Sessions(self.centre, self.cache_file, self.copy.fetch, clock, self.copy.told)
+        self.follower = self.copy.follow(sessions.changed, sessions.forget)
+        self._supply = self.copy.supply()
         self.shipper = Shipper(
             spool,
             self.centre,
             clock,
-            tenant_id=lambda: self._documents.tenant_id,
-            log_key=self._log_key,
+            tenant_id=self.copy.tenant_id,
+            log_key=self.copy.log_key,
         )
         self.readiness = Readiness(
             {"policy_set": self._policy_set_problem, "spool": self._spool_problem}
@@ -84,7 +74,14 @@ class Parts:
         watch_sessions(watches, sessions)
         watch_spool(watches, spool, self.shipper)
         self._enforcer = Enforcer(
-            self._policy_set, self._freshness, sessions, spool, self._metrics, clock, entropy
+            self._policy_set,
+            self._freshness,
+            sessions,
+            spool,
+            self._metrics,
+            clock,
+            entropy,
+            self._supply,
         )
         self._keys = Keys(self._policy_set, clock)
         self._answers = Answers(clock)
@@ -102,7 +99,9 @@ class Parts:
         ]
 
     def _server(self, listen: Listen, routes: Mapping[str, Route]) -> Port:
-        dispatcher = Dispatcher(routes, self._keys, self._answers, self._metrics, self._prefix)
+        dispatcher = Dispatcher(
+            routes, self._keys, self._answers, self._metrics, self._prefix, self._supply
+        )
         return Port(listen, dispatcher)
 
     def _proxies(self, settings: Settings) -> list[Listener]:
@@ -113,9 +112,11 @@ class Parts:
         )
         return [Listener(source, agent, self._enforcer, self._clock) for source in settings.sources]
 
-    def _log_key(self) -> bytes | None:
-        key = self._documents.log_key
-        return None if key is None else unb64(key)
+    def _copy(self, settings: Settings, entropy: Callable[[int], bytes]) -> Copy:
+        known = settings, self.centre, self.cache_file, self._freshness, self._clock
+        if settings.redis is None:
+            return Whole(*known)
+        return Working(*known, entropy, connect(settings.redis))
 
     def _policy_set_problem(self) -> str | None:
         if self.follower.refused is not None:

@@ -39,6 +39,7 @@ async def serve(
         resources.push_async_callback(spool.close, FLUSH_SECONDS)
         parts = Parts(settings, spool, clock, entropy)
         resources.callback(parts.cache_file.close)
+        resources.push_async_callback(parts.copy.close)
         await resources.enter_async_context(parts.centre)
         async with asyncio.TaskGroup() as group:
             shipping = group.create_task(_forever("shipping", parts.shipper.run()))

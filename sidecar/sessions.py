@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from policies.model import Session
 from policies.policy_set import SESSION, Fetch, session_name
 from policies.record import masked_user
 from policies.retrieval import Retrieval
+from policies.set_head import Claim
 from sidecar.centre import Centre, CentreFailed
 from sidecar.policy_cache.cache_file import CacheFile
 
@@ -45,6 +46,7 @@ _TRIM = (
 _TRIM_EVERY = 1000
 
 _Claim = tuple[Session, int]
+Told = Callable[[str], Awaitable[Claim | None]]
 
 
 class ClaimFailed(Exception):
@@ -53,14 +55,22 @@ class ClaimFailed(Exception):
 
 class Sessions:
     """`known` looks here, `claim` asks the centre. `claims` counts the questions, `failures` those
-    that got no usable answer."""
+    that got no usable answer. `told` is where the centre may have said it already."""
 
-    def __init__(self, centre: Centre, file: CacheFile, fetch: Fetch, clock: Clock) -> None:
+    def __init__(
+        self,
+        centre: Centre,
+        file: CacheFile,
+        fetch: Fetch,
+        clock: Clock,
+        told: Told | None = None,
+    ) -> None:
         self.claims = 0
         self.failures = 0
         self._centre = centre
         self._file = file
         self._fetch = fetch
+        self._told = told
         self._now = clock.now
         self._recent: OrderedDict[str, _Claim] = OrderedDict()
         self._asking: dict[str, asyncio.Future[_Claim]] = {}
@@ -80,10 +90,12 @@ class Sessions:
 
     async def claim(self, retrieval: Retrieval, *, masking: bool) -> Session:
         """The session that `retrieval` names, made for its role and agent where it is new. Calls
-        that name it meanwhile share one question. Raises `ClaimFailed`. `masking`: whether the
-        user is masked before anyone hears of it."""
+        that name it meanwhile share one question. Raises `ClaimFailed`, and `NotHeld` where it is
+        not known here whether the session is revoked. `masking`: whether the user is masked before
+        anyone hears of it."""
         session_id = retrieval.session_id
         assert session_id is not None
+        self._fetch(session_name(session_id))
         asking = self._asking.get(session_id)
         if asking is not None:
             return self._standing(await asyncio.shield(asking))
@@ -91,7 +103,8 @@ class Sessions:
         self._asking[session_id] = future
         try:
             self.claims += 1
-            claim = await self._ask(retrieval, masking)
+            # The answer may have been given before a revocation that is here already.
+            claim = self._as_published(await self._ask(retrieval, masking))
         except BaseException as error:
             self.failures += 1
             # Whoever shares the question shares the failure; nobody may be there to hear it.
@@ -101,8 +114,6 @@ class Sessions:
             raise
         finally:
             del self._asking[session_id]
-        # The answer may have been given before a revocation that is here already.
-        claim = self._as_published(claim)
         future.set_result(claim)
         self._remember(session_id, claim)
         self._keep(claim)
@@ -131,6 +142,8 @@ class Sessions:
 
     async def _ask(self, retrieval: Retrieval, masking: bool) -> _Claim:
         user_id = retrieval.user_id
+        if self._told is not None and (said := await self._told(str(retrieval.session_id))):
+            return said.session(), said.expires_at
         body = orjson.dumps(
             {
                 "session_id": retrieval.session_id,

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from policies.ground.listen import Listen
+from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 
 KINDS = ("chroma", "rest")
@@ -18,7 +19,6 @@ ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
 
 LATER = MappingProxyType(
     {
-        "redis": "the policy set comes from `control` by long poll",
         "forward_proxy": "give each source a `listen` of its own",
         "transparent": "give each source a `listen` of its own",
     }
@@ -109,6 +109,9 @@ class Settings:
     """What the audit trail calls this sidecar; the host's name by default."""
     control: str
     """The control API's address, such as `http://127.0.0.1:8700`."""
+    redis: RedisUrl | None
+    """Where the policy set comes from: `redis://`, `rediss://`, or `redis+cluster://` with several
+    `host:port`; without it, from `control` by long poll."""
     key_file: Path
     """A file with the sidecar's own API key, of scope `sidecar`."""
     listen: Listen

@@ -46,6 +46,7 @@ class _Reader:
         settings = Settings(
             id=top.identifier("id") or host,
             control=top.address("control"),
+            redis=top.redis("redis"),
             key_file=self._key_file(top),
             listen=top.listen("listen", "127.0.0.1:8710") or Listen("127.0.0.1", 0),
             metrics_listen=top.listen("metrics_listen"),

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from policies.definition import Node, shown
 from policies.ground.body import identifier_fault
 from policies.ground.listen import Listen
+from policies.ground.redis_url import RedisUrl
 
 FROM_ENVIRONMENT = "environment"
 """The tag of a node that was not in the file: its text may be any kind of scalar."""
@@ -112,6 +113,15 @@ class Section:
             if fault:
                 self.complain(key, fault)
         return text.rstrip("/")
+
+    def redis(self, key: str) -> RedisUrl | None:
+        """What is wrong with one is told without its password."""
+        text = self.text(key)
+        try:
+            return RedisUrl.parse(text) if text else None
+        except ValueError as error:
+            self.complain(key, str(error))
+            return None
 
     def section(self, key: str) -> "Section":
         return Section(self._get(key), self._full(key), self._complain_at)

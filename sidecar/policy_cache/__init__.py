@@ -1,7 +1,11 @@
 """The sidecar's copy of its tenant's policy set: fetched, checked, kept on disk, and its age known.
 
-`feed` is the port through which changes come, page by page; `long_poll` is that port over HTTP.
-`cache_file` is one SQLite file that may be thrown away at any time, and `documents` the policy set
-in it: what is in force, and what is still arriving. `freshness` says how old it is, by a clock that
-can't be set back. `follow` is the loop: ask the feed, judge the answer, put it in force.
+`copy` says which kind it is. The whole of it, by HTTP: `feed` is the port through which changes
+come, page by page; `long_poll` is that port; `documents` is what is in force and what is still
+arriving; `follow` is the loop: ask the feed, judge the answer, put it in force. Or a working set,
+by way of Redis: `redis_set` reads what is signed there, `working_set` holds what was looked at,
+`redis_follow` is the loop, and `supply` the port by which a decision asks for what is not here yet.
+
+`cache_file` is one SQLite file that may be thrown away at any time. `freshness` says how old the
+set is, by a clock that can't be set back.
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-_FORM = 1
+_FORM = 2
 _FILE_NAME = "policy.db"
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -24,6 +24,12 @@ CREATE TABLE documents (
     digest TEXT NOT NULL,
     body BLOB,
     UNIQUE (generation, name, revision)
+);
+CREATE TABLE held (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    digest TEXT NOT NULL,
+    body BLOB
 );
 CREATE TABLE sessions (
     session_id TEXT PRIMARY KEY,

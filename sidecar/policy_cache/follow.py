@@ -69,6 +69,11 @@ class Follower:
         """Why the last poll failed; None where it did not."""
         return self._trouble.now
 
+    @property
+    def forged(self) -> int:
+        """Nothing comes here but by the control API itself."""
+        return 0
+
     async def run(self) -> None:
         """Never returns. Every failure is tried again: an old set denies by itself, in time."""
         failures = 0

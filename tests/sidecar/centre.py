@@ -15,6 +15,7 @@ from aiohttp import web
 
 from policies.ground.canonical import b64, rfc3339, unb64
 from policies.ground.keys import key_digest, make_key
+from policies.ground.redis_url import RedisUrl
 from policies.model import Agent, Key, Policy, TenantSettings
 from policies.policy_set import (
     agent_document,
@@ -76,6 +77,8 @@ class ControlApi:
         self._held: dict[str, tuple[int, str]] = {}
         self._runner: web.AppRunner | None = None
         self.port = 0
+        self.redis_url: RedisUrl | None = None
+        """Where sidecars are told to take the policy set from; None for here."""
 
     def publish(self, changes: dict[str, bytes | None]) -> int:
         """One transaction: each document gets a revision of its own."""

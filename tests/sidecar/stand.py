@@ -178,6 +178,7 @@ def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> Settings:
     whole: dict[str, Any] = {
         "id": "sidecar-1",
         "control": centre.address,
+        "redis": centre.redis_url,
         "key_file": tmp_path / "sidecar.key",
         "listen": Listen("127.0.0.1", 0),
         "metrics_listen": None,
@@ -224,4 +225,5 @@ async def sidecar(
                 each.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await spool.close(5)
+            await parts.copy.close()
             parts.cache_file.close()

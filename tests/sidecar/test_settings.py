@@ -81,6 +81,7 @@ def test_two_keys_are_enough(base: Path) -> None:
     assert load(base, LEAST) == Settings(
         id="host-1",
         control="http://127.0.0.1:8700",
+        redis=None,
         key_file=base / "sidecar.key",
         listen=Listen("127.0.0.1", 8710),
         metrics_listen=None,
@@ -297,7 +298,6 @@ def test_all_complaints_come_at_once(base: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "redis: redis://127.0.0.1:6379/0",
         "forward_proxy: 127.0.0.1:8711",
         "transparent: 127.0.0.1:8712",
     ],

@@ -35,6 +35,7 @@ from sidecar.identity import AgentIdentity, Keys
 from sidecar.metrics import make_metrics
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.supply import Everything
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.listener import Listener
 from sidecar.sessions import Sessions
@@ -133,6 +134,7 @@ async def sidecar(
         make_metrics(CollectorRegistry()),
         CLOCK,
         os.urandom,
+        Everything(),
     )
     try:
         yield Sidecar(enforcer, opened, AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK)))

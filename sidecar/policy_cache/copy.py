@@ -1,0 +1,193 @@
+"""Which copy of the policy set a sidecar keeps: the whole of it by long poll, or a working set by
+way of Redis. Knows what each is made of; from here on nobody asks which it is.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from policies.ground.canonical import unb64
+from policies.ground.clock import Clock
+from policies.ground.keys import key_digest
+from policies.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
+from policies.set_head import Claim
+from sidecar.centre import Centre
+from sidecar.key_file import read_key
+from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.documents import Documents
+from sidecar.policy_cache.feed import Position
+from sidecar.policy_cache.follow import Follower
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.policy_cache.redis_follow import RedisFollower
+from sidecar.policy_cache.redis_set import RedisSet
+from sidecar.policy_cache.supply import Everything, Supply
+from sidecar.policy_cache.working_set import WorkingSet
+from sidecar.settings import Settings
+
+Changed = Callable[[Iterable[str] | None], None]
+
+
+class Following(Protocol):
+    """The loop that keeps a copy current, and how it fares."""
+
+    refused: str | None
+    polls: int
+    failures: int
+
+    @property
+    def trouble(self) -> str | None: ...
+    @property
+    def forged(self) -> int: ...
+    async def run(self) -> None: ...
+
+
+class Copy(Protocol):
+    """A policy set as it is kept here."""
+
+    policy_set: PolicySet
+
+    def fetch(self, name: str) -> bytes | None: ...
+    async def told(self, session_id: str) -> Claim | None:
+        """Whose the session is, where the centre has said so already."""
+        ...
+
+    def follow(self, on_change: Changed, on_other_store: Callable[[], None]) -> Following: ...
+    def supply(self) -> Supply: ...
+    def tenant_id(self) -> str | None: ...
+    def log_key(self) -> bytes | None: ...
+    async def close(self) -> None: ...
+
+
+class Whole:
+    """Everything, by long poll."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        centre: Centre,
+        file: CacheFile,
+        freshness: Freshness,
+        clock: Clock,
+    ) -> None:
+        self._documents = Documents(file)
+        self._feed = LongPoll(centre, patience=settings.staleness_seconds / 4)
+        self._freshness, self._clock = freshness, clock
+        self.policy_set = PolicySet(self._documents.fetch)
+
+    def fetch(self, name: str) -> bytes | None:
+        return self._documents.fetch(name)
+
+    async def told(self, session_id: str) -> Claim | None:  # noqa: ARG002  it has to be asked
+        return None
+
+    def follow(self, on_change: Changed, on_other_store: Callable[[], None]) -> Following:
+        return Follower(
+            self._feed,
+            self._documents,
+            self.policy_set,
+            self._freshness,
+            self._clock,
+            on_change,
+            on_other_store,
+        )
+
+    def supply(self) -> Supply:
+        return Everything()
+
+    def tenant_id(self) -> str | None:
+        return self._documents.tenant_id
+
+    def log_key(self) -> bytes | None:
+        key = self._documents.log_key
+        return None if key is None else unb64(key)
+
+    async def close(self) -> None:
+        """There is nothing of its own to close."""
+
+
+class Working:
+    """What is looked at, by way of Redis."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        centre: Centre,
+        file: CacheFile,
+        freshness: Freshness,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        client: Any,
+    ) -> None:
+        self._own_key = key_digest(read_key(settings.key_file))
+        self._kept = _kept(settings, self._own_key)
+        self._held = WorkingSet(file, self._kept)
+        self._feed = LongPoll(centre, patience=settings.staleness_seconds / 4)
+        self._freshness, self._clock, self._entropy = freshness, clock, entropy
+        self._client = client
+        self._follower: RedisFollower | None = None
+        self.policy_set = PolicySet(self._held.fetch)
+
+    def fetch(self, name: str) -> bytes | None:
+        return self._held.fetch(name)
+
+    def follow(self, on_change: Changed, on_other_store: Callable[[], None]) -> Following:
+        self._follower = RedisFollower(
+            self._meet,
+            self._held,
+            self.policy_set,
+            self._freshness,
+            self._clock,
+            self._entropy,
+            self._kept,
+            self._barred,
+            on_change,
+            on_other_store,
+        )
+        return self._follower
+
+    def supply(self) -> Supply:
+        assert self._follower is not None  # `follow` comes first
+        return self._follower
+
+    async def told(self, session_id: str) -> Claim | None:
+        return None if self._follower is None else await self._follower.claim(session_id)
+
+    def tenant_id(self) -> str | None:
+        return self._held.tenant_id
+
+    def log_key(self) -> bytes | None:
+        key = self._held.log_key
+        return None if key is None else unb64(key)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _meet(self) -> RedisSet:
+        """Whose policy set it is, and who signs it, is for the control API to say: once, then it
+        stands on disk."""
+        if self._held.tenant_id is None or self._held.log_key is None:
+            page = await self._feed.next(Position("", 0), 0.0)
+            self._held.know(page.tenant_id, page.log_key)
+        tenant_id, log_key = self.tenant_id(), self.log_key()
+        assert tenant_id is not None
+        assert log_key is not None
+        return RedisSet(self._client, tenant_id, log_key)
+
+    def _barred(self) -> str | None:
+        """A revoked key, or a deactivated tenant, ends what we may decide by what we hold."""
+        key = self.policy_set.key(self._own_key)
+        if key is None or not key.live(self._clock.now()):
+            return "the key in `key_file` is not valid any more"
+        if not self.policy_set.settings().active:
+            return "the tenant is deactivated"
+        return None
+
+
+def _kept(settings: Settings, own_key: bytes) -> tuple[str, ...]:
+    """What every decision of this sidecar looks at."""
+    names = [TENANT, key_name(own_key)]
+    if (agent := settings.agent) is not None:
+        names += [role_name(agent.role), key_name(key_digest(read_key(agent.key_file)))]
+        if agent.id is not None:
+            names.append(agent_name(agent.id))
+    return tuple(names)

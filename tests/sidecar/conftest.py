@@ -1,0 +1,34 @@
+"""What stands between a sidecar and its centre: nothing, or a Redis. Most suites run over both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import redis
+from tests.sidecar import centre
+from tests.sidecar.redis_centre import RedisCentre
+
+BOTH = ("test_enforce", "test_sessions", "test_masking", "test_serve")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.module.__name__.rpartition(".")[2] in BOTH:
+        metafunc.fixturenames.append("feed")
+        feeds = ["http", pytest.param("redis", marks=redis.needs_redis)]
+        metafunc.parametrize("feed", feeds, indirect=True)
+
+
+@pytest.fixture
+def feed(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """What `control_api()` gives: one that speaks HTTP alone, or one that publishes to a Redis."""
+    if request.param == "http":
+        yield "http"
+        return
+    with redis.running(tmp_path / "redis") as server:
+        monkeypatch.setattr(centre, "ControlApi", lambda: RedisCentre(server))
+        yield "redis"

@@ -1,0 +1,140 @@
+"""The control API as a sidecar sees it by way of Redis: what it publishes, signed, and heartbeats.
+
+The form of what lies in Redis is the contract between the two services; the suite of the control
+API holds the real one to the same form, and `tests/stories` runs both together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import orjson
+import redis as redis_py
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from policies.ground.keys import key_digest
+from policies.ground.redis_url import RedisUrl
+from policies.model import Key, Policy, TenantSettings
+from policies.policy_set import document_digest, key_document, key_name
+from policies.set_head import Head, Heartbeat
+from policies.set_keys import (
+    AT,
+    CHALLENGES,
+    HEAD,
+    at,
+    beats_key,
+    changes_key,
+    document_field,
+    node_field,
+    set_key,
+)
+from policies.set_tree import ROOT, grown, node_digest
+from tests.redis import Redis
+from tests.sidecar.centre import SIDECAR_KEY, ControlApi
+
+
+class RedisCentre(ControlApi):
+    """Publishes to `server` what it publishes, at once; answers challenges while `beats`."""
+
+    def __init__(self, server: Redis) -> None:
+        super().__init__()
+        self.server = server
+        once = Retry(NoBackoff(), 0)
+        self.redis: Any = redis_py.Redis(port=server.port, protocol=2, socket_timeout=5, retry=once)
+        self.redis_url = RedisUrl.parse(server.url)
+        self.beats = True
+        self.pushes = True
+        self.challenges: list[dict[bytes, bytes]] = []
+        self.nodes: dict[str, bytes] = {}
+        self._pushed = ("", 0)
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await super().start()
+        self._beating = asyncio.create_task(self._beat())
+
+    async def stop(self) -> None:
+        await super().stop()
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        self.redis.close()
+
+    def publish(self, changes: dict[str, bytes | None]) -> int:
+        since = self.revision
+        revision = super().publish(changes)
+        if since == 0:
+            self.nodes = {}
+        digests = {
+            name: None if body is None else document_digest(body) for name, body in changes.items()
+        }
+        after = grown(self.nodes, digests)
+        self.nodes = {
+            node: body for node, body in {**self.nodes, **after}.items() if body is not None
+        }
+        if self.pushes:
+            self.push(since, changes)
+        return revision
+
+    def furnish(self, *policies: Policy, settings: TenantSettings | None = None) -> None:
+        """The key of the sidecar itself is a document too."""
+        super().furnish(*policies, settings=settings)
+        self.publish({key_name(key_digest(SIDECAR_KEY)): key_document(Key("key_s", "sidecar"))})
+
+    def head(self, since: int, names: tuple[str, ...] | None) -> Head:
+        root = node_digest(self.nodes[ROOT])
+        return Head(self.tenant_id, self.epoch, since, self.revision, root, names)
+
+    def push(self, since: int, changes: dict[str, bytes | None]) -> None:
+        """A change, and nothing of what is not told about it."""
+        sealed = self.head(since, tuple(changes)).sealed(self.signer)
+        with self.redis.pipeline(transaction=True) as pipe:
+            self._write(pipe, changes, sealed)
+            pipe.xadd(changes_key(self.tenant_id), {"h": sealed})
+            pipe.execute()
+
+    def rebuild(self) -> None:
+        """All of it, as after a loss."""
+        everything = {name: body for name, (_, body) in self.documents.items()}
+        sealed = self.head(0, None).sealed(self.signer)
+        with self.redis.pipeline(transaction=True) as pipe:
+            pipe.delete(set_key(self.tenant_id))
+            self._write(pipe, everything, sealed)
+            pipe.xadd(changes_key(self.tenant_id), {"h": sealed})
+            pipe.execute()
+
+    def _write(self, pipe: Any, changes: dict[str, bytes | None], sealed: bytes) -> None:
+        key = set_key(self.tenant_id)
+        fields = {HEAD: sealed, AT: at(self.epoch, self.revision)}
+        fields |= {node_field(node): body for node, body in self.nodes.items()}
+        fields |= {document_field(n): body for n, body in changes.items() if body is not None}
+        pipe.hset(key, mapping=fields)
+        for name, body in changes.items():
+            if body is None:
+                pipe.hdel(key, document_field(name))
+
+    async def _beat(self) -> None:
+        last = "0-0"
+        while True:
+            await asyncio.sleep(0.01)
+            # Redis may be gone: that is what some tests are about.
+            with contextlib.suppress(redis_py.RedisError):
+                for _, entries in self.redis.xread({CHALLENGES: last}):
+                    last = entries[-1][0]
+                    self.challenges += [fields for _, fields in entries]
+                    self.answer([fields[b"n"].decode() for _, fields in entries])
+
+    def answer(self, nonces: list[str], **changed: Any) -> None:
+        """A heartbeat for these challenges."""
+        if self.beats:
+            fields = {"epoch": self.epoch, "revision": self.revision, **changed}
+            beat = Heartbeat(tenant_id=self.tenant_id, now=0, nonces=tuple(nonces), **fields)
+            self.redis.xadd(beats_key(self.tenant_id), {"b": beat.sealed(self.signer)}, maxlen=64)
+
+    def missing(self) -> list[str]:
+        """Fields that sidecars told were missing."""
+        told = [orjson.loads(each[b"m"]) for each in self.challenges if b"m" in each]
+        return [field for fields in told for field in fields]

@@ -1,0 +1,391 @@
+"""A policy set by way of a Redis that may be lost, late, or somebody else's: it can delay, never
+mislead."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.ground.keys import key_digest
+from policies.policy_set import (
+    agent_name,
+    key_name,
+    role_document,
+    role_name,
+    session_document,
+    session_name,
+)
+from policies.set_head import Claim
+from policies.set_keys import HEAD, changes_key, document_field, session_key, set_key
+from policies.set_tree import path
+from policies.signing import Signer
+from tests import redis
+from tests.sidecar.centre import AGENT, EVALUATE_KEY, FAR, ROLE, SIDECAR_KEY, many_roles, policy
+from tests.sidecar.redis_centre import RedisCentre
+from tests.sidecar.stand import EVALUATE, FakeClock, Stand, sidecar, until
+
+pytestmark = redis.needs_redis
+
+LIMIT = 4.0
+
+
+@asynccontextmanager
+async def control(tmp_path: Path, **options: str) -> AsyncIterator[RedisCentre]:
+    with redis.running(tmp_path / "redis", **options) as server:
+        centre = RedisCentre(server)
+        await centre.start()
+        try:
+            yield centre
+        finally:
+            await centre.stop()
+
+
+def held(stand: Stand) -> dict[str, str]:
+    copy: Any = stand.parts.copy
+    return dict(copy._held.held())
+
+
+def revision(stand: Stand) -> int:
+    return stand.parts.copy.policy_set.revision
+
+
+async def caught_up(stand: Stand, centre: RedisCentre) -> None:
+    await until("the change is in force", lambda: revision(stand) == centre.revision)
+
+
+async def allowed(stand: Stand, **changed: Any) -> bool:
+    return bool((await stand.evaluate(**changed))["decision"] == "ALLOW")
+
+
+async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        centre.publish(dict(many_roles(300)))
+        async with sidecar(tmp_path, centre) as stand:
+            assert await allowed(stand)
+            assert len(held(stand)) == 5
+            assert await allowed(stand, agent_role="role-7", agent_id=None)
+            assert held(stand).keys() >= {role_name("role-7")}
+            assert len(held(stand)) == 6
+
+
+async def test_a_change_of_what_is_held_is_fetched_at_once(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            assert await allowed(stand)
+            centre.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
+            await caught_up(stand, centre)
+            assert not await allowed(stand)
+            centre.publish({agent_name(AGENT): None})
+            await caught_up(stand, centre)
+            assert (await stand.evaluate(source_id="rates"))["policy_name"] == (
+                "agent_not_registered"
+            )
+            centre.publish({key_name(key_digest(EVALUATE_KEY)): None})
+            await caught_up(stand, centre)
+            assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
+
+
+async def test_many_changes_at_once_are_all_in_force(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            for number in range(60):
+                sources = ("contracts",) if number % 2 else ("rates",)
+                body = role_document([policy(allowed_sources=sources, version=number + 1)])
+                centre.publish({role_name(ROLE): body, agent_name(f"agt_{number}"): b"{}"})
+                if number % 7 == 0:
+                    await asyncio.sleep(0.005)
+            await caught_up(stand, centre)
+            assert await allowed(stand)
+
+
+async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            centre.redis.flushall()
+            assert await allowed(stand)
+            body = role_document([policy(allowed_sources=("rates",))])
+            centre.pushes = False
+            centre.publish({role_name(ROLE): body})
+            centre.rebuild()
+            await caught_up(stand, centre)
+            assert not await allowed(stand)
+
+
+async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        centre.publish(dict(many_roles(900)))
+        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            for number in range(900):
+                assert await allowed(stand, agent_role=f"role-{number}", agent_id=None)
+            assert len(held(stand)) > 900
+            centre.server.signal(signal.SIGSTOP)
+            await asyncio.sleep(0.2)
+            centre.server.signal(signal.SIGCONT)
+            with centre.redis.pipeline() as pipe:
+                pipe.delete(changes_key(centre.tenant_id))
+                pipe.execute()
+            centre.pushes = False
+            gone = role_name("role-11")
+            centre.publish({gone: None})
+            centre.rebuild()
+            await caught_up(stand, centre)
+            answer = await stand.evaluate(agent_role="role-11", agent_id=None)
+            assert answer["policy_name"] == "default_deny"
+            assert await allowed(stand, agent_role="role-12", agent_id=None)
+
+
+@pytest.mark.parametrize("what", ["body", "bucket", "branch", "root"])
+async def test_what_was_written_by_somebody_else_is_not_believed(tmp_path: Path, what: str) -> None:
+    """A role that allows more, in place of the one that was signed."""
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        role = "role-1"
+        narrow, wide = (
+            role_document([policy(agent_role=role, allowed_sources=sources)])
+            for sources in (("rates",), ("*",))
+        )
+        assert wide is not None
+        centre.publish({role_name(role): narrow})
+        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            branch, bucket = path(role_name(role))
+            field = {
+                "body": document_field(role_name(role)),
+                "bucket": b"n/" + bucket.encode(),
+                "branch": b"n/" + branch.encode(),
+                "root": b"n/root",
+            }[what]
+            centre.redis.hset(set_key(centre.tenant_id), field, wide)
+            answer = await stand.evaluate(agent_role=role, agent_id=None)
+            assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
+            await until("the centre is told", lambda: field.decode() in centre.missing())
+            centre.rebuild()
+            answer = await stand.evaluate(agent_role=role, agent_id=None)
+            assert answer["policy_name"] == "underwriting"
+
+
+async def test_an_older_document_in_place_of_the_newest_is_noticed(tmp_path: Path) -> None:
+    """Signed it was, once: document, bucket and branch, but not under this head."""
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        role = "role-1"
+        centre.publish({role_name(role): role_document([policy(agent_role=role)])})
+        former: dict[Any, Any] = centre.redis.hgetall(set_key(centre.tenant_id))
+        centre.publish({role_name(role): None})
+        async with sidecar(tmp_path, centre) as stand:
+            mixed: dict[Any, Any] = {f: body for f, body in former.items() if f != HEAD}
+            centre.redis.hset(set_key(centre.tenant_id), mapping=mixed)
+            answer = await stand.evaluate(agent_role=role, agent_id=None)
+            assert answer["policy_name"] == "evaluation_error"
+
+
+async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        former: dict[Any, Any] = centre.redis.hgetall(set_key(centre.tenant_id))
+        async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
+            centre.publish({role_name(ROLE): None})
+            await caught_up(stand, centre)
+            centre.redis.delete(set_key(centre.tenant_id))
+            centre.redis.hset(set_key(centre.tenant_id), mapping=former)
+            centre.beats = False
+            assert (await stand.evaluate())["policy_name"] == "default_deny"
+            # What it does not hold it can't have either: the head is older than what was seen.
+            answer = await stand.evaluate(agent_role="another", agent_id=None)
+            assert answer["policy_name"] == "evaluation_error"
+            await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
+            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+
+
+async def test_a_new_sidecar_takes_no_replayed_set(tmp_path: Path) -> None:
+    """All of it is signed, and old: but nobody answers the challenge."""
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        centre.beats = False
+        async with sidecar(tmp_path, centre, synced=False) as stand:
+            await until("the set is here", lambda: revision(stand) == centre.revision)
+            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            centre.beats = True
+            await until("it is confirmed", lambda: not stand.parts.readiness.problems())
+            assert await allowed(stand)
+
+
+async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        centre.beats = False
+        async with sidecar(tmp_path, centre, synced=False) as stand:
+            await until("it challenges", lambda: centre.challenges)
+            nonce = centre.challenges[0][b"n"].decode()
+            centre.beats = True
+            real, centre.beats = centre.beats, False
+            assert real
+            forger = RedisCentre(centre.server)
+            forger.revision, forger.epoch = centre.revision, centre.epoch
+            forger.answer([nonce])  # by another key
+            centre.signer, own = Signer.generate(), centre.signer
+            centre.signer = own
+            centre.beats = True
+            centre.answer(["bm90IG91cnM="])  # another's nonce
+            centre.tenant_id = "ten_other"
+            centre.answer([nonce])  # of another tenant, on its own stream
+            centre.tenant_id = "default"
+            centre.beats = False
+            await asyncio.sleep(0.3)
+            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            assert await stand.metric("sluice_policy_set_forged_total") >= 1
+
+
+async def test_news_that_is_kept_back_makes_the_set_stale(tmp_path: Path) -> None:
+    """The store has moved on, as the heartbeats say; what they speak of does not come."""
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
+            centre.pushes = False
+            centre.publish({role_name(ROLE): None})
+            await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
+            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            centre.rebuild()
+            await until("it is well again", lambda: not stand.parts.readiness.problems())
+            assert (await stand.evaluate())["policy_name"] == "default_deny"
+
+
+async def test_a_store_that_was_put_back_is_refused(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
+            centre.revision -= 2
+            follower = stand.parts.follower
+            await until("it is refused", lambda: follower.refused is not None)
+            assert "is older than" in str(follower.refused)
+            centre.revision += 2
+            await until("it is well again", lambda: follower.refused is None)
+
+
+async def test_another_store_replaces_everything(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            assert await allowed(stand)
+            centre.epoch, centre.revision, centre.documents = "epoch-2", 0, {}
+            centre.redis.flushall()
+            centre.furnish(policy(allowed_sources=("rates",)))
+            copy: Any = stand.parts.copy
+            await until("it is in force", lambda: copy._held.position == ("epoch-2", 6))
+            await until("it is confirmed", lambda: not stand.parts.readiness.problems())
+            assert not await allowed(stand)
+            assert await allowed(stand, source_id="rates")
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_redis_that_is_away_delays_and_comes_back(
+    tmp_path: Path, fault: signal.Signals
+) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=30) as stand:
+            assert await allowed(stand)
+            centre.server.signal(fault)
+            assert await allowed(stand)
+            answer = await stand.evaluate(agent_role="unknown", agent_id=None)
+            assert answer["policy_name"] == "evaluation_error"
+            if fault is signal.SIGKILL:
+                centre.server.start()
+                centre.rebuild()
+            else:
+                centre.server.signal(signal.SIGCONT)
+            body = role_document([policy(allowed_sources=("rates",))])
+            centre.publish({role_name(ROLE): body})
+            await caught_up(stand, centre)
+            assert not await allowed(stand)
+
+
+async def test_a_start_without_redis_goes_by_the_set_on_disk(tmp_path: Path) -> None:
+    clock = FakeClock()
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, clock=clock) as stand:
+            assert await allowed(stand)
+        centre.server.signal(signal.SIGKILL)
+        async with sidecar(tmp_path, centre, clock=clock) as stand:
+            assert await allowed(stand)
+            clock.ahead = 31.0
+            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+
+
+async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            assert await allowed(stand)
+            centre.publish({key_name(key_digest(SIDECAR_KEY)): None})
+            await until("it is barred", lambda: "policy_set" in stand.parts.readiness.problems())
+            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+
+
+async def test_a_claim_that_the_centre_signed_is_not_asked_for_again(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        claim = Claim(centre.tenant_id, centre.epoch, "s-1", "active", ROLE, AGENT, FAR)
+        forged = Claim(centre.tenant_id, centre.epoch, "s-2", "active", ROLE, AGENT, FAR)
+        other = Claim(centre.tenant_id, "epoch-0", "s-3", "active", ROLE, AGENT, FAR)
+        for each, signer in (
+            (claim, centre.signer),
+            (forged, Signer.generate()),
+            (other, centre.signer),
+        ):
+            key = session_key(centre.tenant_id, each.session_id)
+            centre.redis.hset(key, mapping={"c": each.sealed(signer), "rank": 1})
+        async with sidecar(tmp_path, centre) as stand:
+            for name in ("s-1", "s-2", "s-3"):
+                assert await allowed(stand, session_id=name)
+            assert [asked["session_id"] for asked in centre.claims] == ["s-2", "s-3"]
+
+
+async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_path: Path) -> None:
+    """Its revocation is a document; that there is none has to be proven."""
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        revoked = session_name("s-1")
+        centre.publish({revoked: session_document("s-1")})
+        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            centre.redis.hdel(set_key(centre.tenant_id), document_field(revoked))
+            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
+            _, bucket = path(revoked)
+            centre.redis.hdel(set_key(centre.tenant_id), b"n/" + bucket.encode())
+            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
+            centre.rebuild()
+            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
+
+
+async def test_rubbish_on_the_streams_is_passed_over(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            for field in ("h", "b", "x"):
+                centre.redis.xadd(changes_key(centre.tenant_id), {field: b"\xff" * 100})
+            centre.publish({role_name(ROLE): None})
+            await caught_up(stand, centre)
+            assert (await stand.evaluate())["policy_name"] == "default_deny"
+
+
+async def test_a_set_of_another_kind_is_an_error_and_no_more(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=30) as stand:
+            centre.redis.set(set_key(centre.tenant_id), "rubbish")
+            answer = await stand.evaluate(agent_role="unknown", agent_id=None)
+            assert answer["policy_name"] == "evaluation_error"
+            centre.rebuild()
+            answer = await stand.evaluate(agent_role="unknown", agent_id=None)
+            assert answer["policy_name"] == "default_deny"
