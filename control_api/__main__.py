@@ -68,7 +68,7 @@ def _run(arguments: list[str], settings: Settings, clock: Clock) -> int:
     match arguments:
         case ["migrate"]:
             url = os.environ.get("SLUICE_MIGRATE_DATABASE_URL") or settings.database_url
-            asyncio.run(migrate(url))
+            asyncio.run(migrate(url, settings.database_url))
         case ["purge", *one]:
             tenant_id = one[1] if one else None
             work = purge(settings, clock, Entropy(os.urandom), tenant_id, print)

@@ -67,7 +67,7 @@ class PolicyFiles:
     async def _look(self, named: frozenset[str]) -> None:
         """Take in the tenants that are named, and those whose files are not what was taken in."""
         async with self._one_look:
-            async with self._service.store.reading() as connection:
+            async with self._service.store.reading_across() as connection:
                 everyone = await tenants.ids(connection)
             # Before they are read: what changes meanwhile differs from the stamp.
             stamps = await asyncio.to_thread(_stamps, self._directory, everyone)
@@ -100,7 +100,7 @@ class PolicyFiles:
         return frozenset(each[0] for each in parts if each)
 
     async def _report_strays(self) -> None:
-        async with self._service.store.reading() as connection:
+        async with self._service.store.reading_across() as connection:
             known = set(await tenants.ids(connection))
         try:
             for fault in await asyncio.to_thread(strays, self._directory):

@@ -49,7 +49,7 @@ async def purge(
 
 
 async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
-    async with store.reading() as connection:
+    async with store.reading_across() as connection:
         everyone = await tenants.ids(connection)
     if tenant_id is None:
         return everyone

@@ -158,7 +158,7 @@ def _routes(settings: Settings) -> tuple[Route, ...]:
 
 async def _publish_all_settings(service: Service) -> None:
     """The environment may say something else than at the start before."""
-    async with service.store.reading() as connection:
+    async with service.store.reading_across() as connection:
         everyone = await tenant_rows.ids(connection)
     for tenant_id in everyone:
         await publish_settings(service.store, service.settings, tenant_id)

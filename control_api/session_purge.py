@@ -24,7 +24,7 @@ async def purge_sessions(store: Store, tenant_id: str, new_id: Callable[[], str]
     transactions are gone, and the next run goes on."""
     now, after, removed = store.clock.now(), "", 0
     while True:
-        async with store.reading() as connection:
+        async with store.reading(tenant_id) as connection:
             cutoff = await _cutoff(connection, tenant_id, now)
             if cutoff is None:
                 return removed

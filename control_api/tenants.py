@@ -35,7 +35,7 @@ class Tenants:
         state = self._loaded.get(tenant_id)
         if state is not None:
             return state
-        async with self._store.reading() as connection:
+        async with self._store.reading(tenant_id) as connection:
             row = await tenants.get(connection, tenant_id)
         if row is None:
             raise NotFound(f"no such tenant: `{tenant_id}`")
@@ -55,7 +55,7 @@ class Tenants:
         there is none is not, since it may be made the next moment by another process."""
         tenant_id = self._owners.get(digest)
         if tenant_id is None:
-            async with self._store.reading() as connection:
+            async with self._store.reading_key(digest) as connection:
                 tenant_id = await keys.tenant_of(connection, digest)
             if tenant_id is None:
                 return None
@@ -79,7 +79,7 @@ class Tenants:
         states = list(self._loaded.values())
         if not states:
             return
-        async with self._store.reading() as connection:
+        async with self._store.reading_across() as connection:
             found = await tenants.standing(connection, [state.tenant_id for state in states])
         for state in states:
             revision, active = found.get(state.tenant_id, (0, False))
@@ -94,7 +94,7 @@ class Tenants:
 
     async def _catch_up(self, state: TenantState, revision: int) -> None:
         since = state.policy_set.revision
-        async with self._store.reading() as connection:
+        async with self._store.reading(state.tenant_id) as connection:
             page = await documents.since(
                 connection, state.tenant_id, since, limit=_PAGE, most_bytes=_PAGE_BYTES
             )
@@ -106,7 +106,7 @@ class Tenants:
             state.published(max(revision, page.revision), {d.name: d.body for d in page.documents})
 
     async def _bodies(self, tenant_id: str, names: Sequence[str]) -> Mapping[str, bytes | None]:
-        async with self._store.reading() as connection:
+        async with self._store.reading(tenant_id) as connection:
             return await tenants.bodies(connection, tenant_id, names)
 
     def _published(self, tenant_id: str, published: Published) -> None:

@@ -1,4 +1,5 @@
-"""A real PostgreSQL for the tests, from a wheel: one server a test run, one database a test.
+"""A real PostgreSQL for the tests, from a wheel: one server a test run, one database a test, with
+an owner and a role that owns nothing.
 
 The first test that asks starts the server, whichever worker it runs in; a guard process holds it
 and stops it when the test run ends, even if that is killed. PostgreSQL refuses to run as root: then
@@ -23,10 +24,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+SUPERUSER, OWNER, SERVICE = "sluice", "owner", "service"
 NOBODY = 65534
 PATIENCE = 60.0
 # The server is thrown away: nothing it holds has to survive a power cut.
-FAST = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+FAST = {"fsync": "off", "full_page_writes": "off"}
 ROOM = {"max_connections": "300", "shared_buffers": "64MB", "unix_socket_directories": ""}
 
 
@@ -39,22 +41,51 @@ class Server(NamedTuple):
 
     @contextlib.contextmanager
     def database(self) -> Iterator[str]:
-        """The URL of a fresh, empty database, dropped at the end whoever is still connected."""
+        """The URL of a fresh, empty database, as its owner, an ordinary role; dropped at the end
+        whoever is still connected."""
         name = f"test_{secrets.token_hex(6)}"
-        self._run("createdb", name)
+        self._run("createdb", f"--owner={OWNER}", name)
         try:
-            yield f"postgresql+asyncpg://sluice:{self.password}@127.0.0.1:{self.port}/{name}"
+            yield f"postgresql+asyncpg://{OWNER}:{self.password}@127.0.0.1:{self.port}/{name}"
         finally:
             self._run("dropdb", "--force", name)
 
+    def make_roles(self) -> None:
+        """The ordinary ones, with the superuser's password."""
+        for role in (OWNER, SERVICE):
+            made = f"CREATE ROLE {role} LOGIN PASSWORD '{self.password}'"
+            self._run("psql", "--no-psqlrc", f"--command={made}", "postgres")
+
     def _run(self, command: str, *arguments: str) -> None:
-        place = ["--host=127.0.0.1", f"--port={self.port}", "--username=sluice"]
+        place = ["--host=127.0.0.1", f"--port={self.port}", f"--username={SUPERUSER}"]
         subprocess.run(
             [f"{self.binaries}/{command}", *place, *arguments],
             env=os.environ | {"PGPASSWORD": self.password},
             check=True,
             capture_output=True,
         )
+
+
+def unbound(url: str) -> str:
+    """The same database for whom nothing binds, the server's superuser."""
+    return _as(url, SUPERUSER)
+
+
+def owned(url: str) -> str:
+    """The same database for its owner."""
+    return _as(url, OWNER)
+
+
+def serving(url: str) -> str:
+    """The same database for a role that owns nothing in it."""
+    return _as(url, SERVICE)
+
+
+def _as(url: str, role: str) -> str:
+    """A URL of another kind of database stays as it is."""
+    for other in (SUPERUSER, OWNER, SERVICE):
+        url = url.replace(f"postgresql+asyncpg://{other}:", f"postgresql+asyncpg://{role}:")
+    return url
 
 
 def running(folder: Path, owner: int) -> Server:
@@ -106,7 +137,13 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     secret = home / "password"
     secret.write_text(password)
     secret.chmod(0o644)  # in a folder that only its owner enters
-    made = ["--pgdata", data, "--username=sluice", f"--pwfile={secret}", "--auth=scram-sha-256"]
+    made = [
+        "--pgdata",
+        data,
+        f"--username={SUPERUSER}",
+        f"--pwfile={secret}",
+        "--auth=scram-sha-256",
+    ]
     made += ["--encoding=UTF8", "--locale=C", "--no-sync"]
     subprocess.run([str(binaries / "initdb"), *made], check=True, cwd=home, **account)
     port = _free_port()
@@ -121,7 +158,9 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
         sys.exit("the server ended at once")
     said = folder / "postgres.json.new"
     said.touch(mode=0o600)
-    said.write_text(json.dumps(Server(port, password, str(binaries))._asdict()))
+    made_server = Server(port, password, str(binaries))
+    made_server.make_roles()
+    said.write_text(json.dumps(made_server._asdict()))
     said.rename(folder / "postgres.json")
     return server
 

@@ -45,7 +45,7 @@ class Watch:
 
     async def look(self) -> None:
         """Measure the rules of every log that grew."""
-        async with self._service.store.reading() as connection:
+        async with self._service.store.reading_across() as connection:
             sizes = await alerts.watched(connection)
         self._looks += 1
         everyone = self._looks % IDLE_LOOKS == 0
@@ -58,7 +58,7 @@ class Watch:
     async def _measure(self, tenant_id: str) -> None:
         now = self._service.clock.now()
         reached: list[tuple[StoredRule, Measured]] = []
-        async with self._service.store.reading() as connection:
+        async with self._service.store.reading(tenant_id) as connection:
             for rule in await alerts.enabled(connection, tenant_id):
                 if not quiet(rule, now):
                     measured = await measure(connection, tenant_id, rule, now)

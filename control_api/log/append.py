@@ -31,8 +31,7 @@ class Log:
     async def open(cls, store: Store) -> "Log":
         """`UnknownState` where a head does not fit the log it is the head of: the service must not
         start, since what it appended would hide what happened."""
-        async with store.reading() as connection:
-            await check_heads(connection)
+        await check_heads(store)
         return cls(store)
 
     async def append(self, tenant_id: str, record: Record) -> Appended:

@@ -5,12 +5,15 @@ was restored, edited, or written to by something that isn't us. What we would ap
 numbered and chained wrongly for ever. So it is fatal.
 """
 
+from collections.abc import Sequence
+
 from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.faults import UnknownState
 from control_api.store.purges import newest
 from control_api.store.schema import log_entries, log_heads
+from control_api.store.store import Store
 from policies.tree import Frontier, leaf_hash
 
 LEAVES = 64
@@ -19,17 +22,33 @@ LEAVES = 64
 PAGE = 500
 
 
-async def check_heads(connection: AsyncConnection) -> None:
+async def check_heads(store: Store) -> None:
     """`UnknownState`, naming the log, where one does not fit."""
     after = ""
-    while heads := (await connection.execute(_HEADS, {"after": after})).all():
-        for tenant_id, log, size, leaf, frontier, top, entry, stored in heads:
-            if (-1 if top is None else top) != size - 1:
-                raise UnknownState(f"log `{log}` ends at seq {top}, its head counts {size} entries")
-            if size and not leaf == stored == leaf_hash(entry):
-                raise UnknownState(f"the head of log `{log}` does not follow its last entry")
-            await _check_frontier(connection, tenant_id, log, size, frontier)
-        after = heads[-1].tenant_id
+    while logs := await _logs(store, after):
+        for tenant_id in logs:
+            async with store.reading(tenant_id) as connection:
+                await _check_head(connection, tenant_id)
+        after = logs[-1]
+
+
+async def _logs(store: Store, after: str) -> Sequence[str]:
+    """The tenants that have a log, some of them, in order of id."""
+    query = select(log_heads.c.tenant_id).where(log_heads.c.tenant_id > after)
+    async with store.reading_across() as connection:
+        found = await connection.execute(query.order_by(log_heads.c.tenant_id).limit(PAGE))
+        return found.scalars().all()
+
+
+async def _check_head(connection: AsyncConnection, tenant_id: str) -> None:
+    # In one statement: head and entry as they were at one moment, whoever appends meanwhile.
+    row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one()
+    log, size, leaf, frontier, top, entry, stored = row
+    if (-1 if top is None else top) != size - 1:
+        raise UnknownState(f"log `{log}` ends at seq {top}, its head counts {size} entries")
+    if size and not leaf == stored == leaf_hash(entry):
+        raise UnknownState(f"the head of log `{log}` does not follow its last entry")
+    await _check_frontier(connection, tenant_id, log, size, frontier)
 
 
 async def _check_frontier(
@@ -81,9 +100,8 @@ _TOP = (
 _LAST = and_(
     log_entries.c.tenant_id == log_heads.c.tenant_id, log_entries.c.seq == log_heads.c.size - 1
 )
-_HEADS = (
+_HEAD = (
     select(
-        log_heads.c.tenant_id,
         log_heads.c.log,
         log_heads.c.size,
         log_heads.c.last_leaf,
@@ -93,7 +111,5 @@ _HEADS = (
         log_entries.c.hash,
     )
     .select_from(log_heads.outerjoin(log_entries, _LAST))
-    .where(log_heads.c.tenant_id > bindparam("after"))
-    .order_by(log_heads.c.tenant_id)
-    .limit(PAGE)
+    .where(log_heads.c.tenant_id == bindparam("tenant"))
 )

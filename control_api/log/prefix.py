@@ -42,7 +42,7 @@ async def prove(store: Store, tenant_id: str, before: Anchor | None, public: byt
     """What retention is to remove, behind the anchor `before`; None where nothing is due.
     `Unproven` where that does not hold, or the anchor does not."""
     first = 0 if before is None else before.purged.size
-    async with store.reading() as connection:
+    async with store.reading(tenant_id) as connection:
         cutoff = await cutoff_of(connection, tenant_id, store.clock.now())
         head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
         if cutoff is None or head is None:

@@ -61,7 +61,7 @@ class Purge:
         return Outcome(removed, anchor)
 
     async def _anchor(self, tenant_id: str) -> Anchor | None:
-        async with self._store.reading() as connection:
+        async with self._store.reading(tenant_id) as connection:
             try:
                 return await purges.newest(connection, tenant_id)
             except (ValueError, TypeError) as error:
@@ -112,7 +112,7 @@ class Purge:
     async def _cover(self, tenant_id: str, anchor: Anchor) -> None:
         """Sign for a size with the `purge` entry in it, once that is read back as it was made."""
         wanted = {"tenant": tenant_id, "seq": anchor.seq}
-        async with self._store.reading() as connection:
+        async with self._store.reading(tenant_id) as connection:
             row = (await connection.execute(_COVER, wanted)).one_or_none()
         # The database has had both to itself since the commit, and rows go by what it says.
         if row is None or leaf_hash(row.entry) != row.hash or not anchor.said_by(row.entry):
@@ -133,7 +133,7 @@ class Purge:
     async def _remove(self, tenant_id: str, anchor: Anchor) -> int:
         removed, most, last = 0, FIRST, False
         while not last:
-            async with self._store.reading() as connection:
+            async with self._store.reading(tenant_id) as connection:
                 planned = await purges.plan(connection, tenant_id, anchor, most)
             try:
                 took = await self._remove_some(tenant_id, anchor, planned)

@@ -40,7 +40,7 @@ async def events(
     store: Store, tenant_id: str, filters: Filters, limit: int, before_seq: int | None = None
 ) -> Trail:
     """Newest first, those before `before_seq`."""
-    async with store.reading() as connection:
+    async with store.reading(tenant_id) as connection:
         rows = await search(connection, tenant_id, filters, limit + 1, before=before_seq)
     return _trail(rows, limit)
 
@@ -50,7 +50,7 @@ async def session_trail(
 ) -> Trail:
     """A session's events in order, those after `after_seq`. `NotFound` where it was never seen."""
     filters = Filters(session_id=session_id)
-    async with store.reading() as connection:
+    async with store.reading(tenant_id) as connection:
         rows = await search(connection, tenant_id, filters, limit + 1, after=after_seq)
         if not rows and not await _seen(connection, tenant_id, session_id):
             raise NotFound(f"no such session: `{session_id}`")
@@ -59,7 +59,7 @@ async def session_trail(
 
 async def event(store: Store, tenant_id: str, event_id: str) -> Found:
     """`NotFound` where the tenant has no such event."""
-    async with store.reading() as connection:
+    async with store.reading(tenant_id) as connection:
         return await _find(connection, tenant_id, event_id)
 
 
@@ -84,7 +84,7 @@ async def lineage(
         .order_by(log_entries.c.seq)
         .limit(limit + 1)
     )
-    async with store.reading() as connection:
+    async with store.reading(tenant_id) as connection:
         found = await _find(connection, tenant_id, event_id)
         rows = (await connection.execute(actions)).all()
     page = [lineage_action(orjson.loads(entry), opened) for entry, opened in rows[:limit]]

@@ -50,7 +50,7 @@ async def verify(store: Store, tenant_id: str, public: bytes | None = None) -> d
 
 
 async def _standing(store: Store, tenant_id: str) -> Standing:
-    async with store.reading() as connection:
+    async with store.reading(tenant_id) as connection:
         # In this order: what is appended in between lies below the head that is read last, and a
         # purge in between is in the log before it is in the anchor that was read.
         beyond = await _last(connection, tenant_id)

@@ -53,7 +53,7 @@ async def walk(
     after = part.first - 1 if part.first else BEFORE_ALL
     most, spans = FIRST_ROWS, Spans(part.first, part.until, part.size)
     while True:
-        async with store.reading() as connection:
+        async with store.reading(tenant_id) as connection:
             page = {"tenant": tenant_id, "until": part.until, "after": after, "rows": most}
             rows = (await connection.execute(_PAGE, page)).all()
             if not rows:

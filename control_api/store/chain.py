@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, Dialect, Table, bindparam, exists, insert, select, update
+from sqlalchemy import Connection, Dialect, Table, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from control_api.store import log_index
@@ -132,11 +132,11 @@ def _begin(connection: Connection, tenant_id: str) -> None:
     """The head of a log without entries. Its name tells the store and the tenant, so that a log
     from elsewhere is seen to be one."""
     wanted = {"tenant": tenant_id}
-    epoch = connection.execute(_EPOCH, wanted).scalar_one_or_none()
-    if epoch is None:
+    if connection.execute(_TENANT, wanted).first() is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
     if connection.execute(_ANY, wanted).first() is not None:
         raise UnknownState(f"the log of tenant `{tenant_id}` has entries and no head")
+    epoch = connection.execute(_EPOCH).scalar_one()
     connection.execute(
         _BEGINNING[connection.dialect.name],
         {
@@ -183,10 +183,8 @@ _HEAD = (
     .where(log_heads.c.tenant_id == bindparam("tenant"))
     .with_for_update()
 )
-_EPOCH = select(installation.c.epoch).where(
-    installation.c.tenant_id == "",
-    exists().where(tenants.c.tenant_id == bindparam("tenant")),
-)
+_TENANT = select(tenants.c.tenant_id).where(tenants.c.tenant_id == bindparam("tenant"))
+_EPOCH = select(installation.c.epoch).where(installation.c.tenant_id == "")
 _ANY = select(log_entries.c.seq).where(log_entries.c.tenant_id == bindparam("tenant")).limit(1)
 # Of two replicas that begin the same log one inserts, and both read what it inserted.
 _BEGINNING = {

@@ -25,13 +25,22 @@ class Database(Protocol):
         """What orders writes. Tenants of one lane may share a transaction."""
         ...
 
-    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+    def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         """A transaction that can't write. It sees one state of the database on SQLite, one state a
-        statement on PostgreSQL."""
+        statement on PostgreSQL, and there no row of another tenant."""
+        ...
+
+    def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """The same, of every tenant's rows in the tables that may be read so."""
+        ...
+
+    def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
+        """The same, of the one key with this SHA-256."""
         ...
 
     def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A transaction in the lane's order; committed at the end, rolled back by an exception."""
+        """A transaction in the lane's order, of its tenants' rows; committed at the end,
+        rolled back by an exception."""
         ...
 
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:

@@ -1,18 +1,22 @@
 """PostgreSQL: a lane for each tenant. Knows its pool, its time limits, and how a lane is locked.
 
 Within this process a lane's writers wait for each other here, without holding a connection; between
-processes they wait for the row that they lock first (`control_api.store.transaction`).
+processes they wait for the row that they lock first (`control_api.store.transaction`). Row-level
+security is a second wall behind every query's own `tenant_id` (`postgresql_transaction`).
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, event
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from control_api.store import postgresql_transaction as begin
+from control_api.store.postgresql_role import bound, granted
+from control_api.store.postgresql_transaction import EVERYONE, fit, transaction
 from control_api.store.schema_version import at_head
 
 T = TypeVar("T")
@@ -26,6 +30,7 @@ _LIMITS = {
     "statement_timeout": "30000",
     "lock_timeout": "10000",
     "idle_in_transaction_session_timeout": "60000",
+    "standard_conforming_strings": "on",
     "jit": "off",
 }
 
@@ -41,14 +46,18 @@ class PostgresqlDatabase:
     async def open(cls, url: URL) -> "PostgresqlDatabase":
         engine = create_async_engine(
             url,
+            isolation_level="AUTOCOMMIT",  # we say BEGIN ourselves
             pool_size=CONNECTIONS,
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
             hide_parameters=True,  # values are callers' own, and an error may reach a log
             connect_args={"server_settings": _LIMITS, "timeout": POOL_SECONDS},
         )
+        event.listen(engine.sync_engine, "checkout", fit)
         try:
             async with engine.connect() as connection:
+                await bound(connection)
+                await granted(connection)
                 await connection.run_sync(at_head)
         except BaseException:
             await engine.dispose()
@@ -58,15 +67,21 @@ class PostgresqlDatabase:
     def lane(self, tenant_id: str) -> str:
         return tenant_id
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        async with self._engine.connect() as connection:
-            await connection.execution_options(postgresql_readonly=True)
-            yield connection
+    def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
+        return transaction(self._engine, begin.reading(tenant_id))
+
+    def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return transaction(self._engine, begin.reading(EVERYONE))
+
+    def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
+        return transaction(self._engine, begin.reading("", digest))
 
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:
-        async with self._lock(lane), self._engine.begin() as connection:
+        async with (
+            self._lock(lane),
+            transaction(self._engine, begin.writing(lane)) as connection,
+        ):
             yield connection
 
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:

@@ -9,7 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,10 +60,14 @@ class SqliteDatabase:
     def lane(self, tenant_id: str) -> str:  # noqa: ARG002  every tenant's
         return ""
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        async with self._readers.connect() as connection:
-            yield connection
+    def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
+        return self._readers.connect()
+
+    def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._readers.connect()
+
+    def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
+        return self._readers.connect()
 
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002

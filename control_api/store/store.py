@@ -1,6 +1,6 @@
 """The store: reads at any time, writes in one order, listeners told after the commit.
 
-    async with store.reading() as connection: ...
+    async with store.reading(tenant_id) as connection: ...
     await store.write(tenant_id, work)           work(tx) is one transaction
     await store.run(tenant_id, work)             the same for work that awaits nothing
 
@@ -10,7 +10,7 @@ whether or not the caller is still there. Knows no table.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -54,16 +54,18 @@ class Store:
         of a tenant's revisions, before the write answers. It must not raise, nor wait."""
         self._listeners.append(listener)
 
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """`ReadFault` where the database does not answer."""
-        try:
-            async with self._database.reading() as connection:
-                yield connection
-        except FAULTS as error:
-            if is_fault(error):
-                raise ReadFault from error
-            raise
+    def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
+        """One tenant's rows; `ReadFault` where the database does not answer."""
+        return _told(self._database.reading(tenant_id))
+
+    def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """Rows of every tenant, of the few tables that may be read so: for what has to find the
+        tenants first."""
+        return _told(self._database.reading_across())
+
+    def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
+        """The one key with this SHA-256, whosever it is."""
+        return _told(self._database.reading_key(digest))
 
     async def write(self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """What `work` returns, after the commit. An error in it rolls everything back and comes out
@@ -110,6 +112,19 @@ class Store:
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         start(self.group, _settle(task, outcome))
         return await outcome
+
+
+@asynccontextmanager
+async def _told(
+    reading: AbstractAsyncContextManager[AsyncConnection],
+) -> AsyncIterator[AsyncConnection]:
+    try:
+        async with reading as connection:
+            yield connection
+    except FAULTS as error:
+        if is_fault(error):
+            raise ReadFault from error
+        raise
 
 
 async def _settle(task: Coroutine[Any, Any, T], outcome: "asyncio.Future[T]") -> None:

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_postgresql
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.postgresql_transaction import across
 from control_api.store.schema import documents, installation, tenants
 
 
@@ -87,14 +88,15 @@ async def page(
     return [StoredTenant.from_row(row) for row in await connection.execute(query.limit(limit))]
 
 
-async def named(connection: AsyncConnection, name: str) -> str | None:
-    """The tenant of this name. The installation's row stays locked until the transaction ends: of
-    two that would take a name, one waits here."""
+async def named(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
+    """The tenant of this name; in a transaction of `tenant_id`, which is to be called so. The
+    installation's row stays locked until it ends: of two that would take a name, one waits here."""
     lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
     await connection.execute(lock)
-    found = await connection.execute(select(tenants.c.tenant_id).where(tenants.c.name == name))
-    tenant_id: str | None = found.scalar()
-    return tenant_id
+    async with across(connection, tenant_id):
+        found = await connection.execute(select(tenants.c.tenant_id).where(tenants.c.name == name))
+    holder: str | None = found.scalar()
+    return holder
 
 
 async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
@@ -109,7 +111,7 @@ async def installed(connection: AsyncConnection) -> Installation | None:
     """None where the database is new."""
     query = select(
         installation.c.epoch, installation.c.created_at, installation.c.superadmin_digest
-    )
+    ).where(installation.c.tenant_id == "")
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else Installation(*row)
 

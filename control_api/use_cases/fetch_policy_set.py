@@ -54,7 +54,7 @@ async def fetch_policy_set(service: Service, caller: Caller, asked: AskedChanges
 
 
 async def _read(service: Service, caller: Caller, since: int) -> documents.Page:
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         return await documents.since(
             connection,
             caller.tenant.tenant_id,

@@ -25,7 +25,7 @@ async def get_agent(service: Service, caller: Caller, asked: AskedAgent) -> Agen
     """Show one agent of the registry, with its activity of the last seven days."""
     tenant_id, agent_id = caller.tenant.tenant_id, asked.agent_id
     since = service.clock.now() - ACTIVITY
-    async with service.store.reading() as connection:
+    async with service.store.reading(tenant_id) as connection:
         agent = await agents.get(connection, tenant_id, agent_id)
         if agent is None:
             raise NotFound(f"no such agent: `{agent_id}`")

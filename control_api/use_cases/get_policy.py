@@ -16,6 +16,6 @@ class AskedPolicy(Asked):
 
 async def get_policy(service: Service, caller: Caller, asked: AskedPolicy) -> PolicyShown:
     """Show one active policy; a deleted one is not found."""
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         policy = await policies.get(connection, caller.tenant.tenant_id, asked.policy_id)
     return shown_policy(active_policy(policy, asked.policy_id))

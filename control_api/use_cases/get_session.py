@@ -20,7 +20,7 @@ class AskedSession(Asked):
 
 async def get_session(service: Service, caller: Caller, asked: AskedSession) -> SessionDetail:
     """Show one session; one that nobody ever claimed is not found."""
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         return await detail(
             connection, caller.tenant.tenant_id, asked.session_id, service.clock.now()
         )

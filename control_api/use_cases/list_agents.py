@@ -20,7 +20,7 @@ class AskedAgents(Listed):
 
 async def list_agents(service: Service, caller: Caller, asked: AskedAgents) -> Page[AgentShown]:
     """List registered agents, newest first."""
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await agents.page(
             connection,
             caller.tenant.tenant_id,

@@ -15,7 +15,7 @@ class AskedRules(Listed):
 
 async def list_alert_rules(service: Service, caller: Caller, asked: AskedRules) -> Page[AlertRule]:
     """List alert rules, newest first."""
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await alerts.page(
             connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
         )

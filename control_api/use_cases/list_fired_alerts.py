@@ -19,7 +19,7 @@ async def list_fired_alerts(
     service: Service, caller: Caller, asked: AskedFired
 ) -> Page[FiredAlert]:
     """List deliveries of fired alerts, newest first."""
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await alerts.deliveries(
             connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
         )

@@ -15,7 +15,7 @@ class AskedKeys(Listed):
 
 async def list_keys(service: Service, caller: Caller, asked: AskedKeys) -> Page[ListedKey]:
     """List the API keys that were not revoked, newest first; never a secret."""
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await keys.page(
             connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
         )

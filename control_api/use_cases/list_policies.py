@@ -26,7 +26,7 @@ async def list_policies(
     service: Service, caller: Caller, asked: AskedPolicies
 ) -> Page[PolicyShown]:
     """List active policies, newest first."""
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await _matching(connection, caller.tenant.tenant_id, asked)
     return page_of(rows, asked.limit, _place, shown_policy)
 

@@ -22,7 +22,7 @@ async def list_policy_versions(
 ) -> Page[PolicyVersion]:
     """List a policy's versions, newest first."""
     tenant_id, before = caller.tenant.tenant_id, asked.seq()
-    async with service.store.reading() as connection:
+    async with service.store.reading(tenant_id) as connection:
         if await policies.get(connection, tenant_id, asked.policy_id) is None:
             raise NotFound(f"no such policy: `{asked.policy_id}`")
         rows = await policies.versions(

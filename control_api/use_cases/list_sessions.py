@@ -21,7 +21,7 @@ async def list_sessions(
 ) -> Page[SessionShown]:
     """List sessions, newest first."""
     now = service.clock.now()
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await sessions.page(
             connection,
             caller.tenant.tenant_id,

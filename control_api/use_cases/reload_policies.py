@@ -66,7 +66,7 @@ async def _bring(service: Service, tenant_id: str, definitions: list[Definition]
 async def _plan(service: Service, tenant_id: str, definitions: list[Definition]) -> Plan:
     names = [definition.body["name"] for definition in definitions]
     taken: set[str] = set()
-    async with service.store.reading() as connection:
+    async with service.store.reading(tenant_id) as connection:
         rows = await policies.of_files(connection, tenant_id)
         for at in range(0, len(names), _CHUNK):
             taken |= await policies.taken(connection, tenant_id, names[at : at + _CHUNK])

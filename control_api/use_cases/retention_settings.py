@@ -29,7 +29,7 @@ async def show_retention_settings(
     service: Service, caller: Caller, _: Nothing
 ) -> RetentionSettings:
     """Show how long audit events and sessions are kept."""
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         return _settings(await stored(connection, caller.tenant.tenant_id))
 
 

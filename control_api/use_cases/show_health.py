@@ -18,7 +18,7 @@ async def show_readiness(service: Service, _caller: None, _: Nothing) -> Alive:
     if service.stopping.is_set():
         raise Unavailable("not ready", details="service: it is draining")
     try:
-        async with service.store.reading() as connection:
+        async with service.store.reading_across() as connection:
             await tenants.installed(connection)
     except Unavailable as error:
         raise Unavailable("not ready", details=f"store: {error.message}") from error

@@ -15,7 +15,7 @@ ACTIVITY = 7 * DAY
 async def show_registry_counts(service: Service, caller: Caller, _: Nothing) -> RegistryCounts:
     """Count the registry's agents by state; deny rates are of the last seven days."""
     tenant_id = caller.tenant.tenant_id
-    async with service.store.reading() as connection:
+    async with service.store.reading(tenant_id) as connection:
         states = await agents.count_by_status(connection, tenant_id)
         lately = await tallies.by_agent(connection, tenant_id, service.clock.now() - ACTIVITY)
     return RegistryCounts(

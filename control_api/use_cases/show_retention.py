@@ -14,7 +14,7 @@ from control_api.use_cases.retention_settings import audit_policy
 async def show_retention(service: Service, caller: Caller, _: Nothing) -> Retention:
     """Show the retention of audit events, and the anchor of the last purge."""
     tenant_id = caller.tenant.tenant_id
-    async with service.store.reading() as connection:
+    async with service.store.reading(tenant_id) as connection:
         tenant = await stored(connection, tenant_id)
         anchor = await purges.newest(connection, tenant_id)
     return Retention(

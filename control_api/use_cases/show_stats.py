@@ -16,7 +16,7 @@ TOP = 10
 async def show_stats(service: Service, caller: Caller, _: Nothing) -> Stats:
     """Count the tenant's audit events, as far as retention has kept them."""
     tenant_id = caller.tenant.tenant_id
-    async with service.store.reading() as connection:
+    async with service.store.reading(tenant_id) as connection:
         types = await tallies.all_of(connection, tenant_id, Facet.source_type)
         roles = await tallies.top_of(connection, tenant_id, Facet.agent_role, TOP)
         sources = await tallies.top_of(connection, tenant_id, Facet.source_id, TOP)

@@ -27,6 +27,6 @@ async def _present(service: Service, caller: Caller, retrieval: Retrieval) -> Se
     """The session as it stands; None where the call would be the first to name it."""
     if retrieval.session_id is None:
         return None
-    async with service.store.reading() as connection:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
         row = await sessions.standing(connection, caller.tenant.tenant_id, retrieval.session_id)
     return None if row is None else row.at(service.clock.now())

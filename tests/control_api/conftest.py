@@ -10,6 +10,7 @@ import pytest
 
 from control_api.store.migrate import migrate
 from tests.control_api.centre import Centre, running
+from tests.postgres import serving
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,8 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Centre]:
     """A test's own, once on each database."""
     url = None
     if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-        asyncio.run(migrate(url))
+        owner = request.getfixturevalue("postgres_url")
+        url = serving(owner)
+        asyncio.run(migrate(owner, url))
     with running(tmp_path, database_url=url) as started:
         yield started

@@ -315,6 +315,6 @@ async def test_deliveries_settled_ninety_days_ago_go_and_no_others(world: World)
 
     await world.store.write(TENANT, fill)
     assert await forget_deliveries(world.store, TENANT) == 600
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         left = await alerts.deliveries(connection, TENANT, None, 10)
     assert sorted(each.delivery_id for each in left) == ["dlv_600", "dlv_601"]

@@ -9,6 +9,7 @@ import pytest
 
 from control_api.store.migrate import migrate
 from tests.control_api.store.world import World, opened
+from tests.postgres import serving
 
 
 @pytest.fixture
@@ -18,8 +19,9 @@ def sqlite_url(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def postgresql_url(postgres_url: str) -> str:
-    await migrate(postgres_url)
-    return postgres_url
+    """As the service's role, which owns nothing."""
+    await migrate(postgres_url, serving(postgres_url))
+    return serving(postgres_url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -13,7 +13,7 @@ from tests.control_api.store.world import TENANT, World
 
 
 async def fetch(world: World, since: int, limit: int, most_bytes: int) -> documents.Page:
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         return await documents.since(connection, TENANT, since, limit=limit, most_bytes=most_bytes)
 
 
@@ -41,7 +41,7 @@ async def test_following_page_by_page_gives_what_loading_gives(world: World) -> 
         names = chance.sample(range(12), chance.randrange(1, 6))
         bodies = [None if chance.random() < 0.2 else chance.randbytes(30) for _ in names]
         await publish(world, {f"role/{n}": body for n, body in zip(names, bodies, strict=True)})
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         _, loaded = await documents.load(connection, TENANT)
     for limit, most_bytes in ((1, 10_000), (5, 10_000), (100, 1), (100, 100), (1000, 1_000_000)):
         held = await follow(world, limit, most_bytes)
@@ -83,12 +83,12 @@ async def test_following_while_others_publish_leaves_nothing_out(world: World) -
     while not all(writer.done() for writer in writers):
         await follow(world, 3, 1000)
     await asyncio.gather(*writers)
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         assert (await documents.load(connection, TENANT))[1] == await follow(world, 3, 1000)
 
 
 async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         with pytest.raises(NotFound):
             await documents.load(connection, "ten_none")
         with pytest.raises(NotFound):

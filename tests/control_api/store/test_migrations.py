@@ -20,6 +20,7 @@ from control_api.store.schema_version import head
 from control_api.store.transaction import Transaction
 from control_api.store.url import Unusable, parse
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
+from tests.postgres import unbound
 
 
 async def within(url: str, ask: Any) -> Any:
@@ -126,7 +127,7 @@ async def test_what_a_log_held_before_there_were_counts_is_counted(either_url: s
     assert len(counted[1]) == 5 + 1
     for statement in BEFORE_COUNTS:
         await sql(either_url, statement)
-    await migrate(either_url)
+    await migrate(unbound(either_url), either_url)
     assert [await sql(either_url, query) for query in COUNTED] == counted
     async with opened(either_url) as world:
         await world.log.append(OTHER, decision(source_type="sdk"))
@@ -145,7 +146,7 @@ async def test_a_tree_grows_over_documents_that_were_there_before_it(either_url:
     await sql(either_url, "DELETE FROM set_nodes")
     await sql(either_url, "DROP TABLE set_nodes")
     await sql(either_url, "UPDATE alembic_version SET version_num = '0004'")
-    await migrate(either_url)
+    await migrate(unbound(either_url), either_url)
     assert await sql(either_url, query) == planted
 
 

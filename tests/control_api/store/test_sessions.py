@@ -28,7 +28,7 @@ async def test_the_first_claim_makes_the_session(world: World) -> None:
     row = await claim(Sessions(world.store), ttl=10, now=7)
     assert row == SessionRow("s-1", "support", "agt_1", "u-1", 7, 7 + 10 * MINUTE, None, None)
     assert row.at(7).state == "active"
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         assert await find(connection, TENANT, "s-1") == row
         assert await find(connection, OTHER, "s-1") is None
 

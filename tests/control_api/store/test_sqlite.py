@@ -64,7 +64,7 @@ async def test_a_reader_can_not_write(sqlite_url: str) -> None:
 
 
 async def _write_as_reader(store: Store) -> None:
-    async with store.reading() as connection:
+    async with store.reading(TENANT) as connection:
         await connection.execute(text("DELETE FROM tenants"))
 
 

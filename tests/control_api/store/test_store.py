@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from control_api.log.verify import verify
 from control_api.store import documents
 from control_api.store.faults import ReadFault, WriteFault
-from control_api.store.schema import api_keys, tenants
+from control_api.store.schema import policy_versions, tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Published, Transaction
 from policies.ground.errors import Conflict, NotFound
@@ -40,7 +40,7 @@ async def test_what_was_published_is_read_back(world: World) -> None:
     heard = listen(world.store)
     assert await publish(world.store, {"role/a": b"[1]", "role/b": b"[2]"}) == 2
     assert heard == [(TENANT, 2, {"role/a": b"[1]", "role/b": b"[2]"})]
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         loaded = await documents.load(connection, TENANT)
         page = await documents.since(connection, TENANT, 0, limit=10, most_bytes=1000)
     assert loaded == (2, {"role/a": b"[1]", "role/b": b"[2]"})
@@ -65,7 +65,7 @@ async def test_a_removed_document_stays_as_news(world: World) -> None:
     await publish(world.store, {"role/a": b"[1]"})
     assert await publish(world.store, {"role/a": None}) == 2
     assert await publish(world.store, {"role/a": None}) == 2
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         page = await documents.since(connection, TENANT, 0, limit=10, most_bytes=1000)
         assert await documents.load(connection, TENANT) == (2, {})
     assert page.documents == [documents.Document("role/a", 2, None, None)]
@@ -108,8 +108,9 @@ async def test_an_error_rolls_everything_back(world: World) -> None:
     with pytest.raises(Conflict):
         await world.store.write(TENANT, failing)
     assert heard == []
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         assert await documents.load(connection, TENANT) == (0, {})
+    async with world.store.reading_across() as connection:
         names = set((await connection.execute(select(tenants.c.name))).scalars())
     assert names == {TENANT, OTHER}
     assert (await verify(world.store, TENANT))["total"] == 0
@@ -180,11 +181,11 @@ async def test_a_mistake_of_ours_is_not_taken_for_a_fault(world: World) -> None:
 
 
 async def test_a_foreign_key_holds(world: World) -> None:
-    row = {"tenant_id": "ten_none", "key_id": "k", "name": "n", "scope": "read", "digest": b""}
+    row = {"tenant_id": TENANT, "policy_id": "pol_none", "version": 1, "body": b"{}"}
 
     async def orphan(tx: Transaction) -> None:
-        values = {**row, "permitted_roles": b"[]", "created_at": 0}
-        await tx.connection.execute(insert(api_keys).values(values))
+        values = {**row, "changed_by": "x", "changed_at": 0, "change": "created"}
+        await tx.connection.execute(insert(policy_versions).values(values))
 
     with pytest.raises(IntegrityError):
         await world.store.write(TENANT, orphan)
@@ -208,12 +209,12 @@ async def test_a_reader_whose_connection_is_lost_is_told_to_come_again(postgresq
     async with opened(postgresql_url) as world:
         with pytest.raises(ReadFault):
             await _die_reading(world.store)
-        async with world.store.reading() as connection:
+        async with world.store.reading(TENANT) as connection:
             assert (await connection.execute(text("SELECT 1"))).scalar() == 1
 
 
 async def _die_reading(store: Store) -> None:
-    async with store.reading() as connection:
+    async with store.reading(TENANT) as connection:
         await connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
 
@@ -224,12 +225,12 @@ async def test_a_reader_on_postgresql_can_not_write(postgresql_url: str) -> None
 
 
 async def _write_reading(store: Store) -> None:
-    async with store.reading() as connection:
+    async with store.reading(TENANT) as connection:
         await connection.execute(text("UPDATE tenants SET name = 'x'"))
 
 
 async def test_statements_on_postgresql_have_limits(postgresql_url: str) -> None:
-    async with opened(postgresql_url) as world, world.store.reading() as connection:
+    async with opened(postgresql_url) as world, world.store.reading(TENANT) as connection:
         for name, limit in (("statement_timeout", "30s"), ("lock_timeout", "10s")):
             assert (await connection.execute(text(f"SHOW {name}"))).scalar() == limit
 
@@ -252,5 +253,5 @@ async def test_two_replicas_keep_one_order(postgresql_url: str) -> None:
         )
         answer = await verify(one.store, TENANT)
         assert (answer["valid"], answer["total"]) == (True, 40)
-        async with two.store.reading() as connection:
+        async with two.store.reading(TENANT) as connection:
             assert await documents.current(connection, TENANT) == 40

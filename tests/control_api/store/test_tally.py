@@ -190,7 +190,7 @@ async def test_queries_answer_from_the_counts(world: World) -> None:
     ):
         await world.log.append(TENANT, decision(**each))
     since = world.now() - 7 * DAY
-    async with world.store.reading() as connection:
+    async with world.store.reading(TENANT) as connection:
         sources = await tallies.sources_of(connection, TENANT, "a1", since, 10)
         assert [(each.value, each.allowed, each.denied) for each in sources] == [
             ("two", 1, 1),

@@ -27,6 +27,7 @@ from policies.ground.ids import uuid7
 from policies.record import Record, decision_record, lineage_record
 from policies.retrieval import Retrieval
 from policies.source import core_hash, spool_payload, src_member
+from tests.postgres import unbound
 
 TENANT = "default"
 OTHER = "ten_other"
@@ -60,7 +61,7 @@ async def opened(url: str) -> AsyncIterator[World]:
     now = Now()
     async with asyncio.TaskGroup() as group:
         store = await Store.open(url, Clock(now, time.monotonic), group)
-        async with store.reading() as connection:
+        async with store.reading_across() as connection:
             new = await tenants.installed(connection) is None
         if new:
             await _first_start(store)
@@ -72,16 +73,19 @@ async def _first_start(store: Store) -> None:
     async def install(tx: Transaction) -> None:
         made = tenants.Installation("epoch", tx.now, None)
         assert await tenants.install(tx.connection, made)
-        for tenant_id in (TENANT, OTHER):
-            row = tenants.StoredTenant(tenant_id, tenant_id, tx.now, False, False, True)
-            await tenants.add(tx.connection, row)
+
+    async def make(tx: Transaction) -> None:
+        row = tenants.StoredTenant(tx.tenant_id, tx.tenant_id, tx.now, False, False, True)
+        await tenants.add(tx.connection, row)
 
     await store.write("", install)
+    for tenant_id in (TENANT, OTHER):
+        await store.write(tenant_id, make)
 
 
 async def sql(url: str, statement: str, **values: Any) -> list[Any]:
-    """Run a statement against the database as whoever owns it could; what it returns."""
-    engine = create_async_engine(parse(url), poolclass=NullPool)
+    """Run a statement against the database as whoever owns the server could; what it returns."""
+    engine = create_async_engine(parse(unbound(url)), poolclass=NullPool)
     try:
         async with engine.begin() as connection:
             done = await connection.execute(text(statement), values)

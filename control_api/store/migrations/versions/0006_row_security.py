@@ -1,14 +1,48 @@
-"""Row-level security on PostgreSQL.
+"""Row-level security on PostgreSQL: a transaction sees and writes the rows of one tenant.
 
 Revision ID: 0006
 Revises: 0005
 """
+
+import sqlalchemy as sa
+from alembic import op
 
 revision = "0006"
 down_revision = "0005"
 branch_labels = None
 depends_on = None
 
+# What has to find the tenants first may read these of every tenant: lists of tenants, of logs, of
+# alert rules and of deliveries that are due, of sidecars. Never what a log says, nor what opens it.
+ACROSS = ("tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars")
+MINE = "tenant_id = current_setting('sluice.tenant', true)"
+EVERYONE = "current_setting('sluice.tenant', true) = '*'"
+# `nullif`: a setting that was set in an earlier transaction of the session is empty afterwards.
+THIS_KEY = "digest = decode(nullif(current_setting('sluice.key_digest', true), ''), 'hex')"
+
 
 def upgrade() -> None:
-    pass
+    if op.get_bind().dialect.name != "postgresql":
+        return
+    tables = sa.inspect(op.get_bind()).get_table_names()
+    for table in tables:
+        if table == "alembic_version":
+            continue
+        op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        # The owner too: a service that runs as the owner is held like any other.
+        op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
+        if table != "installation":
+            policy("of_tenant", table, f"USING ({MINE}) WITH CHECK ({MINE})")
+        if table in ACROSS:
+            policy("across", table, f"FOR SELECT USING ({EVERYONE})")
+    policy("of_digest", "api_keys", f"FOR SELECT USING ({THIS_KEY})")
+    # Its one row belongs to no tenant: everyone reads it, it is inserted once, locked, and never
+    # changed.
+    policy("reading", "installation", "FOR SELECT USING (true)")
+    policy("making", "installation", "FOR INSERT WITH CHECK (tenant_id = '')")
+    policy("locking", "installation", "FOR UPDATE USING (true) WITH CHECK (false)")
+
+
+def policy(name: str, table: str, rule: str) -> None:
+    op.execute(f"DROP POLICY IF EXISTS {name} ON {table}")
+    op.execute(f"CREATE POLICY {name} ON {table} {rule}")

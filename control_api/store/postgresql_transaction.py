@@ -1,0 +1,147 @@
+"""A transaction on PostgreSQL, and whom it speaks for: what row-level security goes by.
+
+Begun in one round trip and ended in one: SQLAlchemy's connection is in autocommit, and BEGIN with
+its settings goes as one message of the simple protocol. Knows no table.
+
+INVARIANT: a connection goes back to the pool outside of any transaction, or not at all.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, DisconnectionError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+EVERYONE = "*"
+"""In the place of a tenant: rows of all of them, of the few tables whose policies say so. No id of
+a tenant looks like it."""
+ROLLBACK_SECONDS = 5.0
+# Who holds a lock and says nothing was stopped or cut off, and others wait for what it holds.
+_WRITING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 5000; "
+_READING = "BEGIN READ ONLY; "
+
+
+def reading(tenant_id: str, key_digest: bytes | None = None) -> str:
+    """How a transaction begins that can't write. With the SHA-256 of a key it sees that key too,
+    whosever it is."""
+    words = _READING + _set("tenant", tenant_id)
+    return words if key_digest is None else f"{words}; {_set('key_digest', key_digest.hex())}"
+
+
+def writing(tenant_id: str) -> str:
+    """How a transaction begins that may write the tenant's rows."""
+    return _WRITING + _set("tenant", tenant_id)
+
+
+def _set(name: str, value: str) -> str:
+    # `standard_conforming_strings` is on in every session of ours: a quote is all that ends it.
+    if "\0" in value:
+        raise ValueError("a setting holds no NUL")
+    return "SET LOCAL sluice.{} = '{}'".format(name, value.replace("'", "''"))
+
+
+@asynccontextmanager
+async def across(connection: AsyncConnection, tenant_id: str) -> AsyncIterator[None]:
+    """For a moment the transaction, of `tenant_id`, speaks for everyone. An exception leaves it so:
+    it is the transaction's end."""
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    await connection.execute(_AS, {"tenant": EVERYONE})
+    yield
+    await connection.execute(_AS, {"tenant": tenant_id})
+
+
+_AS = text("SELECT set_config('sluice.tenant', :tenant, true)")
+
+
+@asynccontextmanager
+async def transaction(engine: AsyncEngine, begin: str) -> AsyncIterator[AsyncConnection]:
+    """Committed at the end, rolled back by an exception."""
+    connection = await _begun(engine, begin)
+    try:
+        yield connection
+        await _commit(connection)
+    except BaseException as error:
+        await _roll_back(connection, error)
+        raise
+    finally:
+        await connection.close()
+
+
+async def _begun(engine: AsyncEngine, begin: str) -> AsyncConnection:
+    """A connection in a transaction. One that died while nobody used it is replaced unnoticed:
+    nothing was asked of it yet."""
+    for last in (False, True):
+        connection = await engine.connect()
+        try:
+            await _say(connection, begin)
+        except BaseException as error:
+            await _roll_back(connection, error)
+            await connection.close()
+            if last or not _died(error):
+                raise
+        else:
+            return connection
+    raise AssertionError
+
+
+def _died(error: BaseException) -> bool:
+    gone = isinstance(error, DBAPIError) and error.connection_invalidated
+    return gone or isinstance(error, ConnectionError)
+
+
+async def _commit(connection: AsyncConnection) -> None:
+    # If we die before the answer, or the answer is lost, nobody knows whether it was committed:
+    # whoever tries again looks first.
+    if await _say(connection, "COMMIT") != "COMMIT":
+        # PostgreSQL says ROLLBACK, and no more, where a statement failed and that was passed over.
+        raise AssertionError("a transaction went on after an error")
+
+
+async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
+    """Leave the connection as one that the pool may give to others, or end it."""
+    if connection.invalidated:
+        return  # SQLAlchemy saw it die
+    driver = _driver(connection)
+    # A statement that was broken off, by a deadline or by the end of its task, may still run.
+    if isinstance(error, Exception) and not isinstance(error, OSError):
+        if driver.is_closed():
+            await connection.invalidate()
+            return
+        try:
+            if driver.is_in_transaction():
+                await driver.execute("ROLLBACK", timeout=ROLLBACK_SECONDS)
+            return
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            pass  # then the connection ends, and the transaction with it
+    driver.terminate()
+    await connection.invalidate()
+
+
+async def _say(connection: AsyncConnection, words: str) -> str:
+    """The server's answer; errors as SQLAlchemy tells them."""
+    driver = _driver(connection)
+    try:
+        said: str = await driver.execute(words)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        gone = driver.is_closed()
+        raise DBAPIError(None, None, error, True, connection_invalidated=gone) from error
+    return said
+
+
+def _driver(connection: AsyncConnection) -> Any:
+    """asyncpg's connection."""
+    assert connection.sync_connection is not None
+    return connection.sync_connection.connection.driver_connection
+
+
+def fit(dbapi_connection: Any, _record: object, _proxy: object) -> None:
+    """Of a connection that leaves the pool: one that died there, or was left in a transaction, is
+    replaced by a new one."""
+    driver = dbapi_connection.driver_connection
+    if driver.is_closed() or driver.is_in_transaction():
+        raise DisconnectionError

@@ -1,0 +1,229 @@
+"""PostgreSQL's second wall: a query without its tenant sees one tenant's rows all the same, and the
+service's role can neither lift the wall nor climb it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import ProgrammingError
+
+from control_api.store import keys, tenants
+from control_api.store.keys import StoredKey
+from control_api.store.migrate import migrate
+from control_api.store.postgresql_role import GRANTS
+from control_api.store.postgresql_transaction import EVERYONE
+from control_api.store.schema import metadata
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from control_api.store.url import Unusable
+from tests.control_api.store.world import OTHER, TENANT, World, decision, opened, sql
+from tests.postgres import serving, unbound
+
+ACROSS = {"tenants", "installation", "log_heads", "alert_rules", "alert_deliveries", "sidecars"}
+"""What may be read of all tenants at once."""
+
+
+@pytest.fixture
+async def two(postgresql_url: str) -> AsyncIterator[World]:
+    """Two tenants, with a log and a key each."""
+    async with opened(postgresql_url) as world:
+        for tenant_id in (TENANT, OTHER):
+            await world.log.append(tenant_id, decision())
+            await world.store.write(tenant_id, _with_key)
+        yield world
+
+
+async def _with_key(tx: Transaction) -> None:
+    key = StoredKey("key_1", "a", "read", digest(tx.tenant_id), None, (), None, tx.now)
+    await keys.add(tx.connection, tx.tenant_id, key)
+
+
+def digest(tenant_id: str) -> bytes:
+    return tenant_id.encode().ljust(32, b"\0")
+
+
+async def seen(store: Store, table: str, tenant_id: str) -> set[str]:
+    async with store.reading(tenant_id) as connection:
+        return set((await connection.execute(text(f"SELECT tenant_id FROM {table}"))).scalars())
+
+
+@asynccontextmanager
+async def role_of(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url.replace("+asyncpg", ""))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@pytest.mark.parametrize("table", ["tenants", "log_entries", "log_heads", "openings", "api_keys"])
+async def test_a_query_without_its_tenant_sees_one_tenants_rows(two: World, table: str) -> None:
+    for tenant_id in (TENANT, OTHER):
+        assert await seen(two.store, table, tenant_id) == {tenant_id}
+    assert await seen(two.store, table, "ten_none") == set()
+
+
+async def test_across_tenants_only_the_listed_tables_are_read(two: World) -> None:
+    async with two.store.reading_across() as connection:
+        for table in metadata.tables:
+            found = await connection.execute(text(f"SELECT DISTINCT tenant_id FROM {table}"))
+            if table not in ACROSS:
+                assert found.all() == [], table
+        assert set(await tenants.ids(connection)) == {TENANT, OTHER}
+
+
+async def test_a_key_is_found_by_its_digest_and_by_nothing_else(two: World) -> None:
+    async with two.store.reading_key(digest(OTHER)) as connection:
+        assert await keys.tenant_of(connection, digest(OTHER)) == OTHER
+        assert await keys.tenant_of(connection, digest(TENANT)) is None
+        assert (await connection.execute(text("SELECT tenant_id FROM api_keys"))).all() == [
+            (OTHER,)
+        ]
+        assert (await connection.execute(text("SELECT 1 FROM log_entries"))).all() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO sources VALUES ('ten_other', 's', 'i', 0, '', 0)",
+        "UPDATE tenants SET tenant_id = 'ten_other'",
+        "INSERT INTO installation VALUES ('ten_other', 'e', 0, NULL)",
+        "UPDATE installation SET epoch = 'e'",
+    ],
+)
+async def test_nothing_is_written_for_another_tenant(two: World, statement: str) -> None:
+    async def work(tx: Transaction) -> None:
+        await tx.connection.execute(text(statement))
+
+    with pytest.raises(ProgrammingError, match=r"row-level security|permission denied"):
+        await two.store.write(TENANT, work)
+
+
+async def test_what_is_changed_without_a_tenant_is_ones_own(two: World) -> None:
+    async def work(tx: Transaction) -> None:
+        await tx.connection.execute(text("UPDATE tenants SET name = 'renamed'"))
+        await tx.connection.execute(text("DELETE FROM openings"))
+
+    await two.store.write(TENANT, work)
+    assert set(await sql(two.url, "SELECT tenant_id, name FROM tenants")) == {
+        (TENANT, "renamed"),
+        (OTHER, OTHER),
+    }
+    assert await sql(two.url, "SELECT tenant_id FROM openings") == [(OTHER,)]
+
+
+async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
+    async with role_of(two.url) as connection:
+        for table in metadata.tables:
+            if table != "installation":
+                assert await connection.fetch(f"SELECT * FROM {table}") == [], table
+        # What a transaction was told is forgotten with it.
+        await connection.execute(f"BEGIN; SET LOCAL sluice.tenant = '{TENANT}'; COMMIT")
+        assert await connection.fetch("SELECT * FROM api_keys") == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER TABLE log_entries DISABLE ROW LEVEL SECURITY",
+        "ALTER TABLE log_entries NO FORCE ROW LEVEL SECURITY",
+        "DROP POLICY of_tenant ON log_entries",
+        "CREATE POLICY mine ON log_entries USING (true)",
+        "UPDATE log_entries SET entry = ''",
+        "TRUNCATE log_entries",
+        "DROP TABLE openings",
+        "CREATE TABLE mine (a int)",
+        "SET ROLE owner",
+        "SET ROLE sluice",
+        "ALTER ROLE service BYPASSRLS",
+        "SET row_security = off; SELECT * FROM log_entries",
+        "UPDATE alembic_version SET version_num = '0001'",
+    ],
+)
+async def test_the_services_role_can_not_lift_the_wall(two: World, statement: str) -> None:
+    async with role_of(two.url) as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute(statement)
+
+
+async def test_the_wall_stands_around_every_table(two: World) -> None:
+    query = (
+        "SELECT relname, relrowsecurity AND relforcerowsecurity FROM pg_class "
+        "WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
+    )
+    walled = dict(await sql(two.url, query))
+    assert walled.pop("alembic_version") is False
+    assert walled == dict.fromkeys(metadata.tables, True)
+
+
+async def test_what_may_be_read_across_tenants_is_a_short_list(two: World) -> None:
+    query = "SELECT tablename FROM pg_policies WHERE qual LIKE '%*%' OR qual = 'true'"
+    assert {row[0] for row in await sql(two.url, query)} == ACROSS & set(metadata.tables)
+
+
+async def test_every_table_is_granted(two: World) -> None:
+    assert set(GRANTS) == {*metadata.tables, "alembic_version"}
+
+
+async def test_the_owner_is_bound_too(postgres_url: str) -> None:
+    """An installation with one role: it makes the tables, and serves."""
+    await migrate(postgres_url)
+    async with opened(postgres_url) as world:
+        await world.log.append(TENANT, decision())
+        assert await seen(world.store, "log_entries", OTHER) == set()
+
+
+async def test_a_role_that_the_wall_does_not_bind_is_refused(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with opened(unbound(postgres_url)):
+            pass
+    assert caught.group_contains(Unusable, match="`sluice`, which row-level security does not bind")
+
+
+async def test_a_service_without_its_grants_is_told_how_to_get_them(postgres_url: str) -> None:
+    await migrate(postgres_url)
+    with pytest.raises(BaseExceptionGroup) as caught:
+        async with opened(serving(postgres_url)):
+            pass
+    assert caught.group_contains(Unusable, match="may not SELECT `agents`: run `sluice migrate`")
+
+
+async def test_a_role_that_is_not_there_is_not_granted_anything(postgres_url: str) -> None:
+    with pytest.raises(Unusable, match="there is no role `nobody`"):
+        await migrate(postgres_url, postgres_url.replace("//owner:", "//nobody:"))
+
+
+@pytest.mark.parametrize("tenant_id", ["a'b", "a\\'b", "''; RESET ROLE; --", "a\\", EVERYONE + "'"])
+async def test_a_tenants_name_is_never_read_as_sql(two: World, tenant_id: str) -> None:
+    async with two.store.reading(tenant_id) as connection:
+        said = await connection.execute(text("SELECT current_setting('sluice.tenant')"))
+        assert said.scalar() == tenant_id
+        assert (await connection.execute(text("SELECT 1 FROM tenants"))).all() == []
+
+
+async def test_connections_come_back_outside_of_a_transaction(two: World) -> None:
+    """Readers that are broken off anywhere leave none behind."""
+    for pause in range(40):
+        task = asyncio.ensure_future(_read_slowly(two.store))
+        await asyncio.sleep(pause / 2000)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    query = (
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'sluice' "
+        "AND datname = current_database() AND state LIKE 'idle in transaction%'"
+    )
+    assert await sql(two.url, query) == [(0,)]
+    for tenant_id in (TENANT, OTHER):
+        assert await seen(two.store, "tenants", tenant_id) == {tenant_id}
+
+
+async def _read_slowly(store: Store) -> None:
+    async with store.reading(OTHER) as connection:
+        for _ in range(3):
+            await connection.execute(text("SELECT pg_sleep(0.005)"))
