@@ -57,6 +57,33 @@ class Purging(StrEnum):
     failed = "failed"
 
 
+class Pushing(StrEnum):
+    """What bringing a tenant's set in Redis to where the store is came to."""
+
+    pushed = "pushed"
+    mended = "mended"
+    rebuilt = "rebuilt"
+    current = "current"
+    failed = "failed"
+
+
+class Challenge(StrEnum):
+    """What became of a sidecar's challenge."""
+
+    answered = "answered"
+    foreign = "foreign"
+    unreadable = "unreadable"
+    unanswered = "unanswered"
+
+
+class SessionPush(StrEnum):
+    """What became of a session's claim or revocation on its way to Redis."""
+
+    written = "written"
+    older = "older"
+    dropped = "dropped"
+
+
 @dataclass(frozen=True, slots=True)
 class Instruments:
     """Every instrument of the service; README.md lists them, and a test compares. `decided` finds
@@ -74,6 +101,12 @@ class Instruments:
     deliveries: Counter
     purges: Counter
     waiting: Gauge
+    pushes: Counter
+    push_seconds: Histogram
+    behind: Gauge
+    behind_seconds: Gauge
+    challenges: Counter
+    session_pushes: Counter
     crashes: Counter
 
     @classmethod
@@ -147,6 +180,40 @@ class Instruments:
             waiting=Gauge(
                 "sluice_policy_set_waiters",
                 "Sidecars that wait for a change of their policy set.",
+                registry=registry,
+            ),
+            pushes=Counter(
+                "sluice_redis_pushes_total",
+                "Times that a tenant's policy set in Redis was brought to the store's, by outcome.",
+                ("outcome",),
+                registry=registry,
+            ),
+            push_seconds=Histogram(
+                "sluice_redis_push_seconds",
+                "From the commit, or from the doubt, to a policy set in Redis that is the store's.",
+                buckets=_SECONDS,
+                registry=registry,
+            ),
+            behind=Gauge(
+                "sluice_redis_tenants_behind",
+                "Tenants whose policy set in Redis is not known to be the store's.",
+                registry=registry,
+            ),
+            behind_seconds=Gauge(
+                "sluice_redis_behind_seconds",
+                "For how long a policy set has been waiting to be pushed to Redis.",
+                registry=registry,
+            ),
+            challenges=Counter(
+                "sluice_redis_challenges_total",
+                "Challenges of sidecars read from Redis, by outcome.",
+                ("outcome",),
+                registry=registry,
+            ),
+            session_pushes=Counter(
+                "sluice_redis_sessions_total",
+                "Claims and revocations of sessions on their way to Redis, by outcome.",
+                ("outcome",),
                 registry=registry,
             ),
             crashes=Counter(

@@ -28,6 +28,7 @@ from control_api.http.server import Listener
 from control_api.log.append import Log
 from control_api.metrics import Instruments
 from control_api.policy_watch import PolicyFiles
+from control_api.publishing.publishing import Publishing
 from control_api.rate_limit import Authenticate, RateLimit
 from control_api.retention import Retention
 from control_api.secret_file import make_directory
@@ -103,6 +104,7 @@ async def _live(
             Watch(service).run,
             Deliveries(service).run,
             Retention(service).run,
+            *(service.publishing.loops if service.publishing else ()),
         )
     ]
     # One turn, and the files are watched: what changes from here on is reported.
@@ -121,6 +123,8 @@ async def _live(
         await _drain(service, listeners)
         for task in loops:
             task.cancel()
+        if service.publishing is not None:
+            await service.publishing.close()
 
 
 def _assemble(
@@ -132,7 +136,12 @@ def _assemble(
     installed: Installation,
 ) -> Service:
     registry = CollectorRegistry()
+    instruments = Instruments.on(registry)
     openapi = describe(_routes(settings), __version__)
+    signer = log_key.open_or_make(settings.data_dir)
+    publishing = None
+    if url := settings.redis_url:
+        publishing = Publishing(url, store, signer, installed.epoch, clock, entropy, instruments)
     return Service(
         settings=settings,
         clock=clock,
@@ -141,11 +150,12 @@ def _assemble(
         log=log,
         sessions=Sessions(store),
         tenants=Tenants(store),
-        signer=log_key.open_or_make(settings.data_dir),
+        signer=signer,
         epoch=installed.epoch,
-        instruments=Instruments.on(registry),
+        instruments=instruments,
         registry=registry,
         description=Description(openapi, page(openapi)),
+        publishing=publishing,
     )
 
 

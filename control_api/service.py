@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from control_api.log.append import Log
 from control_api.metrics import Instruments
+from control_api.publishing.publishing import Publishing
 from control_api.settings import Settings
 from control_api.store.sessions import Sessions
 from control_api.store.store import Store
@@ -30,8 +31,8 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The adapters. `entropy(n)` gives n random bytes; `epoch` identifies the store; `stopping` is
-    set once the service drains."""
+    """The adapters. `entropy(n)` gives n random bytes; `epoch` identifies the store; `publishing`
+    is None where there is no Redis; `stopping` is set once the service drains."""
 
     settings: Settings
     clock: Clock
@@ -45,6 +46,7 @@ class Service:
     instruments: Instruments
     registry: CollectorRegistry
     description: Description
+    publishing: Publishing | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
 

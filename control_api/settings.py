@@ -11,6 +11,7 @@ from pathlib import Path
 
 from control_api.outbound import Allowed, MailServer
 from policies.ground.listen import Listen
+from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
 
 _SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
@@ -22,7 +23,6 @@ PACKAGED_POLICIES = Path(__file__).resolve().parent.parent / "policies" / "defin
 # The rest of section 5 of the contract: names that other commands and later services read. They are
 # no mistake in our environment, so they are no complaint.
 ELSEWHERE = (
-    "REDIS_URL",
     "WORKERS",
     "MIGRATE_DATABASE_URL",
 )
@@ -39,6 +39,9 @@ class Settings:
     database_url: str
     """The store: `sqlite+aiosqlite:///…` (the default, in the data directory) or
     `postgresql+asyncpg://…`."""
+    redis_url: RedisUrl | None
+    """The Redis that sidecars are fed through: `redis[s]://…` or `redis[s]+cluster://…`; without
+    one they ask the API itself."""
     control_listen: Listen
     """Where the API listens; port 0 lets the system choose."""
     policy_dir: Path
@@ -83,6 +86,7 @@ def read(environ: Mapping[str, str]) -> Settings:
     settings = Settings(
         data_dir=data_dir,
         database_url=reader.database(data_dir),
+        redis_url=reader.redis(),
         control_listen=reader.listen("CONTROL_LISTEN") or Listen("127.0.0.1", 8700),
         policy_dir=reader.directory("POLICY_DIR", PACKAGED_POLICIES),
         superadmin_key=reader.superadmin_key(),
@@ -120,6 +124,15 @@ class _Reader:
                 "DATABASE_URL", "must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://"
             )
         return url
+
+    def redis(self) -> RedisUrl | None:
+        url = self.text("REDIS_URL", "")
+        try:
+            return RedisUrl.parse(url) if url else None
+        except ValueError as error:
+            # The value may hold a password: it is not repeated.
+            self.complain("REDIS_URL", str(error))
+            return None
 
     def listen(self, name: str) -> Listen | None:
         text = self.text(name, "")

@@ -1,9 +1,10 @@
 """The documents of a tenant's policy set, as they are fetched. `Transaction.publish` writes them.
 Knows nothing of what they say."""
 
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema import documents, tenants
@@ -66,6 +67,24 @@ async def since(
     return Page(present, [Document(*row) for row in rows], more=last < present)
 
 
+async def bodies(
+    connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, small: int
+) -> AsyncIterator[tuple[str, bytes]]:
+    """The documents of these names that are there. Those of at most `small` bytes are read many at
+    a time; of larger ones there is never more than one in memory."""
+    for at in range(0, len(names), _CHUNK):
+        chunk = list(names[at : at + _CHUNK])
+        asked = {"tenant": tenant_id, "names": chunk, "small": small}
+        found = {row.name: row.body for row in await connection.execute(_SMALL, asked)}
+        for name in chunk:
+            body = found.pop(name, None)
+            if body is None:
+                one = {"tenant": tenant_id, "name": name}
+                body = (await connection.execute(_ONE, one)).scalar_one_or_none()
+            if body is not None:
+                yield name, body
+
+
 async def current(connection: AsyncConnection, tenant_id: str) -> int:
     """The tenant's revision; `NotFound` where there is no such tenant."""
     row = select(tenants.c.revision).where(tenants.c.tenant_id == tenant_id)
@@ -93,3 +112,13 @@ async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[s
     if revision is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
     return revision, held
+
+
+_CHUNK = 500
+_OF_TENANT = documents.c.tenant_id == bindparam("tenant")
+_ONE = select(documents.c.body).where(_OF_TENANT, documents.c.name == bindparam("name"))
+_SMALL = select(documents.c.name, documents.c.body).where(
+    _OF_TENANT,
+    documents.c.name.in_(bindparam("names", expanding=True)),
+    func.length(documents.c.body) <= bindparam("small"),
+)

@@ -38,6 +38,10 @@ class Database(Protocol):
         """The same, of the one key with this SHA-256."""
         ...
 
+    def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
+        """The same as `reading`, of one state of the database on either."""
+        ...
+
     def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:
         """A transaction in the lane's order, of its tenants' rows; committed at the end,
         rolled back by an exception."""

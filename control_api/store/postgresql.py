@@ -76,6 +76,9 @@ class PostgresqlDatabase:
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
         return transaction(self._engine, begin.reading("", digest))
 
+    def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
+        return transaction(self._engine, begin.snapshot(tenant_id))
+
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:
         async with (

@@ -22,6 +22,7 @@ ROLLBACK_SECONDS = 5.0
 # Who holds a lock and says nothing was stopped or cut off, and others wait for what it holds.
 _WRITING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 5000; "
 _READING = "BEGIN READ ONLY; "
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; "
 
 
 def reading(tenant_id: str, key_digest: bytes | None = None) -> str:
@@ -29,6 +30,11 @@ def reading(tenant_id: str, key_digest: bytes | None = None) -> str:
     whosever it is."""
     words = _READING + _set("tenant", tenant_id)
     return words if key_digest is None else f"{words}; {_set('key_digest', key_digest.hex())}"
+
+
+def snapshot(tenant_id: str) -> str:
+    """The same, where everything that is read is of the moment of the first read."""
+    return _SNAPSHOT + _set("tenant", tenant_id)
 
 
 def writing(tenant_id: str) -> str:

@@ -69,6 +69,9 @@ class SqliteDatabase:
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
         return self._readers.connect()
 
+    def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self.reading(tenant_id)
+
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002
         async with self._lock, self._writer.begin() as connection:

@@ -58,6 +58,11 @@ class Store:
         """One tenant's rows; `ReadFault` where the database does not answer."""
         return _told(self._database.reading(tenant_id))
 
+    def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
+        """The same, where whatever is read is of one state of the database: that of the first read,
+        not of the call."""
+        return _told(self._database.snapshot(tenant_id))
+
     def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Rows of every tenant, of the few tables that may be read so: for what has to find the
         tenants first."""

@@ -34,6 +34,9 @@ async def claim_session(service: Service, caller: Caller, asked: NewSession) -> 
     row = await claim(
         service, tenant, asked.session_id, asked.agent_role, asked.agent_id, asked.user_id
     )
+    # Committed. If we die here the next sidecar claims it by asking us, and is told the same.
+    if service.publishing is not None:
+        service.publishing.session(tenant.tenant_id, row)
     return ClaimedSession(
         session_id=row.session_id,
         state=row.state(service.clock.now()),

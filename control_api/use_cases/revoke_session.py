@@ -6,6 +6,7 @@ from control_api.asked import Asked, Identifier, Text
 from control_api.caller import Caller
 from control_api.service import Service
 from control_api.store import sessions
+from control_api.store.sessions import SessionRow
 from control_api.store.transaction import Transaction
 from control_api.tenant_shapes import SessionDetail
 from control_api.use_cases.get_session import detail
@@ -26,7 +27,7 @@ class RevokedSession(Asked):
 async def revoke_session(service: Service, caller: Caller, asked: RevokedSession) -> SessionDetail:
     """Revoke a session at once; a second time changes nothing."""
 
-    async def work(tx: Transaction) -> SessionDetail:
+    async def work(tx: Transaction) -> tuple[SessionRow, SessionDetail]:
         row = await sessions.find(tx.connection, tx.tenant_id, asked.session_id)
         if row is None:
             raise NotFound(f"no such session: `{asked.session_id}`")
@@ -41,6 +42,11 @@ async def revoke_session(service: Service, caller: Caller, asked: RevokedSession
             await sessions.revoke(tx.connection, tx.tenant_id, row.session_id, asked.reason, tx.now)
             # Even where it has expired: a clock that is behind may take it for active.
             await tx.publish({session_name(row.session_id): session_document(row.session_id)})
-        return await detail(tx.connection, tx.tenant_id, asked.session_id, tx.now)
+            row = row._replace(revoked_at=tx.now)
+        return row, await detail(tx.connection, tx.tenant_id, asked.session_id, tx.now)
 
-    return await service.store.write(caller.tenant.tenant_id, work)
+    row, revoked = await service.store.write(caller.tenant.tenant_id, work)
+    # Committed. If we die here, sidecars learn of it by the document.
+    if service.publishing is not None:
+        service.publishing.session(caller.tenant.tenant_id, row)
+    return revoked

@@ -42,8 +42,8 @@ class RedisUrl:
         user, at, hosts = split.netloc.rpartition("@")
         name, _, password = user.partition(":")
         options = tuple(parse_qsl(split.query, keep_blank_values=True))
-        if unknown := [key for key, _ in options if key not in _OPTIONS or not tls]:
-            raise ValueError(f"`{unknown[0]}` is no option here")
+        if any(key not in _OPTIONS or not tls for key, _ in options):
+            raise ValueError(f"takes {', '.join(sorted(_OPTIONS))} after a `?`, and only with TLS")
         nodes = tuple(map(_node, hosts.split(",")))
         if len(nodes) > 1 and not cluster:
             raise ValueError("names several hosts, which only a cluster has")
@@ -61,12 +61,12 @@ class RedisUrl:
 
 
 def _node(text: str) -> tuple[str, int]:
-    # The user and the password stand elsewhere by now.
+    # Not repeated: a `/`, `?` or `#` that a password holds as it is makes this part of it.
     try:
         split = urlsplit(f"//{text}")
         host, port = split.hostname, split.port
-    except ValueError as error:
-        raise ValueError(f"`{text}` is no host and port: {error}") from None
+    except ValueError:
+        raise ValueError("names what is no host and port") from None
     if not host:
         raise ValueError("names no host")
     return host, PORT if port is None else port

@@ -10,7 +10,16 @@ from prometheus_client.metrics import MetricWrapperBase
 
 import control_api
 from control_api.http.routes import ROUTES
-from control_api.metrics import DeliveryOutcome, Ingest, Instruments, Refusal, Reload
+from control_api.metrics import (
+    Challenge,
+    DeliveryOutcome,
+    Ingest,
+    Instruments,
+    Pushing,
+    Refusal,
+    Reload,
+    SessionPush,
+)
 from control_api.settings import names
 
 assert control_api.__file__ is not None
@@ -19,6 +28,9 @@ README = (PACKAGE / "README.md").read_text()
 LABELS = {
     "refusals": Refusal,
     "reloads": Reload,
+    "redis_pushes": Pushing,
+    "redis_challenges": Challenge,
+    "redis_sessions": SessionPush,
     "ingested": Ingest,
     "alert_deliveries": DeliveryOutcome,
 }

@@ -51,6 +51,17 @@ def test_an_empty_value_is_an_absent_one() -> None:
         ("SLUICE_DATADIR", "/tmp"),
         ("SLUICE_WHATEVER", "1"),
         ("SLUICE_PII_MASKING", "yes"),
+        ("SLUICE_REDIS_URL", "127.0.0.1:6379"),
+        ("SLUICE_REDIS_URL", "http://127.0.0.1:6379"),
+        ("SLUICE_REDIS_URL", "redis://"),
+        ("SLUICE_REDIS_URL", "redis://host:99999"),
+        ("SLUICE_REDIS_URL", "redis://a:1,b:2"),
+        ("SLUICE_REDIS_URL", "redis://host/name"),
+        ("SLUICE_REDIS_URL", "redis://host?db=1"),
+        ("SLUICE_REDIS_URL", "redis://host?ssl_ca_certs=/ca"),
+        ("SLUICE_REDIS_URL", "rediss://host?ssl_cert_reqs=none"),
+        ("SLUICE_REDIS_URL", "redis+cluster://a:1,b:2/3"),
+        ("SLUICE_REDIS_URL", "redis://user:pass#word@host"),
     ],
 )
 def test_an_unusable_value_is_a_complaint_that_names_it(name: str, value: str) -> None:
@@ -66,7 +77,6 @@ def test_a_sidecar_s_settings_and_those_of_other_commands_are_none_of_ours() -> 
     read(
         {
             "SLUICE_SIDECAR_SPOOL__MODE": "durable",
-            "SLUICE_REDIS_URL": "redis://",
             "SLUICE_MIGRATE_DATABASE_URL": "x",
             "OTHER": "x",
         }
@@ -78,9 +88,20 @@ def test_a_secret_is_in_no_complaint_and_no_representation() -> None:
     assert short not in "".join(complaints(SLUICE_SUPERADMIN_KEY=short))
     url = "mysql://u:hunter2@h/d"
     assert "hunter2" not in "".join(complaints(SLUICE_DATABASE_URL=url))
+    for url in (
+        "redis://u:hunter2#@h",
+        "redis://u:hunter2/x@h",
+        "redis://u:x?hunter2@h",
+        "redis://u:x?hunter2=1@h",
+        "redis://u:hunter2@a,b",
+        "redis://u:hunter2@h/x",
+        "redis://u:hunter2@h?ssl_certfile=/hunter2",
+    ):
+        assert "hunter2" not in "".join(complaints(SLUICE_REDIS_URL=url))
     found = read(
         {
             "SLUICE_SUPERADMIN_KEY": "s" * 40,
+            "SLUICE_REDIS_URL": "rediss://u:hunter2@h/0",
             "SLUICE_DATABASE_URL": "postgresql+asyncpg://u:hunter2@h/d",
         }
     )

@@ -1,0 +1,73 @@
+"""What a set is to be told, gathered: up to so much of it in one step with the head, more than that
+in pieces before it, under a lock. Knows sizes, and nothing of what they hold."""
+
+from collections.abc import Callable
+
+from control_api.publishing.sets import Sets
+
+PIECE_FIELDS = 500
+PIECE_BYTES = 1024 * 1024
+ONE_STEP = 4
+"""Pieces that Redis takes at once: a few milliseconds in which it answers nobody else."""
+
+
+class Moved(Exception):
+    """the set is not any more what was read of it: another replica was faster"""
+
+
+class Busy(Moved):
+    """another replica is rebuilding the set"""
+
+
+class Batches:
+    """Of one tenant, on top of the set as it stood `at`. `fields` are those not yet in Redis."""
+
+    def __init__(
+        self, sets: Sets, tenant_id: str, at: bytes | None, new_token: Callable[[], str]
+    ) -> None:
+        self.fields: dict[bytes, bytes | None] = {}
+        self.token = ""
+        self._sets = sets
+        self._tenant_id = tenant_id
+        self._at = at
+        self._new_token = new_token
+        self._bytes = 0
+
+    async def add(self, field: bytes, body: bytes | None) -> None:
+        """`Moved` where what was read of the set is old."""
+        self.fields[field] = body
+        self._bytes += len(field) + len(body or b"")
+        pieces = 1 if self.token else ONE_STEP
+        if not _over(len(self.fields), self._bytes, pieces):
+            return
+        if not self.token:
+            token = self._new_token()
+            if not await self._sets.lock(self._tenant_id, token):
+                raise Busy
+            self.token = token
+        await self._send()
+
+    async def finish(self, at: bytes, head: bytes) -> None:
+        """The rest, and the new head where there is one. `Moved` as above."""
+        await self._send(at, head)
+
+    async def close(self) -> None:
+        if self.token:
+            await self._sets.unlock(self._tenant_id, self.token)
+
+    async def _send(self, at: bytes = b"", head: bytes = b"") -> None:
+        fields, self.fields, self._bytes = self.fields, {}, 0
+        if not await self._sets.move(
+            self._tenant_id, self._at, fields, at=at, head=head, token=self.token
+        ):
+            raise Moved
+
+
+def _over(fields: int, size: int, pieces: int) -> bool:
+    return fields > pieces * PIECE_FIELDS or size > pieces * PIECE_BYTES
+
+
+def one_step(fields: dict[bytes, bytes | None]) -> bool:
+    """Whether Redis may be told all of it at once."""
+    size = sum(len(field) + len(body or b"") for field, body in fields.items())
+    return not _over(len(fields), size, ONE_STEP)

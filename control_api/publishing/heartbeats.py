@@ -1,0 +1,193 @@
+"""Answers sidecars that ask whether their set is still the store's. Every replica does, for itself.
+
+    challenges read > gathered > the store asked > a heartbeat signed for each tenant > sent
+
+INVARIANT: the store is asked after the challenges were read. A heartbeat says how the set stood
+after its nonces were drawn: asked before, it would call a set fresh that is not. Where the store
+does not answer, no heartbeat is sent, and sidecars deny once theirs are too old.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from control_api.metrics import Challenge, Instruments
+from control_api.publishing.challenges import Asked, gathered
+from control_api.publishing.link import Command, Link, RedisFault, refused
+from control_api.publishing.mend import Seal
+from control_api.publishing.pushes import FIRST_PAUSE, LONGEST_PAUSE, Pushes
+from control_api.publishing.sets import at_query
+from control_api.publishing.trouble import Trouble
+from control_api.store import tenants
+from control_api.store.store import Store
+from policies.ground.errors import Unavailable
+from policies.set_head import Heartbeat
+from policies.set_keys import CHALLENGES, beats_key
+
+BLOCK_MS = 1000
+GATHER = 0.01
+"""Seconds: what comes within them is answered together."""
+MOST = 1000
+KEPT = 64
+"""Heartbeats of a tenant that Redis keeps, about."""
+BEFORE_MS = 5000
+"""Challenges that are answered although they came before this replica began to read."""
+AHEAD_MS = 2 * 86_400_000
+"""No clock is so far ahead: an entry of then was written to use up the stream's ids."""
+_log = logging.getLogger("sluice.publishing")
+
+
+class Heartbeats:
+    """Reads on from `_last`, an id of the stream; empty until it was looked up."""
+
+    def __init__(
+        self,
+        link: Link,
+        store: Store,
+        pushes: Pushes,
+        seal: Seal,
+        instruments: Instruments,
+        now: Callable[[], int],
+    ) -> None:
+        self._link = link
+        self._store = store
+        self._pushes = pushes
+        self._seal = seal
+        self._instruments = instruments
+        self._now = now
+        self._last = ""
+        self._trouble = Trouble(_log, f"challenges can't be read from Redis at {link.place}")
+        self._silent = Trouble(_log, "challenges can't be answered")
+
+    async def run(self) -> None:
+        """For ever; a Redis that is away is tried again."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self.once()
+            except RedisFault as fault:
+                self._trouble.is_(fault)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+            else:
+                self._trouble.over()
+                pause = FIRST_PAUSE
+
+    async def once(self) -> None:
+        """Answer what comes within `BLOCK_MS`."""
+        if not self._last:
+            await self._find_place()
+        entries = await self._read("BLOCK", BLOCK_MS)
+        if not entries:
+            await self._find_place()
+            return
+        await asyncio.sleep(GATHER)
+        entries += await self._read()
+        asked, unreadable = gathered(entries)
+        self._count(Challenge.unreadable, unreadable)
+        await self._answer(asked)
+
+    async def _answer(self, asked: dict[str, Asked]) -> None:
+        if not asked:
+            return
+        try:
+            async with self._store.reading_across() as connection:
+                standing = await tenants.standing(connection, list(asked))
+        except Unavailable as error:
+            self._silent.is_(error)
+            self._count(Challenge.unanswered, _nonces(asked))
+            return
+        self._silent.over()
+        live = {tenant_id: r for tenant_id, (r, active) in standing.items() if active}
+        mine = {tenant_id: asked.pop(tenant_id) for tenant_id in live if tenant_id in asked}
+        self._count(Challenge.foreign, _nonces(asked))
+        await self._send(mine, live)
+        self._count(Challenge.answered, _nonces(mine))
+
+    async def _send(self, asked: dict[str, Asked], revisions: dict[str, int]) -> None:
+        commands: list[Command] = []
+        for tenant_id, each in asked.items():
+            beat = self._beat(tenant_id, revisions[tenant_id], each)
+            key = beats_key(tenant_id)
+            commands.append(("XADD", key, "MAXLEN", "~", KEPT, "*", "b", beat))
+            commands.append(at_query(tenant_id))
+        answers = await self._link.many(commands)
+        for place, (tenant_id, each) in enumerate(asked.items()):
+            added, at = answers[2 * place : 2 * place + 2]
+            if isinstance(added, Exception):
+                await self._heal(beats_key(tenant_id), added)
+            right = self._seal.at(revisions[tenant_id])
+            # What is on its way is here in a moment; whoever sent it sees to that.
+            if each.doubted or (at != right and not self._pushes.pushing(tenant_id)):
+                self._pushes.look(tenant_id, each.doubted)
+
+    def _beat(self, tenant_id: str, revision: int, asked: Asked) -> bytes:
+        nonces = tuple(asked.nonces)
+        beat = Heartbeat(tenant_id, self._seal.epoch, revision, self._now(), nonces)
+        return beat.sealed(self._seal.signer)
+
+    async def _read(self, *blocking: str | int) -> list[object]:
+        """The next entries' fields."""
+        command = ("XREAD", *blocking, "COUNT", MOST, "STREAMS", CHALLENGES, self._last)
+        try:
+            answer = await self._link.call(*command)
+        except RedisFault as fault:
+            await self._heal(CHALLENGES, fault.__cause__)
+            raise
+        match answer:
+            case None | []:
+                return []
+            case [[_, list(entries)]]:
+                pass
+            case _:
+                raise RedisFault("it answered XREAD with something else")
+        if not all(isinstance(e, tuple | list) and len(e) == 2 for e in entries):
+            raise RedisFault("it answered XREAD with something else")
+        if entries:
+            self._last = "{}-{}".format(*_id(entries[-1][0]))
+        return [fields for _, fields in entries]
+
+    async def _find_place(self) -> None:
+        """Where to read on: a little before the end at first, and from the beginning where the
+        stream was replaced by one that counts from somewhere else."""
+        try:
+            newest = await self._link.call("XREVRANGE", CHALLENGES, "+", "-", "COUNT", 1)
+        except RedisFault as fault:
+            await self._heal(CHALLENGES, fault.__cause__)
+            raise
+        match newest:
+            case None | []:
+                self._last = "0-0"
+                return
+            case [[bytes(entry), _]] | [(bytes(entry), _)]:
+                end = _id(entry)
+            case _:
+                raise RedisFault("it answered XREVRANGE with something else")
+        if end[0] > self._now() // 1000 + AHEAD_MS:
+            # Whoever wrote that keeps others from writing.
+            await self._link.call("DEL", CHALLENGES)
+            self._last = "0-0"
+        elif not self._last:
+            self._last = f"{max(0, end[0] - BEFORE_MS)}-0"
+        elif end < _id(self._last.encode()):
+            self._last = "0-0"
+
+    async def _heal(self, key: str, error: BaseException | None) -> None:
+        """A key that is no stream, or whose ids are used up, was made so by someone else."""
+        if refused(error, "WRONGTYPE") or refused(error, "The stream has exhausted"):
+            await self._link.call("DEL", key)
+
+    def _count(self, outcome: Challenge, many: int) -> None:
+        self._instruments.challenges.labels(outcome).inc(many)
+
+
+def _id(raw: object) -> tuple[int, int]:
+    if isinstance(raw, bytes):
+        high, dash, low = raw.partition(b"-")
+        if dash and high.isdigit() and low.isdigit() and len(raw) < 48:
+            return int(high), int(low)
+    raise RedisFault("it answered with an entry without an id")
+
+
+def _nonces(asked: dict[str, Asked]) -> int:
+    return sum(len(each.nonces) for each in asked.values())

@@ -1,0 +1,70 @@
+"""Publishing put together: what a process with a Redis runs. Knows none of its parts' rules."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from control_api.metrics import Instruments
+from control_api.publishing.heartbeats import Heartbeats
+from control_api.publishing.link import Link
+from control_api.publishing.mend import Mender, Seal
+from control_api.publishing.pushes import Pushes
+from control_api.publishing.session_claims import SessionClaims
+from control_api.publishing.sets import Sets
+from control_api.publishing.trouble import Trouble
+from control_api.store.sessions import SessionRow
+from control_api.store.store import Store
+from policies.ground.clock import Clock
+from policies.ground.redis_url import RedisUrl
+from policies.signing import Signer
+
+LAST_SECONDS = 2.0
+"""How long a service that stops waits for what is on its way to Redis."""
+_log = logging.getLogger("sluice.publishing")
+
+
+class Publishing:
+    """Made before the first write, so that nothing is published that it does not hear of. It needs
+    no Redis to be made."""
+
+    def __init__(
+        self,
+        url: RedisUrl,
+        store: Store,
+        signer: Signer,
+        epoch: str,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        instruments: Instruments,
+    ) -> None:
+        self._link = Link(url)
+        seal = Seal(signer, epoch)
+        sets = Sets(self._link)
+        mender = Mender(store, sets, seal, lambda: entropy(16).hex())
+        trouble = Trouble(_log, f"policy sets can't be pushed to Redis at {self._link.place}")
+        self._pushes = Pushes(
+            store.group, sets, mender, seal, instruments, clock.monotonic, trouble
+        )
+        self._heartbeats = Heartbeats(self._link, store, self._pushes, seal, instruments, clock.now)
+        self._sessions = SessionClaims(store.group, self._link, seal, instruments)
+        self._clock = clock
+        store.on_published(self._pushes.published)
+
+    @property
+    def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
+        """Each runs as long as the service."""
+        return self._heartbeats.run, self._pushes.run, self._sessions.run
+
+    def session(self, tenant_id: str, row: SessionRow) -> None:
+        """A session was claimed or revoked, and that is committed."""
+        self._sessions.tell(tenant_id, row, row.state(self._clock.now()))
+
+    async def close(self) -> None:
+        """Let what is on its way arrive, for a moment. What does not is found by the next replica
+        that a sidecar asks."""
+        self._pushes.close()
+        end = self._clock.monotonic() + LAST_SECONDS
+        while (self._pushes.busy or self._sessions.busy) and self._clock.monotonic() < end:  # noqa: ASYNC110  once
+            await asyncio.sleep(0.01)
+        await self._link.close()

@@ -1,0 +1,29 @@
+"""A control API that publishes to a Redis of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import redis
+from tests.control_api.centre import Centre, running
+from tests.control_api.publishing.reader import Reader
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[redis.Redis]:
+    with redis.running(tmp_path / "redis") as server:
+        yield server
+
+
+@pytest.fixture
+def publishing(tmp_path: Path, redis_server: redis.Redis) -> Iterator[Centre]:
+    with running(tmp_path, SLUICE_REDIS_URL=redis_server.url) as started:
+        yield started
+
+
+@pytest.fixture
+def reader(publishing: Centre, redis_server: redis.Redis) -> Reader:
+    return Reader(publishing, redis_server)

@@ -1,0 +1,138 @@
+"""A heartbeat says how the store stands after it was asked; nothing that others write stops it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import redis as redis_py
+
+from policies.set_head import Heartbeat
+from policies.set_keys import CHALLENGES, beats_key, set_key
+from tests.control_api.centre import Centre, within
+from tests.control_api.publishing.reader import Reader
+from tests.redis import needs_redis
+
+pytestmark = needs_redis
+
+
+def test_a_challenge_is_answered_with_the_store_s_revision(
+    publishing: Centre, reader: Reader
+) -> None:
+    beat = reader.answered(reader.ask())
+    epoch, revision, _ = reader.store()
+    assert (beat.epoch, beat.revision) == (epoch, revision)
+    assert abs(beat.now - publishing.time.now()) < 5_000_000
+    publishing.new_key()
+    assert reader.answered(reader.ask()).revision == revision + 1
+
+
+def test_challenges_that_come_together_share_a_heartbeat(reader: Reader) -> None:
+    reader.answered(reader.ask())
+    before = len(reader.beats())
+    nonces = [reader.ask() for _ in range(40)]
+    for nonce in nonces:
+        reader.answered(nonce)
+    assert len(reader.beats()) - before < 20
+
+
+def test_a_tenant_that_is_not_there_or_deactivated_has_no_heartbeat(
+    publishing: Centre, reader: Reader
+) -> None:
+    made = publishing.admin("POST", "/v1/admin/tenants", {"name": "acme"})["tenant_id"]
+    acme = Reader(publishing, reader.server, made)
+    acme.answered(acme.ask())
+    publishing.admin("DELETE", f"/v1/admin/tenants/{made}")
+    late, nobody = acme.ask(), reader.ask(tenant_id="nobody")
+    reader.answered(reader.ask())
+    assert not any(late in beat.nonces for beat in acme.beats())
+    assert not reader.redis.exists(beats_key("nobody"))
+    assert nobody
+
+
+def test_rubbish_in_the_stream_is_passed_over(publishing: Centre, reader: Reader) -> None:
+    reader.answered(reader.ask())
+    for entry in (
+        {"x": "y"},
+        {"t": "default"},
+        {"t": "default", "n": ""},
+        {"t": "default", "n": "short"},
+        {"t": b"\xff\xfe", "n": "nonce-00000000"},
+        {"t": "nul\0", "n": "nonce-00000000"},
+        {"t": "t" * 5000, "n": "nonce-00000000"},
+        {"t": "default", "n": "nonce-1\r\nX: 1"},
+        {"t": "default", "n": "nonce-00000001", "m": "{"},
+        {"t": "default", "n": "nonce-00000002", "m": '["x", 1, null, "n/../..", "d/"]'},
+        {"t": "default", "n": "nonce-00000003", "m": '{"a": 1}'},
+    ):
+        reader.redis.xadd(CHALLENGES, entry)
+    reader.answered(reader.ask())
+    assert not any("nonce-00000001" in beat.nonces for beat in reader.beats())
+    assert any("nonce-00000002" in beat.nonces for beat in reader.beats())
+    metrics = publishing.call("GET", "/metrics").raw.decode()
+    assert 'sluice_redis_challenges_total{outcome="unreadable"} 9.0' in metrics
+
+
+def test_a_stream_whose_ids_are_used_up_is_begun_anew(reader: Reader) -> None:
+    reader.answered(reader.ask())
+    most = 2**64 - 1
+    reader.redis.xadd(CHALLENGES, {"x": "y"}, id=f"{most}-{most}")
+    reader.redis.xadd(beats_key("default"), {"x": "y"}, id=f"{most}-{most}")
+    with pytest.raises(redis_py.ResponseError, match="exhausted"):
+        reader.ask()
+    within(10, lambda: reader.redis.xlen(CHALLENGES) == 0, "the stream is begun anew")
+    end, nonces = time.monotonic() + 10, set[str]()
+    while not any(nonces & set(beat.nonces) for beat in _readable(reader)):
+        assert time.monotonic() < end
+        nonces.add(reader.ask())
+        time.sleep(0.1)
+
+
+def test_streams_that_are_something_else_are_begun_anew(reader: Reader) -> None:
+    reader.answered(reader.ask())
+    reader.redis.delete(CHALLENGES, beats_key("default"))
+    reader.redis.set(beats_key("default"), "no stream")
+    reader.redis.lpush(CHALLENGES, "no stream")
+    within(10, lambda: reader.redis.type(CHALLENGES) != b"list", "the stream is begun anew")
+    reader.ask()
+    within(10, lambda: reader.redis.type(beats_key("default")) != b"string", "so is the other")
+    reader.answered(reader.ask())
+
+
+def test_a_flushed_redis_is_filled_by_the_first_challenge(reader: Reader) -> None:
+    reader.follows()
+    reader.redis.flushall()
+    assert not reader.redis.exists(set_key("default"))
+    reader.answered(reader.ask())
+    reader.follows()
+
+
+def test_a_field_that_a_sidecar_misses_is_put_back(publishing: Centre, reader: Reader) -> None:
+    publishing.approved("agt_1")
+    reader.follows()
+    fields, pushed = reader.fields(), reader.changes()
+    nodes = [name for name in fields if name[:2] == b"n/" and name != b"n/root"]
+    reader.redis.hdel(set_key("default"), "d/agent/agt_1", nodes[0], nodes[1])
+    reader.redis.hset(set_key("default"), "d/tenant", "forged")
+    reader.redis.hset(set_key("default"), nodes[2], "[]")
+    doubted = ["d/agent/agt_1", "d/tenant", *(node.decode() for node in nodes[:3])]
+    reader.answered(reader.ask(*doubted))
+    reader.follows()
+    assert reader.fields() == fields
+    assert reader.changes() == pushed, "no revision moved"
+
+
+def test_a_field_that_should_not_be_there_is_removed(reader: Reader) -> None:
+    reader.follows()
+    reader.redis.hset(set_key("default"), mapping={"d/agent/ghost": "{}", "n/00.00": "[]"})
+    held = reader.fields()[b"n/root"]
+    reader.answered(reader.ask("d/agent/ghost", "n/00.00"))
+    reader.follows()
+    assert reader.fields()[b"n/root"] == held
+
+
+def _readable(reader: Reader) -> list[Heartbeat]:
+    try:
+        return reader.beats()
+    except KeyError:  # the entry that used the ids up
+        return []

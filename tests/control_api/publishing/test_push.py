@@ -1,0 +1,83 @@
+"""What is committed is in Redis a moment later, whole and signed; and nothing else is."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+from policies.set_keys import changes_key
+from tests.control_api.centre import Centre
+from tests.control_api.publishing.reader import Reader
+from tests.redis import needs_redis
+
+pytestmark = needs_redis
+
+
+def test_the_first_start_s_documents_are_published(reader: Reader) -> None:
+    reader.follows()
+    head = reader.head()
+    assert head is not None
+    assert head.since == 0 or reader.changes()[0].since == 0
+
+
+def test_every_write_is_pushed_on_top_of_the_one_before(publishing: Centre, reader: Reader) -> None:
+    for number in range(20):
+        publishing.approved(f"agt_{number}")
+    publishing.new_key()
+    reader.follows()
+    changes = reader.changes()
+    assert len(changes) > 20
+    for before, after in itertools.pairwise(changes):
+        assert after.since <= before.revision < after.revision
+        assert after.names
+
+
+def test_a_document_that_was_removed_is_gone_with_its_nodes(
+    publishing: Centre, reader: Reader
+) -> None:
+    reader.follows()
+    before = reader.fields()
+    made = publishing.admin("POST", "/v1/keys", {"name": "short", "scope": "read"})
+    reader.follows()
+    assert len(reader.fields()) > len(before)
+    publishing.admin("DELETE", f"/v1/keys/{made['key_id']}")
+    reader.follows()
+    volatile = {b"head", b"at", b"n/root"}
+    after = reader.fields()
+    assert {k: v for k, v in after.items() if k not in volatile} == {
+        k: v for k, v in before.items() if k not in volatile
+    }
+
+
+def test_a_push_arrives_within_milliseconds(publishing: Centre, reader: Reader) -> None:
+    reader.follows()
+    stream, took = changes_key("default"), []
+    for _ in range(30):
+        last = reader.redis.xrevrange(stream, count=1)[0][0]
+        publishing.new_key()
+        answered = time.monotonic()
+        while reader.redis.xrevrange(stream, count=1)[0][0] == last:
+            assert time.monotonic() < answered + 2
+        took.append(time.monotonic() - answered)
+    assert sorted(took)[15] < 0.02
+
+
+def test_nothing_is_pushed_where_nothing_changed(publishing: Centre, reader: Reader) -> None:
+    reader.follows()
+    pushed = reader.changes()
+    publishing.admin("POST", "/v1/policies/reload")
+    for _ in range(3):
+        reader.answered(reader.ask())
+    assert reader.changes() == pushed
+
+
+def test_a_set_survives_a_restart_of_the_service_untouched(
+    publishing: Centre, reader: Reader
+) -> None:
+    reader.follows()
+    pushed = reader.changes()
+    publishing.restart()
+    reader.answered(reader.ask())
+    assert reader.changes() == pushed
+    publishing.approved("agt_after")
+    reader.follows()
