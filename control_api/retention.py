@@ -52,6 +52,7 @@ class Retention:
         service = self._service
         try:
             await forget_deliveries(service.store, tenant_id)
+            await service.fleet.forget(tenant_id)
             sessions = await purge_sessions(service.store, tenant_id, service.new_id)
             outcome = await self._purge.run(tenant_id)
         except Unproven as error:

@@ -35,6 +35,7 @@ from control_api.secret_file import make_directory
 from control_api.service import Description, Service
 from control_api.settings import Settings
 from control_api.store import tenants as tenant_rows
+from control_api.store.fleet import Fleet
 from control_api.store.sessions import Sessions
 from control_api.store.store import Store
 from control_api.store.tenants import Installation
@@ -149,6 +150,7 @@ def _assemble(
         store=store,
         log=log,
         sessions=Sessions(store),
+        fleet=Fleet(store),
         tenants=Tenants(store),
         signer=signer,
         epoch=installed.epoch,

@@ -10,6 +10,7 @@ from control_api.log.append import Log
 from control_api.metrics import Instruments
 from control_api.publishing.publishing import Publishing
 from control_api.settings import Settings
+from control_api.store.fleet import Fleet
 from control_api.store.sessions import Sessions
 from control_api.store.store import Store
 from control_api.tenants import Tenants
@@ -40,6 +41,7 @@ class Service:
     store: Store
     log: Log
     sessions: Sessions
+    fleet: Fleet
     tenants: Tenants
     signer: Signer
     epoch: str

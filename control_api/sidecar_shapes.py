@@ -79,3 +79,52 @@ class Receipt:
         "hash": "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg=",
         "signature": "A" * 86 + "==",
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The centre's time, and the tenant's revision."""
+
+    now: str
+    revision: int
+
+    example: ClassVar[dict[str, Any]] = {"now": _NOW, "revision": 42}
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarShown:
+    """A sidecar as it last reported: ages in milliseconds as of `last_seen`. `live` where that is
+    not long ago, `duplicate` where two processes report under one id; `refusing` is why it is not
+    ready."""
+
+    sidecar_id: str
+    version: str
+    agent_id: str | None
+    agent_role: str | None
+    epoch: str
+    revision: int
+    policy_set_age_ms: int | None
+    spool_depth: int
+    oldest_unshipped_ms: int | None
+    refusing: str | None
+    first_seen: str
+    last_seen: str
+    live: bool
+    duplicate: bool
+
+    example: ClassVar[dict[str, Any]] = {
+        "sidecar_id": "sidecar-1",
+        "version": "1.0.0",
+        "agent_id": "agt_loans",
+        "agent_role": "loan_underwriter",
+        "epoch": "0194bd6e7c007a1b",
+        "revision": 42,
+        "policy_set_age_ms": 1200,
+        "spool_depth": 0,
+        "oldest_unshipped_ms": None,
+        "refusing": None,
+        "first_seen": _NOW,
+        "last_seen": _NOW,
+        "live": True,
+        "duplicate": False,
+    }

@@ -33,6 +33,7 @@ class TenantState:
         self._load = load
         self._changes = 0
         self._waiting: set[asyncio.Future[None]] = set()
+        self._listening: set[asyncio.Future[None]] = set()
 
     async def need(self, names: Iterable[str]) -> None:
         """Make these documents available to the policy set; returns at once where they are.
@@ -83,22 +84,39 @@ class TenantState:
 
     def wake(self) -> None:
         """Let everyone who waits look again."""
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        _wake(self._waiting)
+        _wake(self._listening)
 
     async def wait(self, seconds: float) -> None:
         """Until something changes, or for so long."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiter)
-        try:
-            async with asyncio.timeout(seconds):
-                await waiter
-        except TimeoutError:
-            pass
-        finally:
-            self._waiting.discard(waiter)
+        await _wait(self._waiting, seconds)
+
+    def heard(self) -> None:
+        """A sidecar has reported to this process."""
+        _wake(self._listening)
+
+    async def wait_report(self, seconds: float) -> None:
+        """Until a sidecar reports to this process, or for so long."""
+        await _wait(self._listening, seconds)
 
     @property
     def has_waiters(self) -> bool:
-        return bool(self._waiting)
+        return bool(self._waiting or self._listening)
+
+
+def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiting:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+async def _wait(waiting: set[asyncio.Future[None]], seconds: float) -> None:
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiting.add(waiter)
+    try:
+        async with asyncio.timeout(seconds):
+            await waiter
+    except TimeoutError:
+        pass
+    finally:
+        waiting.discard(waiter)

@@ -4,6 +4,7 @@ from policies.policy_set import PolicySet
 from sidecar.instruments import Watches
 from sidecar.policy_cache.copy import Following
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.report import Reporter
 from sidecar.sessions import Sessions
 from sidecar.ship import Shipper
 from sidecar.spool import Spool, State
@@ -39,6 +40,14 @@ def watch_sessions(watches: Watches, sessions: Sessions) -> None:
         "sluice_session_claim_failures_total",
         "Claims without a usable answer",
         lambda: sessions.failures,
+    )
+
+
+def watch_reports(watches: Watches, reporter: Reporter) -> None:
+    watches.count(
+        "sluice_report_failures_total",
+        "Reports to the centre that were not taken",
+        lambda: reporter.failures,
     )
 
 

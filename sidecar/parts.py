@@ -1,6 +1,6 @@
 """The parts of one sidecar, put together. Knows which part is given to which, and starts none."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -10,10 +10,11 @@ from policies.ground.listen import Listen
 from sidecar.answers import Answers
 from sidecar.api import Api
 from sidecar.centre import Centre
+from sidecar.centre_time import CentreTime
 from sidecar.dispatch import Dispatcher, Route
 from sidecar.enforce import Enforcer
 from sidecar.entropy import Entropy
-from sidecar.gauges import watch_policy_set, watch_sessions, watch_spool
+from sidecar.gauges import watch_policy_set, watch_reports, watch_sessions, watch_spool
 from sidecar.identity import AgentIdentity, Keys
 from sidecar.instruments import Watches
 from sidecar.key_file import read_key
@@ -25,10 +26,12 @@ from sidecar.port import Port
 from sidecar.proxy.listener import Listener
 from sidecar.readiness import Readiness
 from sidecar.redis_client import connect
+from sidecar.report import Reporter
 from sidecar.sessions import Sessions
 from sidecar.settings import Settings
 from sidecar.ship import Shipper
 from sidecar.spool import Spool, State
+from sidecar.standing import Standing
 
 
 class Listening(Protocol):
@@ -40,21 +43,27 @@ class Listening(Protocol):
 
 class Parts:
     """Everything but the spool, which is opened first. `cache_file`, `copy` and `centre` are to be
-    closed; `loops` run as long as the process; `listeners` come last and go first."""
+    closed;  `listeners` come last and go first."""
 
     def __init__(
-        self, settings: Settings, spool: Spool, clock: Clock, source: Callable[[int], bytes]
+        self, settings: Settings, spool: Spool, time: CentreTime, source: Callable[[int], bytes]
     ) -> None:
-        entropy = Entropy(source)
+        entropy, clock = Entropy(source), time.clock
         self.cache_file = CacheFile(settings.cache)
         self.centre = Centre(settings.control, read_key(settings.key_file))
-        self._freshness = Freshness(settings.staleness_seconds, clock)
+        # Not the centre's time: how old the set on disk is has to be known before the centre is.
+        self._freshness = Freshness(settings.staleness_seconds, time.host)
         self._spool = spool
         self._clock = clock
-        self.copy = self._copy(settings, entropy)
+        self.copy = self._copy(settings, time.host, entropy)
         self._policy_set = self.copy.policy_set
         sessions = Sessions(self.centre, self.cache_file, self.copy.fetch, clock, self.copy.told)
-        self.follower = self.copy.follow(sessions.changed, sessions.forget)
+
+        def changed(names: Iterable[str] | None) -> None:
+            sessions.changed(names)
+            self.reporter.wake()
+
+        self.follower = self.copy.follow(changed, sessions.forget)
         self._supply = self.copy.supply()
         self.shipper = Shipper(
             spool,
@@ -66,6 +75,8 @@ class Parts:
         self.readiness = Readiness(
             {"policy_set": self._policy_set_problem, "spool": self._spool_problem}
         )
+        standing = Standing(settings, self.copy, self._freshness, spool, self.readiness)
+        self.reporter = Reporter(self.centre, time, clock, entropy(8).hex(), standing.told)
         registry = CollectorRegistry()
         self._metrics = make_metrics(registry)
         ProcessCollector(registry=registry)
@@ -73,6 +84,7 @@ class Parts:
         watch_policy_set(watches, self._policy_set, self._freshness, self.follower)
         watch_sessions(watches, sessions)
         watch_spool(watches, spool, self.shipper)
+        watch_reports(watches, self.reporter)
         self._enforcer = Enforcer(
             self._policy_set,
             self._freshness,
@@ -112,8 +124,8 @@ class Parts:
         )
         return [Listener(source, agent, self._enforcer, self._clock) for source in settings.sources]
 
-    def _copy(self, settings: Settings, entropy: Callable[[int], bytes]) -> Copy:
-        known = settings, self.centre, self.cache_file, self._freshness, self._clock
+    def _copy(self, settings: Settings, host: Clock, entropy: Callable[[int], bytes]) -> Copy:
+        known = settings, self.centre, self.cache_file, self._freshness, host
         if settings.redis is None:
             return Whole(*known)
         return Working(*known, entropy, connect(settings.redis))

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 
 from policies.ground.clock import Clock
+from sidecar.centre_time import CentreTime
 from sidecar.memory import settle
 from sidecar.parts import Listening, Parts
 from sidecar.settings import Settings
@@ -34,10 +35,11 @@ async def serve(
     """Returns once `stop` was set and everything is finished. Raises what could not be opened, or
     an `ExceptionGroup` of what died."""
     async with AsyncExitStack() as resources:
+        time = CentreTime(clock)
         # First, for it holds the lock: two sidecars on one directory would ruin each other.
-        spool = await Spool.open(settings.spool, settings.id, clock, entropy)
+        spool = await Spool.open(settings.spool, settings.id, time.clock, entropy)
         resources.push_async_callback(spool.close, FLUSH_SECONDS)
-        parts = Parts(settings, spool, clock, entropy)
+        parts = Parts(settings, spool, time, entropy)
         resources.callback(parts.cache_file.close)
         resources.push_async_callback(parts.copy.close)
         await resources.enter_async_context(parts.centre)
@@ -46,6 +48,7 @@ async def serve(
             loops = [
                 group.create_task(_forever("spool", spool.run())),
                 group.create_task(_forever("policy set", parts.follower.run())),
+                group.create_task(_forever("reports", parts.reporter.run())),
                 shipping,
             ]
             try:

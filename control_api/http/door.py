@@ -25,6 +25,7 @@ from control_api.http.route import Route, Scope
 from control_api.http.router import Compiled, Router
 from control_api.journal import REQUEST_ID
 from control_api.metrics import Instruments, Refusal
+from control_api.revision import HEADER, WRITTEN
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
 
@@ -105,6 +106,7 @@ class Door:
         given = request.headers.get("X-Request-ID")
         request_id = given if given and _REQUEST_ID.match(given) else self.new_request_id()
         REQUEST_ID.set(request_id)
+        WRITTEN.set(None)
         visit = _Visit(request.method, request.raw_path)
         try:
             reply = await self._serve(request, visit)
@@ -130,7 +132,10 @@ class Door:
         content_type = request.headers.get("Content-Type")
         asked = compiled.read(Call(found, query, content_type, body, request.headers))
         answer = await compiled.route.use_case(self._service, caller, asked)
-        return of_answer(answer, compiled.route.status, visit.target)
+        reply = of_answer(answer, compiled.route.status, visit.target)
+        if compiled.route.manages and (revision := WRITTEN.get()) is not None:
+            reply.headers[HEADER] = str(revision)
+        return reply
 
     async def _admit(
         self, request: web.BaseRequest, visit: _Visit, path: str

@@ -60,6 +60,11 @@ HEADERS: dict[str, dict[str, Any]] = {
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
     },
+    "X-Sluice-Revision": {
+        "description": "the tenant's revision after the write: what `wait_for` takes",
+        "required": True,
+        "schema": {"type": "integer", "minimum": 0},
+    },
     "WWW-Authenticate": {
         "description": "how to authenticate",
         "required": True,
@@ -114,6 +119,7 @@ def path_examples(routes: Iterable[Route]) -> dict[str, str]:
 def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
     about = HTTPStatus(route.status).phrase
     names = ("Link",) if route.listed else tuple(getattr(route.answers, "with_headers", ()))
+    names += ("X-Sluice-Revision",) if route.manages else ()
     if route.answers is None:
         return {"description": about, "headers": _headers(), "content": {route.media: {}}}
     media = {"schema": schemas.answered(route), "example": example_of(route.answers)}

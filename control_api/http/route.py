@@ -32,6 +32,10 @@ class Scope(StrEnum):
     superadmin = "superadmin"
 
 
+_OF_ADMIN = frozenset({Scope.admin})
+_OF_SUPERADMIN = frozenset({Scope.superadmin})
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """One operation. Everything about it that HTTP must know is here and in the use case's
@@ -110,6 +114,12 @@ class Route:
             return ()
         elsewhere = {*self.parameters, *self.asks.in_query, *self.asks.in_header}
         return tuple(name for name in field_names(self.asks) if name not in elsewhere)
+
+    @property
+    def manages(self) -> bool:
+        """Whether it changes what a tenant is decided by, or how it is kept: such a write answers
+        with the revision after it."""
+        return self.method != "GET" and self.scopes in (_OF_ADMIN, _OF_SUPERADMIN)
 
     @property
     def carries_body(self) -> bool:

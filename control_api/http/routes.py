@@ -34,12 +34,14 @@ from control_api.use_cases.list_keys import list_keys
 from control_api.use_cases.list_policies import list_policies
 from control_api.use_cases.list_policy_versions import list_policy_versions
 from control_api.use_cases.list_sessions import list_sessions
+from control_api.use_cases.list_sidecars import list_sidecars
 from control_api.use_cases.list_tenants import list_tenants
 from control_api.use_cases.provision_key import provision_key
 from control_api.use_cases.record_lineage import record_lineage
 from control_api.use_cases.register_agent import register_agent
 from control_api.use_cases.reload_policies import reload_policies
 from control_api.use_cases.replace_policy import replace_policy
+from control_api.use_cases.report_sidecar import report_sidecar
 from control_api.use_cases.restore_policy import restore_policy
 from control_api.use_cases.retention_settings import (
     change_retention_settings,
@@ -116,6 +118,8 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/admin/tenants/{tenant_id}/reactivate", SUPERADMIN, reactivate_tenant),
     Route("PATCH", "/v1/admin/tenants/{tenant_id}/settings", SUPERADMIN, change_tenant_settings),
     Route("POST", "/v1/admin/tenants/{tenant_id}/keys", SUPERADMIN, provision_key, 201, (409,)),
+    Route("GET", "/v1/sidecars", READ, list_sidecars),
+    Route("POST", "/v1/sidecars/report", SIDECAR, report_sidecar),
     Route("GET", "/v1/sidecars/policy-set", SIDECAR, fetch_policy_set),
     Route("POST", "/v1/sidecars/sessions/claim", SIDECAR, claim_session),
     Route("POST", "/v1/sidecars/events", SIDECAR, ingest_events, errors=(409,)),

@@ -41,6 +41,10 @@ def count(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, autoincrement=False)
 
 
+def count_or_null(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=True, autoincrement=False)
+
+
 def count_from(name: str, default: int) -> Column[int]:
     """A count that rows of an older schema have not."""
     return Column(name, BigInteger, nullable=False, server_default=str(default))

@@ -37,6 +37,7 @@ GRANTS = {
     "purges": ALL,
     "sessions": ALL,
     "set_nodes": ALL,
+    "sidecars": ALL,
     "sources": CHANGE,
     "tallies": ALL,
     "tenants": CHANGE,

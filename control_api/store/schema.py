@@ -16,6 +16,7 @@ from control_api.store.columns import (
     words,
     words_or_null,
 )
+from control_api.store.fleet_schema import sidecars
 from control_api.store.log_schema import (
     log_entries,
     log_heads,
@@ -47,6 +48,7 @@ __all__ = [
     "purges",
     "sessions",
     "set_nodes",
+    "sidecars",
     "sources",
     "tallies",
     "tenants",

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.revision import WRITTEN
 from control_api.store.engine import Database, connect
 from control_api.store.faults import FAULTS, ReadFault, UnknownState, WriteFault, is_fault
 from control_api.store.gather import start
@@ -74,8 +75,11 @@ class Store:
 
     async def write(self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """What `work` returns, after the commit. An error in it rolls everything back and comes out
-        here; `WriteFault` where the database fails."""
-        return await self._outlive(self._write(tenant_id, work))
+        here; `WriteFault` where the database fails. The tenant's revision after it is told to
+        `control_api.revision`."""
+        result, revision = await self._outlive(self._write(tenant_id, work))
+        WRITTEN.set(revision)
+        return result
 
     async def run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:
         """What `work(connection, again)` returns, after the commit.
@@ -86,7 +90,9 @@ class Store:
         """
         return await self._outlive(self._run(lane, work))
 
-    async def _write(self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def _write(
+        self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]
+    ) -> tuple[T, int | None]:
         published: Published | None = None
         async with self._database.writing(self.lane(tenant_id)) as connection:
             tx = Transaction(connection, tenant_id, self.clock.now())
@@ -99,7 +105,7 @@ class Store:
         if published is not None:
             for listener in self._listeners:
                 listener(tenant_id, published)
-        return result
+        return result, tx.revision
 
     async def _run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:
         try:

@@ -42,6 +42,11 @@ class Transaction:
         self._revision: int | None = None
         self._since = 0
 
+    @property
+    def revision(self) -> int | None:
+        """The tenant's, as this transaction leaves it; None where there is no such tenant."""
+        return self._revision
+
     async def append(self, record: Record) -> Appended:
         """The record's place in the tenant's log, taken when the transaction commits."""
         if self._chain is None:

@@ -13,6 +13,7 @@ from control_api.caller import Caller
 from control_api.management_shapes import Reloaded
 from control_api.metrics import Reload
 from control_api.policy_plan import Plan, plan
+from control_api.revision import WRITTEN
 from control_api.service import Service
 from control_api.store import policies
 from control_api.store.policies import StoredPolicy
@@ -28,6 +29,8 @@ _ATTEMPTS = 5
 
 async def reload_policies(service: Service, caller: Caller, _: Nothing) -> Reloaded:
     """Read the tenant's policy files again; one bad file, and nothing changes."""
+    # Where the files say what is there already, nothing is written.
+    WRITTEN.set(caller.tenant.policy_set.revision)
     try:
         return await reload_tenant(service, caller.tenant.tenant_id, caller.by)
     except LoadError as error:

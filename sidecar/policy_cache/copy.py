@@ -53,6 +53,10 @@ class Copy(Protocol):
 
     def follow(self, on_change: Changed, on_other_store: Callable[[], None]) -> Following: ...
     def supply(self) -> Supply: ...
+    def epoch(self) -> str:
+        """The store's whose set is in force, empty where none is."""
+        ...
+
     def tenant_id(self) -> str | None: ...
     def log_key(self) -> bytes | None: ...
     async def close(self) -> None: ...
@@ -93,6 +97,9 @@ class Whole:
 
     def supply(self) -> Supply:
         return Everything()
+
+    def epoch(self) -> str:
+        return self._documents.position.epoch
 
     def tenant_id(self) -> str | None:
         return self._documents.tenant_id
@@ -151,6 +158,9 @@ class Working:
 
     async def told(self, session_id: str) -> Claim | None:
         return None if self._follower is None else await self._follower.claim(session_id)
+
+    def epoch(self) -> str:
+        return self._held.position.epoch
 
     def tenant_id(self) -> str | None:
         return self._held.tenant_id

@@ -6,6 +6,7 @@ to the same form, and `tests/stories` runs both together.
 
 import asyncio
 import hashlib
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -62,6 +63,7 @@ class ControlApi:
         self.documents: dict[str, tuple[int, bytes | None]] = {}
         self.sessions: dict[str, dict[str, Any]] = {}
         self.claims: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
         self.polls: list[tuple[str, int]] = []
         self.records: list[dict[str, Any]] = []
         self.page = 512
@@ -110,6 +112,7 @@ class ControlApi:
         app.router.add_get("/v1/sidecars/policy-set", self._policy_set)
         app.router.add_post("/v1/sidecars/sessions/claim", self._claim)
         app.router.add_post("/v1/sidecars/events", self._events)
+        app.router.add_post("/v1/sidecars/report", self._report)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -178,6 +181,16 @@ class ControlApi:
                 for revision, name, body in page
             ],
         }
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+    async def _report(self, request: web.Request) -> web.Response:
+        refusal = self._refusal(request)
+        if refusal is not None:
+            return refusal
+        self.reports.append(orjson.loads(await request.read()))
+        return web.json_response({"now": rfc3339(self.now()), "revision": self.revision})
 
     async def _claim(self, request: web.Request) -> web.Response:
         refusal = self._refusal(request)

@@ -18,6 +18,7 @@ from multidict import CIMultiDictProxy
 from policies.ground.clock import Clock
 from policies.ground.listen import Listen
 from policies.source import read_payload
+from sidecar.centre_time import CentreTime
 from sidecar.parts import Parts
 from sidecar.port import Port
 from sidecar.settings import AgentSettings, Settings
@@ -206,8 +207,9 @@ async def sidecar(
     """Ready to decide where `synced`; `ships` says whether records leave the spool."""
     clock = clock or FakeClock()
     told = settings(tmp_path, centre, **changed)
-    spool = await Spool.open(told.spool, told.id, clock.clock, os.urandom, disk)
-    parts = Parts(told, spool, clock.clock, os.urandom)
+    time_of_centre = CentreTime(clock.clock)
+    spool = await Spool.open(told.spool, told.id, time_of_centre.clock, os.urandom, disk)
+    parts = Parts(told, spool, time_of_centre, os.urandom)
     loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
     async with parts.centre, ClientSession() as session:
         running = [asyncio.create_task(loop) for loop in loops]

@@ -161,16 +161,18 @@ async def test_what_is_revoked_is_refused_within_a_second(tmp_path: Path) -> Non
             assert answer["policy_name"] == "agent_not_approved"
 
 
-async def test_an_expired_key_is_refused_by_the_clock(tmp_path: Path) -> None:
+async def test_an_expired_key_is_refused_by_the_clock_that_nobody_sets(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
-        async with sidecar(tmp_path, centre) as stand:
+        async with sidecar(tmp_path, centre, staleness_seconds=3600) as stand:
             expires = stand.clock.clock.now() + 60_000_000
             bound = key_document(Key("key_e", "evaluate", expires_at=expires))
             centre.publish({key_name(key_digest(EVALUATE_KEY)): bound})
             await until("it follows", lambda: stand.parts._policy_set.revision == centre.revision)
             assert (await stand.evaluate())["decision"] == "ALLOW"
-            stand.clock.wall_ahead = 61
+            stand.clock.wall_ahead = 3600
+            assert (await stand.evaluate())["decision"] == "ALLOW"
+            stand.clock.ahead = 61
             answer = await stand.call("POST", EVALUATE, orjson.dumps(ask()))
             assert answer.status == 403
 

@@ -65,6 +65,7 @@ EXPECTED = {
     ("DELETE", "/v1/alerts/rules/{rule_id}"): Expected(ADMIN),
     ("GET", "/v1/alerts/fired"): Expected(READ),
     ("GET", "/v1/sidecars"): Expected(READ),
+    ("POST", "/v1/sidecars/report"): Expected(SIDECAR),
     ("GET", "/v1/sidecars/policy-set"): Expected(SIDECAR),
     ("POST", "/v1/sidecars/sessions/claim"): Expected(SIDECAR),
     ("POST", "/v1/sidecars/events"): Expected(SIDECAR),

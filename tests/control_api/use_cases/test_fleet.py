@@ -1,0 +1,133 @@
+"""What sidecars tell of themselves, who is live, and waiting until all decide by a revision."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from tests.control_api.centre import Centre, asked
+
+REPORT = "/v1/sidecars/report"
+LIST = "/v1/sidecars"
+
+
+def tell(centre: Centre, sidecar_id: str, **changed: Any) -> dict[str, Any]:
+    body = {
+        "sidecar_id": sidecar_id,
+        "run_id": "run-1",
+        "version": "1.0.0",
+        "epoch": epoch(centre),
+        "revision": 0,
+        "spool_depth": 0,
+        **changed,
+    }
+    answer: dict[str, Any] = centre.admin("POST", REPORT, body)
+    return answer
+
+
+def epoch(centre: Centre) -> str:
+    return str(centre.admin("GET", "/v1/sidecars/policy-set?since=0")["epoch"])
+
+
+def waited(centre: Centre, revision: int, timeout: int) -> tuple[list[str], float]:
+    """Who is behind, and after how many seconds that was said."""
+    started = time.monotonic()
+    rows = centre.admin("GET", f"{LIST}?wait_for={revision}&timeout={timeout}")
+    return [row["sidecar_id"] for row in rows], time.monotonic() - started
+
+
+def revision_of(answer: Any) -> int:
+    return int(answer.headers["X-Sluice-Revision"])
+
+
+def test_a_report_is_listed_as_it_was_told(either: Centre) -> None:
+    told = {
+        "agent_id": "agt",
+        "agent_role": "loan_underwriter",
+        "revision": 3,
+        "policy_set_age_ms": 1500,
+        "spool_depth": 7,
+        "oldest_unshipped_ms": 900,
+        "refusing": "spool: it is full",
+    }
+    heard = tell(either, "s-1", **told)
+    assert heard["revision"] >= 1
+    tell(either, "s-2")
+    second, first = either.admin("GET", LIST)
+    assert (first["sidecar_id"], second["sidecar_id"]) == ("s-1", "s-2")
+    assert {name: first[name] for name in told} == told
+    assert first["live"]
+    assert not first["duplicate"]
+    assert first["last_seen"] <= heard["now"]
+    tell(either, "s-1", revision=4)
+    again = either.admin("GET", LIST)[1]
+    assert (again["revision"], again["refusing"]) == (4, None)
+    assert again["first_seen"] == first["first_seen"]
+    assert again["last_seen"] > first["last_seen"]
+
+
+def test_what_a_newer_sidecar_tells_beyond_this_is_passed_over(centre: Centre) -> None:
+    tell(centre, "newer", colour="green")
+    assert "newer" in [row["sidecar_id"] for row in centre.admin("GET", LIST)]
+
+
+def test_the_list_comes_in_pages(fresh: Centre) -> None:
+    for number in range(5):
+        tell(fresh, f"s-{number}")
+    answer = fresh.call("GET", f"{LIST}?limit=2")
+    assert [row["sidecar_id"] for row in answer.body] == ["s-4", "s-3"]
+    assert 'rel="next"' in answer.headers["Link"]
+
+
+def test_a_restart_is_no_duplicate_and_a_copy_is(either: Centre) -> None:
+    def duplicate() -> bool:
+        return bool(either.admin("GET", LIST)[0]["duplicate"])
+
+    for run in ("a", "a", "b", "b", "c"):
+        tell(either, "s-1", run_id=run)
+        assert not duplicate()
+    tell(either, "s-1", run_id="b")
+    assert duplicate()
+
+
+def test_every_management_write_tells_its_revision(fresh: Centre) -> None:
+    before = fresh.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
+    agent = fresh.call("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
+    assert revision_of(agent) == before + 1
+    rule = {"name": "r", "rule_type": "denial_spike", "threshold": 1}
+    assert revision_of(fresh.call("POST", "/v1/alerts/rules", rule)) == before + 1
+    path = f"/v1/agents/{agent.body['agent_id']}/status"
+    moved = fresh.call("PATCH", path, {"status": "pending_approval"})
+    assert revision_of(moved) == before + 2
+    assert revision_of(fresh.call("POST", "/v1/policies/reload")) >= before + 2
+    for reading in (
+        fresh.call("GET", "/v1/agents"),
+        fresh.call("POST", "/v1/context/evaluate", asked()),
+    ):
+        assert "X-Sluice-Revision" not in reading.headers
+    refused = fresh.call("PATCH", path, {"status": "draft-ish"})
+    assert "X-Sluice-Revision" not in refused.headers
+
+
+def test_waiting_ends_when_every_live_sidecar_has_the_revision(either: Centre) -> None:
+    assert waited(either, 10**9, 5)[0] == []  # there is none
+    tell(either, "s-1", revision=5)
+    tell(either, "s-2", revision=4)
+    assert waited(either, 4, 5)[0] == []
+    behind, seconds = waited(either, 5, 1)
+    assert behind == ["s-2"]
+    assert 0.9 < seconds < 3
+    assert waited(either, 5, 0)[0] == ["s-2"]
+
+    later = threading.Timer(0.4, lambda: tell(either, "s-2", revision=5))
+    later.start()
+    behind, seconds = waited(either, 5, 20)
+    later.join()
+    assert behind == []
+    assert 0.3 < seconds < 5
+
+
+def test_a_revision_of_another_store_does_not_count(centre: Centre) -> None:
+    tell(centre, "elsewhere", epoch="another", revision=10**6)
+    assert "elsewhere" in waited(centre, 1, 0)[0]
