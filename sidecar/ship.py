@@ -38,7 +38,7 @@ LINGER_SECONDS = 0.05
 ANSWER_SECONDS = 30.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
-REFUSED_PAUSE = 30.0
+REFUSED_PAUSE = 5.0
 """Where the control API refuses us, not the records: somebody has to change a key or an address."""
 
 

@@ -156,6 +156,7 @@ class Stack:
     staleness: float = 30
     mode: str = "durable"
     database_url: str | None = None
+    redis_url: str | None = None
     sources: list[dict[str, Any]] = field(default_factory=list)
     control_cores: set[int] | None = None
     sidecar_cores: set[int] | None = None
@@ -170,6 +171,8 @@ class Stack:
         }
         if self.database_url:
             environ["SLUICE_DATABASE_URL"] = self.database_url
+        if self.redis_url:
+            environ["SLUICE_REDIS_URL"] = self.redis_url
         port = free_port()
         environ["SLUICE_CONTROL_LISTEN"] = f"127.0.0.1:{port}"
         log = self.directory / "control.log"
@@ -210,6 +213,8 @@ class Stack:
             "agent": {"id": self.agent_id, "role": self.role, "key_file": "agent.key"},
             "sources": self.sources,
         }
+        if self.redis_url:
+            config["redis"] = self.redis_url
         (self.directory / "sidecar.yaml").write_text(yaml.safe_dump(config))
 
     def start(self) -> "Stack":

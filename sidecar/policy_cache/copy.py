@@ -20,7 +20,7 @@ from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.redis_follow import RedisFollower
 from sidecar.policy_cache.redis_set import RedisSet
-from sidecar.policy_cache.supply import Everything, Supply
+from sidecar.policy_cache.supply import Everything, NotHeld, Supply
 from sidecar.policy_cache.working_set import WorkingSet
 from sidecar.settings import Settings
 
@@ -185,7 +185,10 @@ class Working:
 
     def _barred(self) -> str | None:
         """A revoked key, or a deactivated tenant, ends what we may decide by what we hold."""
-        key = self.policy_set.key(self._own_key)
+        try:
+            key = self.policy_set.key(self._own_key)
+        except NotHeld:
+            return "it is not known yet whether the key in `key_file` is valid"
         if key is None or not key.live(self._clock.now()):
             return "the key in `key_file` is not valid any more"
         if not self.policy_set.settings().active:

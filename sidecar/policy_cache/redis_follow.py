@@ -15,6 +15,7 @@ import random
 import sqlite3
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from math import inf
 
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
@@ -256,6 +257,10 @@ class RedisFollower:
             self._policy_set.reset(position.revision)
         else:
             self._policy_set.apply(changed, position.revision)
+        if (why := self._barred()) is not None:
+            self._freshness.expire(why)
+        elif self._freshness.age() == inf:
+            self._due = 0.0  # what barred us may be gone: ask at once
         if position == former:
             return  # documents were brought; none changed
         self._on_change(changed)

@@ -1,14 +1,29 @@
-"""A running control API and sidecar for each story."""
+"""A running control API and sidecar for each story; for some on either way of the policy set."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import redis
 from tests.stack import Stack, running
 
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
     with running(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture(params=["http", pytest.param("redis", marks=redis.needs_redis)])
+def either_way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stack]:
+    """The policy set comes by long poll, or by way of a real Redis."""
+    if request.param == "http":
+        with running(tmp_path) as started:
+            yield started
+        return
+    with (
+        redis.running(tmp_path / "redis") as server,
+        running(tmp_path / "stack", redis_url=server.url) as started,
+    ):
         yield started

@@ -37,7 +37,8 @@ def superadmin(stack: Stack, method: str, path: str, body: object = None) -> Any
     return answer
 
 
-def test_policies_agents_and_keys(stack: Stack) -> None:
+def test_policies_agents_and_keys(either_way: Stack) -> None:
+    stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"
     (policy,) = stack.admin("GET", "/v1/policies")
     path = f"/v1/policies/{policy['policy_id']}"
@@ -62,7 +63,10 @@ def test_policies_agents_and_keys(stack: Stack) -> None:
     soon(stack, (403, ""))
 
 
-def test_a_revoked_session_stays_so_without_the_centre_and_over_a_restart(stack: Stack) -> None:
+def test_a_revoked_session_stays_so_without_the_centre_and_over_a_restart(
+    either_way: Stack,
+) -> None:
+    stack = either_way
     for session in ("s1", "s2"):
         assert stack.evaluate(session_id=session)[1]["decision"] == "ALLOW"
     stack.admin("DELETE", "/v1/sessions/s1")
@@ -76,7 +80,8 @@ def test_a_revoked_session_stays_so_without_the_centre_and_over_a_restart(stack:
     stack.control.start()
 
 
-def test_a_tenant_s_sidecar_stops_and_goes_on_with_it(stack: Stack) -> None:
+def test_a_tenant_s_sidecar_stops_and_goes_on_with_it(either_way: Stack) -> None:
+    stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"
     superadmin(stack, "DELETE", "/v1/admin/tenants/default")
     soon(stack, (200, "policy_set_stale"))
