@@ -29,6 +29,8 @@ NOBODY = 65534
 PATIENCE = 60.0
 # The server is thrown away: nothing it holds has to survive a power cut.
 FAST = {"fsync": "off", "full_page_writes": "off"}
+# Where it is measured, and the disk is part of what is measured.
+DURABLE = {"fsync": "on", "wal_sync_method": "fdatasync", "max_wal_size": "8GB"}
 ROOM = {"max_connections": "300", "shared_buffers": "64MB", "unix_socket_directories": ""}
 
 
@@ -88,7 +90,7 @@ def _as(url: str, role: str) -> str:
     return url
 
 
-def running(folder: Path, owner: int) -> Server:
+def running(folder: Path, owner: int, *, durable: bool = False) -> Server:
     """The test run's server; started if this is the first to ask. `owner` is the run's process."""
     answer, log = folder / "postgres.json", folder / "postgres.log"
     with (folder / "postgres.lock").open("w") as lock:
@@ -96,7 +98,7 @@ def running(folder: Path, owner: int) -> Server:
         if not log.exists():
             with log.open("wb") as output:
                 guard = subprocess.Popen(
-                    [sys.executable, __file__, str(folder), str(owner)],
+                    [sys.executable, __file__, str(folder), str(owner), str(int(durable))],
                     stdout=output,
                     stderr=output,
                     start_new_session=True,  # a Ctrl-C ends the tests first
@@ -113,9 +115,9 @@ def _wait(until: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _guard(folder: Path, owner: int) -> None:
+def _guard(folder: Path, owner: int, durable: bool) -> None:
     """Starts the server, says where it is, and stops it when the owner is gone."""
-    server = _start(folder)
+    server = _start(folder, DURABLE if durable else FAST)
     try:
         while _alive(owner) and server.poll() is None:
             time.sleep(0.2)
@@ -125,7 +127,7 @@ def _guard(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _start(folder: Path) -> subprocess.Popen[bytes]:
+def _start(folder: Path, disk: dict[str, str]) -> subprocess.Popen[bytes]:
     account: dict[str, Any] = {}
     home, binaries = folder / "postgres", _installed()
     home.mkdir(mode=0o700)
@@ -147,7 +149,7 @@ def _start(folder: Path) -> subprocess.Popen[bytes]:
     made += ["--encoding=UTF8", "--locale=C", "--no-sync"]
     subprocess.run([str(binaries / "initdb"), *made], check=True, cwd=home, **account)
     port = _free_port()
-    settings = {"listen_addresses": "127.0.0.1", "port": str(port)} | FAST | ROOM
+    settings = {"listen_addresses": "127.0.0.1", "port": str(port)} | disk | ROOM
     options = [f"--{name}={value}" for name, value in settings.items()]
     server = subprocess.Popen(
         [str(binaries / "postgres"), "-D", data, *options], cwd=home, **account
@@ -198,4 +200,4 @@ def _alive(process: int) -> bool:
 
 
 if __name__ == "__main__":
-    _guard(Path(sys.argv[1]), int(sys.argv[2]))
+    _guard(Path(sys.argv[1]), int(sys.argv[2]), bool(int(sys.argv[3])))

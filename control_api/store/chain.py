@@ -15,7 +15,7 @@ import orjson
 from sqlalchemy import Connection, Dialect, Table, bindparam, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from control_api.store import log_index
+from control_api.store import at_once, log_index
 from control_api.store.faults import UnknownState
 from control_api.store.schema import installation, log_entries, log_heads, openings, tenants
 from control_api.store.tally import Tally
@@ -97,9 +97,9 @@ class Chain:
         if len(entry) > MAX_ENTRY:
             raise Invalid(f"the record needs {len(entry)} bytes, and an entry holds {MAX_ENTRY}")
         seq, leaf = self._tree.size, leaf_hash(entry)
-        self._entries.append((self.tenant_id, seq, *index, entry, leaf))
+        self._entries.append((seq, *index, entry, leaf))
         if opened != NO_OPENINGS:
-            self._openings.append((self.tenant_id, seq, user_of(opened), opened))
+            self._openings.append((seq, user_of(opened), opened))
         if index.decision is not None:
             self._tally.add(index, pub["request"]["source_type"])
         self._tree.append(leaf)
@@ -110,22 +110,27 @@ class Chain:
         """`IntegrityError` where one of the ids stands in the log already."""
         if not self._entries:
             return
-        connection.exec_driver_sql(_insertion(log_entries, connection.dialect), self._entries)
-        if self._openings:
-            connection.exec_driver_sql(_insertion(openings, connection.dialect), self._openings)
-        head = {
-            "tenant": self.tenant_id,
-            "loaded": self._loaded,
-            "to_size": self._tree.size,
-            "to_leaf": self._last_leaf,
-            "to_ts": self._last_ts,
-            "to_frontier": self._tree.to_bytes(),
-        }
-        if connection.execute(_MOVE, head).rowcount != 1:
+        head = (self._loaded, self._tree.size, self._last_leaf, self._last_ts, self._tree.to_bytes())
+        if connection.dialect.name == "postgresql":
+            rows = (self._entries, self._openings, *self._tally.rows())
+            moved = at_once.write(connection, self.tenant_id, head, *rows)
+        else:
+            moved = self._write(connection, head)
+        if not moved:
             # The row was ours alone since `load`.
             raise UnknownState(f"the head of log `{self.log}` moved under its lock")
-        self._tally.save(connection, self.tenant_id)
         log_index.extend(connection, self.tenant_id, self._loaded, self._tree.size)
+
+
+    def _write(self, connection: Connection, head: tuple[Any, ...]) -> bool:
+        """The rows and the head, a statement a table."""
+        for table, rows in ((log_entries, self._entries), (openings, self._openings)):
+            if rows:
+                values = [(self.tenant_id, *row) for row in rows]
+                connection.exec_driver_sql(_insertion(table, connection.dialect), values)
+        self._tally.save(connection, self.tenant_id)
+        move = dict(zip(_MOVED, (self.tenant_id, *head), strict=True))
+        return connection.execute(_MOVE, move).rowcount == 1
 
 
 def _begin(connection: Connection, tenant_id: str) -> None:
@@ -191,6 +196,7 @@ _BEGINNING = {
     "sqlite": sqlite.insert(log_heads).on_conflict_do_nothing(),
     "postgresql": postgresql.insert(log_heads).on_conflict_do_nothing(),
 }
+_MOVED = ("tenant", "loaded", "to_size", "to_leaf", "to_ts", "to_frontier")
 _MOVE = (
     update(log_heads)
     .where(

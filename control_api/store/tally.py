@@ -101,13 +101,16 @@ class Tally:
                 found[2] = index.ts
 
     def save(self, connection: Connection, tenant_id: str) -> None:
-        if not self._alike:
-            return
-        rows = [(tenant_id, *key, *counted) for key, counted in sorted(self._counts().items())]
-        connection.exec_driver_sql(_upsert(tallies, connection.dialect), rows)
-        if accesses := self._accesses():
-            first = [(tenant_id, *pair, ts) for pair, ts in sorted(accesses.items())]
-            connection.exec_driver_sql(_upsert(first_accesses, connection.dialect), first)
+        counts, accesses = self.rows()
+        for table, rows in ((tallies, counts), (first_accesses, accesses)):
+            if rows:
+                values = [(tenant_id, *row) for row in rows]
+                connection.exec_driver_sql(_upsert(table, connection.dialect), values)
+
+    def rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Counts to add, and first accesses; without the tenant, in the order of their keys."""
+        counts = [(*key, *counted) for key, counted in sorted(self._counts().items())]
+        return counts, [(*pair, ts) for pair, ts in sorted(self._accesses().items())]
 
     def take_back(self, connection: Connection, tenant_id: str) -> None:
         """These entries leave the log: what was counted of them for all time is counted no more.

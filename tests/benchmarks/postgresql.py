@@ -1,0 +1,168 @@
+"""What the store makes of PostgreSQL: appends beside a bare COPY of the same rows, evaluations.
+
+    python -m tests.benchmarks.postgresql [append | evaluate]
+
+A server of its own with `fsync` on; its processes keep off the core of what is measured. About two
+minutes.
+"""
+
+import asyncio
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import uvloop
+
+from control_api.store.migrate import migrate
+from control_api.store.schema import log_entries, openings
+from policies.record import Record
+from tests import postgres
+from tests.benchmarks.measure import LOAD, SERVER, Figure, load, request
+from tests.benchmarks.services import EVALUATE, directory
+from tests.control_api.store.world import TENANT, World, decision, opened
+from tests.stack import Stack
+
+WAITING = 64
+RECORDS = 12_000
+ROUNDS = 5
+
+
+@contextmanager
+def server() -> Iterator[postgres.Server]:
+    # Not in a test run's folder: as root, `nobody` must be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="sluice-bench-"))
+    owner = os.fork()
+    if owner == 0:
+        time.sleep(3600)
+        os._exit(0)
+    try:
+        yield postgres.running(folder, owner, durable=True)
+    finally:
+        os.kill(owner, 9)
+        os.waitpid(owner, 0)
+
+
+def made() -> list[Record]:
+    """A few callers' decisions, as a running installation's are."""
+    return [
+        decision(
+            "DENY" if number % 7 == 0 else "ALLOW",
+            agent_id=f"agent-{number % 20}",
+            session_id=f"session-{number % 40}",
+            source_id=f"source-{number % 10}",
+        )
+        for number in range(RECORDS)
+    ]
+
+
+async def appended(world: World, records: list[Record]) -> tuple[float, list[int]]:
+    """Records a second, 64 waiting at a time, and how they fell into batches."""
+    left, sizes, run = iter(records), [], world.store.run
+
+    async def counted(lane: str, work: Any) -> Any:
+        answers = await run(lane, work)
+        sizes.append(len(answers))
+        return answers
+
+    async def one() -> None:
+        for record in left:
+            await world.log.append(TENANT, record)
+
+    world.store.run = counted  # type: ignore[method-assign]
+    started = time.perf_counter()
+    await asyncio.gather(*(one() for _ in range(WAITING)))
+    taken = time.perf_counter() - started
+    world.store.run = run  # type: ignore[method-assign]
+    return len(records) / taken, sizes
+
+
+async def copied(connection: Any, rows: list[list[Any]], sizes: list[int]) -> float:
+    """Records a second: the same rows of entries and of openings, a transaction a batch."""
+    at, started = 0, time.perf_counter()
+    for size in sizes:
+        async with connection.transaction():
+            for table, each in zip((log_entries, openings), rows, strict=True):
+                await connection.copy_records_to_table(table.name, records=each[at : at + size])
+        at += size
+    return len(rows[0]) / (time.perf_counter() - started)
+
+
+async def round_of(world: World, bare: Any, first: int) -> tuple[float, float, float]:
+    """Ours, theirs, and the median batch."""
+    ours, sizes = await appended(world, made())
+    rows = []
+    reader = await asyncpg.connect(postgres.unbound(world.url).replace("+asyncpg", ""))
+    for table in (log_entries, openings):
+        names = ", ".join(table.c.keys())
+        query = f"SELECT {names} FROM {table.name} WHERE seq >= $1 ORDER BY seq"
+        rows.append([tuple(row) for row in await reader.fetch(query, first)])
+    await reader.close()
+    theirs = await copied(bare, rows, sizes)
+    return ours, theirs, statistics.median(sizes)
+
+
+async def compared(server: postgres.Server, rounds: int) -> list[Figure]:
+    with server.database() as url, server.database() as other:
+        serving = postgres.serving(url)
+        await migrate(url, serving)
+        await migrate(other)
+        # Row-level security does not bind the superuser: the floor pays for nothing of ours.
+        bare = await asyncpg.connect(postgres.unbound(other).replace("+asyncpg", ""))
+        async with opened(serving) as world:
+            results = [await round_of(world, bare, RECORDS * at) for at in range(rounds + 1)][1:]
+        await bare.close()
+    ours, theirs, batch = (statistics.median(each) for each in zip(*results, strict=True))
+    ratio = statistics.median(a / b for a, b, _ in results)
+    name = f"append to PostgreSQL, one tenant, batches of {batch:.0f}"
+    value = f"{ours:,.0f}/s against a bare COPY's {theirs:,.0f}/s"
+    return [Figure(name, value, ratio, ">= 0.6", ratio >= 0.6)]
+
+
+def control_evaluate(server: postgres.Server, seconds: float, rounds: int) -> list[Figure]:
+    """Every answer after its commit."""
+    with server.database() as url, directory() as place:
+        serving = postgres.serving(url)
+        asyncio.run(migrate(url, serving))
+        stack = Stack(place, control_cores=SERVER, database_url=serving)
+        try:
+            stack.start_control()
+            stack.prepare()
+            sent = request("POST", EVALUATE, stack.ask(), stack.agent_key)
+            load(stack.control.port, sent, WAITING, seconds)
+            runs = [load(stack.control.port, sent, WAITING, seconds) for _ in range(rounds)]
+            assert stack.verify()["valid"]
+        finally:
+            stack.stop()
+    rate = statistics.median(run["rate"] for run in runs)
+    slow = statistics.median(run["p99"] for run in runs)
+    name = "control API evaluate, PostgreSQL, 64 connections"
+    value = f"{rate:,.0f}/s, p99 {slow:.0f} ms"
+    return [Figure(name, value, None, ">= 5,000/s", rate >= 5000)]
+
+
+def figures(quick: bool, only: str = "") -> Iterator[Figure]:
+    seconds, rounds = (3.0, 1) if quick else (8.0, ROUNDS)
+    with server() as started:
+        own = os.sched_getaffinity(0)
+        if only != "evaluate":
+            os.sched_setaffinity(0, SERVER)
+            yield from uvloop.run(compared(started, rounds))
+            os.sched_setaffinity(0, own)
+        if only != "append":
+            yield from control_evaluate(started, seconds, rounds)
+
+
+def main() -> None:
+    for figure in figures(False, "".join(sys.argv[1:])):
+        print(figure.row(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
