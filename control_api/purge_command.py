@@ -34,7 +34,7 @@ async def purge(
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            store = await Store.open(settings.database_url, clock, group)
+            store = await Store.open(settings.database_url, clock, group, settings.database)
             new_id = partial(_new_id, clock, entropy)
             run = Purge(store, signer, new_id)
             done = []

@@ -77,7 +77,7 @@ async def serve(
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            store = await Store.open(settings.database_url, clock, group)
+            store = await Store.open(settings.database_url, clock, group, settings.database)
             await _live(settings, clock, entropy, store, tell, stop)
     finally:
         # After the group: no write is under way any more.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from control_api.outbound import Allowed, MailServer
+from control_api.store.limits import Limits
 from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
@@ -42,6 +43,11 @@ class Settings:
     redis_url: RedisUrl | None
     """The Redis that sidecars are fed through: `redis[s]://…` or `redis[s]+cluster://…`; without
     one they ask the API itself."""
+    database_connections: int
+    """Connections to PostgreSQL that a process keeps, at most: a transaction takes one."""
+    database_seconds: int
+    """How long a statement may run on PostgreSQL, or wait for one, before its request is told to
+    come again."""
     control_listen: Listen
     """Where the API listens; port 0 lets the system choose."""
     policy_dir: Path
@@ -69,6 +75,10 @@ class Settings:
     """Requests a second that a key may make of a process; 0 sets no limit. Sidecars' keys and the
     superadmin's have none."""
 
+    @property
+    def database(self) -> Limits:
+        return Limits(self.database_connections, self.database_seconds)
+
     def __repr__(self) -> str:
         # The key and the database's password must not reach a log by way of a traceback.
         return f"Settings(data_dir={str(self.data_dir)!r})"
@@ -87,6 +97,8 @@ def read(environ: Mapping[str, str]) -> Settings:
         data_dir=data_dir,
         database_url=reader.database(data_dir),
         redis_url=reader.redis(),
+        database_connections=reader.number("DATABASE_CONNECTIONS", 16, 2, 1000, "connections"),
+        database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),
         control_listen=reader.listen("CONTROL_LISTEN") or Listen("127.0.0.1", 8700),
         policy_dir=reader.directory("POLICY_DIR", PACKAGED_POLICIES),
         superadmin_key=reader.superadmin_key(),
@@ -192,6 +204,13 @@ class _Reader:
         # Ten years: past that a session is a mistake, and a time far off overflows somewhere.
         if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= 5_256_000:
             self.complain(name, f"`{text}` is not a number of minutes from 1 to 5256000")
+            return default
+        return int(text)
+
+    def number(self, name: str, default: int, least: int, most: int, of: str) -> int:
+        text = self.text(name, str(default))
+        if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
+            self.complain(name, f"`{text}` is not a number of {of} from {least} to {most}")
             return default
         return int(text)
 

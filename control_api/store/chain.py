@@ -110,7 +110,13 @@ class Chain:
         """`IntegrityError` where one of the ids stands in the log already."""
         if not self._entries:
             return
-        head = (self._loaded, self._tree.size, self._last_leaf, self._last_ts, self._tree.to_bytes())
+        head = (
+            self._loaded,
+            self._tree.size,
+            self._last_leaf,
+            self._last_ts,
+            self._tree.to_bytes(),
+        )
         if connection.dialect.name == "postgresql":
             rows = (self._entries, self._openings, *self._tally.rows())
             moved = at_once.write(connection, self.tenant_id, head, *rows)
@@ -120,7 +126,6 @@ class Chain:
             # The row was ours alone since `load`.
             raise UnknownState(f"the head of log `{self.log}` moved under its lock")
         log_index.extend(connection, self.tenant_id, self._loaded, self._tree.size)
-
 
     def _write(self, connection: Connection, head: tuple[Any, ...]) -> bool:
         """The rows and the head, a statement a table."""

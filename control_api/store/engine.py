@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.limits import LIMITS, Limits
 from control_api.store.postgresql import PostgresqlDatabase
 from control_api.store.sqlite import SqliteDatabase
 from control_api.store.url import parse
@@ -55,9 +56,9 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
 
-async def connect(url: str) -> Database:
+async def connect(url: str, limits: Limits = LIMITS) -> Database:
     """Open the database at its schema; `Unusable` where it can't be."""
     parsed = parse(url)
     if parsed.get_backend_name() == "sqlite":
         return await SqliteDatabase.open(parsed)
-    return await PostgresqlDatabase.open(parsed)
+    return await PostgresqlDatabase.open(parsed, limits)

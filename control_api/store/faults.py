@@ -22,6 +22,9 @@ FAULTS = (DBAPIError, PoolTimeout, OSError)
 
 _OURS = (IntegrityError, ProgrammingError, DataError, NotSupportedError)
 
+_CLASHES = ("40001", "40P01")  # a serialisation failure, a deadlock
+_UNSUPPORTED = "0A000"
+
 
 class UnknownState(Exception):
     """what the database holds is not what this process left there: it must not be written to"""
@@ -35,10 +38,19 @@ class ReadFault(Unavailable):
     """the database does not answer at the moment"""
 
 
+def clashed(error: BaseException) -> bool:
+    """Whether PostgreSQL gave the transaction up for another's sake, or because the schema moved
+    under a prepared statement: nothing of it is there, and done again it will do."""
+    if not isinstance(error, DBAPIError):
+        return False
+    state = getattr(error.orig, "sqlstate", None)
+    return state in _CLASHES or (state == _UNSUPPORTED and "cached" in str(error.orig))
+
+
 def is_fault(error: BaseException) -> bool:
     """Whether the database failed, not the statement: a lock, a lost connection, a full disk."""
     if isinstance(error, DBAPIError):
-        if error.connection_invalidated:
+        if error.connection_invalidated or clashed(error):
             return True
         # SQLite has one class for a full disk and for a statement that makes no sense.
         code = getattr(error.orig, "sqlite_errorcode", None)

@@ -11,28 +11,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from sqlalchemy import URL, Connection, event
+from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from control_api.store import postgresql_transaction as begin
+from control_api.store.limits import LIMITS, POOL_SECONDS, Limits
 from control_api.store.postgresql_role import bound, granted
-from control_api.store.postgresql_transaction import EVERYONE, fit, transaction
+from control_api.store.postgresql_transaction import EVERYONE, Connections
 from control_api.store.schema_version import at_head
 
 T = TypeVar("T")
-
-CONNECTIONS = 16
-POOL_SECONDS = 10.0
-"""How long a request waits for a connection before it is told to come again."""
-# A statement that takes longer holds up others: it is ended, and its transaction with it.
-_LIMITS = {
-    "application_name": "sluice",
-    "statement_timeout": "30000",
-    "lock_timeout": "10000",
-    "idle_in_transaction_session_timeout": "60000",
-    "standard_conforming_strings": "on",
-    "jit": "off",
-}
 
 
 class PostgresqlDatabase:
@@ -40,20 +28,20 @@ class PostgresqlDatabase:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
+        self._connections = Connections(engine)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
-    async def open(cls, url: URL) -> "PostgresqlDatabase":
+    async def open(cls, url: URL, limits: Limits = LIMITS) -> "PostgresqlDatabase":
         engine = create_async_engine(
             url,
             isolation_level="AUTOCOMMIT",  # we say BEGIN ourselves
-            pool_size=CONNECTIONS,
+            pool_size=limits.connections,
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
             hide_parameters=True,  # values are callers' own, and an error may reach a log
-            connect_args={"server_settings": _LIMITS, "timeout": POOL_SECONDS},
+            connect_args={"server_settings": limits.of_session(), **limits.of_driver()},
         )
-        event.listen(engine.sync_engine, "checkout", fit)
         try:
             async with engine.connect() as connection:
                 await bound(connection)
@@ -68,13 +56,13 @@ class PostgresqlDatabase:
         return tenant_id
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        return transaction(self._engine, begin.reading(tenant_id))
+        return self._connections.transaction(begin.reading(tenant_id))
 
     def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        return transaction(self._engine, begin.reading(EVERYONE))
+        return self._connections.transaction(begin.reading(EVERYONE))
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
-        return transaction(self._engine, begin.reading("", digest))
+        return self._connections.transaction(begin.reading("", digest))
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         return transaction(self._engine, begin.snapshot(tenant_id))
@@ -83,7 +71,7 @@ class PostgresqlDatabase:
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:
         async with (
             self._lock(lane),
-            transaction(self._engine, begin.writing(lane)) as connection,
+            self._connections.transaction(begin.writing(lane)) as connection,
         ):
             yield connection
 

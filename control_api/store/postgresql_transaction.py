@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -19,6 +19,8 @@ EVERYONE = "*"
 """In the place of a tenant: rows of all of them, of the few tables whose policies say so. No id of
 a tenant looks like it."""
 ROLLBACK_SECONDS = 5.0
+REPLACED = 64
+"""So many dead connections are passed over in search of one that is alive."""
 # Who holds a lock and says nothing was stopped or cut off, and others wait for what it holds.
 _WRITING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 5000; "
 _READING = "BEGIN READ ONLY; "
@@ -64,35 +66,60 @@ async def across(connection: AsyncConnection, tenant_id: str) -> AsyncIterator[N
 _AS = text("SELECT set_config('sluice.tenant', :tenant, true)")
 
 
-@asynccontextmanager
-async def transaction(engine: AsyncEngine, begin: str) -> AsyncIterator[AsyncConnection]:
-    """Committed at the end, rolled back by an exception."""
-    connection = await _begun(engine, begin)
-    try:
-        yield connection
-        await _commit(connection)
-    except BaseException as error:
-        await _roll_back(connection, error)
-        raise
-    finally:
-        await connection.close()
+class Connections:
+    """A pool of them. One that died while nobody used it is replaced unnoticed; and once one has
+    said nothing for too long, none of those that were made before it is trusted any more."""
 
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self._generation = 0
+        event.listen(engine.sync_engine, "connect", self._connected)
+        event.listen(engine.sync_engine, "checkout", self._leaves)
 
-async def _begun(engine: AsyncEngine, begin: str) -> AsyncConnection:
-    """A connection in a transaction. One that died while nobody used it is replaced unnoticed:
-    nothing was asked of it yet."""
-    for last in (False, True):
-        connection = await engine.connect()
+    @asynccontextmanager
+    async def transaction(self, begin: str) -> AsyncIterator[AsyncConnection]:
+        """Committed at the end, rolled back by an exception."""
+        connection = await self._begun(begin)
         try:
-            await _say(connection, begin)
+            yield connection
+            await _commit(connection)
         except BaseException as error:
-            await _roll_back(connection, error)
+            await self._give_up(connection, error)
+            raise
+        finally:
             await connection.close()
-            if last or not _died(error):
-                raise
-        else:
-            return connection
-    raise AssertionError
+
+    async def _begun(self, begin: str) -> AsyncConnection:
+        """A connection in a transaction. Where the pool's are dead, another is tried: nothing was
+        asked of them yet."""
+        for left in reversed(range(REPLACED)):
+            connection = await self._engine.connect()
+            try:
+                await _say(connection, begin)
+            except BaseException as error:
+                await self._give_up(connection, error)
+                await connection.close()
+                if not (left and _died(error)):
+                    raise
+            else:
+                return connection
+        raise AssertionError
+
+    async def _give_up(self, connection: AsyncConnection, error: BaseException) -> None:
+        if isinstance(error, TimeoutError):
+            self._generation += 1
+        await _roll_back(connection, error)
+
+    def _connected(self, _: object, record: Any) -> None:
+        record.info["generation"] = self._generation
+
+    def _leaves(self, dbapi_connection: Any, record: Any, _: object) -> None:
+        """A connection leaves the pool: where it is not fit for it, a new one goes in its place."""
+        driver = dbapi_connection.driver_connection
+        if record.info.get("generation", 0) != self._generation or driver.is_in_transaction():
+            driver.terminate()
+        if driver.is_closed():
+            raise DisconnectionError
 
 
 def _died(error: BaseException) -> bool:
@@ -143,11 +170,3 @@ def _driver(connection: AsyncConnection) -> Any:
     """asyncpg's connection."""
     assert connection.sync_connection is not None
     return connection.sync_connection.connection.driver_connection
-
-
-def fit(dbapi_connection: Any, _record: object, _proxy: object) -> None:
-    """Of a connection that leaves the pool: one that died there, or was left in a transaction, is
-    replaced by a new one."""
-    driver = dbapi_connection.driver_connection
-    if driver.is_closed() or driver.is_in_transaction():
-        raise DisconnectionError

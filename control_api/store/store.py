@@ -9,22 +9,27 @@ whether or not the caller is still there. Knows no table.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.revision import WRITTEN
 from control_api.store.engine import Database, connect
-from control_api.store.faults import FAULTS, ReadFault, UnknownState, WriteFault, is_fault
+from control_api.store.faults import FAULTS, ReadFault, UnknownState, WriteFault, clashed, is_fault
 from control_api.store.gather import start
+from control_api.store.limits import LIMITS, Limits
 from control_api.store.transaction import Published, Transaction
 from policies.ground.clock import Clock
 
 T = TypeVar("T")
+PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
+"""Seconds, at most, before a transaction that PostgreSQL gave up is done again."""
 Listener = Callable[[str, Published], None]
 
 
@@ -38,9 +43,11 @@ class Store:
         self._listeners: list[Listener] = []
 
     @classmethod
-    async def open(cls, url: str, clock: Clock, group: asyncio.TaskGroup) -> "Store":
+    async def open(
+        cls, url: str, clock: Clock, group: asyncio.TaskGroup, limits: Limits = LIMITS
+    ) -> "Store":
         """`Unusable` where the database can't be used as it is."""
-        return cls(await connect(url), clock, group)
+        return cls(await connect(url, limits), clock, group)
 
     async def close(self) -> None:
         """After the task group has ended: no write is under way any more."""
@@ -75,8 +82,9 @@ class Store:
 
     async def write(self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
         """What `work` returns, after the commit. An error in it rolls everything back and comes out
-        here; `WriteFault` where the database fails. The tenant's revision after it is told to
-        `control_api.revision`."""
+        here; `WriteFault` where the database fails. Where PostgreSQL gives the transaction up for
+        another's sake, `work` is called again, in a new one. The tenant's revision after it is told
+        to `control_api.revision`."""
         result, revision = await self._outlive(self._write(tenant_id, work))
         WRITTEN.set(revision)
         return result
@@ -84,13 +92,26 @@ class Store:
     async def run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:
         """What `work(connection, again)` returns, after the commit.
 
-        A fault, or an id that is there already, and it is called once more, in a new transaction,
-        with `again` true: the first may have been committed although we were not told, so it must
-        then look for what is there. A second fault is a `WriteFault`.
+        Given up for another's sake (`PAUSES`), it is called again. A fault, or an id that is there
+        already, and it is called once more, in a new transaction, with `again` true: the first may
+        have been committed although we were not told, so it must then look for what is there. A
+        second fault is a `WriteFault`.
         """
         return await self._outlive(self._run(lane, work))
 
     async def _write(
+        self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]
+    ) -> tuple[T, int | None]:
+        for pause in PAUSES:
+            try:
+                return await self._write_once(tenant_id, work)
+            except DBAPIError as error:
+                if not clashed(error):
+                    raise
+            await _pause(pause)
+        return await self._write_once(tenant_id, work)
+
+    async def _write_once(
         self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]
     ) -> tuple[T, int | None]:
         published: Published | None = None
@@ -108,21 +129,34 @@ class Store:
         return result, tx.revision
 
     async def _run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:
-        try:
-            return await self._database.run(lane, lambda connection: work(connection, False))
-        except FAULTS as error:
-            if not is_fault(error) and not isinstance(error, IntegrityError):
-                raise
-        try:
-            return await self._database.run(lane, lambda connection: work(connection, True))
-        except IntegrityError as error:
-            # It looked, in the lane's order, and the row was not there.
-            raise UnknownState("a row is in the way that is not there") from error
+        again, pauses = False, iter(PAUSES)
+        while True:
+            try:
+                return await self._database.run(lane, partial(_worked, work, again))
+            except FAULTS as error:
+                if clashed(error) and (pause := next(pauses, None)) is not None:
+                    await _pause(pause)
+                elif again and isinstance(error, IntegrityError):
+                    # It looked, in the lane's order, and the row was not there.
+                    raise UnknownState("a row is in the way that is not there") from error
+                elif again or not (is_fault(error) or isinstance(error, IntegrityError)):
+                    raise
+                else:
+                    again = True
 
     async def _outlive(self, task: Coroutine[Any, Any, T]) -> T:
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         start(self.group, _settle(task, outcome))
         return await outcome
+
+
+def _worked(work: Callable[[Connection, bool], T], again: bool, connection: Connection) -> T:
+    return work(connection, again)
+
+
+async def _pause(most: float) -> None:
+    # Two that met must not meet again.
+    await asyncio.sleep(random.uniform(most / 4, most))  # noqa: S311  # spreads, guards nothing
 
 
 @asynccontextmanager

@@ -24,7 +24,7 @@ from control_api.store.migrate import migrate
 from control_api.store.schema import log_entries, openings
 from policies.record import Record
 from tests import postgres
-from tests.benchmarks.measure import LOAD, SERVER, Figure, load, request
+from tests.benchmarks.measure import SERVER, Figure, load, request
 from tests.benchmarks.services import EVALUATE, directory
 from tests.control_api.store.world import TENANT, World, decision, opened
 from tests.stack import Stack

@@ -231,7 +231,7 @@ async def _write_reading(store: Store) -> None:
 
 async def test_statements_on_postgresql_have_limits(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world, world.store.reading(TENANT) as connection:
-        for name, limit in (("statement_timeout", "30s"), ("lock_timeout", "10s")):
+        for name, limit in (("statement_timeout", "10s"), ("lock_timeout", "8s")):
             assert (await connection.execute(text(f"SHOW {name}"))).scalar() == limit
 
 
