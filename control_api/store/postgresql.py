@@ -65,7 +65,7 @@ class PostgresqlDatabase:
         return self._connections.transaction(begin.reading("", digest))
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        return transaction(self._engine, begin.snapshot(tenant_id))
+        return self._connections.transaction(begin.snapshot(tenant_id))
 
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:

@@ -149,7 +149,12 @@ async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
             if driver.is_in_transaction():
                 await driver.execute("ROLLBACK", timeout=ROLLBACK_SECONDS)
             return
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+        except (
+            asyncpg.PostgresError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+            OSError,
+        ):
             pass  # then the connection ends, and the transaction with it
     driver.terminate()
     await connection.invalidate()
@@ -160,7 +165,9 @@ async def _say(connection: AsyncConnection, words: str) -> str:
     driver = _driver(connection)
     try:
         said: str = await driver.execute(words)
-    except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        if isinstance(error, asyncpg.InternalClientError):
+            driver.terminate()  # it was told of its end, and has not got over it yet
         gone = driver.is_closed()
         raise DBAPIError(None, None, error, True, connection_invalidated=gone) from error
     return said
