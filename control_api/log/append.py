@@ -10,7 +10,8 @@ Knows nothing of enforcement points; `ingest` brings theirs.
 from sqlalchemy import Connection
 
 from control_api.log.head import check_heads
-from control_api.store.chain import Appended, Chain, placed
+from control_api.log.known_ends import Answers, KnownEnds, place
+from control_api.store.chain import Appended, Chain, End, placed
 from control_api.store.gather import Gather
 from control_api.store.store import Store
 from policies.ground.clock import Clock
@@ -25,6 +26,7 @@ class Log:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._ends = KnownEnds(store)
         self._gather: Gather[_Asked, Appended] = Gather(store.group, self._commit)
 
     @classmethod
@@ -43,17 +45,26 @@ class Log:
         return await self._gather.submit(self._store.lane(tenant_id), (tenant_id, record))
 
     async def _commit(self, lane: str, asked: list[_Asked]) -> list[Appended | SluiceError]:
+        tried = await self._ends.append(lane, [record for _, record in asked])
+        if tried.answers is not None:
+            return tried.answers
         clock = self._store.clock
-        return await self._store.run(
-            lane, lambda connection, again: _append(connection, asked, clock, again)
+        answers, ends = await self._store.run(
+            lane,
+            lambda connection, again: _append(connection, asked, clock, again),
+            again=tried.unsure,
         )
+        for tenant_id, end in ends.items():
+            self._ends.know(tenant_id, end)
+        return answers
 
 
 def _append(
     connection: Connection, asked: list[_Asked], clock: Clock, again: bool
-) -> list[Appended | SluiceError]:
-    """One batch, in the transaction of the caller; tenants in order, so that two writers of the
-    same tenants can't wait for each other."""
+) -> tuple[Answers, dict[str, End]]:
+    """One batch, in the transaction of the caller, and where its logs end then; tenants in order,
+    so that two writers of the same tenants can't wait for each other."""
+    ends: dict[str, End] = {}
     answers: list[Appended | SluiceError | None] = [None] * len(asked)
     for tenant_id in sorted({tenant_id for tenant_id, _ in asked}):
         places = [at for at, (tenant, _) in enumerate(asked) if tenant == tenant_id]
@@ -72,7 +83,8 @@ def _append(
         for at in places:
             answers[at] = _place(chain, asked[at][1], now, held)
         chain.save(connection)
-    return [answer for answer in answers if answer is not None]
+        ends[tenant_id] = chain.end
+    return [answer for answer in answers if answer is not None], ends
 
 
 def _place(
@@ -81,8 +93,7 @@ def _place(
     known = held.get(record.eid)
     if known is not None:
         return known
-    try:
-        held[record.eid] = appended = chain.place(record, now)
-    except SluiceError as error:
-        return error
-    return appended
+    answer = place(chain, record, now)
+    if isinstance(answer, Appended):
+        held[record.eid] = answer
+    return answer

@@ -10,33 +10,45 @@ from typing import Any
 
 from sqlalchemy import Connection, Table
 
-from control_api.store.schema import first_accesses, log_entries, log_heads, openings, tallies
+from control_api.store.schema import first_accesses, log_entries, openings, tallies
 
 _TYPES = {"BIGINT": "bigint[]", "SMALLINT": "smallint[]", "TEXT": "text[]", "BLOB": "bytea[]"}
 _Rows = Sequence[tuple[Any, ...]]
 
 
-def write(
-    connection: Connection,
+def write(connection: Connection, values: tuple[Any, ...]) -> bool:
+    """False where the head was not where the chain began: then nothing was written."""
+    return connection.exec_driver_sql(STATEMENT, values).rowcount == 1
+
+
+def values_of(
     tenant_id: str,
     head: tuple[Any, ...],
     entries: _Rows,
     opened: _Rows,
     counts: _Rows,
     accesses: _Rows,
-) -> bool:
-    """Rows without their tenant, of all other columns in order; `head` is the size that was loaded,
-    then the new size, leaf, time and frontier. False where the head was not at that size any more:
-    then nothing of it may be committed."""
+) -> tuple[Any, ...]:
+    """What `STATEMENT` takes. Rows without their tenant, of all other columns in order; `head` is
+    the size and the leaf that the chain began at, then the new size, leaf, time and frontier."""
     columns = [tenant_id, *head]
     for table, rows in zip(_FILLED, (entries, opened, counts, accesses), strict=True):
         columns += zip(*rows, strict=True) if rows else [()] * (len(table.c) - 1)
-    return connection.exec_driver_sql(_STATEMENT, tuple(columns)).rowcount == 1
+    return tuple(columns)
 
 
 def _statement() -> str:
-    """`$1` the tenant, `$2` to `$6` the head, then an array a column, table after table."""
-    parts, at = [], 7
+    """`$1` the tenant, `$2` to `$7` the head, then an array a column, table after table.
+
+    The head moves first, and the rows are joined to that: where it does not move, there are none,
+    and of two writers the second waits at the head for the first.
+    """
+    move = (
+        "UPDATE log_heads SET size = $4, last_leaf = $5, last_ts = $6, frontier = $7"
+        " WHERE tenant_id = $1 AND size = $2 AND last_leaf = $3 RETURNING tenant_id"
+    )
+    parts = [f"moved AS ({move})"]
+    at = 8
     for table, then in _FILLED.items():
         wanted = [column for column in table.c if column.name != "tenant_id"]
         arrays = ", ".join(
@@ -44,14 +56,10 @@ def _statement() -> str:
         )
         names = ", ".join(column.name for column in wanted)
         into = f"INTO {table.name} (tenant_id, {names})"
-        rows = f"SELECT $1::text, * FROM unnest({arrays})"  # noqa: S608  # of constants
+        rows = f"SELECT moved.tenant_id, n.* FROM moved, unnest({arrays}) AS n"  # noqa: S608
         parts.append(f"{table.name}_ AS (INSERT {into} {rows} {then})")
         at += len(wanted)
-    return (
-        f"WITH {', '.join(parts)} UPDATE {log_heads.name}"  # noqa: S608  # of constants
-        " SET size = $3, last_leaf = $4, last_ts = $5, frontier = $6"
-        " WHERE tenant_id = $1 AND size = $2"
-    )
+    return f"WITH {', '.join(parts)} SELECT 1 FROM moved"  # noqa: S608  # of constants
 
 
 # What follows the rows of each table. A count is added to what there is.
@@ -68,4 +76,5 @@ _FILLED: dict[Table, str] = {
         " WHERE excluded.first_ts < first_accesses.first_ts"
     ),
 }
-_STATEMENT = _statement()
+STATEMENT = _statement()
+"""All of it, or nothing: a transaction of its own where it is sent alone."""

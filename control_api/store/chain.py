@@ -38,18 +38,30 @@ class Appended(NamedTuple):
     ts: int
 
 
+class End(NamedTuple):
+    """Where a log ends: its head's row."""
+
+    log: str
+    size: int
+    last_leaf: bytes
+    last_ts: int
+    frontier: bytes
+
+
 class Chain:
     """A log's end. Not used again after an exception or after `save`."""
 
-    def __init__(
-        self, tenant_id: str, log: str, last_leaf: bytes, last_ts: int, tree: Frontier
-    ) -> None:
+    def __init__(self, tenant_id: str, end: End) -> None:
+        """`UnknownState` where that is no end."""
         self.tenant_id = tenant_id
-        self.log = log
-        self._loaded = tree.size
-        self._tree = tree
-        self._last_leaf = last_leaf
-        self._last_ts = last_ts
+        self.log = end.log
+        try:
+            self._tree = Frontier.from_bytes(end.size, end.frontier)
+        except ValueError as error:
+            raise UnknownState(f"the head of log `{end.log}` can't be read: {error}") from error
+        self._begun = end
+        self._last_leaf = end.last_leaf
+        self._last_ts = end.last_ts
         self._entries: list[tuple[Any, ...]] = []
         self._openings: list[tuple[Any, ...]] = []
         self._tally = Tally()
@@ -63,12 +75,7 @@ class Chain:
         if row is None:
             _begin(connection, tenant_id)
             row = connection.execute(_HEAD, wanted).one()
-        log, size, last_leaf, last_ts, frontier = row
-        try:
-            tree = Frontier.from_bytes(size, frontier)
-        except ValueError as error:
-            raise UnknownState(f"the head of log `{log}` can't be read: {error}") from error
-        return cls(tenant_id, log, last_leaf, last_ts, tree)
+        return cls(tenant_id, End(*row))
 
     def place(self, record: Record, now: int) -> Appended:
         """Of a record made here. `Invalid`, and nothing placed, where it is too large."""
@@ -110,31 +117,42 @@ class Chain:
         """`IntegrityError` where one of the ids stands in the log already."""
         if not self._entries:
             return
-        head = (
-            self._loaded,
-            self._tree.size,
-            self._last_leaf,
-            self._last_ts,
-            self._tree.to_bytes(),
-        )
         if connection.dialect.name == "postgresql":
-            rows = (self._entries, self._openings, *self._tally.rows())
-            moved = at_once.write(connection, self.tenant_id, head, *rows)
+            moved = at_once.write(connection, self.values())
         else:
-            moved = self._write(connection, head)
+            moved = self._write(connection)
         if not moved:
             # The row was ours alone since `load`.
             raise UnknownState(f"the head of log `{self.log}` moved under its lock")
-        log_index.extend(connection, self.tenant_id, self._loaded, self._tree.size)
+        log_index.extend(connection, self.tenant_id, self._begun.size, self._tree.size)
 
-    def _write(self, connection: Connection, head: tuple[Any, ...]) -> bool:
+    @property
+    def end(self) -> End:
+        """Where the log ends once it is saved."""
+        frontier = self._tree.to_bytes()
+        return End(self.log, self._tree.size, self._last_leaf, self._last_ts, frontier)
+
+    @property
+    def one_statement(self) -> bool:
+        """Whether saving it on PostgreSQL is `at_once.STATEMENT` with `values()` and no more."""
+        return bool(self._entries) and not log_index.due(self._begun.size, self._tree.size)
+
+    def values(self) -> tuple[Any, ...]:
+        """What `at_once.STATEMENT` takes."""
+        head = (self._begun.size, self._begun.last_leaf, *self.end[1:])
+        return at_once.values_of(
+            self.tenant_id, head, self._entries, self._openings, *self._tally.rows()
+        )
+
+    def _write(self, connection: Connection) -> bool:
         """The rows and the head, a statement a table."""
         for table, rows in ((log_entries, self._entries), (openings, self._openings)):
             if rows:
                 values = [(self.tenant_id, *row) for row in rows]
                 connection.exec_driver_sql(_insertion(table, connection.dialect), values)
         self._tally.save(connection, self.tenant_id)
-        move = dict(zip(_MOVED, (self.tenant_id, *head), strict=True))
+        moved = (self.tenant_id, self._begun.size, *self.end[1:])
+        move = dict(zip(_MOVED, moved, strict=True))
         return connection.execute(_MOVE, move).rowcount == 1
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -51,6 +51,16 @@ class Database(Protocol):
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:
         """The same, of work that awaits nothing: on SQLite in the writer's thread, without turns of
         the event loop for each statement."""
+        ...
+
+    @property
+    def alone(self) -> bool:
+        """Whether `once` is there."""
+        ...
+
+    async def once(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
+        """One statement in the lane's order, a transaction of its own, in one round trip; whether
+        it gave a row back."""
         ...
 
     async def close(self) -> None: ...

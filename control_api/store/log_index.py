@@ -44,6 +44,11 @@ def block_end(place: int, first: int) -> int:
     return covered(place, first + BLOCK)
 
 
+def due(old_size: int, new_size: int) -> bool:
+    """Whether `extend` has anything to do."""
+    return any(covered(at, old_size) < covered(at, new_size) for at in range(SPAN + 1))
+
+
 def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int) -> None:
     """What is due once the log has grown; in the transaction that lets it grow, which may have
     filled several blocks."""

@@ -8,7 +8,7 @@ security is a second wall behind every query's own `tenant_id` (`postgresql_tran
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from sqlalchemy import URL, Connection
@@ -78,6 +78,14 @@ class PostgresqlDatabase:
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:
         async with self.writing(lane) as connection:
             return await connection.run_sync(work)
+
+    @property
+    def alone(self) -> bool:
+        return True
+
+    async def once(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
+        async with self._lock(lane):
+            return await self._connections.once(lane, statement, values)
 
     def _lock(self, lane: str) -> asyncio.Lock:
         # Kept only while someone holds or awaits it: there may be any number of tenants.

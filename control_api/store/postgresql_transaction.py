@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sqlalchemy import event, text
+from sqlalchemy import PoolProxiedConnection, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -44,11 +44,11 @@ def writing(tenant_id: str) -> str:
     return _WRITING + _set("tenant", tenant_id)
 
 
-def _set(name: str, value: str) -> str:
+def _set(name: str, value: str, how: str = "SET LOCAL") -> str:
     # `standard_conforming_strings` is on in every session of ours: a quote is all that ends it.
     if "\0" in value:
         raise ValueError("a setting holds no NUL")
-    return "SET LOCAL sluice.{} = '{}'".format(name, value.replace("'", "''"))
+    return "{} sluice.{} = '{}'".format(how, name, value.replace("'", "''"))
 
 
 @asynccontextmanager
@@ -83,6 +83,24 @@ class Connections:
         try:
             yield connection
             await _commit(connection)
+        except BaseException as error:
+            await self._give_up(connection, error)
+            raise
+        finally:
+            await connection.close()
+
+    async def once(self, tenant_id: str, statement: str, values: tuple[Any, ...]) -> bool:
+        """A statement that is a transaction of its own, in one round trip; whether it gave a row
+        back. The session speaks for the tenant until it is told otherwise: every transaction begins
+        by telling it."""
+        connection = await self._engine.connect()
+        try:
+            info = _pooled(connection).info
+            if info.get("tenant") != tenant_id:
+                info.pop("tenant", None)
+                await _say(connection, _set("tenant", tenant_id, "SET"))
+                info["tenant"] = tenant_id
+            return (await connection.exec_driver_sql(statement, values)).rowcount == 1
         except BaseException as error:
             await self._give_up(connection, error)
             raise
@@ -175,5 +193,9 @@ async def _say(connection: AsyncConnection, words: str) -> str:
 
 def _driver(connection: AsyncConnection) -> Any:
     """asyncpg's connection."""
+    return _pooled(connection).driver_connection
+
+
+def _pooled(connection: AsyncConnection) -> PoolProxiedConnection:
     assert connection.sync_connection is not None
-    return connection.sync_connection.connection.driver_connection
+    return connection.sync_connection.connection

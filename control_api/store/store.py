@@ -89,15 +89,28 @@ class Store:
         WRITTEN.set(revision)
         return result
 
-    async def run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:
+    @property
+    def alone(self) -> bool:
+        """Whether one statement may be a transaction of its own (`once`)."""
+        return self._database.alone
+
+    async def once(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
+        """Whether the statement, a transaction of its own, gave a row back; after its commit. Not
+        done again: `FAULTS` come out as they are, and say nothing of whether it was committed. To
+        be called on the service's task group."""
+        return await self._database.once(lane, statement, values)
+
+    async def run(
+        self, lane: str, work: Callable[[Connection, bool], T], *, again: bool = False
+    ) -> T:
         """What `work(connection, again)` returns, after the commit.
 
         Given up for another's sake (`PAUSES`), it is called again. A fault, or an id that is there
         already, and it is called once more, in a new transaction, with `again` true: the first may
         have been committed although we were not told, so it must then look for what is there. A
-        second fault is a `WriteFault`.
+        second fault is a `WriteFault`. `again` where it may have been committed before.
         """
-        return await self._outlive(self._run(lane, work))
+        return await self._outlive(self._run(lane, work, again))
 
     async def _write(
         self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]
@@ -128,8 +141,8 @@ class Store:
                 listener(tenant_id, published)
         return result, tx.revision
 
-    async def _run(self, lane: str, work: Callable[[Connection, bool], T]) -> T:
-        again, pauses = False, iter(PAUSES)
+    async def _run(self, lane: str, work: Callable[[Connection, bool], T], again: bool) -> T:
+        pauses = iter(PAUSES)
         while True:
             try:
                 return await self._database.run(lane, partial(_worked, work, again))

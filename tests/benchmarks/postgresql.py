@@ -64,22 +64,21 @@ def made() -> list[Record]:
 
 async def appended(world: World, records: list[Record]) -> tuple[float, list[int]]:
     """Records a second, 64 waiting at a time, and how they fell into batches."""
-    left, sizes, run = iter(records), [], world.store.run
+    left, sizes, commit = iter(records), [], world.log._gather._commit
 
-    async def counted(lane: str, work: Any) -> Any:
-        answers = await run(lane, work)
-        sizes.append(len(answers))
-        return answers
+    async def counted(lane: str, asked: Any) -> Any:
+        sizes.append(len(asked))
+        return await commit(lane, asked)
 
     async def one() -> None:
         for record in left:
             await world.log.append(TENANT, record)
 
-    world.store.run = counted  # type: ignore[method-assign]
+    world.log._gather._commit = counted
     started = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(WAITING)))
     taken = time.perf_counter() - started
-    world.store.run = run  # type: ignore[method-assign]
+    world.log._gather._commit = commit
     return len(records) / taken, sizes
 
 
