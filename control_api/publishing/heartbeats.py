@@ -56,13 +56,14 @@ class Heartbeats:
         self._instruments = instruments
         self._now = now
         self._last = ""
+        self._closed = False
         self._trouble = Trouble(_log, f"challenges can't be read from Redis at {link.place}")
         self._silent = Trouble(_log, "challenges can't be answered")
 
     async def run(self) -> None:
         """For ever; a Redis that is away is tried again."""
         pause = FIRST_PAUSE
-        while True:
+        while not self._closed:
             try:
                 await self.once()
             except RedisFault as fault:
@@ -72,6 +73,10 @@ class Heartbeats:
             else:
                 self._trouble.over()
                 pause = FIRST_PAUSE
+
+    def close(self) -> None:
+        """The service stops."""
+        self._closed = True
 
     async def once(self) -> None:
         """Answer what comes within `BLOCK_MS`."""

@@ -63,7 +63,8 @@ class Publishing:
     async def close(self) -> None:
         """Let what is on its way arrive, for a moment. What does not is found by the next replica
         that a sidecar asks."""
-        self._pushes.close()
+        for each in (self._pushes, self._heartbeats, self._sessions):
+            each.close()
         end = self._clock.monotonic() + LAST_SECONDS
         while (self._pushes.busy or self._sessions.busy) and self._clock.monotonic() < end:  # noqa: ASYNC110  once
             await asyncio.sleep(0.01)

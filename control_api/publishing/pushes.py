@@ -121,7 +121,7 @@ class Pushes:
     async def run(self) -> None:
         """Try again what failed, for ever: one tenant first, and all as soon as that went well."""
         pause = FIRST_PAUSE
-        while True:
+        while not self._closed:
             await asyncio.sleep(pause)
             idle = [tenant_id for tenant_id in self._waiting if tenant_id not in self._active]
             if not idle:
@@ -136,7 +136,8 @@ class Pushes:
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
     def close(self) -> None:
-        """Begin nothing more. The service stops: what was not pushed is found by the next."""
+        """Begin nothing more. The service stops: what was not pushed is found by the next. A flag
+        too, since on Python 3.11 a cancellation is lost that meets the end of a write to Redis."""
         self._closed = True
 
     def _put(self, tenant_id: str, published: Published | None, doubted: Iterable[bytes]) -> None:

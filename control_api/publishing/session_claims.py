@@ -58,6 +58,7 @@ class SessionClaims:
         self._instruments = instruments
         self._waiting: deque[Told] = deque()
         self._sending = False
+        self._closed = False
         self._trouble = Trouble(_log, f"sessions can't be told to Redis at {link.place}")
 
     def tell(self, tenant_id: str, row: SessionRow, state: SessionState) -> None:
@@ -78,10 +79,14 @@ class SessionClaims:
         """Whether any is on its way."""
         return self._sending
 
+    def close(self) -> None:
+        """The service stops."""
+        self._closed = True
+
     async def run(self) -> None:
         """Try again what failed, for ever."""
         pause = FIRST_PAUSE
-        while True:
+        while not self._closed:
             await asyncio.sleep(pause)
             if self._sending or not self._waiting:
                 pause = FIRST_PAUSE

@@ -11,7 +11,7 @@ import redis as redis_py
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from policies.set_head import Head, Heartbeat
+from policies.set_head import Head, Heartbeat, NotBelieved
 from policies.set_keys import AT, CHALLENGES, beats_key, changes_key, set_key
 from policies.set_tree import ROOT, node_digest, nodes_of, prove
 from tests.control_api.centre import Centre, within
@@ -66,11 +66,14 @@ class Reader:
 
     def is_the_store_s(self) -> bool:
         """Whether the set in Redis is complete, signed, and says what the store says."""
-        fields = self.fields()
+        try:
+            fields = self.fields()
+            head = self.opened(fields[b"head"])
+        except (KeyError, NotBelieved, redis_py.ResponseError):
+            return False
         epoch, revision, documents = self.store()
         if fields.get(AT) != f"{epoch}:{revision}".encode():
             return False
-        head = self.opened(fields[b"head"])
         assert (head.epoch, head.revision) == (epoch, revision)
         nodes = {name[2:].decode(): body for name, body in fields.items() if name[:2] == b"n/"}
         if node_digest(nodes[ROOT]) != head.root:

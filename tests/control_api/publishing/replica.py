@@ -1,0 +1,110 @@
+"""What a control API runs for its Redis, on a store and nothing else: for many of them at once, and
+for more documents than anybody would post."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from control_api.metrics import Instruments
+from control_api.publishing.publishing import Publishing
+from control_api.store import documents, set_nodes
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.clock import Clock
+from policies.ground.redis_url import RedisUrl
+from policies.set_head import Head, Heartbeat
+from policies.set_keys import beats_key, changes_key, document_field, node_field, set_key
+from policies.set_tree import ROOT, node_digest
+from policies.signing import Signer
+from tests.control_api.store.world import TENANT, opened
+
+SIGNER = Signer(b"r" * 32)
+
+
+@dataclass
+class Replica:
+    store: Store
+    publishing: Publishing
+    registry: CollectorRegistry
+
+    async def publish(self, changed: Mapping[str, bytes | None]) -> int:
+        async def work(tx: Transaction) -> int:
+            return await tx.publish(changed)
+
+        return await self.store.write(TENANT, work)
+
+    def count(self, outcome: str) -> float:
+        labels = {"outcome": outcome}
+        return self.registry.get_sample_value("sluice_redis_pushes_total", labels) or 0.0
+
+    def challenges(self, outcome: str) -> float:
+        labels = {"outcome": outcome}
+        name = "sluice_redis_challenges_total"
+        return self.registry.get_sample_value(name, labels) or 0.0
+
+    async def differs(self, redis: Any) -> str | None:
+        """In what the set in Redis is not the store's; None where it is."""
+        async with self.store.snapshot(TENANT) as connection:
+            revision, stored = await documents.load(connection, TENANT)
+            nodes = await set_nodes.every(connection, TENANT)
+        fields = await asyncio.to_thread(redis.hgetall, set_key(TENANT))
+        at = fields.pop(b"at", None)
+        if at != f"epoch:{revision}".encode():
+            return f"it stands at {at!r}, the store at {revision}"
+        head = Head.opened(fields.pop(b"head"), SIGNER.public, TENANT)
+        if (head.revision, head.root) != (revision, node_digest(nodes[ROOT])):
+            return "the head is another's"
+        fields.pop(b"keys")
+        wanted = {document_field(name): body for name, body in stored.items()}
+        wanted |= {node_field(name): body for name, body in nodes.items()}
+        differing = {name for name in wanted | fields if wanted.get(name) != fields.get(name)}
+        return f"{len(differing)} fields, {sorted(differing)[:5]}" if differing else None
+
+    async def settles(self, redis: Any, seconds: float = 10) -> None:
+        """Until the set in Redis is the store's."""
+        end = time.monotonic() + seconds
+        while found := await self.differs(redis):
+            assert time.monotonic() < end, found
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def replica(database_url: str, redis_url: str) -> AsyncIterator[Replica]:
+    async with opened(database_url) as world:
+        registry = CollectorRegistry()
+        publishing = Publishing(
+            RedisUrl.parse(redis_url),
+            world.store,
+            SIGNER,
+            "epoch",
+            Clock(world.now, time.monotonic),
+            os.urandom,
+            Instruments.on(registry),
+        )
+        loops = [world.store.group.create_task(loop()) for loop in publishing.loops]
+        try:
+            yield Replica(world.store, publishing, registry)
+        finally:
+            for task in loops:
+                task.cancel()
+            await publishing.close()
+
+
+def heads(redis: Any) -> list[Head]:
+    """The stream of changes, each believed."""
+    entries = redis.xrange(changes_key(TENANT))
+    return [Head.opened(entry[b"h"], SIGNER.public, TENANT) for _, entry in entries]
+
+
+def beats(redis: Any) -> list[Heartbeat]:
+    """The heartbeats that there are, each believed."""
+    entries = redis.xrange(beats_key(TENANT))
+    return [Heartbeat.opened(entry[b"b"], SIGNER.public, TENANT) for _, entry in entries]

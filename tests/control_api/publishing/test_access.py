@@ -1,0 +1,186 @@
+"""How Redis may be reached: as users who may do no more than they need, by TLS, as a cluster."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as redis_py
+
+import control_api.publishing
+from policies.set_keys import set_key
+from tests import redis
+from tests.control_api.centre import running, within
+from tests.control_api.publishing.reader import Reader
+from tests.control_api.publishing.relay import certificate, relaying
+from tests.control_api.publishing.test_faults import metric
+from tests.control_api.publishing.test_sessions import claim, state
+
+pytestmark = redis.needs_redis
+README = Path(control_api.publishing.__path__[0]) / "README.md"
+
+
+def users() -> dict[str, list[str]]:
+    """The README's users, each as the words after ACL SETUSER."""
+    lines = re.findall(r"^ACL SETUSER (\S+) (.*)$", README.read_text(), re.MULTILINE)
+    return {name: rules.split() for name, rules in lines}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[redis.Redis]:
+    with redis.running(tmp_path / "redis") as started:
+        yield started
+
+
+def test_the_readme_s_user_may_do_all_that_the_service_does(
+    tmp_path: Path, server: redis.Redis
+) -> None:
+    root: Any = redis_py.Redis(port=server.port)
+    rules = [rule for rule in users()["sluice-control"] if rule != ">…"]
+    root.execute_command("ACL", "SETUSER", "sluice-control", ">secret", *rules)
+    url = f"redis://sluice-control:secret@127.0.0.1:{server.port}/0"
+    with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
+        reader = Reader(centre, server)
+        centre.approved("agt_1")
+        reader.follows()
+        claim(centre, "s-1")
+        within(5, lambda: state(reader, "s-1") == "active")
+        # Everything that it ever heals.
+        root.flushall()
+        root.lpush("sluice:challenges", "x")
+        root.set("sluice:{default}:beats", "x")
+        root.set("sluice:{default}:changes", "x")
+        root.set("sluice:{default}:set", "x")
+        within(5, lambda: root.type("sluice:challenges") != b"list")
+        reader.ask()
+        within(5, lambda: root.type("sluice:{default}:beats") != b"string")
+        reader.answered(reader.ask())
+        reader.follows()
+        root.hdel(set_key("default"), "d/tenant")
+        reader.answered(reader.ask("d/tenant"))
+        reader.follows()
+        assert metric(centre, 'sluice_redis_pushes_total{outcome="rebuilt"}') >= 1
+    assert [e for e in root.acl_log() if e["username"] == "sluice-control"] == []
+
+
+@pytest.mark.parametrize("name", ["sluice-control", "sluice-sidecar-acme"])
+def test_neither_user_may_do_what_is_dangerous(server: redis.Redis, name: str) -> None:
+    root: Any = redis_py.Redis(port=server.port)
+    rules = [rule for rule in users()[name] if rule != ">…"]
+    root.execute_command("ACL", "SETUSER", name, ">secret", *rules)
+    user: Any = redis_py.Redis(port=server.port, username=name, password="secret")
+    for command in (
+        "KEYS *", "FLUSHALL", "FLUSHDB", "CONFIG GET *", "SCRIPT FLUSH", "DEBUG SLEEP 0",
+        "SHUTDOWN", "ACL LIST", "MONITOR", "SAVE", "REPLICAOF NO ONE", "CLIENT KILL ID 1",
+        "SCAN 0", "MIGRATE h 1 k 0 1", "SWAPDB 0 1", "RENAME a b", "GET other",
+    ):  # fmt: skip
+        with pytest.raises(redis_py.exceptions.NoPermissionError):
+            user.execute_command(*command.split())
+
+
+def test_a_sidecar_s_user_reads_its_own_tenant_and_asks(server: redis.Redis) -> None:
+    root: Any = redis_py.Redis(port=server.port)
+    rules = [rule for rule in users()["sluice-sidecar-acme"] if rule != ">…"]
+    root.execute_command("ACL", "SETUSER", "acme", ">secret", *rules)
+    user: Any = redis_py.Redis(port=server.port, username="acme", password="secret", protocol=2)
+    own, other = set_key("acme"), set_key("other")
+    assert user.hmget(own, "at", "head") == [None, None]
+    assert user.xread({"sluice:{acme}:changes": "$", "sluice:{acme}:beats": "$"}) == []
+    assert user.xrevrange("sluice:{acme}:changes", count=1) == []
+    assert user.xadd("sluice:challenges", {"t": "acme", "n": "nonce-00000001"}, maxlen=10_000)
+    attempts: tuple[Callable[[], Any], ...] = (
+        lambda: user.hget(other, "at"),
+        lambda: user.hset(own, "at", "x"),
+        lambda: user.delete(own),
+        lambda: user.eval("return 1", 0),
+        lambda: user.xread({"sluice:{other}:changes": "$"}),
+    )
+    for attempt in attempts:
+        with pytest.raises(redis_py.exceptions.NoPermissionError):
+            attempt()
+
+
+def test_a_wrong_password_is_told_without_it(
+    tmp_path: Path, server: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"redis://nobody:hunter2@127.0.0.1:{server.port}"
+    with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
+        centre.approved("agt_1")
+        within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 1)
+        assert "hunter2" not in centre.call("GET", "/metrics").raw.decode()
+    assert any("can't be pushed to Redis" in r.getMessage() for r in caplog.records)
+    assert "hunter2" not in caplog.text
+
+
+def test_by_tls_with_the_authority_that_is_given(tmp_path: Path, server: redis.Redis) -> None:
+    context, shown = certificate(tmp_path)
+    with relaying(server.port, context) as relay:
+        url = f"rediss://127.0.0.1:{relay.port}/0?ssl_ca_certs={shown}"
+        with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
+            Reader(centre, server).follows()
+            assert relay.accepted > 0
+
+
+def test_a_server_whose_certificate_nobody_vouches_for_is_told_nothing(
+    tmp_path: Path, server: redis.Redis
+) -> None:
+    context, _ = certificate(tmp_path)
+    with (
+        relaying(server.port, context) as relay,
+        running(tmp_path, SLUICE_REDIS_URL=f"rediss://127.0.0.1:{relay.port}/0") as centre,
+    ):
+        centre.approved("agt_1")
+        within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 1)
+        assert relay.accepted > 0
+        assert redis_py.Redis(port=server.port).dbsize() == 0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[list[redis.Redis]]:
+    """Two nodes, half of the slots each."""
+    options = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
+    with (
+        redis.running(tmp_path / "one", **options) as one,
+        redis.running(tmp_path / "two", **options) as two,
+    ):
+        clients: list[Any] = [redis_py.Redis(port=n.port, protocol=2) for n in (one, two)]
+        clients[0].execute_command("CLUSTER", "ADDSLOTS", *range(8192))
+        clients[1].execute_command("CLUSTER", "ADDSLOTS", *range(8192, 16384))
+        clients[1].execute_command("CLUSTER", "SET-CONFIG-EPOCH", 2)
+        clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", two.port)
+        within(
+            20,
+            lambda: all(
+                each.execute_command("CLUSTER INFO").get("cluster_slots_ok") == "16384"
+                for each in clients
+            ),
+        )
+        time.sleep(0.2)
+        yield [one, two]
+
+
+def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
+    tmp_path: Path, cluster: list[redis.Redis]
+) -> None:
+    url = f"redis+cluster://127.0.0.1:{cluster[1].port},127.0.0.1:{cluster[0].port}"
+    with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
+        whole: Any = redis_py.RedisCluster(host="127.0.0.1", port=cluster[0].port, protocol=2)
+        made = [centre.admin("POST", "/v1/admin/tenants", {"name": f"t{n}"}) for n in range(8)]
+        ids = [each["tenant_id"] for each in made]
+        within(10, lambda: all(whole.hexists(set_key(tenant), "head") for tenant in ids))
+        sizes = [redis_py.Redis(port=node.port).dbsize() for node in cluster]
+        assert all(sizes), sizes
+        reader = Reader(centre, cluster[0])
+        reader.redis = whole
+        reader.follows()
+        reader.answered(reader.ask())
+        claim(centre, "s-1")
+        claim(centre, "s-2")
+        within(5, lambda: state(reader, "s-1") == state(reader, "s-2") == "active")
+        whole.delete(set_key("default"))
+        reader.answered(reader.ask())
+        reader.follows()

@@ -1,0 +1,145 @@
+"""A Redis that is away, hangs or talks rubbish holds up nobody, and has everything soon after."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests import redis
+from tests.control_api.centre import Centre, running, within
+from tests.control_api.publishing.reader import Reader
+from tests.control_api.publishing.relay import relaying
+
+pytestmark = redis.needs_redis
+
+
+def metric(centre: Centre, name: str) -> float:
+    for line in centre.call("GET", "/metrics").raw.decode().splitlines():
+        if line.startswith(f"{name} "):
+            return float(line.rpartition(" ")[2])
+    raise AssertionError(name)
+
+
+def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(tmp_path: Path) -> None:
+    with redis.running(tmp_path / "redis") as server:
+        server.stop()
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
+            before = time.monotonic()
+            centre.approved("agt_1")
+            assert time.monotonic() - before < 2, "no write waits for Redis"
+            within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 1)
+            assert metric(centre, "sluice_redis_behind_seconds") > 0
+            server.start()
+            Reader(centre, server).follows(10)
+            within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 0)
+            assert metric(centre, "sluice_redis_behind_seconds") == 0
+
+
+def test_one_line_tells_of_a_trouble_and_one_of_its_end(
+    publishing: Centre, reader: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader.follows()
+    reader.server.stop()
+    for number in range(5):
+        publishing.approved(f"agt_{number}")
+    time.sleep(2)
+    reader.server.start()
+    reader.follows(10)
+    reader.answered(reader.ask(), 10)
+    said = [r.getMessage() for r in caplog.records if "pushed to Redis" in r.getMessage()]
+    assert len(said) == 2, said
+    assert "well again" in said[1]
+
+
+def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
+    publishing: Centre, reader: Reader
+) -> None:
+    reader.follows()
+    reader.server.signal(signal.SIGKILL)
+    publishing.approved("agt_1")
+    reader.server.start()
+    reader.follows(10)
+    reader.answered(reader.ask(), 10)
+
+
+def test_a_redis_that_hangs_holds_up_no_write(publishing: Centre, reader: Reader) -> None:
+    reader.follows()
+    reader.server.signal(signal.SIGSTOP)
+    try:
+        before = time.monotonic()
+        for number in range(5):
+            publishing.approved(f"agt_{number}")
+        assert time.monotonic() - before < 3
+        time.sleep(4)
+    finally:
+        reader.server.signal(signal.SIGCONT)
+    reader.follows(10)
+    reader.answered(reader.ask(), 10)
+
+
+def test_a_redis_that_comes_back_with_an_older_dump_is_brought_up_to_date(
+    tmp_path: Path,
+) -> None:
+    with (
+        redis.running(tmp_path / "redis") as server,
+        running(tmp_path, SLUICE_REDIS_URL=server.url) as centre,
+    ):
+        reader = Reader(centre, server)
+        centre.approved("agt_1")
+        reader.follows()
+        reader.redis.save()
+        centre.approved("agt_2")
+        reader.follows()
+        server.signal(signal.SIGKILL)
+        server.start()
+        reader.answered(reader.ask(), 10)
+        reader.follows(10)
+        assert "agent/agt_2" in (reader.changes()[-1].names or ())
+
+
+RUBBISH = (
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"$-5\r\n",
+    b"*3\r\n:1\r\n",
+    b":1\r\n",
+    b"+OK\r\n",
+    b"$99999999999\r\n",
+    b"*1\r\n*1\r\n*1\r\n$1\r\nx\r\n",
+    b"\xff" * 4096,
+    b"-WRONGTYPE " + b"x" * 1000 + b"\r\n",
+    b"-NOSCRIPT x\r\n",
+    b"*-1\r\n",
+)
+
+
+@pytest.mark.parametrize("rubbish", RUBBISH)
+def test_a_redis_that_talks_rubbish_is_one_that_is_away(tmp_path: Path, rubbish: bytes) -> None:
+    with (
+        redis.running(tmp_path / "redis") as server,
+        relaying(server.port) as relay,
+        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as centre,
+    ):
+        reader = Reader(centre, server)
+        reader.follows()
+        relay.rubbish = rubbish
+        before = time.monotonic()
+        centre.approved("agt_1")
+        assert time.monotonic() - before < 2
+        time.sleep(0.5)
+        relay.rubbish = None
+        reader.follows(10)
+        reader.answered(reader.ask(), 10)
+
+
+def test_a_service_that_stops_while_redis_hangs_stops_in_time(tmp_path: Path) -> None:
+    with redis.running(tmp_path / "redis") as server:
+        centre = Centre(tmp_path, SLUICE_REDIS_URL=server.url).start()
+        Reader(centre, server).follows()
+        server.signal(signal.SIGSTOP)
+        centre.approved("agt_1")
+        before = time.monotonic()
+        centre.stop()
+        assert time.monotonic() - before < 8

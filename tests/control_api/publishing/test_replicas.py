@@ -1,0 +1,203 @@
+"""Several control APIs on one store and one Redis: whoever is first, it has the store's set."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as redis_py
+from sqlalchemy import make_url
+
+from policies.set_head import Head, Heartbeat
+from policies.set_keys import CHALLENGES, set_key
+from tests import redis
+from tests.control_api.publishing.relay import relaying
+from tests.control_api.publishing.replica import SIGNER, Replica, beats, heads, replica
+from tests.control_api.store.databases import postgresql_url
+from tests.control_api.store.world import TENANT
+
+__all__ = ["postgresql_url"]
+pytestmark = redis.needs_redis
+NAMES = [f"agent/agt_{number}" for number in range(40)] + [f"role/r{n}" for n in range(10)]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[redis.Redis]:
+    with redis.running(tmp_path / "redis") as started:
+        yield started
+
+
+@pytest.fixture
+def client(server: redis.Redis) -> Any:
+    return redis_py.Redis(port=server.port, protocol=2, socket_timeout=5)
+
+
+@pytest.fixture
+async def pair(postgresql_url: str, server: redis.Redis) -> AsyncIterator[tuple[Replica, Replica]]:
+    async with (
+        replica(postgresql_url, server.url) as one,
+        replica(postgresql_url, server.url) as other,
+    ):
+        yield one, other
+
+
+async def write(each: Replica, seed: int, times: int) -> None:
+    chance = random.Random(seed)
+    for turn in range(times):
+        names = chance.sample(NAMES, chance.randint(1, 6))
+        changed = {
+            name: None if chance.random() < 0.3 else f"{seed}.{turn}.{name}".encode()
+            for name in names
+        }
+        await each.publish(changed)
+        if chance.random() < 0.3:
+            await asyncio.sleep(chance.random() / 100)
+
+
+async def test_two_that_publish_at_once_leave_the_store_s_set_and_no_gap(
+    pair: tuple[Replica, Replica], client: Any
+) -> None:
+    await asyncio.gather(*(write(each, seed, 25) for seed, each in enumerate(pair * 3)))
+    await pair[0].settles(client)
+    pushed = heads(client)
+    assert pushed[0].since == 0
+    for before, after in itertools.pairwise(pushed):
+        assert after.since <= before.revision < after.revision
+    assert all(head.names is not None for head in pushed[1:])
+    assert sum(each.count("failed") for each in pair) == 0
+
+
+async def test_what_the_heads_name_is_all_that_changed(
+    pair: tuple[Replica, Replica], client: Any
+) -> None:
+    """Whoever follows the names alone holds what the store holds."""
+    held: dict[str, bytes | None] = {}
+    last = ["0-0"]
+    stop = asyncio.Event()
+
+    def follow() -> None:
+        for entry_id, entry in client.xrange(f"sluice:{{{TENANT}}}:changes", f"({last[0]}"):
+            head = _opened(entry[b"h"])
+            last[0] = entry_id.decode()
+            if head.names is None:
+                fields = client.hkeys(set_key(TENANT))
+                names = [f[2:].decode() for f in fields if f[:2] == b"d/"]
+            else:
+                names = list(head.names)
+            for name in names:
+                held[name] = client.hget(set_key(TENANT), f"d/{name}")
+
+    async def following() -> None:
+        while not stop.is_set():
+            await asyncio.to_thread(follow)
+            await asyncio.sleep(0.002)
+
+    follower = asyncio.create_task(following())
+    await asyncio.gather(*(write(each, seed, 20) for seed, each in enumerate(pair * 2)))
+    await pair[0].settles(client)
+    stop.set()
+    await follower
+    follow()
+    fields = client.hgetall(set_key(TENANT))
+    there = {f[2:].decode(): body for f, body in fields.items() if f[:2] == b"d/"}
+    assert {name: body for name, body in held.items() if body is not None} == there
+
+
+async def test_two_under_a_redis_that_loses_things_meanwhile(
+    pair: tuple[Replica, Replica], client: Any
+) -> None:
+    chance = random.Random(7)
+
+    async def lose() -> None:
+        for _ in range(25):
+            await asyncio.sleep(0.02)
+            what = chance.randrange(5)
+            if what == 0:
+                client.flushall()
+            elif what == 1:
+                client.hdel(set_key(TENANT), "at")
+            elif what == 2:
+                client.hset(set_key(TENANT), "at", "epoch:3")
+            elif what == 3:
+                client.hset(set_key(TENANT), "head", "x")
+            else:
+                client.hdel(set_key(TENANT), "n/root")
+
+    await asyncio.gather(lose(), *(write(each, seed, 25) for seed, each in enumerate(pair * 2)))
+    fields = [f"d/{name}" for name in NAMES]
+    for chunk in range(0, len(fields), 10):
+        doubted = str(fields[chunk : chunk + 10]).replace("'", '"')
+        client.xadd(CHALLENGES, {"t": TENANT, "n": f"nonce-{chunk:08}", "m": doubted})
+    await pair[0].settles(client)
+
+
+async def test_a_large_set_is_rebuilt_by_both_at_once_without_harm(
+    pair: tuple[Replica, Replica], client: Any
+) -> None:
+    many = {f"agent/agt_{n}": b'{"agent":"%d","of":"%s"}' % (n, b"x" * 300) for n in range(12_000)}
+    await pair[0].publish(many)
+    await pair[0].settles(client, 30)
+    for _ in range(2):
+        client.flushall()
+        for each in pair:
+            each.publishing._pushes.look(TENANT)
+        await pair[1].publish({"agent/agt_7": b"changed meanwhile"})
+        await pair[0].settles(client, 30)
+        await pair[1].publish({"agent/agt_7": b"changed back"})
+        await pair[0].settles(client, 5)
+
+
+async def test_no_heartbeat_is_older_than_what_it_answers(
+    pair: tuple[Replica, Replica], client: Any
+) -> None:
+    """What was committed before a nonce was drawn is in every heartbeat that names the nonce,
+    whichever replica committed it and whichever answers."""
+    for turn in range(15):
+        revision = await pair[turn % 2].publish({"role/r": b"%d" % turn})
+        nonce = f"nonce-{turn:08}"
+        client.xadd(CHALLENGES, {"t": TENANT, "n": nonce})
+        told: list[Heartbeat] = []
+        async with asyncio.timeout(5):
+            while len(told) < 2:
+                await asyncio.sleep(0.005)
+                told = [beat for beat in beats(client) if nonce in beat.nonces]
+        assert {beat.revision for beat in told} == {revision}
+
+
+async def test_where_the_store_does_not_answer_there_is_no_heartbeat(
+    postgresql_url: str, server: redis.Redis, client: Any
+) -> None:
+    url = make_url(postgresql_url)
+    assert url.port is not None
+    with relaying(url.port) as relay:
+        way = url.set(port=relay.port).render_as_string(hide_password=False)
+        async with replica(way, server.url) as only:
+            client.xadd(CHALLENGES, {"t": TENANT, "n": "nonce-before"})
+            await _until(lambda: "nonce-before" in _nonces(client))
+            relay.cut()
+            client.xadd(CHALLENGES, {"t": TENANT, "n": "nonce-meanwhile"})
+            await _until(lambda: only.challenges("unanswered") == 1)
+            assert "nonce-meanwhile" not in _nonces(client)
+            relay.mend()
+            client.xadd(CHALLENGES, {"t": TENANT, "n": "nonce-after"})
+            await _until(lambda: "nonce-after" in _nonces(client))
+            assert "nonce-meanwhile" not in _nonces(client)
+
+
+def _nonces(client: Any) -> set[str]:
+    return {nonce for beat in beats(client) for nonce in beat.nonces}
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not true():
+            await asyncio.sleep(0.02)
+
+
+def _opened(sealed: bytes) -> Head:
+    return Head.opened(sealed, SIGNER.public, TENANT)

@@ -1,0 +1,91 @@
+"""Claims and revocations reach Redis after their commit; a revocation is never undone there."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from policies.set_head import Claim
+from policies.set_keys import session_key
+from tests.control_api.centre import Centre, within
+from tests.control_api.publishing.reader import Reader
+from tests.redis import needs_redis
+
+pytestmark = needs_redis
+
+
+def claim(centre: Centre, session_id: str, **changed: Any) -> Any:
+    body = {"session_id": session_id, "agent_role": "support", "user_id": "u-1", **changed}
+    return centre.admin("POST", "/v1/sidecars/sessions/claim", body)
+
+
+def held(reader: Reader, session_id: str) -> Claim | None:
+    sealed = reader.redis.hget(session_key("default", session_id), "c")
+    return None if sealed is None else Claim.opened(sealed, reader.public, "default")
+
+
+def state(reader: Reader, session_id: str) -> str | None:
+    found = held(reader, session_id)
+    return None if found is None else found.state
+
+
+def test_a_claim_is_there_signed_and_goes_a_day_after_its_end(
+    publishing: Centre, reader: Reader
+) -> None:
+    claim(publishing, "s-1", agent_id="agt_1")
+    within(5, lambda: held(reader, "s-1"))
+    found = held(reader, "s-1")
+    assert found is not None
+    assert (found.agent_role, found.agent_id, found.state) == ("support", "agt_1", "active")
+    left = reader.redis.ttl(session_key("default", "s-1"))
+    assert abs(left - (1440 * 60 + 86_400)) < 60
+
+
+def test_the_first_owner_is_told_whoever_claims(publishing: Centre, reader: Reader) -> None:
+    claim(publishing, "s-1", agent_id="agt_1")
+    claim(publishing, "s-1", agent_id="agt_2")
+    time.sleep(0.2)
+    found = held(reader, "s-1")
+    assert found is not None
+    assert found.agent_id == "agt_1"
+
+
+def test_a_revocation_is_never_undone(publishing: Centre, reader: Reader) -> None:
+    claim(publishing, "s-1")
+    within(5, lambda: state(reader, "s-1") == "active")
+    before = reader.redis.dump(session_key("default", "s-1"))
+    publishing.admin("DELETE", "/v1/sessions/s-1")
+    within(5, lambda: state(reader, "s-1") == "revoked")
+    claim(publishing, "s-1")
+    # One that is late says what it said before: whoever put it back, it is told again.
+    reader.redis.restore(session_key("default", "s-1"), 0, before, replace=True)
+    publishing.admin("DELETE", "/v1/sessions/s-1")
+    within(5, lambda: state(reader, "s-1") == "revoked")
+
+
+def test_many_claims_at_once_all_arrive(publishing: Centre, reader: Reader) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    names = [f"s-{number}" for number in range(200)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda name: claim(publishing, name), names))
+    within(5, lambda: all(state(reader, name) == "active" for name in names))
+
+
+def test_a_key_of_another_type_in_its_place_is_replaced(publishing: Centre, reader: Reader) -> None:
+    reader.redis.set(session_key("default", "s-1"), "x")
+    reader.redis.hset(session_key("default", "s-2"), mapping={"rank": "9", "c": "forged"})
+    claim(publishing, "s-1")
+    claim(publishing, "s-2")
+    within(5, lambda: state(reader, "s-1") == state(reader, "s-2") == "active")
+
+
+def test_what_redis_missed_is_told_when_it_is_back(publishing: Centre, reader: Reader) -> None:
+    reader.follows()
+    reader.server.stop()
+    claim(publishing, "s-1")
+    publishing.admin("DELETE", "/v1/sessions/s-1")
+    claim(publishing, "s-2")
+    time.sleep(0.3)
+    reader.server.start()
+    within(10, lambda: state(reader, "s-1") == "revoked" and state(reader, "s-2") == "active")
