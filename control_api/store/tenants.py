@@ -101,7 +101,8 @@ async def named(connection: AsyncConnection, tenant_id: str, name: str) -> str |
 
 async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
     """The row as it is given, but for its revision, which moves with its documents."""
-    values = {name: getattr(tenant, name) for name in StoredTenant.__slots__ if name != "revision"}
+    kept = ("tenant_id", "revision")
+    values = {name: getattr(tenant, name) for name in StoredTenant.__slots__ if name not in kept}
     await connection.execute(
         update(tenants).where(tenants.c.tenant_id == tenant.tenant_id).values(**values)
     )

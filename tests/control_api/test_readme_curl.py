@@ -36,8 +36,14 @@ def real(request: pytest.FixtureRequest) -> str:
 def test_each_command_is_answered_and_each_operation_is_shown(
     fresh: Centre, tmp_path: Path, real: str
 ) -> None:
-    asked = tmp_path / "asked"
-    before = tmp_path / "bin"
+    assert asked_by_commands(fresh, tmp_path, real) == GUARDED
+    fresh.verified()
+
+
+def asked_by_commands(centre: Centre, directory: Path, real: str) -> set[str]:
+    """Run them; the operations that were asked for, all of them answered well."""
+    asked = directory / "asked"
+    before = directory / "bin"
     before.mkdir()
     shim = before / "curl"
     shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P "{STAND_IN}" "$@"\n')
@@ -46,27 +52,25 @@ def test_each_command_is_answered_and_each_operation_is_shown(
         "PATH": f"{before}:{os.environ['PATH']}",
         "CURL_REAL": real,
         "CURL_LOG": str(asked),
-        "SLUICE": f"http://127.0.0.1:{fresh.port}",
-        "KEY": fresh.admin_key,
+        "SLUICE": f"http://127.0.0.1:{centre.port}",
+        "KEY": centre.admin_key,
         "SUPERADMIN": SUPERADMIN,
     }
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands()],
         env=environment,
-        cwd=tmp_path,
+        cwd=directory,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
     assert done.returncode == 0, (done.stdout[-600:], done.stderr)
-    lines = asked.read_text().splitlines()
     router = Router(ROUTES)
     shown = set()
-    for line in lines:
+    for line in asked.read_text().splitlines():
         method, url, status = line.split(" ")
         assert int(status) < 400, line
         compiled, _ = router.find(method, urlsplit(url).path)
         shown.add(compiled.name)
-    assert shown == GUARDED
-    fresh.verified()
+    return shown

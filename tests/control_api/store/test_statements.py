@@ -1,0 +1,186 @@
+"""What a broad walk of the service sends to PostgreSQL: each statement is of one tenant, or one of
+a short list that has to find the tenants first. What a distribution by `tenant_id` asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event
+
+from control_api.alerts.forget import forget_deliveries
+from control_api.entropy import Entropy
+from control_api.log.ingest import ingest
+from control_api.purge_command import purge
+from control_api.store.migrate import migrate
+from control_api.store.postgresql_role import GRANTS
+from control_api.store.schema import metadata
+from policies.ground.clock import Clock
+from tests.control_api.centre import Centre
+from tests.control_api.store.world import TENANT, Spool, opened
+from tests.control_api.test_readme_curl import asked_by_commands
+from tests.postgres import serving
+
+DAY = 86_400
+TABLES = sorted(metadata.tables, key=len, reverse=True)
+NAMED = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE) (" + "|".join(TABLES) + r")\b")
+NOT_OF_ONE_TENANT = {
+    "tenants.ids": r"SELECT tenants\.tenant_id FROM tenants ORDER BY tenants\.tenant_id",
+    "tenants.standing": r"SELECT tenants\.tenant_id, .* WHERE tenants\.tenant_id IN \(",
+    "tenants.page": r"SELECT tenants\.tenant_id, tenants\.name, .* ORDER BY tenants\.created_at",
+    "tenants.named": r"SELECT tenants\.tenant_id FROM tenants WHERE tenants\.name = ",
+    "alerts.watched": r"SELECT anon_1\.tenant_id, log_heads\.size FROM \(SELECT DISTINCT",
+    "alerts.due": r"SELECT alert_deliveries\.tenant_id, .* WHERE alert_deliveries\.next_attempt_at",
+    "keys.tenant_of": r"SELECT api_keys\.tenant_id FROM api_keys WHERE api_keys\.digest = ",
+    "head.check_heads": r"SELECT log_heads\.tenant_id FROM log_heads WHERE .*tenant_id > ",
+}
+"""By the function that sends it."""
+
+
+@contextmanager
+def recorded() -> Iterator[set[str]]:
+    """Every statement that is sent to PostgreSQL by way of the store, once each."""
+    sent: set[str] = set()
+
+    def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if connection.dialect.name == "postgresql":
+            sent.add(" ".join(statement.split()))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+@pytest.fixture(scope="module")
+def walked(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[set[str]]:
+    """The README's every operation, records of a sidecar, retention, a second start."""
+    from tests import postgres
+    from tests.conftest import SERVERS
+
+    directory = tmp_path_factory.mktemp("walked")
+    with postgres.running(*pytestconfig.stash[SERVERS]).database() as owner:
+        url = serving(owner)
+        asyncio.run(migrate(owner, url))
+        with recorded() as sent:
+            walk(directory, url)
+        yield {each for each in sent if NAMED.search(each)}
+
+
+def walk(directory: Path, url: str) -> None:
+    centre = Centre(directory, database_url=url)
+    centre.time.ahead = -10 * DAY
+    centre.start()
+    try:
+        asked_by_commands(centre, directory, "")
+        rule = {
+            "name": "any",
+            "rule_type": "denial_spike",
+            "threshold": 1,
+            "email": "a@example.org",
+        }
+        centre.admin("POST", "/v1/alerts/rules", rule)
+        centre.evaluate(session_id="s-old")
+        centre.evaluate(source_id="payroll")
+        centre.admin(
+            "PUT",
+            "/v1/settings/retention",
+            {"retention_days": 1, "session_retention_days": 1},
+        )
+        time.sleep(1.2)  # the loops look
+    finally:
+        centre.stop()
+    clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
+    assert asyncio.run(purge(centre.settings, clock, Entropy(os.urandom), None, lambda _: None))
+    asyncio.run(_more(url))
+
+
+async def _more(url: str) -> None:
+    async with opened(url) as world:
+        spool = Spool()
+        for records in (spool.records(count) for count in (3, *[1000] * 4)):
+            for _ in range(2):  # the second time they are there
+                await ingest(world.store, TENANT, spool.source, spool.instance, records)
+        await forget_deliveries(world.store, TENANT)
+
+
+def test_every_statement_is_of_one_tenant_or_on_the_list(walked: set[str]) -> None:
+    assert len(walked) > 100
+    used = set()
+    for statement in walked:
+        names = [n for n, form in NOT_OF_ONE_TENANT.items() if re.match(form, statement)]
+        used.update(names)
+        if not names:
+            assert of_one_tenant(statement), statement
+    # Nothing is on the list for nothing.
+    assert used == set(NOT_OF_ONE_TENANT)
+
+
+def of_one_tenant(statement: str) -> bool:
+    """Whether a value says which tenant is meant, and each table is tied to it."""
+    if re.match(r"INSERT INTO \w+ \(tenant_id, .* VALUES", statement):
+        return True
+    said = re.search(r"\btenant_id = \$\d|\btenant_id\) = \$\d|\(tenant_id, |'' *$", statement)
+    said = said or re.search(r"\.tenant_id, \w+\.\w+\) IN \(\(\$\d", statement)
+    tables = set(NAMED.findall(statement)) - {"installation"}
+    tied = all(
+        re.search(rf"\b{table}(_\d)?\.tenant_id\b|\btenant_id\b", statement) for table in tables
+    )
+    return (said is not None or not tables) and tied
+
+
+def test_no_statement_moves_a_row_to_another_tenant(walked: set[str]) -> None:
+    for statement in walked:
+        changed = re.search(r"\bUPDATE \w+ SET (.*?)( WHERE |$)", statement)
+        assert changed is None or not re.search(r"\btenant_id *=", changed[1]), statement
+
+
+def test_joins_are_within_a_tenant(walked: set[str]) -> None:
+    joins = [each for each in walked if " JOIN " in each]
+    assert len(joins) > 5
+    for statement in joins:
+        for condition in re.findall(
+            r" JOIN .*? ON (.*?)(?= LEFT| JOIN| WHERE| ORDER|$)", statement
+        ):
+            assert re.search(r"tenant_id = \w+\.tenant_id", condition), statement
+
+
+def test_conflicts_are_within_a_tenant(walked: set[str]) -> None:
+    for statement in walked:
+        for columns in re.findall(r"ON CONFLICT \((.*?)\)", statement):
+            assert columns.startswith("tenant_id"), statement
+
+
+def test_no_more_is_granted_than_is_used(walked: set[str]) -> None:
+    used: set[tuple[str, str]] = set()
+    for statement in walked:
+        for verb, form in (
+            ("INSERT", r"INSERT INTO (\w+)"),
+            ("UPDATE", r"UPDATE (\w+) SET"),
+            ("DELETE", r"DELETE FROM (\w+)"),
+        ):
+            used.update((table, verb) for table in re.findall(form, statement))
+        updating = re.findall(r"INSERT INTO (\w+)(?:(?!INSERT INTO).)*? DO UPDATE", statement)
+        used.update((table, "UPDATE") for table in updating)
+        if "FOR UPDATE" in statement:
+            used.update((table, "UPDATE") for table in re.findall(r"FROM (\w+)", statement))
+    granted = {
+        (table, verb)
+        for table, verbs in GRANTS.items()
+        for verb in verbs.split(", ")
+        if verb != "SELECT"
+    }
+    # What goes after months, or days, of silence has tests of its own.
+    later = {("alert_deliveries", "DELETE"), ("sidecars", "DELETE")}
+    assert sorted(granted - used - later) == []
+    assert {(table, verb) for table, verb in used if table in GRANTS} <= granted
