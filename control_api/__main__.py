@@ -3,6 +3,7 @@
     python -m control_api             serve
     python -m control_api migrate     bring the database's schema to head
     python -m control_api purge       remove now what retention would remove within the hour
+    python -m control_api rotate-key  put a new signing key in place of the one that is there
 
 Exit codes: 0 for a drained stop or a thing done, 1 for a failure, 2 for unusable settings or
 arguments, a tenant that there is not among them.
@@ -15,7 +16,7 @@ import time
 
 import uvloop
 
-from control_api import journal
+from control_api import journal, log_key
 from control_api.entropy import Entropy
 from control_api.http.server import CannotListen
 from control_api.purge_command import purge
@@ -25,11 +26,13 @@ from control_api.settings import Settings, read
 from control_api.store.faults import UnknownState
 from control_api.store.migrate import migrate
 from control_api.store.url import Unusable
+from policies.ground.canonical import b64
 from policies.ground.clock import Clock
 from policies.ground.errors import NotFound
 from policies.ground.settings import SettingsError
+from policies.signing import KeyRing
 
-USAGE = "usage: python -m control_api [migrate | purge [--tenant ID]]"
+USAGE = "usage: python -m control_api [migrate | purge [--tenant ID] | rotate-key]"
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.
 _OPERATORS = (Unusable, UnusableFile, CannotListen, UnknownState, NotFound)
 
@@ -59,7 +62,7 @@ def main(arguments: list[str]) -> int:
 
 def _usable(arguments: list[str]) -> bool:
     match arguments:
-        case [] | ["migrate"] | ["purge"] | ["purge", "--tenant", _]:
+        case [] | ["migrate"] | ["rotate-key"] | ["purge"] | ["purge", "--tenant", _]:
             return True
     return False
 
@@ -69,6 +72,8 @@ def _run(arguments: list[str], settings: Settings, clock: Clock) -> int:
         case ["migrate"]:
             url = os.environ.get("SLUICE_MIGRATE_DATABASE_URL") or settings.database_url
             asyncio.run(migrate(url, settings.database_url))
+        case ["rotate-key"]:
+            told_of(log_key.rotate(settings.data_dir))
         case ["purge", *one]:
             tenant_id = one[1] if one else None
             work = purge(settings, clock, Entropy(os.urandom), tenant_id, print)
@@ -76,6 +81,13 @@ def _run(arguments: list[str], settings: Settings, clock: Clock) -> int:
         case _:
             uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
     return 0
+
+
+def told_of(ring: KeyRing) -> None:
+    """What a rotation came to, on standard output: public halves alone."""
+    print(f"former key  {b64(ring.history[-1].former)}")
+    print(f"new key     {b64(ring.signer.public)}")
+    print("services sign with the new key once they are started again")
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

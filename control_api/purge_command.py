@@ -30,13 +30,14 @@ async def purge(
     """Purge every tenant, or the one that is given; whether none failed. `NotFound` where there is
     no such tenant."""
     # The service's own key: what another signed, no verification of this log believes.
-    signer = log_key.open_existing(settings.data_dir)
+    ring = log_key.open_existing(settings.data_dir)
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
             store = await Store.open(settings.database_url, clock, group, settings.database)
             new_id = partial(_new_id, clock, entropy)
-            run = Purge(store, signer, new_id)
+            await log_key.settle(store, ring, settings.data_dir)
+            run = Purge(store, ring, new_id)
             done = []
             for each in await _tenants(store, tenant_id):
                 sessions = partial(purge_sessions, store, each, new_id)

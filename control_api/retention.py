@@ -27,7 +27,7 @@ class Retention:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._purge = Purge(service.store, service.signer, service.new_id)
+        self._purge = Purge(service.store, service.ring, service.new_id)
 
     async def run(self) -> None:
         """For as long as the service."""

@@ -45,6 +45,7 @@ from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.ground.listen import Listen
+from policies.signing import KeyRing
 
 DRAIN_SECONDS = 10.0
 _log = logging.getLogger("sluice.serve")
@@ -93,8 +94,10 @@ async def _live(
     tell: Callable[[Started], None],
     stop: asyncio.Event,
 ) -> None:
+    ring = log_key.open_or_make(settings.data_dir)
     installed, first_keys = await first_start(store, settings, entropy)
-    service = _assemble(settings, clock, entropy, store, await Log.open(store), installed)
+    await log_key.settle(store, ring, settings.data_dir)
+    service = _assemble(settings, clock, entropy, store, await Log.open(store), installed, ring)
     await _publish_all_settings(service)
     files = PolicyFiles(service)
     loops = [
@@ -135,14 +138,16 @@ def _assemble(
     store: Store,
     log: Log,
     installed: Installation,
+    ring: KeyRing,
 ) -> Service:
     registry = CollectorRegistry()
     instruments = Instruments.on(registry)
     openapi = describe(_routes(settings), __version__)
-    signer = log_key.open_or_make(settings.data_dir)
     publishing = None
     if url := settings.redis_url:
-        publishing = Publishing(url, store, signer, installed.epoch, clock, entropy, instruments)
+        publishing = Publishing(
+            url, store, ring.signer, installed.epoch, clock, entropy, instruments
+        )
     return Service(
         settings=settings,
         clock=clock,
@@ -152,7 +157,7 @@ def _assemble(
         sessions=Sessions(store),
         fleet=Fleet(store),
         tenants=Tenants(store),
-        signer=signer,
+        ring=ring,
         epoch=installed.epoch,
         instruments=instruments,
         registry=registry,

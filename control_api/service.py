@@ -16,7 +16,7 @@ from control_api.store.store import Store
 from control_api.tenants import Tenants
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.signing import Signer
+from policies.signing import KeyRing, Signer
 
 MAX_WAITERS = 10_000
 """Sidecars that may wait for news at a time; whoever comes then is told to come again."""
@@ -43,7 +43,7 @@ class Service:
     sessions: Sessions
     fleet: Fleet
     tenants: Tenants
-    signer: Signer
+    ring: KeyRing
     epoch: str
     instruments: Instruments
     registry: CollectorRegistry
@@ -51,6 +51,11 @@ class Service:
     publishing: Publishing | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
+
+    @property
+    def signer(self) -> Signer:
+        """The log's key."""
+        return self.ring.signer
 
     def new_id(self) -> str:
         """A UUIDv7, of an event or of another entry of the log."""

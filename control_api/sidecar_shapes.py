@@ -18,7 +18,8 @@ class SetDocument:
 
 @dataclass(frozen=True, slots=True)
 class PolicySetPage:
-    """What changed in the policy set since a revision; no documents is the heartbeat."""
+    """What changed in the policy set since a revision; no documents is the heartbeat. In
+    `log_key_history` each key that signed the log endorses the next, oldest first."""
 
     epoch: str
     revision: int
@@ -27,6 +28,7 @@ class PolicySetPage:
     now: str
     tenant_id: str
     log_key: str
+    log_key_history: list[dict[str, str]]
     documents: list[SetDocument]
 
     example: ClassVar[dict[str, Any]] = {
@@ -37,6 +39,7 @@ class PolicySetPage:
         "now": _NOW,
         "tenant_id": "default",
         "log_key": "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw=",
+        "log_key_history": [],
         "documents": [
             {"name": "agent/agt_loans", "revision": 42, "digest": None, "body": None},
         ],

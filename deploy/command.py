@@ -30,6 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
         case "purge":
             one = [] if chosen.tenant is None else ["--tenant", chosen.tenant]
             return _become("control_api", "purge", *one)
+        case "rotate-key":
+            return _become("control_api", "rotate-key")
         case _:
             return _become("policies", "lint", chosen.path)
 
@@ -66,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("migrate", help="the database's schema to its newest version")
     purge = commands.add_parser("purge", help="removes now what retention would within the hour")
     purge.add_argument("--tenant", metavar="ID", help="one tenant; every tenant otherwise")
+    commands.add_parser("rotate-key", help="a new signing key, endorsed by the one that is there")
     policy = commands.add_parser("policy", help="policies as files")
     actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
     lint = actions.add_parser("lint", help="says what is wrong in a file or a folder of them")

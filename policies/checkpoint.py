@@ -7,6 +7,7 @@ kept, and which log they are of, is for others.
 """
 
 import hashlib
+from collections.abc import Collection
 from typing import NamedTuple
 
 from policies.ground.canonical import NotCanonical, b64, unb64
@@ -44,9 +45,9 @@ def sign(checkpoint: Checkpoint, signer: Signer) -> str:
     return f"{text}\n— {name} {b64(signature)}\n"
 
 
-def read(note: str, origin: str, public: bytes) -> Checkpoint:
+def read(note: str, origin: str, publics: Collection[bytes]) -> Checkpoint:
     """What the note says of the log `origin`; `BadNote` where it does not say it in these bytes, or
-    the key whose public half is given did not sign it. Signatures of others are passed over."""
+    none of the keys whose public halves are given signed it. Others' signatures are passed over."""
     text, apart, signatures = note.rpartition("\n\n")
     checkpoint = _checkpoint(text + "\n")
     if not apart or checkpoint.origin != origin:
@@ -54,7 +55,9 @@ def read(note: str, origin: str, public: bytes) -> Checkpoint:
     for line in signatures.splitlines():
         mark, _, rest = line.partition(" ")
         name, _, encoded = rest.partition(" ")
-        if (mark, name) == ("—", origin) and _signed(encoded, name, public, checkpoint):
+        if (mark, name) == ("—", origin) and any(
+            _signed(encoded, name, public, checkpoint) for public in publics
+        ):
             return checkpoint
     raise BadNote(f"the note on log `{origin}` is not signed by the log's key")
 

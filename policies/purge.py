@@ -2,6 +2,7 @@
 verification starts from. Knows neither when a prefix may go nor how it goes.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,9 +64,9 @@ class Anchor:
     cover_note: str | None
     finished_at: int | None
 
-    def fault(self, log: str, public: bytes | None) -> str | None:
-        """What is wrong with it in itself, or None. `public` is the log's key; without one, nothing
-        that is signed can be believed."""
+    def fault(self, log: str, publics: Collection[bytes]) -> str | None:
+        """What is wrong with it in itself, or None. `publics` are the keys that the log was
+        signed by; without one, nothing that is signed can be believed."""
         purged = self.purged
         if not 0 < purged.count <= purged.size <= self.seq:
             return "the anchor counts what can't be"
@@ -73,13 +74,13 @@ class Anchor:
             purged.pub(), rfc3339(self.purged_at)
             if purged.tree().root() != purged.root:
                 return "the anchor's frontier does not give its root"
-            if public is None:
+            if not publics:
                 return "there is no key to hold the anchor's signature against"
-            if checkpoint.read(self.anchor_note, log, public) != purged.checkpoint(log):
+            if checkpoint.read(self.anchor_note, log, publics) != purged.checkpoint(log):
                 return "the anchor's note is of another checkpoint"
             if self.cover_note is None:
                 return None if self.finished_at is None else "rows went that no checkpoint covers"
-            if self.cover(log, public).size <= self.seq:
+            if self.cover(log, publics).size <= self.seq:
                 return "the anchor's checkpoint does not cover the `purge` entry"
         except BadNote as error:
             return f"the anchor: {error}"
@@ -87,9 +88,9 @@ class Anchor:
             return f"the anchor can't be read: {error}"
         return None
 
-    def cover(self, log: str, public: bytes) -> Checkpoint:
-        """What the cover note says; `BadNote` where it is not signed by the log's key."""
-        return checkpoint.read(self.cover_note or "", log, public)
+    def cover(self, log: str, publics: Collection[bytes]) -> Checkpoint:
+        """What the cover note says; `BadNote` where it is not signed by one of the log's keys."""
+        return checkpoint.read(self.cover_note or "", log, publics)
 
     def said_by(self, entry: bytes) -> bool:
         """Whether a stored entry is the `purge` entry of this anchor."""

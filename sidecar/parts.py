@@ -70,7 +70,7 @@ class Parts:
             self.centre,
             clock,
             tenant_id=self.copy.tenant_id,
-            log_key=self.copy.log_key,
+            log_keys=self.copy.log_keys,
         )
         self.readiness = Readiness(
             {"policy_set": self._policy_set_problem, "spool": self._spool_problem}

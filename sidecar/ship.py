@@ -16,7 +16,7 @@ Knows what each failure means for the records. Knows no files, and no tenants bu
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import orjson
@@ -54,8 +54,8 @@ class NotBelieved(Exception):
 
 
 class Shipper:
-    """The loop. `tenant_id` and `log_key` are what the policy set says, None while it has said
-    nothing. `shipped` counts records, `failures` attempts, `conflicts` instances set aside."""
+    """The loop. `tenant_id` and `log_keys` are what the policy set says, None and none while it has
+    said nothing. `shipped` counts records, `failures` attempts, `conflicts` instances set aside."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Shipper:
         clock: Clock,
         *,
         tenant_id: Callable[[], str | None],
-        log_key: Callable[[], bytes | None],
+        log_keys: Callable[[], tuple[bytes, ...]],
     ) -> None:
         self.shipped = 0
         self.failures = 0
@@ -73,7 +73,7 @@ class Shipper:
         self._centre = centre
         self._monotonic = clock.monotonic
         self._tenant_id = tenant_id
-        self._log_key = log_key
+        self._log_keys = log_keys
         self._failed_in_row = 0
         self._unresolved = False
         self._trouble = Trouble(log, "shipping")
@@ -110,8 +110,8 @@ class Shipper:
 
     async def step(self) -> float:
         """One batch; how many seconds to wait before the next."""
-        tenant_id, log_key = self._tenant_id(), self._log_key()
-        if tenant_id is None or log_key is None:
+        tenant_id, log_keys = self._tenant_id(), self._log_keys()
+        if tenant_id is None or not log_keys:
             # Without the key no receipt can be believed, so nothing could be forgotten.
             return self._failed("the log's key is not known yet: no policy set was fetched")
         try:
@@ -126,7 +126,7 @@ class Shipper:
             return await self._refused(batch, error)
         # The records are in the log. If we die here they are sent again, and passed over there.
         try:
-            receipt = read_receipt(answer, batch, tenant_id, log_key)
+            receipt = read_receipt(answer, batch, tenant_id, log_keys)
         except NotBelieved as error:
             return self._failed(f"the receipt is not believed: {error}")
         return await self._received(batch, receipt)
@@ -183,8 +183,10 @@ class Shipper:
         return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
 
 
-def read_receipt(answer: dict[str, Any], batch: Batch, tenant_id: str, log_key: bytes) -> Receipt:
-    """`NotBelieved` where it is not signed by the log's key, or is about something else."""
+def read_receipt(
+    answer: dict[str, Any], batch: Batch, tenant_id: str, log_keys: Collection[bytes]
+) -> Receipt:
+    """`NotBelieved` where it is signed by none of the log's keys, or is about something else."""
     try:
         n, hash_ = answer["n"], unb64(answer["hash"])
         signature = unb64(answer["signature"])
@@ -193,7 +195,8 @@ def read_receipt(answer: dict[str, Any], batch: Batch, tenant_id: str, log_key: 
         raise NotBelieved(f"it can't be read: {error!r}") from error
     if about != (batch.source, batch.instance) or type(n) is not int:
         raise NotBelieved("it is about another instance")
-    if not verify(log_key, signature, receipt_message(tenant_id, *about, n, hash_)):
+    message = receipt_message(tenant_id, *about, n, hash_)
+    if not any(verify(key, signature, message) for key in log_keys):
         raise NotBelieved("its signature is not by the log's key")
     return Receipt(n, hash_)
 

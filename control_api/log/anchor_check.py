@@ -5,7 +5,7 @@ Retention is the one way in which a log loses entries. So whoever takes its olde
 show a note that only the log's key signs, and a `purge` entry that says the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Row, func, select
@@ -42,7 +42,7 @@ async def below(connection: AsyncConnection, tenant_id: str, anchor: Anchor | No
 class AnchorWatch:
     """The anchor of one walk, None where nothing was purged."""
 
-    def __init__(self, anchor: Anchor | None, log: str, public: bytes | None) -> None:
+    def __init__(self, anchor: Anchor | None, log: str, publics: Collection[bytes]) -> None:
         self._anchor = anchor
         self._log = log
         self._met = False
@@ -51,13 +51,13 @@ class AnchorWatch:
         self.fault: Fault | None = None
         if anchor is None:
             return
-        fault = anchor.fault(log, public)
+        fault = anchor.fault(log, publics)
         if fault is not None:
             self.fault = (str(anchor.seq), fault)
             return
         self.first = anchor.purged.size
-        if anchor.cover_note is not None and public is not None:
-            self._cover = anchor.cover(log, public)
+        if anchor.cover_note is not None:
+            self._cover = anchor.cover(log, publics)
 
     def verifier(self) -> Verifier:
         """One that begins behind the purge, and looks out for the checkpoint that covers it."""

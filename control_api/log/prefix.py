@@ -3,6 +3,7 @@
 Reads alone. Knows nothing of how a prefix is removed.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,9 @@ class Due:
     purged: Purged
 
 
-async def prove(store: Store, tenant_id: str, before: Anchor | None, public: bytes) -> Due | None:
+async def prove(
+    store: Store, tenant_id: str, before: Anchor | None, publics: Collection[bytes]
+) -> Due | None:
     """What retention is to remove, behind the anchor `before`; None where nothing is due.
     `Unproven` where that does not hold, or the anchor does not."""
     first = 0 if before is None else before.purged.size
@@ -52,7 +55,7 @@ async def prove(store: Store, tenant_id: str, before: Anchor | None, public: byt
             return None
         follows = None if cut == head.size else await _entry(connection, tenant_id, cut)
     log = head.log
-    if before is not None and (fault := before.fault(log, public)):
+    if before is not None and (fault := before.fault(log, publics)):
         raise Unproven(f"log `{log}`: {fault}")
     verifier = Verifier(log, after=None if before is None else before.purged)
     found = await walk(store, tenant_id, verifier, Part(first, cut, head.size, PAUSE, ROWS))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, select
 
 from control_api.log.prefix import Due, Unproven, cutoff_of, prove
-from control_api.store import purges
+from control_api.store import log_keys, purges
 from control_api.store.schema import log_entries, log_heads
 from control_api.store.store import Store
 from control_api.store.tally import forget_before
@@ -24,7 +24,7 @@ from control_api.store.transaction import Transaction
 from policies import checkpoint
 from policies.checkpoint import Checkpoint
 from policies.purge import Anchor
-from policies.signing import Signer
+from policies.signing import KeyRing
 from policies.tree import Frontier, leaf_hash
 
 FEWEST, FIRST, MOST = 8, 64, 512
@@ -44,9 +44,9 @@ class Outcome:
 class Purge:
     """Purges of one store's logs. `new_id` makes ids of entries."""
 
-    def __init__(self, store: Store, signer: Signer, new_id: Callable[[], str]) -> None:
+    def __init__(self, store: Store, ring: KeyRing, new_id: Callable[[], str]) -> None:
         self._store = store
-        self._signer = signer
+        self._ring = ring
         self._new_id = new_id
 
     async def run(self, tenant_id: str) -> Outcome:
@@ -72,7 +72,7 @@ class Purge:
         replica was first."""
         try:
             # Reads alone: if we die in it, nothing has happened.
-            due = await prove(self._store, tenant_id, before, self._signer.public)
+            due = await prove(self._store, tenant_id, before, await self._believed())
         except Unproven:
             if await self._anchor(tenant_id) != before:
                 return None  # another replica purged what was being looked at
@@ -81,7 +81,7 @@ class Purge:
 
     async def _commit(self, tenant_id: str, before: Anchor | None, due: Due) -> Anchor | None:
         purged = due.purged
-        note = checkpoint.sign(purged.checkpoint(due.log), self._signer)
+        note = checkpoint.sign(purged.checkpoint(due.log), self._ring.signer)
 
         async def work(tx: Transaction) -> Anchor | None:
             # The tenant's row is ours: whoever purged or set the retention meanwhile has committed.
@@ -109,6 +109,9 @@ class Purge:
         removed = await self._remove(tenant_id, anchor)
         return await self._anchor(tenant_id), removed
 
+    async def _believed(self) -> tuple[bytes, ...]:
+        return await log_keys.believed(self._store, self._ring)
+
     async def _cover(self, tenant_id: str, anchor: Anchor) -> None:
         """Sign for a size with the `purge` entry in it, once that is read back as it was made."""
         wanted = {"tenant": tenant_id, "seq": anchor.seq}
@@ -117,12 +120,12 @@ class Purge:
         # The database has had both to itself since the commit, and rows go by what it says.
         if row is None or leaf_hash(row.entry) != row.hash or not anchor.said_by(row.entry):
             raise Unproven(f"entry {anchor.seq} is not the `purge` entry that was written there")
-        if fault := anchor.fault(row.log, self._signer.public):
+        if fault := anchor.fault(row.log, await self._believed()):
             raise Unproven(f"log `{row.log}`: {fault}")
         if anchor.cover_note is not None:
             return
         root = Frontier.from_bytes(row.size, row.frontier).root()
-        note = checkpoint.sign(Checkpoint(row.log, row.size, root), self._signer)
+        note = checkpoint.sign(Checkpoint(row.log, row.size, root), self._ring.signer)
 
         async def work(tx: Transaction) -> None:
             await purges.cover(tx.connection, tenant_id, anchor.seq, note)

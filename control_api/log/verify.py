@@ -6,6 +6,7 @@ start. A purge may begin meanwhile, and take away what was still to be walked: t
 again, behind it. Knows what is answered; `walk` and `anchor_check` know how it is found.
 """
 
+from collections.abc import Collection
 from operator import index
 from typing import Any, NamedTuple
 
@@ -36,14 +37,14 @@ class Standing(NamedTuple):
     head: Row[Any] | None
 
 
-async def verify(store: Store, tenant_id: str, public: bytes | None = None) -> dict[str, Any]:
-    """The answer of contract section 4; `public` is the key that the log's notes are signed by:
-    without it a log that was purged can't be believed. `ReadFault` where the database does not
+async def verify(store: Store, tenant_id: str, publics: Collection[bytes] = ()) -> dict[str, Any]:
+    """The answer of contract section 4; `publics` are the keys that the log's notes are signed
+    by: without one a log that was purged can't be believed. `ReadFault` where the database does not
     answer."""
     standing = await _standing(store, tenant_id)
     tries = TRIES
     while True:
-        answer = await _verify(store, tenant_id, standing, public)
+        answer = await _verify(store, tenant_id, standing, publics)
         before, standing, tries = standing, await _standing(store, tenant_id), tries - 1
         if answer["valid"] or standing.anchor == before.anchor or not tries:
             return answer
@@ -65,12 +66,12 @@ async def _standing(store: Store, tenant_id: str) -> Standing:
 
 
 async def _verify(
-    store: Store, tenant_id: str, standing: Standing, public: bytes | None
+    store: Store, tenant_id: str, standing: Standing, publics: Collection[bytes]
 ) -> dict[str, Any]:
     anchor, row = standing.anchor, standing.head
     log = "" if row is None else row.log
     head, fault = _head(row, standing.beyond)
-    watch = AnchorWatch(anchor, log, public)
+    watch = AnchorWatch(anchor, log, publics)
     fault = fault or watch.fault or standing.odd
     verifier = proof.Verifier(log)
     if head is not None and fault is None:

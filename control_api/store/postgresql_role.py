@@ -30,6 +30,7 @@ GRANTS = {
     "log_entries": TURN,
     "log_heads": CHANGE,
     "log_index": TURN,
+    "log_keys": GROW,
     "log_spans": TURN,
     "openings": TURN,
     "policies": CHANGE,

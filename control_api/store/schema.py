@@ -40,6 +40,7 @@ __all__ = [
     "log_entries",
     "log_heads",
     "log_index",
+    "log_keys",
     "log_spans",
     "metadata",
     "openings",
@@ -64,6 +65,18 @@ installation = Table(
     time("created_at"),
     binary_or_null("superadmin_digest"),
     PrimaryKeyConstraint("tenant_id"),
+)
+
+# The public half of each key that signed, in order; `tenant_id` is empty. `signature` is by the key
+# before it, over both (`policies.signing`); the first has none.
+log_keys = Table(
+    "log_keys",
+    metadata,
+    words("tenant_id"),
+    count("place"),
+    binary("public_key"),
+    binary_or_null("signature"),
+    PrimaryKeyConstraint("tenant_id", "place"),
 )
 
 # `revision` counts published documents, without gaps.

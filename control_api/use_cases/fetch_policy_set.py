@@ -87,6 +87,7 @@ def _answer(service: Service, caller: Caller, page: documents.Page, reset: bool)
         now=rfc3339(service.clock.now()),
         tenant_id=caller.tenant.tenant_id,
         log_key=b64(service.signer.public),
+        log_key_history=[each.to_wire() for each in service.ring.history],
         documents=[
             SetDocument(
                 document.name,

@@ -5,12 +5,14 @@ from control_api.caller import Caller
 from control_api.log.verify import verify
 from control_api.service import Service
 from control_api.shapes import PurgeAnchor, SignedCheckpoint, Verified
+from control_api.store import log_keys
 
 
 async def verify_log(service: Service, caller: Caller, _: Nothing) -> Verified:
     """Walk the tenant's audit trail, and say whether it is what it was."""
     tenant_id = caller.tenant.tenant_id
-    report = await verify(service.store, tenant_id, service.signer.public)
+    publics = await log_keys.believed(service.store, service.ring)
+    report = await verify(service.store, tenant_id, publics)
     anchor, noted = report["anchor"], report["checkpoint"]
     return Verified(
         **{

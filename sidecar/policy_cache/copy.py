@@ -5,7 +5,6 @@ way of Redis. Knows what each is made of; from here on nobody asks which it is.
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from policies.ground.canonical import unb64
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
@@ -14,10 +13,10 @@ from sidecar.centre import Centre
 from sidecar.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.documents import Documents
-from sidecar.policy_cache.feed import Position
-from sidecar.policy_cache.follow import Follower
+from sidecar.policy_cache.follow import Follower, Refused
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.policy_cache.pin import NotEndorsed, pinned
 from sidecar.policy_cache.redis_follow import RedisFollower
 from sidecar.policy_cache.redis_set import RedisSet
 from sidecar.policy_cache.supply import Everything, NotHeld, Supply
@@ -58,7 +57,10 @@ class Copy(Protocol):
         ...
 
     def tenant_id(self) -> str | None: ...
-    def log_key(self) -> bytes | None: ...
+    def log_keys(self) -> tuple[bytes, ...]:
+        """Whose signatures count; none while nobody has said."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -104,9 +106,9 @@ class Whole:
     def tenant_id(self) -> str | None:
         return self._documents.tenant_id
 
-    def log_key(self) -> bytes | None:
-        key = self._documents.log_key
-        return None if key is None else unb64(key)
+    def log_keys(self) -> tuple[bytes, ...]:
+        pin = self._documents.pin
+        return () if pin is None else pin.believed(self._clock.now())
 
     async def close(self) -> None:
         """There is nothing of its own to close."""
@@ -140,6 +142,7 @@ class Working:
     def follow(self, on_change: Changed, on_other_store: Callable[[], None]) -> Following:
         self._follower = RedisFollower(
             self._meet,
+            self._ask_key,
             self._held,
             self.policy_set,
             self._freshness,
@@ -165,9 +168,9 @@ class Working:
     def tenant_id(self) -> str | None:
         return self._held.tenant_id
 
-    def log_key(self) -> bytes | None:
-        key = self._held.log_key
-        return None if key is None else unb64(key)
+    def log_keys(self) -> tuple[bytes, ...]:
+        pin = self._held.pin
+        return () if pin is None else pin.believed(self._clock.now())
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -175,13 +178,24 @@ class Working:
     async def _meet(self) -> RedisSet:
         """Whose policy set it is, and who signs it, is for the control API to say: once, then it
         stands on disk."""
-        if self._held.tenant_id is None or self._held.log_key is None:
-            page = await self._feed.next(Position("", 0), 0.0)
-            self._held.know(page.tenant_id, page.log_key)
-        tenant_id, log_key = self.tenant_id(), self.log_key()
+        if self._held.tenant_id is None or self._held.pin is None:
+            await self._ask_key()
+        tenant_id = self.tenant_id()
         assert tenant_id is not None
-        assert log_key is not None
-        return RedisSet(self._client, tenant_id, log_key)
+        return RedisSet(self._client, tenant_id, self.log_keys)
+
+    async def _ask_key(self) -> None:
+        """Who signs, as the control API says now: another key than before must be endorsed."""
+        page = await self._feed.next(self._held.position, 0.0)
+        held = self._held
+        if held.tenant_id is not None and page.tenant_id != held.tenant_id:
+            raise Refused("the key in `key_file` is of another tenant than this cache")
+        try:
+            pin = pinned(held.pin, page.log_key, page.log_key_history, self._clock.now())
+        except NotEndorsed as error:
+            raise Refused(str(error)) from error
+        if (page.tenant_id, pin) != (held.tenant_id, held.pin):
+            held.know(page.tenant_id, pin)
 
     def _barred(self) -> str | None:
         """A revoked key, or a deactivated tenant, ends what we may decide by what we hold."""

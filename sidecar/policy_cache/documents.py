@@ -10,10 +10,12 @@ Knows nothing of what documents say, nor whether a page ought to be believed.
 
 import hashlib
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
 
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
 from sidecar.policy_cache.feed import Document, FeedFailed, Page, Position
+from sidecar.policy_cache.pin import Pin
 
 
 class NoPolicySet(LookupError):
@@ -61,7 +63,7 @@ class Documents:
         self.position = Position(meta.get("epoch", ""), meta.get("revision", 0))
         self.as_of: int | None = meta.get("as_of")
         self.tenant_id: str | None = meta.get("tenant_id")
-        self.log_key: str | None = meta.get("log_key")
+        self.pin = Pin.from_meta(meta)
         self._generation: int = meta.get("generation", 0)
         self._forget_arrivals()
         self._file.connection.execute(
@@ -135,16 +137,21 @@ class Documents:
                 "generation": self._arriving_generation,
                 "as_of": as_of,
                 "tenant_id": page.tenant_id,
-                "log_key": page.log_key,
             }
         )
         # All of it is on disk as one write. If we die here, the restart begins at the new revision.
         self.position, self.as_of = position, as_of
-        self.tenant_id, self.log_key = page.tenant_id, page.log_key
+        self.tenant_id = page.tenant_id
         self._generation = self._arriving_generation
         self._forget_arrivals()
         self._drop_replaced(changed)
         return changed
+
+    def believe(self, pin: Pin) -> None:
+        """The log's key from here on."""
+        if pin != self.pin:
+            self._write_meta(pin.to_meta())
+            self.pin = pin
 
     def confirm(self, as_of: int) -> None:
         """Nothing changed, and the set was current at `as_of` (microseconds)."""
@@ -166,13 +173,13 @@ class Documents:
 
     def start_over(self) -> None:
         """Set a damaged file aside and begin empty, keeping whose log this is."""
-        tenant_id, log_key = self.tenant_id, self.log_key
+        tenant_id, pin = self.tenant_id, self.pin
         self._file.start_over()
-        if tenant_id is not None and log_key is not None:
-            self._write_meta({"tenant_id": tenant_id, "log_key": log_key})
+        if tenant_id is not None and pin is not None:
+            self._write_meta({"tenant_id": tenant_id, **pin.to_meta()})
         self._load()
 
-    def _write_meta(self, values: dict[str, str | int]) -> None:
+    def _write_meta(self, values: Mapping[str, str | int]) -> None:
         with self._file.transaction() as connection:
             connection.executemany(_SET, list(values.items()))
 

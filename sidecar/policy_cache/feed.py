@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from policies.signing import Endorsement
+
 
 class Document(NamedTuple):
     """One document of a policy set at the revision that last changed it.
@@ -39,8 +41,9 @@ class Page:
     reset: bool
     more: bool
     tenant_id: str
-    log_key: str
+    log_key: bytes
     documents: tuple[Document, ...]
+    log_key_history: tuple[Endorsement, ...] = ()
 
 
 class FeedFailed(Exception):

@@ -14,6 +14,7 @@ from policies.policy_set import PolicySet
 from sidecar.policy_cache.documents import Documents
 from sidecar.policy_cache.feed import Feed, FeedFailed, FeedForbidden, Page, Position
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.pin import NotEndorsed, Pin, pinned
 from sidecar.spool.trouble import Trouble
 
 log = logging.getLogger(__name__)
@@ -111,11 +112,12 @@ class Follower:
         wait = self._wait if settled and asked == held.position else 0.0
         self.polls += 1
         page = await self._feed.next(asked, wait)
-        self._judge(page, asked)
+        pin = self._judge(page, asked)
         if page.documents or page.reset:
             held.store(page)
         if page.more:
             return
+        held.believe(pin)
         if page.reset or held.next_position != held.position or page.revision != asked.revision:
             self._put_in_force(page, as_of)
         else:
@@ -140,15 +142,18 @@ class Follower:
             self._on_other_store()
         log.info("policy set `%s` is in force", page.revision)
 
-    def _judge(self, page: Page, asked: Position) -> None:
-        """Raise `Refused` where the answer is not of the store whose copy this is, as it may be
-        after a restored backup, a mistyped address, or an attack; in all of them the set we have
-        grows stale, and the operator decides by emptying the cache directory."""
+    def _judge(self, page: Page, asked: Position) -> Pin:
+        """The log's key by this answer. Raises `Refused` where it is not of the store whose copy
+        this is, as it may be after a restored backup, a mistyped address, or an attack; in all of
+        them the set we have grows stale, and the operator decides by emptying the cache
+        directory."""
         held = self._documents
         if held.tenant_id is not None and page.tenant_id != held.tenant_id:
             raise Refused("the key in `key_file` is of another tenant than this cache")
-        if held.log_key is not None and page.log_key != held.log_key:
-            raise Refused("the control API shows another log key than the one first seen")
+        try:
+            pin = pinned(held.pin, page.log_key, page.log_key_history, self._clock.now())
+        except NotEndorsed as error:
+            raise Refused(str(error)) from error
         if page.epoch == held.position.epoch and page.revision < held.position.revision:
             raise Refused(
                 f"policy set `{page.revision}` is older than `{held.position.revision}`, which was "
@@ -156,6 +161,7 @@ class Follower:
             )
         if page.epoch != asked.epoch and not page.reset:
             raise FeedFailed("the answer is of another store and does not begin anew")
+        return pin
 
     def _start_over(self) -> None:
         log.warning("the policy set's copy is damaged: fetching it anew")

@@ -5,6 +5,8 @@ Knows the form of the answer. Knows nothing of what it means for the copy we hol
 
 from typing import Any, TypeVar
 
+from policies.ground.canonical import unb64
+from policies.signing import Endorsement
 from sidecar.centre import Centre, CentreFailed
 from sidecar.policy_cache.feed import Document, FeedFailed, FeedForbidden, Page, Position
 
@@ -54,8 +56,10 @@ def _page(answer: dict[str, Any]) -> Page:
         reset=_typed(answer["reset"], bool),
         more=_typed(answer["more"], bool),
         tenant_id=_typed(answer["tenant_id"], str),
-        log_key=_typed(answer["log_key"], str),
+        log_key=unb64(_typed(answer["log_key"], str)),
         documents=tuple(_document(document) for document in answer["documents"]),
+        # A control API that is older than this sidecar has none.
+        log_key_history=tuple(map(Endorsement.from_wire, answer.get("log_key_history", ()))),
     )
     if not page.epoch:
         raise ValueError("`epoch` is empty")

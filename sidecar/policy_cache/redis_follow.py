@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 LONGEST_INTERVAL = 4.0
 FIRST_INTERVAL = 0.5
 """Seconds between challenges: once they are answered, and before."""
+KEY_INTERVAL = 2.0
+"""Seconds, at least, between two questions who signs."""
 BRING_SECONDS = 2.0
 TRIES = 8
 CHUNK = 400
@@ -51,13 +53,15 @@ class RedisFollower:
     """Follows a `RedisSet` into `working_set` and `policy_set`, and brings what is asked for.
 
     `refused`, `polls` and `failures` are as in `Follower`: a poll is a challenge. `meet` makes the
-    `RedisSet` once it is known whose it is. `kept` are names that are always wanted; `barred` says
-    by what is held why this sidecar may not decide, None where it may.
+    `RedisSet` once it is known whose it is, `ask_key` asks the control API who signs. `kept` are
+    names that are always wanted; `barred` says by what is held why this sidecar may not decide,
+    None where it may.
     """
 
     def __init__(
         self,
         meet: Callable[[], Awaitable[RedisSet]],
+        ask_key: Callable[[], Awaitable[None]],
         working_set: WorkingSet,
         policy_set: PolicySet,
         freshness: Freshness,
@@ -72,6 +76,8 @@ class RedisFollower:
         self.polls = 0
         self.failures = 0
         self._meet = meet
+        self._ask_key = ask_key
+        self._forged, self._key_due = 0, 0.0
         self._held = working_set
         self._policy_set = policy_set
         self._freshness = freshness
@@ -133,8 +139,10 @@ class RedisFollower:
             self._start_over()
         if self._set is None:
             self._set = await self._meet()
-        place = await self._set.find_place()
         now = self._clock.monotonic()
+        if self._set.forged != self._forged and now >= self._key_due:
+            await self._learn_key(self._set, now)
+        place = await self._set.find_place()
         if now >= self._due:
             await self._challenge(self._set, now)
         if place or not self._holds(self._kept):
@@ -144,6 +152,15 @@ class RedisFollower:
             await self._sync((), news.heads)
         for beat in news.beats:
             await self._hear(beat)
+
+    async def _learn_key(self, source: RedisSet, now: float) -> None:
+        """Somebody lies, or signs by a key that follows the one we know: the control API says."""
+        self._forged, self._key_due = source.forged, now + KEY_INTERVAL
+        try:
+            await self._ask_key()
+        except FeedFailed as error:
+            # What is signed by the key we know is still to be followed.
+            log.warning("it can't be asked who signs the policy set: %s", error)
 
     async def bring(self, names: Iterable[str]) -> None:
         """`Supply.bring`."""

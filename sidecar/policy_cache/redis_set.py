@@ -11,9 +11,10 @@ held here, nor of when to look again.
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from redis.exceptions import RedisError
@@ -38,6 +39,7 @@ SECONDS = 2.0
 MANY = 1000
 CHALLENGES_KEPT = 10_000
 _BEGINNING = b"0-0"
+_Said = TypeVar("_Said", Head, Heartbeat, Claim)
 
 
 class Torn(FeedFailed):
@@ -58,11 +60,13 @@ class News:
 
 
 class RedisSet:
-    """One tenant's set. `client` is an asyncio client of redis-py, `public` the log's key; `forged`
-    counts what was not signed by it."""
+    """One tenant's set. `client` is an asyncio client of redis-py, `publics` says by which keys
+    the log is signed; `forged` counts what was signed by none of them."""
 
-    def __init__(self, client: Any, tenant_id: str, public: bytes) -> None:
-        self.public = public
+    def __init__(
+        self, client: Any, tenant_id: str, publics: Callable[[], tuple[bytes, ...]]
+    ) -> None:
+        self._publics = publics
         self.forged = 0
         self._client = client
         self._tenant = tenant_id
@@ -152,7 +156,7 @@ class RedisSet:
         `FeedFailed`; what can't be believed is as if it were not there."""
         found = await self._ask(self._client.hget(session_key(self._tenant, session_id), "c"))
         try:
-            claim = None if found is None else Claim.opened(found, self.public, self._tenant)
+            claim = None if found is None else self._believed(Claim, found)
         except NotBelieved:
             return None
         return claim if claim is not None and claim.session_id == session_id else None
@@ -162,7 +166,7 @@ class RedisSet:
             raise FeedFailed("Redis has no policy set of this tenant: it is on its way, or lost")
         if self._sealed is None or self._sealed[0] != sealed:
             try:
-                self._sealed = sealed, Head.opened(sealed, self.public, self._tenant)
+                self._sealed = sealed, self._believed(Head, sealed)
             except NotBelieved as error:
                 self.forged += 1
                 raise Torn(f"the head in Redis can't be believed: {error}", [HEAD]) from error
@@ -179,10 +183,17 @@ class RedisSet:
         opened = []
         for _, values in entries:
             try:
-                opened.append(kind.opened(values.get(field, b""), self.public, self._tenant))
+                opened.append(self._believed(kind, values.get(field, b"")))
             except NotBelieved:
                 self.forged += 1
         return opened
+
+    def _believed(self, kind: type[_Said], sealed: bytes) -> _Said:
+        """`NotBelieved` where none of the log's keys signed it."""
+        for public in self._publics():
+            with suppress(NotBelieved):
+                return kind.opened(sealed, public, self._tenant)
+        raise NotBelieved("the signature is not by the log's key")
 
     async def _ask(self, question: Any, seconds: float = SECONDS) -> Any:
         try:

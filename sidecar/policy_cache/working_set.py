@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
 from sidecar.policy_cache.documents import NoPolicySet
 from sidecar.policy_cache.feed import Position
+from sidecar.policy_cache.pin import Pin
 from sidecar.policy_cache.supply import NotHeld
 
 MOST = 50_000
@@ -49,7 +50,7 @@ class WorkingSet:
         connection = self._file.connection
         meta: dict[str, Any] = dict(connection.execute("SELECT name, value FROM meta"))
         self.tenant_id: str | None = meta.get("tenant_id")
-        self.log_key: str | None = meta.get("log_key")
+        self.pin = Pin.from_meta(meta)
         self.position = Position(meta.get("held_epoch", ""), meta.get("held_revision", 0))
         self.as_of: int | None = meta.get("held_as_of")
         (self._count,) = connection.execute("SELECT count(*) FROM held").fetchone()
@@ -116,19 +117,20 @@ class WorkingSet:
             connection.execute(_SET, ("held_as_of", as_of))
         self.as_of = as_of
 
-    def know(self, tenant_id: str, log_key: str) -> None:
+    def know(self, tenant_id: str, pin: Pin) -> None:
         """Whose policy set it is, and by which key it is signed."""
+        values = {"tenant_id": tenant_id, **pin.to_meta()}
         with self._file.transaction() as connection:
-            connection.executemany(_SET, [("tenant_id", tenant_id), ("log_key", log_key)])
-        self.tenant_id, self.log_key = tenant_id, log_key
+            connection.executemany(_SET, list(values.items()))
+        self.tenant_id, self.pin = tenant_id, pin
 
     def start_over(self) -> None:
         """Set a damaged file aside and begin empty, keeping whose log this is."""
-        tenant_id, log_key = self.tenant_id, self.log_key
+        tenant_id, pin = self.tenant_id, self.pin
         self._file.start_over()
         self._load()
-        if tenant_id is not None and log_key is not None:
-            self.know(tenant_id, log_key)
+        if tenant_id is not None and pin is not None:
+            self.know(tenant_id, pin)
 
     def _trim(self) -> None:
         marks = ",".join("?" * len(self._kept))

@@ -239,7 +239,7 @@ def test_the_checkpoint_is_as_it_was() -> None:
     root = bytes.fromhex(stored["root"])
     made = Checkpoint(stored["origin"], stored["size"], root)
     assert sign(made, signer) == stored["note"]
-    assert read(stored["note"], stored["origin"], signer.public) == made
+    assert read(stored["note"], stored["origin"], (signer.public,)) == made
     # By hand: C2SP `signed-note` and `tlog-checkpoint`.
     key = Ed25519PrivateKey.from_private_bytes(signer.seed())
     name = stored["origin"].encode()

@@ -38,7 +38,7 @@ async def shipping(
     ledger: Ledger,
     *,
     address: str | None = None,
-    log_key: Callable[[], bytes | None] | None = None,
+    log_keys: Callable[[], tuple[bytes, ...]] | None = None,
 ) -> AsyncIterator[Shipper]:
     async with Centre(address or ledger.address, KEY) as centre:
         shipper = Shipper(
@@ -46,7 +46,7 @@ async def shipping(
             centre,
             CLOCK,
             tenant_id=lambda: TENANT,
-            log_key=log_key or (lambda: ledger.signer.public),
+            log_keys=log_keys or (lambda: (ledger.signer.public,)),
         )
         loop = asyncio.create_task(shipper.run())
         try:
@@ -331,7 +331,7 @@ async def test_a_signed_receipt_for_less_than_was_sent_forgets_nothing(tmp_path:
 async def test_nothing_is_sent_before_the_logs_key_is_known(tmp_path: Path) -> None:
     known: list[bytes] = []
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
-        async with shipping(spool, ledger, log_key=lambda: known[0] if known else None) as shipper:
+        async with shipping(spool, ledger, log_keys=lambda: tuple(known)) as shipper:
             await keep(spool, 0)
             await until(lambda: shipper.trouble is not None)
             assert not ledger.bodies
@@ -393,7 +393,7 @@ async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
         async with Centre(ledger.address, KEY) as centre:
             public = ledger.signer.public
             shipper = Shipper(
-                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_key=lambda: public
+                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
             )
             assert await shipper.drain(CLOCK.monotonic() + 10)
         check(ledger, *range(2000))
@@ -408,7 +408,7 @@ async def test_draining_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path)
         async with Centre(ledger.address, KEY) as centre:
             public = ledger.signer.public
             shipper = Shipper(
-                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_key=lambda: public
+                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
             )
             assert await shipper.drain(CLOCK.monotonic() + 10)
         check(ledger, "last")
@@ -421,7 +421,7 @@ async def test_draining_ends_at_its_deadline_and_loses_nothing(tmp_path: Path) -
         async with Centre(ledger.address, KEY) as centre:
             public = ledger.signer.public
             shipper = Shipper(
-                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_key=lambda: public
+                spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
             )
             started = CLOCK.monotonic()
             assert not await shipper.drain(started + 0.3)

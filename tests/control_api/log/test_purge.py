@@ -22,7 +22,7 @@ from control_api.store import log_index, purges
 from control_api.store.schema import tenants
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
-from policies.signing import Signer
+from policies.signing import KeyRing, Signer
 from tests.control_api.store.test_tally import anything, kept, walked
 from tests.control_api.store.world import (
     OTHER,
@@ -51,7 +51,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def purge(world: World) -> Purge:
-    return Purge(world.store, SIGNER, event_id)
+    return Purge(world.store, KeyRing(SIGNER), event_id)
 
 
 async def keep_days(world: World, days: int) -> None:
@@ -91,7 +91,7 @@ async def aged(world: World, old: int, young: int, days: int = 2) -> None:
 
 
 async def valid(world: World) -> dict[str, Any]:
-    answer = await verify(world.store, TENANT, SIGNER.public)
+    answer = await verify(world.store, TENANT, (SIGNER.public,))
     assert answer["valid"], answer["reason"]
     return answer
 
@@ -351,7 +351,7 @@ async def test_whoever_changes_what_a_purge_left_is_found(either_url: str, state
         await valid(world)
         values = {"zero": b"\0" * 32} if ":zero" in statement else {}
         await sql(either_url, statement, **values)
-        answer = await verify(world.store, TENANT, SIGNER.public)
+        answer = await verify(world.store, TENANT, (SIGNER.public,))
         assert not answer["valid"]
         assert answer["broken_at"] is not None
         assert answer["reason"]
@@ -360,8 +360,8 @@ async def test_whoever_changes_what_a_purge_left_is_found(either_url: str, state
 async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: World) -> None:
     """With an anchor that says all the right things, signed by another key."""
     await aged(world, 60, 30)
-    await Purge(world.store, Signer(b"\1" * 32), event_id).run(TENANT)
-    answer = await verify(world.store, TENANT, SIGNER.public)
+    await Purge(world.store, KeyRing(Signer(b"\1" * 32)), event_id).run(TENANT)
+    answer = await verify(world.store, TENANT, (SIGNER.public,))
     assert not answer["valid"]
     assert "not signed by the log's key" in answer["reason"]
     assert answer["anchor"] is None

@@ -91,6 +91,7 @@ BEFORE_COUNTS = (
     "DROP TABLE ended_sessions",
     "DROP TABLE purges",
     "DROP TABLE set_nodes",
+    "DROP TABLE log_keys",
     "DROP TABLE sidecars",
     "ALTER TABLE tenants DROP COLUMN retention_days",
     "ALTER TABLE tenants DROP COLUMN session_retention_days",

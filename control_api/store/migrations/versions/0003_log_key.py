@@ -1,8 +1,11 @@
-"""The public half of the key that the log is signed with.
+"""The public halves of the keys that the log was signed with.
 
 Revision ID: 0003
 Revises: 0002
 """
+
+import sqlalchemy as sa
+from alembic import op
 
 revision = "0003"
 down_revision = "0002"
@@ -11,4 +14,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    pass
+    op.create_table(
+        "log_keys",
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("place", sa.BigInteger(), nullable=False, autoincrement=False),
+        sa.Column("public_key", sa.LargeBinary(), nullable=False),
+        sa.Column("signature", sa.LargeBinary(), nullable=True),
+        sa.PrimaryKeyConstraint("tenant_id", "place", name="pk_log_keys"),
+    )

@@ -15,6 +15,8 @@ depends_on = None
 # What has to find the tenants first may read these of every tenant: lists of tenants, of logs, of
 # alert rules and of deliveries that are due, of sidecars. Never what a log says, nor what opens it.
 ACROSS = ("tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars")
+# Their rows belong to no tenant: everyone reads them.
+OF_NOBODY = ("installation", "log_keys")
 MINE = "tenant_id = current_setting('sluice.tenant', true)"
 EVERYONE = "current_setting('sluice.tenant', true) = '*'"
 # `nullif`: a setting that was set in an earlier transaction of the session is empty afterwards.
@@ -31,15 +33,15 @@ def upgrade() -> None:
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
         # The owner too: a service that runs as the owner is held like any other.
         op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
-        if table != "installation":
+        if table not in OF_NOBODY:
             policy("of_tenant", table, f"USING ({MINE}) WITH CHECK ({MINE})")
         if table in ACROSS:
             policy("across", table, f"FOR SELECT USING ({EVERYONE})")
     policy("of_digest", "api_keys", f"FOR SELECT USING ({THIS_KEY})")
-    # Its one row belongs to no tenant: everyone reads it, it is inserted once, locked, and never
-    # changed.
-    policy("reading", "installation", "FOR SELECT USING (true)")
-    policy("making", "installation", "FOR INSERT WITH CHECK (tenant_id = '')")
+    # They are inserted once and never changed; the installation's one row is locked.
+    for table in OF_NOBODY:
+        policy("reading", table, "FOR SELECT USING (true)")
+        policy("making", table, "FOR INSERT WITH CHECK (tenant_id = '')")
     policy("locking", "installation", "FOR UPDATE USING (true) WITH CHECK (false)")
 
 
