@@ -6,24 +6,28 @@ python -m tests.benchmarks --quick    about one: whether it runs, not what it sa
 
 import argparse
 import platform
+from collections.abc import Callable, Iterable
 
-from tests.benchmarks import core, services
-from tests.benchmarks.measure import CORES
+from tests.benchmarks import core, postgresql, services
+from tests.benchmarks.measure import CORES, Figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("--quick", action="store_true", help="one short round of each")
-    parser.add_argument("--only", default="", help="core or services")
+    parser.add_argument("--only", default="", help="core, services or postgresql")
     arguments = parser.parse_args()
     print(f"{len(CORES)} cores, Python {platform.python_version()}", flush=True)
     print(f"{'measure':<44} {'value':<44} {'ratio':>6}  {'target':<12} reached", flush=True)
-    if arguments.only != "services":
-        for figure in core.figures():
-            print(figure.row(), flush=True)
-    if arguments.only != "core":
-        for figure in services.figures(arguments.quick):
-            print(figure.row(), flush=True)
+    parts: dict[str, Callable[[], Iterable[Figure]]] = {
+        "core": core.figures,
+        "services": lambda: services.figures(arguments.quick),
+        "postgresql": lambda: postgresql.figures(arguments.quick),
+    }
+    for name, figures in parts.items():
+        if arguments.only in ("", name):
+            for figure in figures():
+                print(figure.row(), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -17,14 +20,16 @@ from sqlalchemy.exc import DBAPIError
 
 from control_api.log.append import Log
 from control_api.log.verify import verify
+from control_api.store.chain import Appended
 from control_api.store.faults import ReadFault, WriteFault, clashed
 from control_api.store.limits import Limits
+from control_api.store.migrate import migrate
 from control_api.store.schema import sources, tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
 from tests.control_api.store.world import OTHER, TENANT, World, decision, opened, sql
-from tests.postgres import unbound
+from tests.postgres import Server, running, serving, unbound
 
 OURS = "application_name = 'sluice' AND datname = current_database()"
 SERIALIZABLE = text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
@@ -276,3 +281,51 @@ async def test_two_replicas_with_sixteen_writers_each_make_one_log(postgresql_ur
         await asyncio.gather(*writers)
         answer = await verify(one.store, TENANT)
         assert (answer["valid"], answer["total"], answer["events"]) == (True, 640, 640)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server that a test may hurt."""
+    # Not in `tmp_path`: as root, `nobody` must be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
+    owner = subprocess.Popen(["sleep", "600"])
+    try:
+        yield running(folder, owner.pid, durable=True)
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+async def test_a_server_that_crashes_loses_nothing_that_was_answered(own_server: Server) -> None:
+    """One of its processes is killed: it ends every connection, recovers, and goes on."""
+    with own_server.database() as owner:
+        url = serving(owner)
+        await migrate(owner, url)
+        async with opened(url) as world:
+            answered: list[Appended] = []
+            back = asyncio.Event()
+
+            async def writer() -> None:
+                while not back.is_set():
+                    try:
+                        answered.append(await world.log.append(TENANT, decision()))
+                    except WriteFault:
+                        await asyncio.sleep(0.05)
+
+            writers = [asyncio.ensure_future(writer()) for _ in range(16)]
+            await asyncio.sleep(1)
+            os.kill((await backends(url))[0], signal.SIGKILL)
+            crashed, before = time.monotonic(), len(answered)
+            await asyncio.sleep(0.2)
+            while len(answered) < before + 500:
+                assert time.monotonic() < crashed + 10, "it does not come back"
+                await asyncio.sleep(0.05)
+            back.set()
+            await asyncio.gather(*writers)
+            held = await sql(url, "SELECT seq, eid FROM log_entries")
+            places = {(each.seq, each.eid) for each in answered}
+            assert len(places) == len(answered)
+            assert places <= {(seq, eid) for seq, eid in held}
+            assert len({eid for _, eid in held}) == len(held)
+            answer = await verify(world.store, TENANT)
+            assert (answer["valid"], answer["total"]) == (True, len(held))
