@@ -20,13 +20,20 @@ class Busy(Moved):
 
 
 class Batches:
-    """Of one tenant, on top of the set as it stood `at`. `fields` are those not yet in Redis."""
+    """Of one tenant, on top of the set as it stood `at`. `fields` are those not yet in Redis;
+    `token` is that of the lock that its caller holds, or ''."""
 
     def __init__(
-        self, sets: Sets, tenant_id: str, at: bytes | None, new_token: Callable[[], str]
+        self,
+        sets: Sets,
+        tenant_id: str,
+        at: bytes | None,
+        new_token: Callable[[], str],
+        token: str,
     ) -> None:
         self.fields: dict[bytes, bytes | None] = {}
-        self.token = ""
+        self._token = token
+        self._ours = False
         self._sets = sets
         self._tenant_id = tenant_id
         self._at = at
@@ -37,14 +44,14 @@ class Batches:
         """`Moved` where what was read of the set is old."""
         self.fields[field] = body
         self._bytes += len(field) + len(body or b"")
-        pieces = 1 if self.token else ONE_STEP
+        pieces = 1 if self._token else ONE_STEP
         if not _over(len(self.fields), self._bytes, pieces):
             return
-        if not self.token:
+        if not self._token:
             token = self._new_token()
             if not await self._sets.lock(self._tenant_id, token):
                 raise Busy
-            self.token = token
+            self._token, self._ours = token, True
         await self._send()
 
     async def finish(self, at: bytes, head: bytes) -> None:
@@ -52,13 +59,14 @@ class Batches:
         await self._send(at, head)
 
     async def close(self) -> None:
-        if self.token:
-            await self._sets.unlock(self._tenant_id, self.token)
+        """Give back the lock that was taken here."""
+        if self._ours:
+            await self._sets.unlock(self._tenant_id, self._token)
 
     async def _send(self, at: bytes = b"", head: bytes = b"") -> None:
         fields, self.fields, self._bytes = self.fields, {}, 0
         if not await self._sets.move(
-            self._tenant_id, self._at, fields, at=at, head=head, token=self.token
+            self._tenant_id, self._at, fields, at=at, head=head, token=self._token
         ):
             raise Moved
 

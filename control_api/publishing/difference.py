@@ -12,10 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.publishing.sets import Sets
 from control_api.store import documents, set_nodes
+from policies.set_head import MANY
 from policies.set_keys import document_field, node_field
 from policies.set_tree import EMPTY_ROOT, FAN, NOTHING, ROOT, node_digest
 
-AT_ONCE = 64  # buckets
 SMALL = 16 * 1024
 """Documents up to so many bytes are read by the hundred, larger ones by themselves."""
 Field = tuple[bytes, bytes | None]
@@ -23,8 +23,9 @@ Field = tuple[bytes, bytes | None]
 
 class Difference:
     """Of one tenant, as one connection sees the store. After `fields` has ended, `names` are the
-    documents that differ and `proven` is whether that is sure to be all of them: whether every node
-    of Redis' that was looked at led from `root`, the digest that Redis' own head signs."""
+    documents that differ, more than `MANY` where it is any, and `proven` is whether that is sure to
+    be all of them: whether every node of Redis' that was looked at led from `root`, the digest that
+    Redis' own head signs."""
 
     def __init__(
         self, connection: AsyncConnection, sets: Sets, tenant_id: str, root: str | None
@@ -67,9 +68,10 @@ class Difference:
             if not self._known(body, theirs[at]):
                 self.proven = False
             changed |= _changed(buckets.get(name), body)
-            # What a rebuild left that never ended is there, and yet new to whoever reads the head.
-            signed = None if theirs[at] == NOTHING else body
-            self.names |= _changed(buckets.get(name), signed).keys()
+            if self.proven and len(self.names) <= MANY:
+                # What a rebuild left that never ended is there, and new to whoever reads the head.
+                signed = None if theirs[at] == NOTHING else body
+                self.names.update(_changed(buckets.get(name), signed))
         async for name, document in self._documents([n for n, here in changed.items() if here]):
             yield document_field(name), document
         for name, here in changed.items():

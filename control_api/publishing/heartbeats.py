@@ -117,14 +117,18 @@ class Heartbeats:
             commands.append(("XADD", key, "MAXLEN", "~", KEPT, "*", "b", beat))
             commands.append(at_query(tenant_id))
         answers = await self._link.many(commands)
+        failed: list[Exception] = []
         for place, (tenant_id, each) in enumerate(asked.items()):
             added, at = answers[2 * place : 2 * place + 2]
             if isinstance(added, Exception):
                 await self._heal(beats_key(tenant_id), added)
+                failed.append(added)
             right = self._seal.at(revisions[tenant_id])
             # What is on its way is here in a moment; whoever sent it sees to that.
             if each.doubted or (at != right and not self._pushes.pushing(tenant_id)):
                 self._pushes.look(tenant_id, each.doubted)
+        if failed:
+            raise RedisFault(f"it takes no heartbeat: {str(failed[0])[:200]}")
 
     def _beat(self, tenant_id: str, revision: int, asked: Asked) -> bytes:
         nonces = tuple(asked.nonces)

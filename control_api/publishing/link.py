@@ -45,12 +45,14 @@ class Link:
 
     def __init__(self, url: RedisUrl) -> None:
         self.place = ",".join(str(Listen(host, port)) for host, port in url.nodes)
+        self._cluster = url.cluster
         self._client = _client(url)
 
     async def call(self, *command: Part) -> Any:
         try:
             return await self._client.execute_command(*command)
         except Exception as error:  # rubbish raises anything
+            await self._demoted([error])
             raise _fault(error) from error
 
     async def script(self, script: Script, keys: Sequence[str], parts: Sequence[Part]) -> Any:
@@ -85,7 +87,15 @@ class Link:
             raise _fault(error) from error
         if len(answers) != len(commands):
             raise RedisFault("it did not answer every command")
+        await self._demoted(answers)
         return answers
+
+    async def _demoted(self, answers: Sequence[object]) -> None:
+        """A server that takes no writes was replaced by another: leave it, so that the next command
+        goes to where the name leads now. On a cluster the client knows by itself."""
+        told = any(isinstance(each, Exception) and "READONLY" in str(each) for each in answers)
+        if told and not self._cluster:
+            await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.metrics import Pushing
-from control_api.publishing.batch import Batches
+from control_api.publishing.batch import Batches, Busy, Moved
 from control_api.publishing.difference import SMALL, Difference
 from control_api.publishing.sets import Held, Sets
 from control_api.store import documents, set_nodes, tenants
@@ -43,6 +43,11 @@ class Seal:
     def at(self, revision: int) -> bytes:
         return at(self.epoch, revision)
 
+    def stands_in(self, held: Held) -> bool:
+        """Whether the set says that it is of our store, at least."""
+        epoch, _, revision = (held.at or b"").rpartition(b":")
+        return epoch == self.epoch.encode() and revision.isdigit()
+
     def opened(self, tenant_id: str, held: Held) -> Head | None:
         """The head that Redis holds, None where it is none of ours."""
         try:
@@ -65,13 +70,33 @@ class Mender:
         """`doubted` are fields that a sidecar did not find as they should be. `Moved` where the set
         moved meanwhile: it is tried again."""
         held = await self._sets.held(tenant_id)
+        if self._seal.stands_in(held):
+            return await self._look(tenant_id, held, "", doubted)
+        # Of another store, or of nobody: what lies there besides would never be looked at.
+        token = self._token()
+        if not await self._sets.lock(tenant_id, token):
+            raise Busy
+        try:
+            if not await self._sets.clear(tenant_id, held.at):
+                raise Moved
+            return await self._look(tenant_id, Held(None, None, None, None), token, doubted)
+        finally:
+            await self._sets.unlock(tenant_id, token)
+
+    async def _look(
+        self, tenant_id: str, held: Held, token: str, doubted: Iterable[bytes]
+    ) -> Pushing:
         async with self._store.snapshot(tenant_id) as connection:
             standing = await tenants.standing(connection, [tenant_id])
             if tenant_id not in standing:
                 return Pushing.current
             revision, _ = standing[tenant_id]
-            work = _Work(self, connection, tenant_id, held, revision)
-            return await work.run(doubted)
+            batches = Batches(self._sets, tenant_id, held.at, self._token, token)
+            work = _Work(self, connection, batches, tenant_id, held, revision)
+            try:
+                return await work.run(doubted)
+            finally:
+                await batches.close()
 
 
 class _Work:
@@ -81,12 +106,14 @@ class _Work:
         self,
         mender: Mender,
         connection: AsyncConnection,
+        batches: Batches,
         tenant_id: str,
         held: Held,
         revision: int,
     ) -> None:
-        self._sets, self._seal, self._token = mender._sets, mender._seal, mender._token
+        self._sets, self._seal = mender._sets, mender._seal
         self._connection = connection
+        self._batches = batches
         self._tenant_id = tenant_id
         self._held = held
         self._revision = revision
@@ -105,26 +132,22 @@ class _Work:
         root = nodes.get(ROOT, EMPTY_ROOT)
         known = None if self._head is None else self._head.root
         difference = Difference(self._connection, self._sets, self._tenant_id, known)
-        batches = Batches(self._sets, self._tenant_id, self._held.at, self._token)
-        try:
-            async with aclosing(difference.fields(root, self._held.root)) as fields:
-                async for field, body in fields:
-                    await batches.add(field, body)
-            for field, body in await self._doubted(doubted):
-                await batches.add(field, body)
-            return await self._finish(batches, difference, node_digest(root))
-        finally:
-            await batches.close()
+        async with aclosing(difference.fields(root, self._held.root)) as fields:
+            async for field, body in fields:
+                await self._batches.add(field, body)
+        for field, body in await self._doubted(doubted):
+            await self._batches.add(field, body)
+        return await self._finish(difference, node_digest(root))
 
-    async def _finish(self, batches: Batches, difference: Difference, root: str) -> Pushing:
+    async def _finish(self, difference: Difference, root: str) -> Pushing:
         stands = self._stands(root)
-        if stands and not batches.fields:
+        if stands and not self._batches.fields:
             return Pushing.current
         at = head = b""
         if not stands:
-            batches.fields[HISTORY] = NO_HISTORY
+            self._batches.fields[HISTORY] = NO_HISTORY
             at, head = self._seal.at(self._revision), self._new_head(difference, root)
-        await batches.finish(at, head)
+        await self._batches.finish(at, head)
         return Pushing.mended if self._head is not None else Pushing.rebuilt
 
     def _stands(self, root: str) -> bool:

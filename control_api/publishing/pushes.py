@@ -128,7 +128,7 @@ class Pushes:
                 pause = FIRST_PAUSE
                 continue
             self._active.add(idle[0])
-            if await self._drain(idle[0]):
+            if await self._drain(idle[0]) or not self._trouble.lasts:
                 pause = FIRST_PAUSE
                 for tenant_id in idle[1:]:
                     self._start(tenant_id, again=True)

@@ -24,7 +24,7 @@ LOCK_MS = 10_000
 _MOVE = Script(f"""\
 local held = redis.pcall('HGET', KEYS[1], 'at')
 if type(held) == 'table' then
-  redis.call('DEL', KEYS[1])
+  redis.call('UNLINK', KEYS[1])
   held = false
 end
 if (held or '') ~= ARGV[1] then return {{0, held or ''}} end
@@ -55,6 +55,14 @@ if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[1], 'head', ARGV[3], 'at', ARGV[2])
 end
 return {{1, ''}}
+""")
+
+# KEYS: set. ARGV: the `at` that is expected.
+_CLEAR = Script("""\
+local held = redis.pcall('HGET', KEYS[1], 'at')
+if type(held) ~= 'table' and (held or '') ~= ARGV[1] then return 0 end
+redis.call('UNLINK', KEYS[1])
+return 1
 """)
 
 # KEYS: lock. ARGV: token. A lock that does not run out is none of ours.
@@ -127,9 +135,14 @@ class Sets:
             raise RedisFault("it answered the script with something else")
         return bool(answer[0])
 
+    async def clear(self, tenant_id: str, expected: bytes | None) -> bool:
+        """Remove the whole set; False where it does not stand at `expected` any more."""
+        answer = await self._link.script(_CLEAR, _keys(tenant_id)[:1], (expected or b"",))
+        return bool(answer == 1)
+
     async def lock(self, tenant_id: str, token: str) -> bool:
-        """Whether the tenant's rebuild is ours from now on. Only spares work: what keeps replicas
-        from undoing each other's is `move`."""
+        """Whether the tenant's rebuild is ours from now on. Who says nothing for `LOCK_MS` loses
+        it, and then `move` refuses what is late."""
         return bool(await self._link.script(_LOCK, _keys(tenant_id)[2:], (token,)) == 1)
 
     async def unlock(self, tenant_id: str, token: str) -> None:

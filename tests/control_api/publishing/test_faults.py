@@ -100,6 +100,37 @@ def test_a_redis_that_comes_back_with_an_older_dump_is_brought_up_to_date(
         assert "agent/agt_2" in (reader.changes()[-1].names or ())
 
 
+def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -> None:
+    """As behind a name that leads to another server after a failover."""
+    with (
+        redis.running(tmp_path / "one") as one,
+        redis.running(tmp_path / "two") as two,
+        relaying(one.port) as relay,
+        running(tmp_path, SLUICE_REDIS_URL=f"redis://127.0.0.1:{relay.port}") as centre,
+    ):
+        Reader(centre, one).follows()
+        relay.target = two.port
+        one.command("REPLICAOF", "127.0.0.1", str(two.port))
+        reader = Reader(centre, two)
+        centre.approved("agt_1")
+        reader.follows(10)
+        reader.answered(reader.ask(), 10)
+
+
+def test_a_redis_that_is_full_is_told_of_and_filled_when_there_is_room(
+    publishing: Centre, reader: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader.follows()
+    reader.redis.config_set("maxmemory", 1)
+    publishing.approved("agt_1")
+    within(5, lambda: metric(publishing, "sluice_redis_tenants_behind") == 1)
+    reader.redis.config_set("maxmemory", 0)
+    nonce = reader.ask()
+    reader.answered(nonce)
+    reader.follows()
+    assert any("OOM" in each.getMessage() for each in caplog.records)
+
+
 RUBBISH = (
     b"HTTP/1.1 400 Bad Request\r\n\r\n",
     b"$-5\r\n",

@@ -31,6 +31,9 @@ SPOILED: dict[str, Callable[[Any], object]] = {
     "everything is rubbish": lambda redis: redis.hset(
         SET, mapping=dict.fromkeys(redis.hkeys(SET), b"\xffrubbish")
     ),
+    "it is another installation's": lambda redis: redis.hset(
+        SET, mapping={"at": "another:9", "head": "x", "d/agent/ghost": "{}", "n/zz": "x"}
+    ),
     "the set is a string": lambda redis: (redis.delete(SET), redis.set(SET, "x")),
     "the set is a stream": lambda redis: (redis.delete(SET), redis.xadd(SET, {"x": "y"})),
     "changes are a list": lambda redis: (
@@ -104,7 +107,7 @@ def test_only_what_differs_is_written(publishing: Centre, reader: Reader) -> Non
     for number in range(30):
         publishing.approved(f"agt_{number}")
     reader.follows()
-    reader.redis.hset(SET, "at", "another:7")
+    reader.redis.hset(SET, "at", f"{reader.store()[0]}:1")
     reader.redis.config_resetstat()
     reader.answered(reader.ask())
     reader.follows()
