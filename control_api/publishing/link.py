@@ -93,8 +93,7 @@ class Link:
     async def _demoted(self, answers: Sequence[object]) -> None:
         """A server that takes no writes was replaced by another: leave it, so that the next command
         goes to where the name leads now. On a cluster the client knows by itself."""
-        told = any(isinstance(each, Exception) and "READONLY" in str(each) for each in answers)
-        if told and not self._cluster:
+        if not self._cluster and any(map(_read_only, answers)):
             await self._client.connection_pool.disconnect(inuse_connections=False)
 
     async def close(self) -> None:
@@ -104,6 +103,13 @@ class Link:
 def unknown(error: object) -> bool:
     """Whether Redis has not heard of the script."""
     return isinstance(error, Exception) and type(error).__name__ == "NoScriptError"
+
+
+def _read_only(answer: object) -> bool:
+    """The code is the error's class, or stands in the text of a script's."""
+    if not isinstance(answer, Exception):
+        return False
+    return type(answer).__name__ == "ReadOnlyError" or "READONLY" in str(answer)
 
 
 def refused(error: BaseException | None, why: str) -> bool:

@@ -58,7 +58,7 @@ class Seal:
 
 
 class Mender:
-    """`token()` names a lock's owner."""
+    """`token()` names a lock's owner, anew for each attempt."""
 
     def __init__(self, store: Store, sets: Sets, seal: Seal, token: Callable[[], str]) -> None:
         self._store = store

@@ -41,7 +41,8 @@ class Publishing:
         self._link = Link(url)
         seal = Seal(signer, epoch)
         sets = Sets(self._link)
-        mender = Mender(store, sets, seal, lambda: entropy(16).hex())
+        process = entropy(8).hex()
+        mender = Mender(store, sets, seal, lambda: f"{process}:{entropy(8).hex()}")
         trouble = Trouble(_log, f"policy sets can't be pushed to Redis at {self._link.place}")
         self._pushes = Pushes(
             store.group, sets, mender, seal, instruments, clock.monotonic, trouble

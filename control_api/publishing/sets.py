@@ -65,10 +65,14 @@ redis.call('UNLINK', KEYS[1])
 return 1
 """)
 
-# KEYS: lock. ARGV: token. A lock that does not run out is none of ours.
+# KEYS: lock. ARGV: token, and its part that names the process. A lock that does not run out is none
+# of ours. One of this process is what an attempt left that came to nothing: whatever of that is
+# still on its way comes with another token, and is refused.
 _LOCK = Script(f"""\
 local left = redis.call('PTTL', KEYS[1])
-if left == -1 or left > {LOCK_MS} then redis.call('DEL', KEYS[1]) end
+local held = redis.pcall('GET', KEYS[1])
+local own = type(held) == 'string' and held:sub(1, #ARGV[2]) == ARGV[2]
+if own or left == -1 or left > {LOCK_MS} then redis.call('DEL', KEYS[1]) end
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', {LOCK_MS}) then return 1 end
 return 0
 """)
@@ -142,8 +146,9 @@ class Sets:
 
     async def lock(self, tenant_id: str, token: str) -> bool:
         """Whether the tenant's rebuild is ours from now on. Who says nothing for `LOCK_MS` loses
-        it, and then `move` refuses what is late."""
-        return bool(await self._link.script(_LOCK, _keys(tenant_id)[2:], (token,)) == 1)
+        it, and then `move` refuses what is late. A token is `<process>:<attempt>`."""
+        process = token.partition(":")[0] + ":"
+        return bool(await self._link.script(_LOCK, _keys(tenant_id)[2:], (token, process)) == 1)
 
     async def unlock(self, tenant_id: str, token: str) -> None:
         await self._link.script(_UNLOCK, _keys(tenant_id)[2:], (token,))
