@@ -13,12 +13,14 @@ import asyncio
 import os
 import sys
 import time
+from contextlib import suppress
+from functools import partial
 
 import uvloop
 
 from control_api import journal, log_key
 from control_api.entropy import Entropy
-from control_api.http.server import CannotListen
+from control_api.http.listening import CannotListen
 from control_api.purge_command import purge
 from control_api.secret_file import UnusableFile
 from control_api.serve import Started, serve
@@ -26,15 +28,18 @@ from control_api.settings import Settings, read
 from control_api.store.faults import UnknownState
 from control_api.store.migrate import migrate
 from control_api.store.url import Unusable
+from control_api.workers.place import Place
+from control_api.workers.supervise import Supervisor, WorkersFail
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
 from policies.ground.errors import NotFound
+from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 from policies.signing import KeyRing
 
 USAGE = "usage: python -m control_api [migrate | purge [--tenant ID] | rotate-key]"
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.
-_OPERATORS = (Unusable, UnusableFile, CannotListen, UnknownState, NotFound)
+_OPERATORS = (Unusable, UnusableFile, CannotListen, UnknownState, NotFound, WorkersFail)
 
 
 def main(arguments: list[str]) -> int:
@@ -62,6 +67,10 @@ def main(arguments: list[str]) -> int:
 
 def _usable(arguments: list[str]) -> bool:
     match arguments:
+        case ["worker", place]:  # of the supervisor alone
+            with suppress(ValueError):
+                Place.from_argument(place)
+                return True
         case [] | ["migrate"] | ["rotate-key"] | ["purge"] | ["purge", "--tenant", _]:
             return True
     return False
@@ -78,6 +87,12 @@ def _run(arguments: list[str], settings: Settings, clock: Clock) -> int:
             tenant_id = one[1] if one else None
             work = purge(settings, clock, Entropy(os.urandom), tenant_id, print)
             return 0 if asyncio.run(work) else 1
+        case ["worker", place]:
+            mine = Place.from_argument(place)
+            told = partial(tell_worker, mine)
+            uvloop.run(serve(settings, clock, Entropy(os.urandom), told, place=mine))
+        case _ if settings.workers > 1:
+            return Supervisor(settings, clock.monotonic).run(tell_listening)
         case _:
             uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
     return 0
@@ -98,7 +113,20 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 def tell(started: Started) -> None:
-    """What the operator should know, on standard output. The keys are shown this once."""
+    """What the operator should know, on standard output."""
+    tell_keys(started)
+    tell_listening(started.listen, started.metrics_listen)
+
+
+def tell_worker(place: Place, started: Started) -> None:
+    """A worker's: the supervisor waits for it, and tells the rest once all of them serve."""
+    tell_keys(started)
+    os.write(place.ready, b"\n")
+    os.close(place.ready)
+
+
+def tell_keys(started: Started) -> None:
+    """The keys of a first start are shown this once."""
     if started.first_keys is not None:
         keys = started.first_keys
         print(f"first start: tenant {keys.tenant_id}")
@@ -106,9 +134,13 @@ def tell(started: Started) -> None:
         if keys.superadmin_key is not None:
             print(f"  superadmin key  {keys.superadmin_key}")
         print("  both are in first-start.json in the data directory, and shown nowhere else")
-    print(f"control API listens on http://{started.listen}")
-    if started.metrics_listen is not None:
-        print(f"metrics on http://{started.metrics_listen}/metrics")
+    sys.stdout.flush()
+
+
+def tell_listening(listen: Listen, metrics_listen: Listen | None) -> None:
+    print(f"control API listens on http://{listen}")
+    if metrics_listen is not None:
+        print(f"metrics on http://{metrics_listen}/metrics")
     sys.stdout.flush()
 
 

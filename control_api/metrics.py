@@ -107,6 +107,7 @@ class Instruments:
     behind_seconds: Gauge
     challenges: Counter
     session_pushes: Counter
+    unanswered: Counter
     crashes: Counter
 
     @classmethod
@@ -214,6 +215,11 @@ class Instruments:
                 "sluice_redis_sessions_total",
                 "Claims and revocations of sessions on their way to Redis, by outcome.",
                 ("outcome",),
+                registry=registry,
+            ),
+            unanswered=Counter(
+                "sluice_workers_unanswered_total",
+                "Workers that did not answer in time for their part of a scrape.",
                 registry=registry,
             ),
             crashes=Counter(

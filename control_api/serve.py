@@ -41,6 +41,8 @@ from control_api.store.store import Store
 from control_api.store.tenants import Installation
 from control_api.tenant_settings import publish_settings
 from control_api.tenants import Tenants
+from control_api.workers.place import Place, inherited
+from control_api.workers.siblings import Siblings
 from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
@@ -70,16 +72,17 @@ async def serve(
     entropy: Callable[[int], bytes],
     tell: Callable[[Started], None],
     stop: asyncio.Event | None = None,
+    place: Place | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, or until `stop` is set. Raises what stands in the way of a
-    start, and an `ExceptionGroup` where a loop died."""
+    """Serve until SIGTERM or SIGINT, or until `stop` is set; as one of several, at `place`.
+    Raises what stands in the way of a start, and an `ExceptionGroup` where a loop died."""
     stop = stop or _on_signals()
     make_directory(settings.data_dir)
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
             store = await Store.open(settings.database_url, clock, group, settings.database)
-            await _live(settings, clock, entropy, store, tell, stop)
+            await _live(settings, clock, entropy, store, tell, stop, place)
     finally:
         # After the group: no write is under way any more.
         if store is not None:
@@ -93,11 +96,14 @@ async def _live(
     store: Store,
     tell: Callable[[Started], None],
     stop: asyncio.Event,
+    place: Place | None,
 ) -> None:
     ring = log_key.open_or_make(settings.data_dir)
     installed, first_keys = await first_start(store, settings, entropy)
     await log_key.settle(store, ring, settings.data_dir)
-    service = _assemble(settings, clock, entropy, store, await Log.open(store), installed, ring)
+    service = _assemble(
+        settings, clock, entropy, store, await Log.open(store), installed, ring, place
+    )
     await _publish_all_settings(service)
     files = PolicyFiles(service)
     loops = [
@@ -114,7 +120,9 @@ async def _live(
     # One turn, and the files are watched: what changes from here on is reported.
     await asyncio.sleep(0)
     await files.load()
-    listeners = await _listen(service, installed)
+    listeners = await _listen(service, installed, place)
+    if service.siblings is not None:
+        await service.siblings.open()
     # What was loaded to get here stays for good: no collection need ever walk over it again.
     gc.collect()
     gc.freeze()
@@ -125,6 +133,8 @@ async def _live(
         await stop.wait()
     finally:
         await _drain(service, listeners)
+        if service.siblings is not None:
+            service.siblings.close()
         for task in loops:
             task.cancel()
         if service.publishing is not None:
@@ -139,6 +149,7 @@ def _assemble(
     log: Log,
     installed: Installation,
     ring: KeyRing,
+    place: Place | None,
 ) -> Service:
     registry = CollectorRegistry()
     instruments = Instruments.on(registry)
@@ -148,6 +159,10 @@ def _assemble(
         publishing = Publishing(
             url, store, ring.signer, installed.epoch, clock, entropy, instruments
         )
+    siblings = None
+    if place is not None:
+        count = instruments.unanswered.inc
+        siblings = Siblings(settings.data_dir, place.index, place.count, registry, count)
     return Service(
         settings=settings,
         clock=clock,
@@ -163,6 +178,7 @@ def _assemble(
         registry=registry,
         description=Description(openapi, page(openapi)),
         publishing=publishing,
+        siblings=siblings,
     )
 
 
@@ -181,7 +197,7 @@ async def _publish_all_settings(service: Service) -> None:
         await publish_settings(service.store, service.settings, tenant_id)
 
 
-async def _listen(service: Service, installed: Installation) -> list[Listener]:
+async def _listen(service: Service, installed: Installation, place: Place | None) -> list[Listener]:
     """The API, and the metrics where they have a port of their own."""
     settings = service.settings
     key = settings.superadmin_key
@@ -198,10 +214,14 @@ async def _listen(service: Service, installed: Installation) -> list[Listener]:
         run_id = service.entropy(4).hex()
         return Door(routes, service, authenticate, service.instruments, service.clock, run_id)
 
-    wanted = [("SLUICE_CONTROL_LISTEN", settings.control_listen, _routes(settings))]
+    api, metrics = (place.api, place.metrics) if place else ((), ())
+    wanted = [("SLUICE_CONTROL_LISTEN", settings.control_listen, _routes(settings), api)]
     if settings.metrics_listen is not None:
-        wanted.append(("SLUICE_METRICS_LISTEN", settings.metrics_listen, (METRICS,)))
-    return [await Listener.open(address, name, door(routes)) for name, address, routes in wanted]
+        wanted.append(("SLUICE_METRICS_LISTEN", settings.metrics_listen, (METRICS,), metrics))
+    return [
+        await Listener.open(address, name, door(routes), inherited(given))
+        for name, address, routes, given in wanted
+    ]
 
 
 async def _forever(loop: Callable[[], Awaitable[None]], service: Service) -> None:

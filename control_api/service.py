@@ -14,6 +14,7 @@ from control_api.store.fleet import Fleet
 from control_api.store.sessions import Sessions
 from control_api.store.store import Store
 from control_api.tenants import Tenants
+from control_api.workers.siblings import Siblings
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.signing import KeyRing, Signer
@@ -33,7 +34,8 @@ class Description:
 @dataclass(frozen=True, slots=True)
 class Service:
     """The adapters. `entropy(n)` gives n random bytes; `epoch` identifies the store; `publishing`
-    is None where there is no Redis; `stopping` is set once the service drains."""
+    is None where there is no Redis, `siblings` where there is one process; `stopping`
+    is set once the service drains."""
 
     settings: Settings
     clock: Clock
@@ -49,6 +51,7 @@ class Service:
     registry: CollectorRegistry
     description: Description
     publishing: Publishing | None = None
+    siblings: Siblings | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
 

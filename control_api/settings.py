@@ -23,10 +23,7 @@ PACKAGED_POLICIES = Path(__file__).resolve().parent.parent / "policies" / "defin
 
 # The rest of section 5 of the contract: names that other commands and later services read. They are
 # no mistake in our environment, so they are no complaint.
-ELSEWHERE = (
-    "WORKERS",
-    "MIGRATE_DATABASE_URL",
-)
+ELSEWHERE = ("MIGRATE_DATABASE_URL",)
 # A sidecar's settings, and the launcher's, may share one environment with ours.
 OTHERS = ("SIDECAR_", "UP_")
 
@@ -48,6 +45,8 @@ class Settings:
     database_seconds: int
     """How long a statement may run on PostgreSQL, or wait for one, before its request is told to
     come again."""
+    workers: int
+    """Processes that share the port; several on PostgreSQL alone."""
     control_listen: Listen
     """Where the API listens; port 0 lets the system choose."""
     policy_dir: Path
@@ -99,6 +98,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         redis_url=reader.redis(),
         database_connections=reader.number("DATABASE_CONNECTIONS", 16, 2, 1000, "connections"),
         database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),
+        workers=reader.workers(),
         control_listen=reader.listen("CONTROL_LISTEN") or Listen("127.0.0.1", 8700),
         policy_dir=reader.directory("POLICY_DIR", PACKAGED_POLICIES),
         superadmin_key=reader.superadmin_key(),
@@ -136,6 +136,12 @@ class _Reader:
                 "DATABASE_URL", "must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://"
             )
         return url
+
+    def workers(self) -> int:
+        workers = self.number("WORKERS", 1, 1, 64, "processes")
+        if workers > 1 and not self.text("DATABASE_URL", "").startswith("postgresql+asyncpg://"):
+            self.complain("WORKERS", "more than 1 needs PostgreSQL in SLUICE_DATABASE_URL")
+        return workers
 
     def redis(self) -> RedisUrl | None:
         url = self.text("REDIS_URL", "")

@@ -1,7 +1,9 @@
 """Sockets: listening, what is no HTTP at all, and draining. Knows no route and no key."""
 
 import asyncio
+import contextlib
 import logging
+import socket
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
@@ -9,6 +11,7 @@ from typing import Protocol
 from aiohttp import web
 
 from control_api.http.door import rendered
+from control_api.http.listening import BACKLOG, bind
 from control_api.http.reply import of_error
 from policies.ground.errors import Malformed, SluiceError
 from policies.ground.listen import Listen
@@ -16,7 +19,8 @@ from policies.ground.listen import Listen
 KEEP_ALIVE_SECONDS = 75.0
 LINGER_SECONDS = 2.0
 """How long what is left of a refused body is read, so that the caller reads the refusal."""
-BACKLOG = 1024
+LAST_SECONDS = 0.1
+"""How long a connection that stands already may bring another request while the service stops."""
 _log = logging.getLogger("sluice.http")
 
 
@@ -26,10 +30,6 @@ class Answers(Protocol):
     new_request_id: Callable[[], str]
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse: ...
-
-
-class CannotListen(Exception):
-    """the address can't be listened on"""
 
 
 class _Connection(web.RequestHandler):
@@ -69,43 +69,66 @@ class _Connection(web.RequestHandler):
 
 class _Server(web.Server):
     def __init__(self, answers: Answers) -> None:
-        super().__init__(answers)
+        super().__init__(self._answer)
         self.new_request_id = answers.new_request_id
+        self.draining = False
+        self._answers = answers
 
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, self._loop)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._answers(request)
+        if self.draining:
+            response.force_close()
+        return response
 
 
 class Listener:
     """An address that is listened on, until it drains."""
 
-    def __init__(self, server: _Server, sockets: asyncio.Server) -> None:
+    def __init__(
+        self, server: _Server, sockets: list[socket.socket], accepting: list[asyncio.Server]
+    ) -> None:
+        self.address = Listen(*sockets[0].getsockname()[:2])
+        """Where it listens, the port as the system chose it."""
         self._server = server
         self._sockets = sockets
+        self._accepting = accepting
 
     @classmethod
-    async def open(cls, address: Listen, setting: str, answers: Answers) -> "Listener":
-        """Listen on `address`; `CannotListen`, naming the setting, where that can't be."""
+    async def open(
+        cls, address: Listen, setting: str, answers: Answers, given: list[socket.socket]
+    ) -> "Listener":
+        """Listen on the sockets that are given, or else on `address`; `CannotListen`, naming the
+        setting, where that can't be."""
         server = _Server(answers)
+        sockets = given or bind(address, setting)[0]
         loop = asyncio.get_running_loop()
-        try:
-            sockets = await loop.create_server(
-                server, address.host, address.port, backlog=BACKLOG, reuse_address=True
-            )
-        except OSError as error:
-            raise CannotListen(
-                f"{setting}: can't listen on `{address}`: {error.strerror or error}"
-            ) from error
-        return cls(server, sockets)
-
-    @property
-    def address(self) -> Listen:
-        """Where it listens, the port as the system chose it."""
-        host, port = self._sockets.sockets[0].getsockname()[:2]
-        return Listen(host, port)
+        # A copy of each: what came in before the server closed its own is accepted by way of ours.
+        accepting = [
+            await loop.create_server(server, sock=each.dup(), backlog=BACKLOG) for each in sockets
+        ]
+        return cls(server, sockets, accepting)
 
     async def drain(self, seconds: float) -> None:
-        """Take no more connections, let the requests under way be answered, close the rest."""
-        self._sockets.close()
+        """Take no more connections, let the requests under way be answered, close the rest. A
+        connection that stands already is answered once more, and told that it is the last time."""
+        self._server.draining = True
+        for each in self._accepting:
+            each.close()
+        await self._accept_rest()
+        for sock in self._sockets:
+            sock.close()
+        await asyncio.sleep(LAST_SECONDS)
         self._server.pre_shutdown()
         await self._server.shutdown(seconds)
+
+    async def _accept_rest(self) -> None:
+        loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    connection, _ = sock.accept()
+                    connection.setblocking(False)
+                    await loop.connect_accepted_socket(self._server, connection)

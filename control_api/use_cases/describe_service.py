@@ -18,4 +18,6 @@ async def show_docs(service: Service, _caller: None, _: Nothing) -> Document:
 
 async def show_metrics(service: Service, _caller: None, _: Nothing) -> Document:
     """Show the metrics as Prometheus text."""
+    if service.siblings is not None:
+        return Document(CONTENT_TYPE, await service.siblings.exposition())
     return Document(CONTENT_TYPE, exposition(service.registry))

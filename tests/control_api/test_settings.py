@@ -30,6 +30,14 @@ def test_the_defaults_are_the_contract_s() -> None:
     assert (found.superadmin_key, found.metrics_listen, found.log_level) == (None, None, "info")
 
 
+def test_several_workers_need_postgresql() -> None:
+    assert read({}).workers == 1
+    (told,) = complaints(SLUICE_WORKERS="4")
+    assert told == "SLUICE_WORKERS: more than 1 needs PostgreSQL in SLUICE_DATABASE_URL"
+    found = read({"SLUICE_WORKERS": "4", "SLUICE_DATABASE_URL": "postgresql+asyncpg://a@b/c"})
+    assert found.workers == 4
+
+
 def test_an_empty_value_is_an_absent_one() -> None:
     assert read(dict.fromkeys(names(), "")) == read({})
 
@@ -51,6 +59,9 @@ def test_an_empty_value_is_an_absent_one() -> None:
         ("SLUICE_DATABASE_CONNECTIONS", "1"),
         ("SLUICE_DATABASE_SECONDS", "0"),
         ("SLUICE_DATABASE_SECONDS", "ten"),
+        ("SLUICE_WORKERS", "0"),
+        ("SLUICE_WORKERS", "2"),
+        ("SLUICE_WORKERS", "many"),
         ("SLUICE_DATADIR", "/tmp"),
         ("SLUICE_WHATEVER", "1"),
         ("SLUICE_PII_MASKING", "yes"),

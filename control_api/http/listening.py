@@ -1,0 +1,63 @@
+"""Binding an address. Knows no server and no route."""
+
+import socket
+
+from policies.ground.listen import Listen
+
+BACKLOG = 1024
+
+
+class CannotListen(Exception):
+    """the address can't be listened on"""
+
+
+def bind(address: Listen, setting: str, count: int = 1) -> list[list[socket.socket]]:
+    """`count` times the sockets of `address`, listened on: several where its host is a name with
+    several addresses. `CannotListen`, naming the setting, where that can't be.
+
+    Of several on one port the kernel gives each connection to one, by its addresses, so that each
+    gets about as many. On one socket that all accept from, whoever wakes first takes what is there:
+    of 64 connections that came at once, one of four took 54.
+    """
+    opened: list[list[socket.socket]] = []
+    try:
+        infos = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        ports: dict[object, int] = {}
+        for place in range(count):
+            opened.append([])
+            for family, kind, protocol, _, target in dict.fromkeys(infos):
+                if place == 0 and count > 1 and address.port:
+                    # Shared ports are shared with any other service of ours too: is it free?
+                    _open(family, kind, protocol, target, shared=False).close()
+                chosen = (target[0], ports.get(target, target[1]), *target[2:])
+                made = _open(family, kind, protocol, chosen, shared=count > 1)
+                ports[target] = made.getsockname()[1]
+                opened[-1].append(made)
+    except OSError as error:
+        for made in (each for some in opened for each in some):
+            made.close()
+        raise CannotListen(
+            f"{setting}: can't listen on `{address}`: {error.strerror or error}"
+        ) from error
+    return opened
+
+
+def _open(
+    family: int, kind: int, protocol: int, target: tuple[object, ...], *, shared: bool
+) -> socket.socket:
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if shared:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.setblocking(False)
+        made.bind(target)
+        made.listen(BACKLOG)
+    except BaseException:
+        made.close()
+        raise
+    return made

@@ -1,0 +1,303 @@
+"""Several processes on one port: how they start, share what comes, die and drain."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api.store.migrate import migrate
+from tests.control_api.centre import asked, within
+from tests.control_api.test_serve import Process, call
+from tests.postgres import serving
+
+WORKERS = 3
+Start = Callable[..., Process]
+
+
+@pytest.fixture
+def start(tmp_path: Path, postgres_url: str) -> Iterator[Start]:
+    """A service of several processes on PostgreSQL."""
+    url = serving(postgres_url)
+    asyncio.run(migrate(postgres_url, url))
+    made: list[Process] = []
+
+    def start(**environ: str) -> Process:
+        settings = {"SLUICE_DATABASE_URL": url, "SLUICE_WORKERS": str(WORKERS), **environ}
+        made.append(Process(tmp_path, **settings))
+        return made[-1]
+
+    yield start
+    for each in made:
+        if each.process.poll() is None:
+            each.process.terminate()
+            each.process.wait(30)
+        each.output.close()
+
+
+def workers(service: Process) -> dict[int, int]:
+    """The pid of each worker."""
+    found = {}
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text()
+    for pid in map(int, children.split()):
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"worker" in arguments:
+            found[json.loads(arguments[arguments.index(b"worker") + 1])["index"]] = pid
+    return found
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def metrics(port: int) -> str:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/metrics")
+    answer = connection.getresponse()
+    assert answer.status == 200
+    text = answer.read().decode()
+    connection.close()
+    return text
+
+
+def by_worker(text: str, sample: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for line in text.splitlines():
+        match = re.match(r'(\w+)\{.*worker="(\d+)".*\} (\S+)$', line)
+        if match and match[1] == sample:
+            found[match[2]] += int(float(match[3]))
+    return found
+
+
+def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start) -> None:
+    service = start()
+    port, key = service.ready(), service.first_keys()["admin_key"]
+    assert sorted(workers(service)) == [0, 1, 2]
+    assert service.said().count(key) == 1
+    assert service.said().count("listens on") == 1
+    assert service.said().index(key) < service.said().index("listens on")
+    for _ in range(30):
+        assert call(port, key, "POST", "/v1/context/evaluate", asked())[0] == 200
+    assert sorted(by_worker(metrics(port), "sluice_decisions_total")) == ["0", "1", "2"]
+    assert call(port, key, "GET", "/v1/audit/verify")[1]["total"] >= 30
+    service.process.send_signal(signal.SIGTERM)
+    assert service.ended() == 0, service.said()
+    again = start()
+    assert call(again.ready(), key, "GET", "/v1/audit/verify")[1]["valid"]
+    assert key not in again.said()
+
+
+def test_connections_are_spread_over_the_workers(start: Start) -> None:
+    service = start()
+    port = service.ready()
+    held = [socket.create_connection(("127.0.0.1", port)) for _ in range(96)]
+    for each in held:
+        each.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    for each in held:
+        assert each.recv(4096).startswith(b"HTTP/1.1 200")
+    text = metrics(port)
+    spread = Counter({w: n for w, n in by_worker(text, "sluice_requests_total").items() if n > 0})
+    for each in held:
+        each.close()
+    # Of 96 by the toss of a three-sided coin, fewer than 10 for one is once in a billion starts.
+    assert sum(spread.values()) >= 96
+    assert len(spread) == WORKERS
+    assert min(spread.values()) >= 10
+
+
+def test_one_scrape_answers_for_all_with_one_head_a_family(start: Start) -> None:
+    service = start(SLUICE_METRICS_LISTEN="127.0.0.1:0")
+    service.ready()
+    within(5, lambda: "metrics on" in service.said())
+    port = int(service.said().partition("metrics on http://127.0.0.1:")[2].split("/")[0])
+    text = metrics(port)
+    heads = [line for line in text.splitlines() if line.startswith(("# HELP", "# TYPE"))]
+    assert len(heads) == len(set(heads))
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert samples
+    assert all('worker="' in line for line in samples)
+    assert len(samples) == len({line.rpartition(" ")[0] for line in samples})
+    resident = by_worker(text, "sluice_policy_set_waiters")
+    assert sorted(resident) == ["0", "1", "2"]
+    folder = service.directory / "data" / "workers"
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_worker_that_does_not_answer_is_left_out_and_counted(start: Start) -> None:
+    service = start()
+    port, pids = service.ready(), workers(service)
+    os.kill(pids[1], signal.SIGSTOP)
+    try:
+
+        def left_out() -> bool:
+            try:
+                text = metrics(port)
+            except (OSError, http.client.HTTPException):
+                return False  # it was given to the one that is stopped
+            return sorted(by_worker(text, "sluice_policy_set_waiters")) == ["0", "2"] and (
+                sum(by_worker(text, "sluice_workers_unanswered_total").values()) >= 1
+            )
+
+        within(60, left_out)
+    finally:
+        os.kill(pids[1], signal.SIGCONT)
+    within(20, lambda: len(by_worker(metrics(port), "sluice_policy_set_waiters")) == WORKERS)
+
+
+@pytest.mark.parametrize("index", [0, 2])
+def test_a_worker_that_dies_is_started_again_and_nobody_is_refused(
+    start: Start, index: int
+) -> None:
+    service = start()
+    port, key = service.ready(), service.first_keys()["admin_key"]
+    before = workers(service)
+    os.kill(before[index], signal.SIGKILL)
+    # Connections that come meanwhile wait for the one that follows.
+    for _ in range(40):
+        assert call(port, key, "POST", "/v1/context/evaluate", asked())[0] == 200
+    within(20, lambda: sorted(workers(service)) == [0, 1, 2])
+    after = workers(service)
+    assert after[index] != before[index]
+    assert {i: pid for i, pid in after.items() if i != index} == {
+        i: pid for i, pid in before.items() if i != index
+    }
+    assert f"worker {index} ended by SIGKILL" in service.said()
+    within(20, lambda: len(by_worker(metrics(port), "sluice_policy_set_waiters")) == WORKERS)
+    service.process.send_signal(signal.SIGTERM)
+    assert service.ended() == 0, service.said()
+
+
+def test_a_worker_that_dies_again_and_again_ends_the_service_with_its_last_words(
+    start: Start,
+) -> None:
+    service = start()
+    service.ready()
+    pids = workers(service)
+    # From now on no worker can start.
+    (service.directory / "data" / "log.key").write_text("nonsense")
+    os.kill(pids[1], signal.SIGKILL)
+    assert service.ended(60) == 1
+    said = service.said()
+    assert said.count("holds no signing key") >= 4
+    assert "worker 1 ended 5 times within" in said
+    assert "Traceback" not in said
+    assert all(gone(pid) for pid in pids.values())
+
+
+def test_what_keeps_the_first_worker_from_starting_ends_the_service(start: Start) -> None:
+    first = start()
+    first.ready()
+    first.process.terminate()
+    assert first.ended() == 0
+    (first.directory / "data" / "log.key").write_text("nonsense")
+    service = start()
+    assert service.ended() == 1
+    assert service.said().count("holds no signing key") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_all_workers_and_no_connection_is_lost(start: Start, number: int) -> None:
+    """New connections all the time: each is answered, or refused before it stood."""
+    service = start()
+    port, key = service.ready(), service.first_keys()["admin_key"]
+    answered: list[str] = []
+    broken: list[str] = []
+
+    def client() -> None:
+        while True:
+            try:
+                status, body = call(port, key, "POST", "/v1/context/evaluate", asked())
+            except ConnectionRefusedError:
+                return
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                broken.append(repr(error))
+                return
+            if status == 200:
+                answered.append(body["event_id"])
+            else:
+                broken.append(str(body))
+
+    threads = [threading.Thread(target=client) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    within(20, lambda: len(answered) > 200)
+    service.process.send_signal(number)
+    assert service.ended() == 0, service.said()
+    for thread in threads:
+        thread.join()
+    # Between the last look at what waits and the closing of the port lie microseconds.
+    assert len(broken) <= 1, broken
+    again = start()
+    report = call(again.ready(), key, "GET", "/v1/audit/verify")[1]
+    assert report["valid"]
+    assert report["events"] >= len(answered)
+
+
+def test_no_worker_outlives_a_supervisor_that_is_killed(start: Start) -> None:
+    service = start()
+    port, pids = service.ready(), workers(service)
+    service.process.kill()
+    within(20, lambda: all(gone(pid) for pid in pids.values()))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    # What it left behind is in nobody's way.
+    again = start()
+    assert sorted(workers(again)) == [0, 1, 2] if again.ready() else False
+
+
+def test_a_port_that_another_service_shares_is_taken(start: Start) -> None:
+    first = start()
+    port = first.ready()
+    (first.directory / "second").mkdir()
+    second = start(
+        SLUICE_CONTROL_LISTEN=f"127.0.0.1:{port}",
+        SLUICE_DATA_DIR=str(first.directory / "second" / "data"),
+    )
+    assert second.ended() == 1
+    assert "SLUICE_CONTROL_LISTEN" in second.said()
+
+
+def test_two_supervisors_do_not_share_a_data_directory(start: Start) -> None:
+    first = start()
+    first.ready()
+    second = start()
+    assert second.ended() == 1
+    assert "another control API with workers" in second.said()
+
+
+def test_a_scrape_works_below_a_path_that_is_longer_than_a_socket_s(
+    start: Start, tmp_path: Path
+) -> None:
+    deep = tmp_path / ("d" * 60) / ("e" * 60) / "data"
+    deep.parent.mkdir(parents=True)
+    service = start(SLUICE_DATA_DIR=str(deep))
+    assert len(by_worker(metrics(service.ready()), "sluice_policy_set_waiters")) == WORKERS
+
+
+def test_a_change_by_one_worker_is_in_force_in_all_within_a_second(start: Start) -> None:
+    service = start()
+    port, admin = service.ready(), service.first_keys()["admin_key"]
+    made = call(port, admin, "POST", "/v1/keys", {"name": "agents", "scope": "evaluate"})[1]
+    within(2, lambda: all(_status(port, made["key"]) == 200 for _ in range(20)))
+    call(port, admin, "DELETE", f"/v1/keys/{made['key_id']}")
+    time.sleep(1.0)
+    assert {_status(port, made["key"]) for _ in range(30)} == {403}
+
+
+def _status(port: int, key: Any) -> int:
+    return call(port, key, "POST", "/v1/context/evaluate", asked())[0]
