@@ -19,6 +19,7 @@ FORBIDDEN = {
     "use_cases": ("http", "serve", "first_start", "policy_watch", "authenticate"),
     "http": ("store", "log", "serve", "service", "tenants", "authenticate", "settings"),
     "publishing": ("http", "use_cases", "service", "serve", "tenants", "asked", "settings"),
+    "workers": ("use_cases", "service", "serve", "store", "log", "tenants", "asked"),
     "asked.py": ("http", "store", "log", "use_cases", "service"),
     "shapes.py": ("http", "store", "log", "use_cases", "service"),
     "policy_plan.py": ("http", "log", "use_cases", "service"),
