@@ -13,12 +13,25 @@ from sqlalchemy import Connection, Table
 from control_api.store.schema import first_accesses, log_entries, openings, tallies
 
 _TYPES = {"BIGINT": "bigint[]", "SMALLINT": "smallint[]", "TEXT": "text[]", "BLOB": "bytea[]"}
+MOST = 4096
+"""Rows of a table in one statement."""
+_List = list[tuple[Any, ...]]
 _Rows = Sequence[tuple[Any, ...]]
 
 
 def write(connection: Connection, values: tuple[Any, ...]) -> bool:
     """False where the head was not where the chain began: then nothing was written."""
     return connection.exec_driver_sql(STATEMENT, values).rowcount == 1
+
+
+def fill(connection: Connection, tenant_id: str, table: Table, rows: _List) -> _List:
+    """Write all but the last of very many rows, which `write` then does with the head: a statement
+    has a time limit. Within a transaction alone."""
+    while len(rows) > MOST:
+        columns = (tenant_id, *zip(*rows[:MOST], strict=True))
+        connection.exec_driver_sql(_insertion(table, 2, "SELECT $1::text AS tenant_id"), columns)
+        rows = rows[MOST:]
+    return rows
 
 
 def values_of(
@@ -50,16 +63,21 @@ def _statement() -> str:
     parts = [f"moved AS ({move})"]
     at = 8
     for table, then in _FILLED.items():
-        wanted = [column for column in table.c if column.name != "tenant_id"]
-        arrays = ", ".join(
-            f"${place}::{_TYPES[str(column.type)]}" for place, column in enumerate(wanted, at)
-        )
-        names = ", ".join(column.name for column in wanted)
-        into = f"INTO {table.name} (tenant_id, {names})"
-        rows = f"SELECT moved.tenant_id, n.* FROM moved, unnest({arrays}) AS n"  # noqa: S608
-        parts.append(f"{table.name}_ AS (INSERT {into} {rows} {then})")
-        at += len(wanted)
+        rows = _insertion(table, at, "SELECT tenant_id FROM moved")
+        parts.append(f"{table.name}_ AS ({rows} {then})")
+        at += len(table.c) - 1
     return f"WITH {', '.join(parts)} SELECT 1 FROM moved"  # noqa: S608  # of constants
+
+
+def _insertion(table: Table, at: int, of: str) -> str:
+    """Of arrays from parameter `at` on, for the tenant that `of` selects."""
+    wanted = [column for column in table.c if column.name != "tenant_id"]
+    arrays = ", ".join(
+        f"${place}::{_TYPES[str(column.type)]}" for place, column in enumerate(wanted, at)
+    )
+    names = ", ".join(column.name for column in wanted)
+    rows = f"SELECT m.tenant_id, n.* FROM ({of}) AS m, unnest({arrays}) AS n"  # noqa: S608
+    return f"INSERT INTO {table.name} (tenant_id, {names}) {rows}"  # of constants
 
 
 # What follows the rows of each table. A count is added to what there is.

@@ -118,6 +118,8 @@ class Chain:
         if not self._entries:
             return
         if connection.dialect.name == "postgresql":
+            self._entries = at_once.fill(connection, self.tenant_id, log_entries, self._entries)
+            self._openings = at_once.fill(connection, self.tenant_id, openings, self._openings)
             moved = at_once.write(connection, self.values())
         else:
             moved = self._write(connection)

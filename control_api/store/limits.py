@@ -15,6 +15,11 @@ class Limits:
     connections: int = 16
     seconds: float = 10.0
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long a transaction that writes may say nothing: less than others wait for it."""
+        return self.seconds / 2
+
     def of_session(self) -> dict[str, str]:
         """Kept by the server."""
         return {

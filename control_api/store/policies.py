@@ -12,6 +12,8 @@ from control_api.store.schema import policies, policy_versions
 from policies.ground.canonical import encode
 from policies.model import Policy
 
+_CHUNK = 500  # rows in one statement
+
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
@@ -122,8 +124,8 @@ async def by_ids(
 
 
 async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy]) -> None:
-    if rows:
-        values = [{"tenant_id": tenant_id, **_values(row)} for row in rows]
+    for at in range(0, len(rows), _CHUNK):
+        values = [{"tenant_id": tenant_id, **_values(row)} for row in rows[at : at + _CHUNK]]
         await connection.execute(insert(policies), values)
 
 
@@ -152,8 +154,8 @@ async def add_versions(
         }
         for row in rows
     ]
-    if values:
-        await connection.execute(insert(policy_versions), values)
+    for at in range(0, len(values), _CHUNK):
+        await connection.execute(insert(policy_versions), values[at : at + _CHUNK])
 
 
 async def versions(

@@ -26,8 +26,9 @@ T = TypeVar("T")
 class PostgresqlDatabase:
     """Of another's schema: it refuses an older one, which `sluice migrate` brings to head."""
 
-    def __init__(self, engine: AsyncEngine) -> None:
+    def __init__(self, engine: AsyncEngine, limits: Limits) -> None:
         self._engine = engine
+        self._limits = limits
         self._connections = Connections(engine)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -50,7 +51,7 @@ class PostgresqlDatabase:
         except BaseException:
             await engine.dispose()
             raise
-        return cls(engine)
+        return cls(engine, limits)
 
     def lane(self, tenant_id: str) -> str:
         return tenant_id
@@ -71,7 +72,9 @@ class PostgresqlDatabase:
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:
         async with (
             self._lock(lane),
-            self._connections.transaction(begin.writing(lane)) as connection,
+            self._connections.transaction(
+                begin.writing(lane, self._limits.silent_seconds)
+            ) as connection,
         ):
             yield connection
 

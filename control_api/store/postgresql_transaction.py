@@ -21,8 +21,7 @@ a tenant looks like it."""
 ROLLBACK_SECONDS = 5.0
 REPLACED = 64
 """So many dead connections are passed over in search of one that is alive."""
-# Who holds a lock and says nothing was stopped or cut off, and others wait for what it holds.
-_WRITING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 5000; "
+_WRITING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {:.0f}; "
 _READING = "BEGIN READ ONLY; "
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; "
 
@@ -39,9 +38,10 @@ def snapshot(tenant_id: str) -> str:
     return _SNAPSHOT + _set("tenant", tenant_id)
 
 
-def writing(tenant_id: str) -> str:
-    """How a transaction begins that may write the tenant's rows."""
-    return _WRITING + _set("tenant", tenant_id)
+def writing(tenant_id: str, silent_seconds: float) -> str:
+    """How a transaction begins that may write the tenant's rows. Who holds a lock and says nothing
+    for so long was stopped or cut off, and others wait for what it holds."""
+    return _WRITING.format(silent_seconds * 1000) + _set("tenant", tenant_id)
 
 
 def _set(name: str, value: str, how: str = "SET LOCAL") -> str:

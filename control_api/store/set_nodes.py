@@ -26,7 +26,8 @@ async def grow(
         for node, body in after.items()
         if body is not None
     ]
-    await connection.execute(insert(set_nodes), rows)
+    for at in range(0, len(rows), _CHUNK):
+        await connection.execute(insert(set_nodes), rows[at : at + _CHUNK])
     return after
 
 

@@ -83,7 +83,8 @@ class Transaction:
                     documents.c.name.in_(names[at : at + _CHUNK]),
                 )
             )
-        await self.connection.execute(insert(documents), rows)
+        for at in range(0, len(rows), _CHUNK):
+            await self.connection.execute(insert(documents), rows[at : at + _CHUNK])
         self._revision = revision + len(rows)
         await self.connection.execute(
             update(tenants)

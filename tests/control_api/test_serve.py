@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tests.control_api.centre import POLICIES, Centre, asked, running, within
+from tests.postgres import serving, unbound
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -199,9 +200,15 @@ def test_migrate_brings_the_schema_to_head_and_exits_0(process: Any, postgres_ur
     assert refused.ended() == 1
     assert "sluice migrate" in refused.said()
     assert "Traceback" not in refused.said()
+    service = serving(postgres_url)
     for _ in range(2):
-        assert process("migrate", SLUICE_MIGRATE_DATABASE_URL=postgres_url).ended() == 0
-    started = process(SLUICE_DATABASE_URL=postgres_url)
+        urls = {"SLUICE_MIGRATE_DATABASE_URL": postgres_url, "SLUICE_DATABASE_URL": service}
+        assert process("migrate", **urls).ended() == 0
+    refused = process(SLUICE_DATABASE_URL=unbound(postgres_url))
+    assert refused.ended() == 1
+    assert "NOBYPASSRLS" in refused.said()
+    assert "Traceback" not in refused.said()
+    started = process(SLUICE_DATABASE_URL=service)
     key = started.ready() and started.first_keys()["admin_key"]
     assert call(started.ready(), key, "GET", "/v1/audit/verify")[1]["valid"] is True
 

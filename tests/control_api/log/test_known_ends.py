@@ -96,6 +96,21 @@ async def test_a_change_in_between_is_not_overwritten(postgresql_url: str) -> No
         await verified(world, 6)
 
 
+async def test_a_change_may_have_more_records_than_a_statement_takes(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control_api.store.at_once.MOST", 100)
+    async with opened(postgresql_url) as world:
+
+        async def change(tx: Transaction) -> None:
+            for _ in range(1050):
+                await tx.append(decision())
+
+        await world.store.write(TENANT, change)
+        await verified(world, 1050)
+        assert await sql(postgresql_url, "SELECT count(*) FROM openings") == [(1050,)]
+
+
 async def test_a_head_of_the_same_size_with_another_leaf_is_another_log(
     postgresql_url: str,
 ) -> None:
