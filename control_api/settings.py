@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from control_api.database_limits import Limits
 from control_api.outbound import Allowed, MailServer
-from control_api.store.limits import Limits
 from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError

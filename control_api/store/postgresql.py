@@ -14,8 +14,8 @@ from weakref import WeakValueDictionary
 from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from control_api.database_limits import LIMITS, POOL_SECONDS, Limits
 from control_api.store import postgresql_transaction as begin
-from control_api.store.limits import LIMITS, POOL_SECONDS, Limits
 from control_api.store.postgresql_role import bound, granted
 from control_api.store.postgresql_transaction import EVERYONE, Connections
 from control_api.store.schema_version import at_head

@@ -19,11 +19,11 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.database_limits import LIMITS, Limits
 from control_api.revision import WRITTEN
 from control_api.store.engine import Database, connect
 from control_api.store.faults import FAULTS, ReadFault, UnknownState, WriteFault, clashed, is_fault
 from control_api.store.gather import start
-from control_api.store.limits import LIMITS, Limits
 from control_api.store.transaction import Published, Transaction
 from policies.ground.clock import Clock
 

@@ -18,11 +18,11 @@ import pytest
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
+from control_api.database_limits import Limits
 from control_api.log.append import Log
 from control_api.log.verify import verify
 from control_api.store.chain import Appended
 from control_api.store.faults import ReadFault, WriteFault, clashed
-from control_api.store.limits import Limits
 from control_api.store.migrate import migrate
 from control_api.store.schema import sources, tenants
 from control_api.store.store import Store
