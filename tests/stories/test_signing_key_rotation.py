@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from tests.stack import ROOT, Stack, call, wait_until
+from control_api.store.migrate import migrate
+from tests import redis
+from tests.postgres import serving
+from tests.stack import ROOT, Service, Stack, call, free_port, running, wait_until
 
 
 def rotate(stack: Stack) -> None:
@@ -72,3 +80,67 @@ def test_a_sidecar_that_was_down_for_two_rotations_follows_both(either_way: Stac
     all_signed_for(stack)
     assert call(stack.sidecar.port, "GET", "/health/ready")[0] == 200
     assert stack.verify()["valid"]
+
+
+@contextmanager
+def another_replica(stack: Stack) -> Iterator[Service]:
+    """Of the same database, with the same key, in a data directory of its own."""
+    data, port = stack.directory / "second", free_port()
+    data.mkdir(mode=0o700)
+    shutil.copy(stack.directory / "data" / "log.key", data)
+    environ = stack.control.environ | {
+        "SLUICE_DATA_DIR": str(data),
+        "SLUICE_CONTROL_LISTEN": f"127.0.0.1:{port}",
+    }
+    log = stack.directory / "second.log"
+    second = Service("second", stack.control.command, environ, log, port)
+    second.start()
+    try:
+        yield second
+    finally:
+        second.stop()
+
+
+def status_of(stack: Stack, key: str) -> int:
+    """What the sidecar answers to an agent with this key."""
+    path = "/v1/context/evaluate"
+    return call(stack.sidecar.port, "POST", path, stack.ask(), key=key)[0]
+
+
+def made_by(stack: Stack, port: int) -> dict[str, Any]:
+    wanted = {"name": "agent", "scope": "evaluate"}
+    status, made = call(port, "POST", "/v1/keys", wanted, key=stack.admin_key)
+    assert status == 201, made
+    return dict(made)
+
+
+def revoked_by(stack: Stack, port: int, key_id: str) -> None:
+    answer = call(port, "DELETE", f"/v1/keys/{key_id}", key=stack.admin_key)
+    assert answer[0] < 300, answer
+
+
+@redis.needs_redis
+def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    """One signs with the new key and one with the old; what either publishes is in force."""
+    url = serving(postgres_url)
+    asyncio.run(migrate(postgres_url, url))
+    with (
+        redis.running(tmp_path / "redis") as server,
+        running(tmp_path / "stack", database_url=url, redis_url=server.url) as stack,
+        another_replica(stack) as old,
+    ):
+        rotate(stack)
+        assert stack.control.stop() == 0
+        stack.start_control()
+        new = stack.control
+        for maker, revoker in [(old, new), (new, old)] * 3:
+            made = made_by(stack, maker.port)
+            wait_until("the key is known", lambda key=made["key"]: status_of(stack, key) == 200)
+            revoked_by(stack, revoker.port, made["key_id"])
+            wait_until("it is revoked", lambda key=made["key"]: status_of(stack, key) == 403)
+        all_signed_for(stack)
+        for port in (old.port, new.port):
+            report = call(port, "GET", "/v1/audit/verify", key=stack.admin_key)[1]
+            assert report["valid"], report
