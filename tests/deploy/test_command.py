@@ -74,3 +74,10 @@ def test_migrate_brings_a_postgresql_to_head_and_again(postgres_url: str, tmp_pa
         answer = sluice("migrate", SLUICE_DATA_DIR=str(tmp_path), SLUICE_DATABASE_URL=postgres_url)
         assert answer.returncode == 0, answer.stderr
     assert not (tmp_path / "sluice.db").exists()
+
+
+def test_rotating_a_key_that_is_not_there_exits_with_1_and_makes_none(tmp_path: Path) -> None:
+    answer = sluice("rotate-key", SLUICE_DATA_DIR=str(tmp_path))
+    assert answer.returncode == 1
+    assert "log.key" in answer.stderr
+    assert not any(tmp_path.iterdir())
