@@ -156,9 +156,7 @@ def _assemble(
     openapi = describe(_routes(settings), __version__)
     publishing = None
     if url := settings.redis_url:
-        publishing = Publishing(
-            url, store, ring.signer, installed.epoch, clock, entropy, instruments
-        )
+        publishing = Publishing(url, store, ring, installed.epoch, clock, entropy, instruments)
     siblings = None
     if place is not None:
         count = instruments.unanswered.inc

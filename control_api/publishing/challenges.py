@@ -14,7 +14,9 @@ MOST_NONCES = 1000
 """Nonces that one heartbeat answers."""
 _LONGEST = 1024
 _NONCE = re.compile(rb"[A-Za-z0-9_.:+/=-]{8,128}\Z")
-_FIELD = re.compile(r"d/[^\0]{1,600}\Z|n/(?:root|[0-9a-f]{2}(?:\.[0-9a-f]{2})?)\Z", re.DOTALL)
+_FIELD = re.compile(
+    r"head\Z|d/[^\0]{1,600}\Z|n/(?:root|[0-9a-f]{2}(?:\.[0-9a-f]{2})?)\Z", re.DOTALL
+)
 
 
 @dataclass(slots=True)

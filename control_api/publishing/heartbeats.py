@@ -14,8 +14,8 @@ from collections.abc import Callable
 from control_api.metrics import Challenge, Instruments
 from control_api.publishing.challenges import Asked, gathered
 from control_api.publishing.link import Command, Link, RedisFault, refused
-from control_api.publishing.mend import Seal
 from control_api.publishing.pushes import FIRST_PAUSE, LONGEST_PAUSE, Pushes
+from control_api.publishing.seal import Seal
 from control_api.publishing.sets import at_query
 from control_api.publishing.trouble import Trouble
 from control_api.store import tenants
@@ -133,7 +133,7 @@ class Heartbeats:
     def _beat(self, tenant_id: str, revision: int, asked: Asked) -> bytes:
         nonces = tuple(asked.nonces)
         beat = Heartbeat(tenant_id, self._seal.epoch, revision, self._now(), nonces)
-        return beat.sealed(self._seal.signer)
+        return beat.sealed(self._seal.ring.signer)
 
     async def _read(self, *blocking: str | int) -> list[object]:
         """The next entries' fields."""

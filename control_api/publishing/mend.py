@@ -11,50 +11,23 @@ whose nodes it does not find, and waits.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.metrics import Pushing
 from control_api.publishing.batch import Batches, Busy, Moved
 from control_api.publishing.difference import SMALL, Difference
+from control_api.publishing.seal import Seal
 from control_api.publishing.sets import Held, Sets
-from control_api.store import documents, set_nodes, tenants
+from control_api.store import documents, log_keys, set_nodes, tenants
 from control_api.store.store import Store
-from policies.ground.canonical import encode
-from policies.set_head import MANY, Head, NotBelieved
-from policies.set_keys import HISTORY, at, document_field, node_field
+from policies.set_head import MANY, Head
+from policies.set_keys import HEAD, HISTORY, document_field, node_field
 from policies.set_tree import EMPTY_ROOT, ROOT, node_digest, nodes_of
-from policies.signing import Signer
 
 _log = logging.getLogger("sluice.publishing")
-NO_HISTORY = encode([])
-
-
-@dataclass(frozen=True, slots=True)
-class Seal:
-    """In whose name heads are signed."""
-
-    signer: Signer
-    epoch: str
-
-    def at(self, revision: int) -> bytes:
-        return at(self.epoch, revision)
-
-    def stands_in(self, held: Held) -> bool:
-        """Whether the set says that it is of our store, at least."""
-        epoch, _, revision = (held.at or b"").rpartition(b":")
-        return epoch == self.epoch.encode() and revision.isdigit()
-
-    def opened(self, tenant_id: str, held: Held) -> Head | None:
-        """The head that Redis holds, None where it is none of ours."""
-        try:
-            head = Head.opened(held.head or b"", self.signer.public, tenant_id)
-        except NotBelieved:
-            return None
-        return head if head.epoch == self.epoch else None
 
 
 class Mender:
@@ -66,7 +39,7 @@ class Mender:
         self._seal = seal
         self._token = token
 
-    async def mend(self, tenant_id: str, doubted: Iterable[bytes]) -> Pushing:
+    async def mend(self, tenant_id: str, doubted: Collection[bytes]) -> Pushing:
         """`doubted` are fields that a sidecar did not find as they should be. `Moved` where the set
         moved meanwhile: it is tried again."""
         held = await self._sets.held(tenant_id)
@@ -84,19 +57,31 @@ class Mender:
             await self._sets.unlock(tenant_id, token)
 
     async def _look(
-        self, tenant_id: str, held: Held, token: str, doubted: Iterable[bytes]
+        self, tenant_id: str, held: Held, token: str, doubted: Collection[bytes]
     ) -> Pushing:
+        head = await self._head(tenant_id, held.head)
         async with self._store.snapshot(tenant_id) as connection:
             standing = await tenants.standing(connection, [tenant_id])
             if tenant_id not in standing:
                 return Pushing.current
             revision, _ = standing[tenant_id]
             batches = Batches(self._sets, tenant_id, held.at, self._token, token)
-            work = _Work(self, connection, batches, tenant_id, held, revision)
+            work = _Work(self, connection, batches, tenant_id, held, head, revision)
             try:
                 return await work.run(doubted)
             finally:
                 await batches.close()
+
+    async def _head(self, tenant_id: str, sealed: bytes | None) -> Head | None:
+        """The head that Redis holds, None where it is none of ours. In a rotation a replica may
+        sign already by a key that follows ours: then the store says so."""
+        if sealed is None:
+            return None
+        head = self._seal.opened(tenant_id, sealed, self._seal.ring.believed())
+        if head is None:
+            publics = await log_keys.believed(self._store, self._seal.ring)
+            head = self._seal.opened(tenant_id, sealed, publics)
+        return head
 
 
 class _Work:
@@ -109,6 +94,7 @@ class _Work:
         batches: Batches,
         tenant_id: str,
         held: Held,
+        head: Head | None,
         revision: int,
     ) -> None:
         self._sets, self._seal = mender._sets, mender._seal
@@ -117,17 +103,17 @@ class _Work:
         self._tenant_id = tenant_id
         self._held = held
         self._revision = revision
-        self._head = self._seal.opened(tenant_id, held)
-        if self._head is not None and self._head.revision > revision:
+        self._head = head
+        if head is not None and head.revision > revision:
             _log.error(
                 "tenant `%s`: Redis is at revision %d of this store and the store at %d: "
                 "the store was put back to an older state, and Redis follows",
                 tenant_id,
-                self._head.revision,
+                head.revision,
                 revision,
             )
 
-    async def run(self, doubted: Iterable[bytes]) -> Pushing:
+    async def run(self, doubted: Collection[bytes]) -> Pushing:
         nodes = await set_nodes.bodies(self._connection, self._tenant_id, [ROOT])
         root = nodes.get(ROOT, EMPTY_ROOT)
         known = None if self._head is None else self._head.root
@@ -137,27 +123,30 @@ class _Work:
                 await self._batches.add(field, body)
         for field, body in await self._doubted(doubted):
             await self._batches.add(field, body)
-        return await self._finish(difference, node_digest(root))
+        stands = self._stands(node_digest(root), HEAD in doubted)
+        return await self._finish(difference, node_digest(root), stands)
 
-    async def _finish(self, difference: Difference, root: str) -> Pushing:
-        stands = self._stands(root)
+    async def _finish(self, difference: Difference, root: str, stands: bool) -> Pushing:
         if stands and not self._batches.fields:
             return Pushing.current
         at = head = b""
         if not stands:
-            self._batches.fields[HISTORY] = NO_HISTORY
+            self._batches.fields[HISTORY] = self._seal.history
             at, head = self._seal.at(self._revision), self._new_head(difference, root)
         await self._batches.finish(at, head)
         return Pushing.mended if self._head is not None else Pushing.rebuilt
 
-    def _stands(self, root: str) -> bool:
-        """Whether the head that Redis holds is the one that there should be."""
-        return (
-            self._head is not None
-            and (self._head.revision, self._head.root) == (self._revision, root)
-            and self._held.at == self._seal.at(self._revision)
-            and self._held.history == NO_HISTORY
-        )
+    def _stands(self, root: str, doubted: bool) -> bool:
+        """Whether the head that Redis holds is the one that there should be. By which of the log's
+        keys matters only where a sidecar doubts it."""
+        head, held = self._head, self._held
+        if head is None or (head.revision, head.root) != (self._revision, root):
+            return False
+        if held.at != self._seal.at(self._revision):
+            return False
+        if self._seal.is_ours(self._tenant_id, held.head):
+            return held.history == self._seal.history
+        return not doubted
 
     def _new_head(self, difference: Difference, root: str) -> bytes:
         before = self._head
@@ -167,9 +156,9 @@ class _Work:
             if difference.proven and len(difference.names) <= MANY:
                 names = tuple(sorted(difference.names))
         head = Head(self._tenant_id, self._seal.epoch, since, self._revision, root, names)
-        return head.sealed(self._seal.signer)
+        return head.sealed(self._seal.ring.signer)
 
-    async def _doubted(self, doubted: Iterable[bytes]) -> list[tuple[bytes, bytes | None]]:
+    async def _doubted(self, doubted: Collection[bytes]) -> list[tuple[bytes, bytes | None]]:
         """Those of the fields, and of the nodes that prove them, that are not as in the store."""
         names = [field[2:].decode() for field in doubted if field.startswith(b"d/")]
         nodes = {field[2:].decode() for field in doubted if field.startswith(b"n/")}

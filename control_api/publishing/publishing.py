@@ -8,8 +8,9 @@ from typing import Any
 from control_api.metrics import Instruments
 from control_api.publishing.heartbeats import Heartbeats
 from control_api.publishing.link import Link
-from control_api.publishing.mend import Mender, Seal
+from control_api.publishing.mend import Mender
 from control_api.publishing.pushes import Pushes
+from control_api.publishing.seal import Seal
 from control_api.publishing.session_claims import SessionClaims
 from control_api.publishing.sets import Sets
 from control_api.publishing.trouble import Trouble
@@ -17,7 +18,7 @@ from control_api.store.sessions import SessionRow
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.redis_url import RedisUrl
-from policies.signing import Signer
+from policies.signing import KeyRing
 
 LAST_SECONDS = 2.0
 """How long a service that stops waits for what is on its way to Redis."""
@@ -32,14 +33,14 @@ class Publishing:
         self,
         url: RedisUrl,
         store: Store,
-        signer: Signer,
+        ring: KeyRing,
         epoch: str,
         clock: Clock,
         entropy: Callable[[int], bytes],
         instruments: Instruments,
     ) -> None:
         self._link = Link(url)
-        seal = Seal(signer, epoch)
+        seal = Seal(ring, epoch)
         sets = Sets(self._link)
         process = entropy(8).hex()
         mender = Mender(store, sets, seal, lambda: f"{process}:{entropy(8).hex()}")

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from control_api.metrics import Instruments, Pushing
 from control_api.publishing.batch import Busy, Moved, one_step
 from control_api.publishing.link import RedisFault
-from control_api.publishing.mend import NO_HISTORY, Mender, Seal
+from control_api.publishing.mend import Mender
+from control_api.publishing.seal import Seal
 from control_api.publishing.sets import Sets
 from control_api.publishing.trouble import Trouble
 from control_api.store.faults import WriteFault
@@ -223,9 +224,9 @@ class Pushes:
         return await self._sets.move(
             tenant_id,
             self._seal.at(published.since) if published.since else None,
-            fields | {HISTORY: NO_HISTORY},
+            fields | {HISTORY: self._seal.history},
             at=self._seal.at(published.revision),
-            head=head.sealed(self._seal.signer),
+            head=head.sealed(self._seal.ring.signer),
         )
 
     def _failed(self, tenant_id: str, job: Job) -> None:

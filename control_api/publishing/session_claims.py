@@ -13,8 +13,8 @@ from typing import Any
 
 from control_api.metrics import Instruments, SessionPush
 from control_api.publishing.link import Link, Part, RedisFault, Script
-from control_api.publishing.mend import Seal
 from control_api.publishing.pushes import FIRST_PAUSE, LONGEST_PAUSE
+from control_api.publishing.seal import Seal
 from control_api.publishing.trouble import Trouble
 from control_api.store.faults import WriteFault
 from control_api.store.gather import start
@@ -125,7 +125,7 @@ class SessionClaims:
             row.agent_id,
             row.expires_at,
         )
-        sealed = claim.sealed(self._seal.signer)
+        sealed = claim.sealed(self._seal.ring.signer)
         until = row.expires_at // 1000 + KEPT_MS
         return (session_key(tenant_id, row.session_id),), (
             RANK[state],

@@ -23,7 +23,7 @@ from policies.ground.redis_url import RedisUrl
 from policies.set_head import Head, Heartbeat
 from policies.set_keys import beats_key, changes_key, document_field, node_field, set_key
 from policies.set_tree import ROOT, node_digest
-from policies.signing import Signer
+from policies.signing import KeyRing, Signer
 from tests.control_api.store.world import TENANT, opened
 
 SIGNER = Signer(b"r" * 32)
@@ -83,7 +83,7 @@ async def replica(database_url: str, redis_url: str) -> AsyncIterator[Replica]:
         publishing = Publishing(
             RedisUrl.parse(redis_url),
             world.store,
-            SIGNER,
+            KeyRing(SIGNER),
             "epoch",
             Clock(world.now, time.monotonic),
             os.urandom,

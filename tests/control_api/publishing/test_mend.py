@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import orjson
 import pytest
 
+from control_api.log_key import rotate
 from policies.set_keys import changes_key, set_key
+from policies.signing import Endorsement
 from tests.control_api.centre import Centre, within
 from tests.control_api.publishing.reader import Reader
 from tests.redis import needs_redis
@@ -64,10 +67,10 @@ def test_a_push_that_finds_a_spoiled_set_mends_it(reader: Reader, spoil: str) ->
 
 @pytest.mark.parametrize("head", [b"", b"rubbish", b"\0" * 64 + b"{}"])
 def test_a_head_that_is_not_ours_is_replaced(reader: Reader, head: bytes) -> None:
-    """A sidecar that can't read it says so by naming any field."""
+    """A sidecar that can't believe it says so."""
     reader.follows()
     reader.redis.hset(SET, "head", head)
-    reader.answered(reader.ask("n/root"))
+    reader.answered(reader.ask("head"))
     within(5, lambda: reader.redis.hget(SET, "head") != head)
     assert reader.is_the_store_s()
 
@@ -143,3 +146,27 @@ def test_a_store_put_back_to_an_older_state_is_followed(publishing: Centre, read
     # And when it has gone on to the same revision by another way, it is this way that counts.
     publishing.approved("agt_other")
     reader.follows()
+
+
+def test_a_head_by_a_key_that_was_replaced_is_signed_anew_for_who_asks(
+    publishing: Centre, reader: Reader
+) -> None:
+    publishing.approved("agt_1")
+    reader.follows()
+    before, pushed = reader.redis.hget(SET, "head"), len(reader.changes())
+    publishing.stop()
+    rotate(publishing.directory / "data")
+    publishing.start()
+    reader.answered(reader.ask())
+    assert reader.redis.hget(SET, "head") == before, "it is of the log's keys still"
+    reader.answered(reader.ask("head"))
+    reader.follows()
+    (endorsement,) = orjson.loads(reader.fields()[b"keys"])
+    assert Endorsement.from_wire(endorsement).holds()
+    newest = reader.redis.xrevrange(CHANGES, count=1)[0][1][b"h"]
+    assert reader.opened(newest).names == ()
+    assert reader.redis.xlen(CHANGES) == pushed + 1
+    reader.answered(reader.ask("head"))
+    publishing.approved("agt_2")
+    reader.follows()
+    assert reader.redis.xlen(CHANGES) <= pushed + 4, "signed once, and then only what changed"
