@@ -28,6 +28,7 @@ BLOCK_MS = 1000
 GATHER = 0.01
 """Seconds: what comes within them is answered together."""
 MOST = 1000
+CHALLENGES_KEPT = 10_000
 KEPT = 64
 """Heartbeats of a tenant that Redis keeps, about."""
 BEFORE_MS = 5000
@@ -160,6 +161,9 @@ class Heartbeats:
         """Where to read on: a little before the end at first, and from the beginning where the
         stream was replaced by one that counts from somewhere else."""
         try:
+            # A write, so that a server that is a replica by now says so and is left: it would hear
+            # of no challenge, or late.
+            await self._link.call("XTRIM", CHALLENGES, "MAXLEN", "~", CHALLENGES_KEPT)
             newest = await self._link.call("XREVRANGE", CHALLENGES, "+", "-", "COUNT", 1)
         except RedisFault as fault:
             await self._heal(CHALLENGES, fault.__cause__)

@@ -110,7 +110,8 @@ def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -
     ):
         Reader(centre, one).follows()
         relay.target = two.port
-        one.command("REPLICAOF", "127.0.0.1", str(two.port))
+        # It follows nobody: who goes on reading there hears of nothing.
+        one.command("REPLICAOF", "127.0.0.1", "1")
         reader = Reader(centre, two)
         centre.approved("agt_1")
         reader.follows(10)
