@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from policies.ground.canonical import encode, micros, unb64
+from policies.ground.canonical import micros, unb64
 
 
 class Index(NamedTuple):
@@ -28,21 +28,21 @@ class Index(NamedTuple):
     ref: str | None
 
 
-def entry_from_core(core: dict[str, Any], *, log: str, seq: int, prev: str, ts: str) -> bytes:
-    """The entry of a record that came from an enforcement point: its core with `log`, `seq`,
-    `prev` (base64 of the previous leaf hash, empty for the first) and `ts`, and nothing changed."""
-    return encode({**core, "log": log, "seq": seq, "prev": prev, "ts": ts})
-
-
 def index_of(entry: dict[str, Any]) -> Index:
     """Of a decoded entry; `LookupError`, `TypeError` or `ValueError` where it is not one."""
-    pub, src = entry["pub"], entry.get("src")
+    src = entry.get("src")
+    return index_at(entry, micros(entry["ts"] if src is None else src["t"]))
+
+
+def index_at(entry: dict[str, Any], ts: int) -> Index:
+    """The same of one whose time is known; it needs no place yet."""
+    pub = entry["pub"]
     request, response = pub.get("request", {}), pub.get("response", {})
     event = pub.get("event")
     return Index(
         entry["eid"],
         entry["kind"],
-        micros(entry["ts"] if src is None else src["t"]),
+        ts,
         request.get("agent_role"),
         request.get("agent_id"),
         request.get("source_id"),

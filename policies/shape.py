@@ -6,16 +6,18 @@ at the door. Knows the members of each kind; members it doesn't know are let thr
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
-from policies.ground.body import identifier_fault
+from policies.ground.body import MAX_IDENTIFIER, identifier_fault
 
 _Judge = Callable[[object], bool]
 
 
-def _name(value: object) -> bool:
+def is_name(value: object) -> bool:
+    if type(value) is str and 0 < len(value) <= MAX_IDENTIFIER and value.isprintable():
+        return True  # as nearly every one is
     return identifier_fault(value) is None
 
 
@@ -50,15 +52,15 @@ _DECISION: _Rules = (
     ((), "context_hash", _text),
     ((), "facts", _object),
     ((), "masking", _maybe(_true)),
-    (("request",), "agent_role", _name),
-    (("request",), "source_id", _name),
+    (("request",), "agent_role", is_name),
+    (("request",), "source_id", is_name),
     (("request",), "source_type", _text),
     (("request",), "sensitivity_level", _text),
-    (("request",), "agent_id", _maybe(_name)),
-    (("request",), "session_id", _maybe(_name)),
+    (("request",), "agent_id", _maybe(is_name)),
+    (("request",), "session_id", _maybe(is_name)),
     (("request",), "task_type", _maybe(_text)),
     (("response",), "decision", _verdict),
-    (("response",), "policy_name", _name),
+    (("response",), "policy_name", is_name),
     (("response",), "reason", _text),
     (("response",), "check", _maybe(_text)),
     (("response",), "policy_version", _maybe(_count)),
@@ -68,7 +70,7 @@ _LINEAGE: _Rules = (
     ((), "masking", _maybe(_true)),
     ((), "outcome", _maybe(_text)),
     ((), "detail", _maybe(_object)),
-    (("event",), "id", _name),
+    (("event",), "id", is_name),
 )
 _GAP: _Rules = (((), "reason", _text),)
 RULES: dict[str, _Rules] = {
@@ -81,20 +83,41 @@ RULES: dict[str, _Rules] = {
 
 # Members that `policies.entry.index_of` reads, whatever the kind.
 _INDEXED = ("request", "response", "event")
-_OPENED: dict[str, _Judge] = {"user_id": _name, "query": _text}
+_OPENED: dict[str, _Judge] = {"user_id": is_name, "query": _text}
+
+
+class _Kind(NamedTuple):
+    """A kind's rules as they are applied: `foreign` are members that it has not, `places` where in
+    `pub` (None: in itself) with what must stand there."""
+
+    foreign: tuple[str, ...]
+    places: tuple[tuple[str | None, tuple[tuple[str, _Judge], ...]], ...]
+
+
+def _kind(rules: _Rules) -> _Kind:
+    places: dict[str | None, list[tuple[str, _Judge]]] = {}
+    for path, name, judge in rules:
+        places.setdefault(path[0] if path else None, []).append((name, judge))
+    foreign = tuple(member for member in _INDEXED if member not in places)
+    return _Kind(foreign, tuple((place, tuple(judged)) for place, judged in places.items()))
+
+
+_KINDS = {kind: _kind(rules) for kind, rules in RULES.items()}
 
 
 def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
     """What is wrong with the fields in clear of a record of `kind`, or None."""
-    rules = RULES[kind]
-    expected = {path[0] for path, _, _ in rules if path}
-    for member in _INDEXED:
-        if member in pub and member not in expected:
+    foreign, places = _KINDS[kind]
+    for member in foreign:
+        if member in pub:
             return f"`pub` of a `{kind}` has no `{member}`"
-    for path, name, judge in rules:
-        place: Any = pub.get(path[0]) if path else pub
-        if not isinstance(place, dict) or not judge(place.get(name)):
-            return f"`{'.'.join(('pub', *path, name))}` is missing or not of its type"
+    for at, judged in places:
+        place: Any = pub if at is None else pub.get(at)
+        known = isinstance(place, dict)
+        for name, judge in judged:
+            if not (known and judge(place.get(name))):
+                where = f"{at}.{name}" if at else name
+                return f"`pub.{where}` is missing or not of its type"
     return None
 
 
@@ -104,7 +127,7 @@ def masked_fault(masked: object, pub: dict[str, Any]) -> str | None:
     if not isinstance(masked, list):
         return "`masked` is a list"
     for each in masked:
-        if not (isinstance(each, list) and len(each) == 2 and all(map(_name, each))):
+        if not (isinstance(each, list) and len(each) == 2 and all(map(is_name, each))):
             return "`masked` is a list of `[path, rule]`"
     return "`masked` without `pub.masking`" if masked and not pub.get("masking") else None
 

@@ -15,7 +15,7 @@ SOURCED = MEMBERS | {"src"}
 """Of an entry that came from an enforcement point."""
 
 _KEY = re.compile(r"[a-z0-9_.:-]+\Z").match
-_KNOWN = SOURCED.union(
+KNOWN = SOURCED.union(
     ("user_id", "query", "detail", "context_hash", "facts", "request", "response"),
     ("agent_role", "agent_id", "source_id", "source_type", "sensitivity_level", "session_id"),
     ("task_type", "decision", "policy_name", "reason", "check", "policy_id", "policy_version"),
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 def profile(value: dict[str, Any]) -> None:
     """The encoding's profile, as far as equal re-encoding does not show it: no floats, and keys as
     they must be. (`encode` refuses integers beyond 53 bits.)"""
-    if not _KNOWN.issuperset(value) and not all(map(_KEY, value)):
+    if not KNOWN.issuperset(value) and not all(map(_KEY, value)):
         raise Finding("has a key outside `[a-z0-9_.:-]`")
     for member in value.values():
         kind = type(member)

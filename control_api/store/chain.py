@@ -19,11 +19,11 @@ from control_api.store import at_once, log_index
 from control_api.store.faults import UnknownState
 from control_api.store.schema import installation, log_entries, log_heads, openings, tenants
 from control_api.store.tally import Tally
-from policies.entry import Index, entry_from_core, index_of
-from policies.ground.canonical import b64, micros, rfc3339
+from policies.entry import Index, index_of
+from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid, NotFound
 from policies.record import MAX_ENTRY, Record
-from policies.source import Spooled
+from policies.source import Place, Spooled
 from policies.tree import Frontier, leaf_hash
 
 NO_OPENINGS = b"{}"
@@ -55,6 +55,7 @@ class Chain:
         """`UnknownState` where that is no end."""
         self.tenant_id = tenant_id
         self.log = end.log
+        self._log = encode(end.log)
         try:
             self._tree = Frontier.from_bytes(end.size, end.frontier)
         except ValueError as error:
@@ -84,29 +85,33 @@ class Chain:
         entry = record.entry(self.log, self._tree.size, self._prev(), text)
         pub = orjson.loads(record.pub)
         index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
-        return self._put(entry, index, pub, record.openings, ts)
+        return self._put(entry, index, pub, (user_of(record.openings), record.openings), ts)
 
     def place_core(self, spooled: Spooled, now: int) -> Appended:
         """Of a record that an enforcement point made."""
         ts = max(now, self._last_ts)
-        entry = entry_from_core(
-            spooled.core, log=self.log, seq=self._tree.size, prev=self._prev(), ts=rfc3339(ts)
-        )
-        core = spooled.core
-        return self._put(entry, index_of(core), core["pub"], spooled.openings, ts)
+        prev, text = self._prev().encode(), rfc3339(ts).encode()
+        entry = spooled.entry(Place(self._log, self._tree.size, prev, text))
+        opened = (spooled.user_id, spooled.openings)
+        return self._put(entry, spooled.columns, spooled.core["pub"], opened, ts)
 
     def _prev(self) -> str:
         return b64(self._last_leaf)
 
     def _put(
-        self, entry: bytes, index: Index, pub: dict[str, Any], opened: bytes, ts: int
+        self,
+        entry: bytes,
+        index: Index,
+        pub: dict[str, Any],
+        opened: tuple[str | None, bytes],
+        ts: int,
     ) -> Appended:
         if len(entry) > MAX_ENTRY:
             raise Invalid(f"the record needs {len(entry)} bytes, and an entry holds {MAX_ENTRY}")
         seq, leaf = self._tree.size, leaf_hash(entry)
         self._entries.append((seq, *index, entry, leaf))
-        if opened != NO_OPENINGS:
-            self._openings.append((seq, user_of(opened), opened))
+        if opened[1] != NO_OPENINGS:
+            self._openings.append((seq, *opened))
         if index.decision is not None:
             self._tally.add(index, pub["request"]["source_type"])
         self._tree.append(leaf)

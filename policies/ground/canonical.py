@@ -6,9 +6,10 @@ array, object; no floats.
 """
 
 import re
-from base64 import b64decode
-from binascii import b2a_base64
+from binascii import a2b_base64, b2a_base64
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any
 
 import orjson
 
@@ -19,6 +20,7 @@ MAX_DEPTH = 64
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _KEY = re.compile(r"[a-z0-9_.:-]+\Z")
 _SCALARS = frozenset({str, bool, type(None)})
+_CONTAINERS = frozenset({dict, list})
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z\Z")
 
@@ -37,9 +39,33 @@ def encode(value: object) -> bytes:
     return orjson.dumps(value, option=_OPTIONS)
 
 
-def check(value: object) -> None:
-    """Raise `NotCanonical` where a decoded JSON value lies outside the profile, naming where."""
-    _check(value, "$", 0)
+def check(value: object, known: frozenset[str] = frozenset()) -> None:
+    """Raise `NotCanonical` where a decoded JSON value lies outside the profile, naming where.
+    `known` are keys that lie within it: the caller's own, so that most are not looked at again."""
+    # What is plainly within is most of what comes; of anything else the slower walk is the judge.
+    if not (type(value) in _CONTAINERS and _plain(value, 0, known)):
+        _check(value, "$", 0)
+
+
+def _plain(container: Any, depth: int, known: frozenset[str]) -> bool:
+    """Whether a list or an object of decoded JSON lies within the profile. A fifth of `_check`'s
+    time: it neither names places nor calls itself for what holds nothing."""
+    if depth > MAX_DEPTH:
+        return False
+    if type(container) is dict:
+        if not known.issuperset(container) and not all(map(_KEY.match, container)):
+            return False
+        container = container.values()
+    for member in container:
+        kind = type(member)
+        if kind is str or kind in _SCALARS:
+            continue
+        if kind is int:
+            if not -MAX_INTEGER <= member <= MAX_INTEGER:
+                return False
+        elif kind not in _CONTAINERS or not _plain(member, depth + 1, known):
+            return False
+    return True
 
 
 def _check(value: object, where: str, depth: int) -> None:
@@ -83,10 +109,15 @@ def micros(text: str) -> int:
     if not _TIME.match(text):
         raise NotCanonical(f"`{text[:40]}` is not a time of the form YYYY-MM-DDTHH:MM:SS.ffffffZ")
     try:
-        moment = datetime.fromisoformat(text)
+        return _at_second(text[:19]) + int(text[20:26])
     except ValueError as error:
         raise NotCanonical(f"`{text}` is not a time: {error}") from error
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+@lru_cache(maxsize=256)
+def _at_second(text: str) -> int:
+    """Microseconds; of a batch of records most fall into a few seconds."""
+    return (datetime.fromisoformat(f"{text}+00:00") - _EPOCH) // timedelta(microseconds=1)
 
 
 def b64(raw: bytes) -> str:
@@ -97,9 +128,10 @@ def b64(raw: bytes) -> str:
 def unb64(text: str) -> bytes:
     """The reverse of `b64`; anything that `b64` would not have written raises `NotCanonical`."""
     try:
-        raw = b64decode(text, validate=True)
+        raw = a2b_base64(text)
     except ValueError as error:
         raise NotCanonical(f"not base64: {error}") from error
+    # It passes over what is no base64 at all, and the comparison does not.
     if b64(raw) != text:
         raise NotCanonical("not canonical base64")
     return raw

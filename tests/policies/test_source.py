@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from policies.checks.finding import Facts
 from policies.commitment import commit
-from policies.entry import audit_event, entry_from_core, index_of, lineage_action
+from policies.entry import audit_event, index_of, lineage_action
 from policies.evaluate import evaluate
 from policies.ground.canonical import b64, encode, rfc3339
 from policies.ground.errors import Invalid
@@ -28,7 +28,7 @@ from policies.retrieval import Retrieval
 from policies.source import KINDS, core_hash, read_payload, spool_payload, src_member
 from policies.tree import leaf_hash
 from tests.policies.strategies import IDENTIFIERS, situations
-from tests.policies.world import FULL, START, decided, full_facts
+from tests.policies.world import FULL, START, decided, entry_from_core, full_facts
 
 PREV = b64(bytes(range(32)))
 RECORDS: dict[str, Record] = {

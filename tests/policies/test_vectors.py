@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from policies.checkpoint import Checkpoint, read, sign
 from policies.commitment import commitment, field_salt, opens
-from policies.entry import entry_from_core, index_of
+from policies.entry import index_of
 from policies.ground.canonical import check, encode, micros, rfc3339
 from policies.ground.ids import prefixed, uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
@@ -28,7 +28,7 @@ from policies.source import core_hash
 from policies.stored import Row
 from policies.tree import Frontier, leaf_hash
 from policies.verify import Head, Verifier
-from tests.policies.world import every_kind, masked_log, naive_root
+from tests.policies.world import entry_from_core, every_kind, masked_log, naive_root
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

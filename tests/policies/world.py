@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from policies.checks.finding import Facts
-from policies.entry import entry_from_core, index_of
+from policies.entry import index_of
 from policies.evaluate import evaluate
-from policies.ground.canonical import b64, rfc3339
+from policies.ground.canonical import b64, encode, rfc3339
 from policies.model import Agent, Key, Policy, Session, TenantSettings
 from policies.record import (
     Record,
@@ -39,6 +39,12 @@ FACTS = Facts(
     compile_role("analyst", [POLICY]),
     7,
 )
+
+
+def entry_from_core(core: dict[str, Any], *, log: str, seq: int, prev: str, ts: str) -> bytes:
+    """The entry of a record that came from an enforcement point, as the format says: its core with
+    `log`, `seq`, `prev` and `ts`, encoded anew."""
+    return encode({**core, "log": log, "seq": seq, "prev": prev, "ts": ts})
 
 
 def salt(seed: int) -> bytes:
