@@ -1,0 +1,43 @@
+"""`python -m tests.chaos [FAULT…]`: the fault matrix, printed; exit code 1 for a broken promise."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+import uvloop
+
+from tests.chaos.faults import FAULTS
+from tests.chaos.matrix import run
+
+SECONDS = 6.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(FAULTS))
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each lasts")
+    parser.add_argument("--keep", type=Path, help="a folder for logs and data, kept")
+    asked = parser.parse_args()
+    unknown = [name for name in asked.faults if name not in FAULTS]
+    if unknown:
+        parser.error(f"no such fault: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as made:
+        folder = Path(asked.keep or made)
+        folder.mkdir(parents=True, exist_ok=True)
+        # A PostgreSQL that runs as nobody has to come through.
+        folder.chmod(0o711)
+        rows = uvloop.run(run(folder, asked.faults or list(FAULTS), asked.seconds, tell))
+    broken = sum(len(row.broken) for row in rows)
+    print(f"{len(rows)} faults, {broken} broken promises")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,209 @@
+"""Who works while a fault is made: agents that ask, and operators that change what they may.
+
+Every request bears an id of its own as its user, so that it is known again in the log whether or
+not anybody heard the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from tests.chaos.history import Answered, History
+from tests.chaos.system import LIMIT, ROLES, SIDECARS, SOURCES, System
+
+CLIENTS = 64
+REST = 0.3
+"""Seconds between an answer and the next question."""
+PATIENCE = 15.0
+GRACE = 4.0
+"""Seconds beyond the staleness limit that the dead are still tried for."""
+DOOMED = 0.1
+"""Of the requests, those with a key that is revoked sooner or later."""
+RACE = 6
+"""Requests that share a session's name."""
+
+_NO_ANSWER = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+
+
+class Load:
+    """Runs until told to stop; `history` is what came of it."""
+
+    def __init__(self, system: System) -> None:
+        self.history = History()
+        self._system = system
+        self._numbers = itertools.count()
+        self._doomed: list[str] = []
+        self._tried_on: list[tuple[int, dict[str, Any]]] = []
+        self._session: aiohttp.ClientSession | None = None
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        timeout = aiohttp.ClientTimeout(total=PATIENCE, sock_connect=2)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+            self._session = session
+            tasks = [asyncio.create_task(self._client(number)) for number in range(CLIENTS)]
+            tasks += [
+                asyncio.create_task(each)
+                for each in (
+                    self._policies(),
+                    self._kill_keys(),
+                    self._kill_sessions(),
+                    self._try_the_dead(),
+                )
+            ]
+            try:
+                yield
+                for task in tasks:
+                    if task.done():
+                        task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    def rate(self, seconds: float) -> float:
+        """Answers a second in the last so many seconds."""
+        since = time.monotonic() - seconds
+        newest = reversed(self.history.answered.values())
+        return (
+            sum(1 for _ in itertools.takewhile(lambda each: each.heard > since, newest)) / seconds
+        )
+
+    async def _client(self, number: int) -> None:
+        sidecar = number % SIDECARS
+        while True:
+            await asyncio.sleep(REST * random.uniform(0.5, 1.5))
+            n = next(self._numbers)
+            await self._ask(
+                sidecar,
+                self._key(sidecar),
+                agent_role=random.choice(ROLES),
+                agent_id=self._system.agents[sidecar],
+                source_id=random.choice(SOURCES),
+                # Agents at different sidecars race for the same session, a few requests each.
+                session_id=f"s-{n // RACE}" if n % 2 else None,
+                sensitivity_level="low",
+                user_id=f"r-{n}",
+            )
+
+    def _key(self, sidecar: int) -> str:
+        """A lasting one, or now and then one that is dead, or soon will be."""
+        if self._doomed and random.random() < DOOMED:
+            return random.choice(self._doomed)
+        return self._system.keys[sidecar]
+
+    async def _ask(self, sidecar: int, key: str, **asked: Any) -> None:
+        assert self._session is not None
+        port = self._system.sidecars[sidecar].service.port
+        body = {name: value for name, value in asked.items() if value is not None}
+        sent = time.monotonic()
+        try:
+            async with self._session.post(
+                f"http://127.0.0.1:{port}/v1/context/evaluate",
+                json=body,
+                headers={"X-API-Key": key},
+            ) as answer:
+                said = await answer.json(content_type=None)
+                status = answer.status
+        except _NO_ANSWER:
+            self.history.unanswered[body["user_id"]] += 1
+            await asyncio.sleep(0.1)
+            return
+        heard = time.monotonic()
+        self.history.longest = max(self.history.longest, heard - sent)
+        if status != 200:
+            self.history.refused[status] += 1
+            self.history.unanswered[body["user_id"]] += 1
+            return
+        self.history.answered[said["event_id"]] = Answered(
+            said["event_id"], sent, heard, said["decision"], said["policy_name"], body, key
+        )
+
+    async def _admin(self, method: str, path: str, body: object = None) -> Any:
+        """The answer, None where there was none: whether it was done is then not known."""
+        try:
+            status, answer = await asyncio.to_thread(self._system.admin, method, path, body, 6)
+        except (OSError, ValueError):
+            return None
+        return answer if status < 300 else None
+
+    async def _policies(self) -> None:
+        """The moving policy loses a source and gets it back."""
+        policy: dict[str, Any] | None = None
+        while policy is None:
+            rows = await self._admin("GET", "/v1/policies?agent_role=moving")
+            policy = rows[0] if rows else None
+        path = f"/v1/policies/{policy['policy_id']}"
+        body: dict[str, Any] = {"name": "moving", "agent_role": "moving", "max_sensitivity": "high"}
+        body["denied_sources"] = []
+        for turn in itertools.count():
+            await asyncio.sleep(random.uniform(0.2, 0.5))
+            sources = SOURCES if turn % 2 else SOURCES[:1]
+            asked = time.monotonic()
+            answer = await self._admin("PUT", path, {**body, "allowed_sources": list(sources)})
+            if answer is not None:
+                version = int(answer["version"])
+                # A body that is there already makes no version.
+                self.history.policies.setdefault(version, (sources, asked))
+                self.history.replaced.setdefault(version - 1, time.monotonic())
+
+    async def _kill_keys(self) -> None:
+        """A key is made, used, revoked, and tried on."""
+        while True:
+            made = await self._admin("POST", "/v1/keys", {"name": "doomed", "scope": "evaluate"})
+            if made is None:
+                await asyncio.sleep(0.2)
+                continue
+            self._doomed.append(made["key"])
+            await asyncio.sleep(random.uniform(0.5, 1.5))
+            while await self._admin("DELETE", f"/v1/keys/{made['key_id']}") is None:
+                gone = await self._admin("GET", "/v1/keys?limit=1000")
+                if gone is not None and made["key_id"] not in {row["key_id"] for row in gone}:
+                    break
+                await asyncio.sleep(0.2)
+            self.history.dead_keys[made["key"]] = time.monotonic()
+            asyncio.get_running_loop().call_later(LIMIT + GRACE, self._doomed.remove, made["key"])
+
+    async def _kill_sessions(self) -> None:
+        """A session is used, revoked, and tried on."""
+        for turn in itertools.count():
+            session, sidecar = f"doomed-{turn}", turn % SIDECARS
+            asked = {
+                "agent_role": "steady",
+                "agent_id": self._system.agents[sidecar],
+                "source_id": SOURCES[0],
+                "session_id": session,
+                "sensitivity_level": "low",
+            }
+
+            await self._use(sidecar, asked)
+            await asyncio.sleep(random.uniform(0.3, 0.8))
+            if await self._admin("DELETE", f"/v1/sessions/{session}") is None:
+                continue
+            self.history.dead_sessions[session] = time.monotonic()
+            self._tried_on.append((sidecar, asked))
+
+    async def _use(self, sidecar: int, asked: dict[str, Any]) -> None:
+        user = f"d-{next(self._numbers)}"
+        await self._ask(sidecar, self._system.keys[0], **asked, user_id=user)
+
+    async def _try_the_dead(self) -> None:
+        """Until they have been dead for longer than the limit."""
+        while True:
+            await asyncio.sleep(0.5)
+            now = time.monotonic()
+            dead = self.history.dead_sessions
+            self._tried_on = [
+                each for each in self._tried_on if now < dead[each[1]["session_id"]] + LIMIT + GRACE
+            ]
+            for sidecar, asked in random.sample(self._tried_on, min(4, len(self._tried_on))):
+                await self._use(sidecar, asked)

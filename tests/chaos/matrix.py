@@ -1,0 +1,135 @@
+"""One fault after the other, and what came of each: the row of a table."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from tests.chaos.faults import FAULTS
+from tests.chaos.load import Load
+from tests.chaos.promises import read_back
+from tests.chaos.system import System, running
+
+WARM_SECONDS = 4.0
+RECOVERY_SECONDS = 10.0
+BACK = 0.8
+"""Of the rate before: from there on it is back."""
+LAG = 200
+"""Records that may wait to be shipped when all is well."""
+DRAIN_SECONDS = 30.0
+
+HEADINGS = (
+    "fault", "answered", "recorded", "duplicates", "wrong", "gaps", "longest stall s", "recovered s"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a fault came to; counts are of its own time."""
+
+    fault: str
+    answered: int
+    recorded: int
+    duplicates: int
+    wrong: int
+    gaps: int
+    stall: float
+    recovered: float | None
+    broken: tuple[str, ...]
+
+    def cells(self) -> tuple[str, ...]:
+        back = "never" if self.recovered is None else f"{self.recovered:.1f}"
+        counts = (self.answered, self.recorded, self.duplicates, self.wrong, self.gaps)
+        return (self.fault, *map(str, counts), f"{self.stall:.1f}", back)
+
+
+async def run(
+    folder: Path, names: Iterable[str], seconds: float, tell: Callable[[str], None]
+) -> list[Row]:
+    """The rows; each is told as it is there."""
+    rows = []
+    async with running(folder) as system:
+        load = Load(system)
+        before = (0, 0)
+        tell(_line(HEADINGS))
+        for name in names:
+            row, before = await _row(system, load, name, seconds, before)
+            rows.append(row)
+            tell(_line(row.cells()))
+            for broken in row.broken[:8]:
+                tell(f"  BROKEN {broken}")
+    return rows
+
+
+async def _row(
+    system: System, load: Load, name: str, seconds: float, before: tuple[int, int]
+) -> tuple[Row, tuple[int, int]]:
+    history = load.history
+    history.longest = 0.0
+    async with load.working():
+        await asyncio.sleep(WARM_SECONDS)
+        usual = load.rate(2.0)
+        await FAULTS[name](system, seconds)
+        recovered = await _recovered(system, load, usual)
+        stall = max(history.longest, _longest_silence(load))
+    drained = await _drained(system)
+    found = await read_back(system, history)
+    broken = list(found.broken)
+    if recovered is None:
+        broken.append(f"recovery: not back within {RECOVERY_SECONDS:.0f} s")
+    if not drained:
+        broken.append(f"recovery: {system.depth()} records are not shipped")
+    row = Row(
+        name,
+        len(history.answered) - before[0],
+        found.recorded - before[1],
+        found.duplicates,
+        found.wrong,
+        found.gaps,
+        stall,
+        recovered,
+        tuple(broken),
+    )
+    return row, (len(history.answered), found.recorded)
+
+
+async def _recovered(system: System, load: Load, usual: float) -> float | None:
+    """Seconds until rate and lag are what they were, None where they were not in time."""
+    since = time.monotonic()
+    while time.monotonic() - since < RECOVERY_SECONDS + 1:
+        if load.rate(1.0) >= BACK * usual and await _depth(system) <= LAG:
+            return max(0.0, time.monotonic() - since - 1.0)
+        await asyncio.sleep(0.25)
+    return None
+
+
+async def _drained(system: System) -> bool:
+    deadline = time.monotonic() + DRAIN_SECONDS
+    while time.monotonic() < deadline:
+        if await _depth(system) == 0:
+            return True
+        await asyncio.sleep(0.1)
+    return False
+
+
+async def _depth(system: System) -> int:
+    try:
+        return await asyncio.to_thread(system.depth)
+    except OSError:
+        return 1 << 30  # a sidecar is not back yet
+
+
+def _longest_silence(load: Load) -> float:
+    """The longest time in which nobody heard anything."""
+    times = sorted(each.heard for each in load.history.answered.values())
+    recent = [at for at in times if at > time.monotonic() - 60]
+    return max((b - a for a, b in pairwise(recent)), default=0.0)
+
+
+def _line(cells: Iterable[str]) -> str:
+    first, *rest = cells
+    return f"{first:<28}" + "".join(f"{cell:>16}" for cell in rest)

@@ -1,0 +1,242 @@
+"""What must hold after a fault, read back from the database and from the API.
+
+once        every answered decision is in the log exactly once, no other more than once, and
+            where a source's numbers have a hole, a gap says so
+chain       the log verifies
+policy      every decision is what the pure evaluation gives, by a policy that was in force
+            within the staleness limit
+revoked     nothing is allowed by what was revoked longer ago than the limit
+session     no session is owned by two agents
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import asyncpg
+import orjson
+
+from policies.checks.finding import Facts
+from policies.evaluate import evaluate, gather
+from policies.model import Agent, Key, Policy, Session, TenantSettings
+from policies.policy_set import (
+    PolicySet,
+    agent_document,
+    agent_name,
+    key_document,
+    key_name,
+    role_document,
+    role_name,
+    tenant_document,
+)
+from policies.retrieval import parse_retrieval
+from tests.chaos.history import Answered, History
+from tests.chaos.system import LIMIT, ROLES, SOURCES, System
+
+SLACK = 2.0
+"""Seconds that a busy machine may add to the limit before a decision is a wrong one."""
+OUTSIDE = frozenset({"policy_set_stale", "evaluation_error", "audit_unavailable", "key_not_valid"})
+"""Denials that no policy made."""
+
+
+@dataclass
+class Findings:
+    """What was read, and every promise that did not hold, in words."""
+
+    recorded: int = 0
+    duplicates: int = 0
+    wrong: int = 0
+    gaps: int = 0
+    broken: list[str] = field(default_factory=list)
+
+    def break_(self, promise: str, what: str) -> None:
+        self.broken.append(f"{promise}: {what}")
+
+
+async def read_back(system: System, history: History) -> Findings:
+    """Everything since the system started."""
+    found = Findings()
+    rows = await _rows(system)
+    _once(found, history, rows)
+    _sources(found, rows)
+    status, report = await asyncio.to_thread(system.admin, "GET", "/v1/audit/verify", timeout=120)
+    if status != 200 or not report["valid"]:
+        found.break_("chain", f"{report.get('broken_at')}: {report.get('reason')}")
+    versions = await asyncio.to_thread(_versions, system)
+    for row in rows:
+        if row["kind"] == "decision":
+            entry = orjson.loads(row["entry"])
+            answered = history.answered.get(row["eid"])
+            _decided(found, entry, answered, versions, history)
+    _revoked(found, history)
+    _sessions(found, history)
+    return found
+
+
+async def _rows(system: System) -> list[Any]:
+    url = system.postgres.url("super", system.postgres.port).replace("+asyncpg", "")
+    connection = await asyncpg.connect(url)
+    try:
+        return list(
+            await connection.fetch(
+                "SELECT e.seq, e.eid, e.kind, e.entry, o.user_id FROM log_entries e"
+                " LEFT JOIN openings o USING (tenant_id, seq)"
+                " WHERE e.tenant_id = 'default' ORDER BY e.seq"
+            )
+        )
+    finally:
+        await connection.close()
+
+
+def _once(found: Findings, history: History, rows: Iterable[Any]) -> None:
+    decisions = [row for row in rows if row["kind"] == "decision"]
+    events = Counter(row["eid"] for row in decisions)
+    requests = Counter(row["user_id"] for row in decisions)
+    found.recorded = len(decisions)
+    twice = [each for each in (*events.items(), *requests.items()) if each[1] > 1]
+    found.duplicates = len(twice)
+    for name, count in twice[:3]:
+        found.break_("once", f"{name} is recorded {count} times")
+    missing = history.answered.keys() - events.keys()
+    for event_id in sorted(missing)[:3]:
+        found.break_(
+            "once", f"{event_id} was answered and is not recorded ({len(missing)} are not)"
+        )
+
+
+def _sources(found: Findings, rows: Iterable[Any]) -> None:
+    """Each instance counts from 0 without a hole, and each but a source's first begins with why."""
+    seen: dict[tuple[str, str], int] = {}
+    for row in rows:
+        entry = orjson.loads(row["entry"])
+        src = entry.get("src")
+        if src is None:
+            continue
+        found.gaps += entry["kind"] == "gap"
+        instance = (src["id"], src["inst"])
+        expected = seen.get(instance, -1) + 1
+        if src["n"] != expected:
+            found.break_("once", f"{instance}: record {src['n']} follows {expected - 1}")
+        first = instance not in seen and any(source == src["id"] for source, _ in seen)
+        if first and entry["kind"] != "gap":
+            found.break_("once", f"{instance}: a new instance begins without a gap")
+        seen[instance] = src["n"]
+
+
+def _versions(system: System) -> dict[int, Policy]:
+    """Every version that the moving policy ever had, acknowledged or not."""
+    (policy,) = system.must("GET", "/v1/policies?agent_role=moving")
+    rows = system.must("GET", f"/v1/policies/{policy['policy_id']}/history?limit=1000")
+    return {
+        row["version"]: Policy(
+            policy["policy_id"],
+            row["version"],
+            "moving",
+            "moving",
+            tuple(row["policy"]["allowed_sources"]),
+            (),
+            "high",
+        )
+        for row in rows
+    }
+
+
+def _decided(
+    found: Findings,
+    entry: dict[str, Any],
+    answered: Answered | None,
+    versions: dict[int, Policy],
+    history: History,
+) -> None:
+    request, response = entry["pub"]["request"], entry["pub"]["response"]
+    outcome, name = response["decision"], response["policy_name"]
+    if answered is not None and (answered.decision, answered.policy_name) != (outcome, name):
+        found.wrong += 1
+        found.break_("policy", f"{entry['eid']} was answered {answered[3:5]}, recorded {outcome}")
+    if outcome == "DENY" and name in OUTSIDE:
+        return
+    version = response.get("policy_version")
+    moving = request["agent_role"] == "moving" and version is not None
+    policy = versions.get(version) if moving else None
+    if moving and policy is None:
+        found.wrong += 1
+        found.break_("policy", f"{entry['eid']} names version {version}, which never was")
+        return
+    again = _again(entry, policy)
+    if again != (outcome, name):
+        found.wrong += 1
+        found.break_("policy", f"{entry['eid']} is {outcome} by {name}, and should be {again}")
+    if policy is None or answered is None:
+        return
+    replaced = history.replaced.get(version)
+    if replaced is not None and answered.sent > replaced + LIMIT + SLACK:
+        found.wrong += 1
+        late = answered.sent - replaced
+        found.break_(
+            "policy", f"{entry['eid']} goes by version {version}, replaced {late:.1f} s ago"
+        )
+    asked = history.policies.get(version)
+    if asked is not None and answered.heard < asked[1]:
+        found.wrong += 1
+        found.break_("policy", f"{entry['eid']} goes by version {version} before it was made")
+
+
+def _again(entry: dict[str, Any], moving: Policy | None) -> tuple[str, str]:
+    """What the pure evaluation gives on what is recorded."""
+    pub = entry["pub"]
+    request, facts = pub["request"], pub["facts"]
+    steady, any_version = (
+        Policy("pol", 1, role, role, SOURCES, (), "high") for role in ("steady", "moving")
+    )
+    documents = {
+        "tenant": tenant_document(TenantSettings("default")),
+        role_name("steady"): role_document([steady]),
+        role_name("moving"): role_document([moving or any_version]),
+        agent_name(request["agent_id"]): agent_document(
+            Agent(request["agent_id"], "approved", ROLES)
+        ),
+        key_name(b"k"): key_document(Key("key", "evaluate")),
+    }
+    policy_set = PolicySet(documents.get)
+    policy_set.apply([], 1)
+    key = policy_set.key(b"k")
+    assert key is not None
+    retrieval = parse_retrieval({**request, "user_id": "u"})
+    whole = gather(policy_set, key, retrieval)
+    session = (facts or {}).get("session")
+    if session is not None:
+        owned = Session(
+            request["session_id"], session["state"], session["agent_role"], session.get("agent_id")
+        )
+        whole = Facts(whole[0], whole[1], whole[2], owned, whole[4], whole[5])
+    decision = evaluate(retrieval, whole)
+    return decision.decision, decision.policy_name
+
+
+def _revoked(found: Findings, history: History) -> None:
+    for each in history.answered.values():
+        if each.decision != "ALLOW":
+            continue
+        for what, since in (
+            ("key", history.dead_keys.get(each.key)),
+            ("session", history.dead_sessions.get(each.asked.get("session_id", ""))),
+        ):
+            if since is not None and each.sent > since + LIMIT + SLACK:
+                found.wrong += 1
+                late = each.sent - since
+                found.break_("revoked", f"{each.event_id} by a {what} revoked {late:.1f} s before")
+
+
+def _sessions(found: Findings, history: History) -> None:
+    owners: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    for each in history.answered.values():
+        session = each.asked.get("session_id")
+        if session is not None and each.decision == "ALLOW":
+            owners[session].add((each.asked["agent_role"], each.asked["agent_id"]))
+    for session, several in owners.items():
+        if len(several) > 1:
+            found.break_("session", f"`{session}` is owned by {sorted(several)}")

@@ -1,0 +1,122 @@
+"""A PostgreSQL that a fault may kill, stop, or put back to an older copy of itself; durable, unlike
+that of the other tests. Knows nothing of Sluice.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from tests import postgres
+
+SETTINGS = {**postgres.ROOM, "listen_addresses": "127.0.0.1", "wal_level": "replica"}
+
+
+class Postgres:
+    """One server with one database, `sluice`, of an ordinary owner."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
+        self._folder = folder
+        self._data = folder / "data"
+        self._password = secrets.token_urlsafe(18)
+        self._account: dict[str, Any] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._binaries = postgres._installed()
+
+    def url(self, role: str, port: int) -> str:
+        return f"postgresql+asyncpg://{role}:{self._password}@127.0.0.1:{port}/sluice"
+
+    def make(self) -> None:
+        self._folder.mkdir(mode=0o711)
+        if os.geteuid() == 0:
+            nobody = postgres.NOBODY
+            self._account = {"user": nobody, "group": nobody, "extra_groups": []}
+            self._binaries = postgres._within_reach(self._binaries, self._folder)
+            os.chown(self._folder, nobody, nobody)
+        secret = self._folder / "password"
+        secret.write_text(self._password)
+        secret.chmod(0o644)
+        made = [f"--pgdata={self._data}", "--username=super", f"--pwfile={secret}"]
+        made += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        self._run("initdb", *made)
+        self.start()
+        for role in (postgres.OWNER, postgres.SERVICE):
+            self._sql(f"CREATE ROLE {role} LOGIN PASSWORD '{self._password}'")
+        self._sql(f"CREATE DATABASE sluice OWNER {postgres.OWNER}")
+
+    def start(self) -> None:
+        """Tried again while the processes of the one before are still going."""
+        deadline = time.monotonic() + postgres.PATIENCE
+        while time.monotonic() < deadline:
+            (self._data / "postmaster.pid").unlink(missing_ok=True)
+            options = [f"--{name}={value}" for name, value in SETTINGS.items()]
+            self._process = subprocess.Popen(
+                [self._bin("postgres"), "-D", str(self._data), f"--port={self.port}", *options],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=self._folder,
+                start_new_session=True,
+                **self._account,
+            )
+            while self._process.poll() is None and time.monotonic() < deadline:
+                if self._run("pg_isready", "--quiet", *self._place(), check=False) == 0:
+                    return
+                time.sleep(0.05)
+            time.sleep(0.2)
+        raise AssertionError("PostgreSQL does not start")
+
+    def signal(self, number: signal.Signals) -> None:
+        """To all of its processes."""
+        assert self._process is not None
+        os.killpg(self._process.pid, number)
+        if number is signal.SIGKILL:
+            self._process.wait()
+
+    def copy(self) -> Path:
+        """A copy of what it holds now, made while it works."""
+        copy = self._folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        self._run("pg_basebackup", f"--pgdata={copy}", "--checkpoint=fast", *self._place())
+        return copy
+
+    def put_back(self, copy: Path) -> None:
+        """Killed, and started again on the copy."""
+        self.signal(signal.SIGKILL)
+        shutil.rmtree(self._data)
+        copy.rename(self._data)
+        self.start()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGCONT)
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def _place(self) -> list[str]:
+        return ["--host=127.0.0.1", f"--port={self.port}", "--username=super"]
+
+    def _sql(self, statement: str) -> None:
+        place = [*self._place(), "--no-psqlrc", "postgres"]
+        self._run("psql", f"--command={statement}", *place)
+
+    def _bin(self, name: str) -> str:
+        return str(self._binaries / name)
+
+    def _run(self, name: str, *arguments: str, check: bool = True) -> int:
+        done = subprocess.run(
+            [self._bin(name), *arguments],
+            env=os.environ | {"PGPASSWORD": self._password},
+            cwd=self._folder,
+            capture_output=True,
+            check=False,
+            **self._account,
+        )
+        assert not check or done.returncode == 0, done.stderr.decode()
+        return done.returncode
