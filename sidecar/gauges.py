@@ -69,5 +69,10 @@ def watch_spool(watches: Watches, spool: Spool, shipper: Shipper) -> None:
     watches.count("sluice_shipped_records_total", "Records in the log", lambda: shipper.shipped)
     watches.count("sluice_shipping_failures_total", "Failed batches", lambda: shipper.failures)
     watches.count(
+        "sluice_shipping_rewinds_total",
+        "Times that the control API had lost what it had",
+        lambda: shipper.rewinds,
+    )
+    watches.count(
         "sluice_shipping_conflicts_total", "Instances set aside", lambda: shipper.conflicts
     )

@@ -8,7 +8,8 @@
 
 Exactly once comes from the numbers, not from this loop: the control API moves its counter for an
 instance in the transaction that appends, and passes over what it has. So whatever is in doubt here
-(an answer that was lost, a restart) is sent again.
+(an answer that was lost, a restart) is sent again. So is what it had and has no more: a database
+that was put back to an older copy holds less than was signed for, and that is rewound to.
 
 Knows what each failure means for the records. Knows no files, and no tenants but its own.
 """
@@ -38,6 +39,8 @@ LINGER_SECONDS = 0.05
 ANSWER_SECONDS = 30.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+CHECK_SECONDS = 30.0
+"""How often the control API is asked what it holds where there is nothing to ship."""
 REFUSED_PAUSE = 5.0
 """Where the control API refuses us, not the records: somebody has to change a key or an address."""
 
@@ -55,7 +58,8 @@ class NotBelieved(Exception):
 
 class Shipper:
     """The loop. `tenant_id` and `log_keys` are what the policy set says, None and none while it has
-    said nothing. `shipped` counts records, `failures` attempts, `conflicts` instances set aside."""
+    said nothing. `shipped` counts records, `failures` attempts, `conflicts` instances set aside,
+    `rewinds` times that the control API had lost what it had."""
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class Shipper:
         self.shipped = 0
         self.failures = 0
         self.conflicts = 0
+        self.rewinds = 0
         self._spool = spool
         self._centre = centre
         self._monotonic = clock.monotonic
@@ -86,7 +91,13 @@ class Shipper:
     async def run(self) -> None:
         """Never returns. No failure here is fatal: the spool keeps what can't be shipped."""
         while True:
-            await self._spool.wait_unshipped()
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._spool.wait_unshipped()
+            except TimeoutError:
+                await self._spool.trim()
+                if not await self._rewound(self._spool.source, self._spool.instance):
+                    continue
             if self._spool.depth < BATCH_RECORDS:
                 await asyncio.sleep(LINGER_SECONDS)
             pause = await self.step()
@@ -156,9 +167,30 @@ class Shipper:
         if status is None or status < 400 or status >= 500 or status in (408, 429):
             return self._failed(str(error))
         if status in (409, 422) and _is_ours(error):
+            if status == 409 and await self._rewound(batch.source, batch.instance):
+                return 0.0
             return await self._conflict(batch, str(error))
         self._failed(str(error))
         return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
+
+    async def _rewound(self, source: str, instance: str) -> bool:
+        """Whether the control API says, and signs, that it holds less of the instance than it once
+        signed for, of the same chain: then that is where shipping goes on."""
+        tenant_id, log_key = self._tenant_id(), self._log_key()
+        if tenant_id is None or log_key is None:
+            return False
+        nothing = Batch(source, instance, [], 0, -1, b"")
+        try:
+            answer = await self._centre.post(PATH, _body(nothing), seconds=ANSWER_SECONDS)
+            held = read_receipt(answer, nothing, tenant_id, log_key)
+            ours = b"" if held.n < 0 else await self._spool.hash_of(instance, held.n)
+        except (CentreFailed, NotBelieved, OSError):
+            return False
+        if ours != held.hash or not await self._spool.rewind(instance, held.n + 1):
+            return False
+        self.rewinds += 1
+        log.warning("the control API has lost what follows record %d: it is sent again", held.n)
+        return True
 
     async def _conflict(self, batch: Batch, why: str) -> float:
         """What the control API will never take must not hold up what it will. But where it takes

@@ -1,4 +1,8 @@
-"""What is on disk and not yet acknowledged: read back in order, and forgotten once it is.
+"""What is on disk and not yet acknowledged: read back in order, and forgotten a while after it is.
+
+A segment of which all is acknowledged is kept for a while, as long as nobody needs its room: a
+control API whose database was put back to an older copy holds less than it signed for, and can be
+sent again what it lost.
 
 Reads records from the segment files, never from memory, and only as far as they are synced: what
 the disk does not hold must not be in the log. Old instances come before the current one. Knows
@@ -10,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from policies.ground.clock import Clock
@@ -23,6 +28,9 @@ from sidecar.spool.trouble import Trouble
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+KEEP_SECONDS = 900.0
+"""How long a segment stays of which all is acknowledged. They hold what is personal, too."""
 
 
 class Batch(NamedTuple):
@@ -56,6 +64,7 @@ class Backlog:
         clock: Clock,
         space: Space,
         instances: Iterable[Instance],
+        keep_bytes: int = 0,
     ) -> None:
         self.instances: deque[Instance] = deque(instances)
         self.current: Instance | None = None
@@ -68,6 +77,11 @@ class Backlog:
         self._retiring = asyncio.Lock()
         self._trouble = Trouble(log, "tidying the spool")
         self._age = Age(clock.monotonic)
+        self._monotonic = clock.monotonic
+        self._keep_bytes = keep_bytes
+        self._kept: deque[tuple[float, Instance]] = deque()
+        for instance in self.instances:
+            self._keep(instance)
         self.arrived()
 
     @property
@@ -118,10 +132,54 @@ class Backlog:
     async def hash_of(self, instance_id: str, n: int) -> bytes | None:
         """The core hash of a record that is not acknowledged; None where we have none such."""
         instance = self.find(instance_id)
-        if instance is None or not instance.acked <= n < instance.end:
+        cursor = None if instance is None or n >= instance.end else instance.before(n)
+        if instance is None or cursor is None:
             return None
-        return await self._in_thread(
-            self._hash_of, instance, list(instance.segments), instance.start(), n
+        return await self._in_thread(self._hash_of, instance, list(instance.segments), cursor, n)
+
+    def rewind(self, instance_id: str, n: int) -> bool:
+        """Everything from record `n` on is to be shipped again; False where it is not kept."""
+        instance = self.find(instance_id)
+        cursor = None if instance is None else instance.before(n)
+        if instance is None or cursor is None or n >= instance.acked:
+            return False
+        # If we die here, the note still says what was acknowledged once; the control API's next
+        # refusal brings us here again.
+        instance.acked, instance.cursor = n, cursor
+        self._kept = deque(each for each in self._kept if each[1] is not instance)
+        instance.kept = 0
+        self._keep(instance)
+        self.arrived()
+        return True
+
+    async def trim(self, *, all_of_it: bool = False) -> int:
+        """Let go of segments that were kept long enough, or take too much room; bytes freed."""
+        freed = 0
+        while self._kept:
+            since, instance = self._kept[0]
+            old = self._monotonic() - since > KEEP_SECONDS
+            if not (all_of_it or old or self._kept_bytes() > self._keep_bytes):
+                break
+            self._kept.popleft()
+            instance.kept -= 1
+            freed += await self._in_thread(
+                self._forget, instance, instance.acked, [instance.segments.popleft()]
+            )
+        self._space.give(freed)
+        return freed
+
+    def _keep(self, instance: Instance) -> None:
+        """Note what of it is kept from now on."""
+        before = instance.kept
+        instance.count_kept()
+        now = self._monotonic()
+        self._kept.extend((now, instance) for _ in range(instance.kept - before))
+
+    def _kept_bytes(self) -> int:
+        return sum(
+            segment.size
+            for instance in self.instances
+            for segment in islice(instance.segments, instance.kept)
         )
 
     async def acknowledge(self, instance_id: str, n: int) -> int:
@@ -134,14 +192,9 @@ class Backlog:
         self._age.shrunk_by(depth - self.depth)
         if self._behind.n == instance.acked:
             instance.cursor = self._behind
-        finished = []
-        segments = instance.segments
-        # Not before a record of the next segment is on disk: it is what tells the next number.
-        while len(segments) > 1 and segments[1].first <= min(instance.acked, instance.end - 1):
-            finished.append(segments.popleft())
-        freed = await self._in_thread(self._forget, instance, instance.acked, finished)
-        self._space.give(freed)
-        return freed + await self.retire()
+        self._keep(instance)
+        await self._in_thread(self._forget, instance, instance.acked, [])
+        return await self.trim() + await self.retire()
 
     async def retire(self) -> int:
         """Let go of instances of which nothing is left to ship or to declare; bytes freed. What
@@ -152,6 +205,7 @@ class Backlog:
                 freed = await self._in_thread(self._dissolve, instance)
                 if freed is not None:
                     self.instances.remove(instance)
+                    self._kept = deque(each for each in self._kept if each[1] is not instance)
                     self._space.give(freed)
                     total += freed
         return total

@@ -65,8 +65,10 @@ _NOWHERE = Cursor(0, 0, 0)
 @dataclass(slots=True)
 class Instance:
     """`acked`: every record below is in the control API's log. `end`: every record below is on
-    disk, and shipped. `source` is the id under which its records were made. `gaps`: how many gap
-    records it begins with, where it began in this life."""
+    disk, and shipped. `kept`: so many of the first segments hold nothing that is to be shipped;
+    they are there for a control API that comes back with less than it signed for. `source` is the
+    id under which its records were made. `gaps`: how many gap records it begins with, where it
+    began in this life."""
 
     ordinal: int
     id: str
@@ -78,6 +80,7 @@ class Instance:
     ending: Ending | None = None
     cursor: Cursor = _NOWHERE
     gaps: int = 0
+    kept: int = 0
 
     @property
     def unshipped(self) -> int:
@@ -86,8 +89,19 @@ class Instance:
 
     def start(self) -> Cursor:
         """Where the first unacknowledged record is, or a place before it."""
-        first = self.segments[0].first
+        first = self.segments[self.kept].first
         return self.cursor if self.cursor.first >= first else Cursor(first, 0, first)
+
+    def before(self, n: int) -> Cursor | None:
+        """A place before record `n`, acknowledged or not; None where it is not on disk any more."""
+        found = [segment.first for segment in self.segments if segment.first <= n]
+        return Cursor(found[-1], 0, found[-1]) if found and n <= self.end else None
+
+    def count_kept(self) -> None:
+        """Not before a record of the next segment is on disk: it is what tells the next number."""
+        shipped = min(self.acked, self.end - 1)
+        behind = list(self.segments)[1:]
+        self.kept = sum(1 for segment in behind if segment.first <= shipped)
 
 
 def payload_hash(payload: bytes) -> bytes:

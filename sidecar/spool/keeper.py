@@ -120,6 +120,8 @@ class Keeper:
         tail = self._tail
         while len(tail.spares) < AHEAD and not self._succession.closed:
             spare = await self._spares.make()
+            if spare is None and await self._backlog.trim(all_of_it=True):
+                continue  # what is only kept makes room for what is new
             tail.starved = spare is None
             if spare is None:
                 break

@@ -36,6 +36,9 @@ from sidecar.spool.succession import Succession
 
 log = logging.getLogger(__name__)
 
+KEPT_SHARE = 8
+"""Of `max_bytes`, an eighth may hold what is acknowledged already."""
+
 _NOT_KEPT = bytes(32)
 
 
@@ -99,7 +102,8 @@ class Spool:
             lock = await in_thread(chores, _take, disk, root)
             found: Recovered = await in_thread(chores, recover, disk, root, source_id, size)
             space = Space(settings.max_bytes, found.held)
-            backlog = Backlog(disk, chores, clock, space, found.instances)
+            keep = settings.max_bytes // KEPT_SHARE
+            backlog = Backlog(disk, chores, clock, space, found.instances, keep)
             keeper = Keeper(Spares(root, disk, space, size, found.spares), backlog, chores, entropy)
             succession = Succession(
                 root, source_id, disk, chores, clock, entropy, backlog, size, keeper.wake
@@ -167,7 +171,7 @@ class Spool:
                 await self._backlog.retire()
 
     async def hash_of(self, instance: str, n: int) -> bytes | None:
-        """The core hash of an unacknowledged record; None where there is none such."""
+        """The core hash of a record that is still on disk, acknowledged or not, else None."""
         try:
             return await self._backlog.hash_of(instance, n)
         except Unreadable as damage:
@@ -179,6 +183,19 @@ class Spool:
         if await self._backlog.acknowledge(instance, n):
             self._keeper.wake()
 
+    async def rewind(self, instance: str, n: int) -> bool:
+        """The control API has lost what it had of the instance from record `n` on: it is shipped
+        again. False where it is not kept any more."""
+        done = self._backlog.rewind(instance, n)
+        if done:
+            await self._backlog.trim()
+        return done
+
+    async def trim(self) -> None:
+        """Let go of what was kept long enough after it was acknowledged."""
+        if await self._backlog.trim():
+            self._keeper.wake()
+
     async def set_aside(self, instance: str, reason: str) -> None:
         """The control API refuses the instance: what is left of it is kept in a directory whose
         name says so, and declared as lost."""
@@ -186,6 +203,11 @@ class Spool:
         if refused is not None:
             self._succession.end(refused, reason, refused.acked, CONFLICT)
             await self._backlog.retire()
+
+    @property
+    def source(self) -> str:
+        """The id under which records are made."""
+        return self._tail.instance.source
 
     @property
     def instance(self) -> str:

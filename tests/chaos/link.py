@@ -89,7 +89,7 @@ class Link:
             writer.write(data)
             await writer.drain()
         # Half-closed: what the other side still says is passed on.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RuntimeError):
             writer.write_eof()
 
     async def _babble(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -233,19 +233,53 @@ async def test_a_conflict_said_by_something_on_the_way_sets_nothing_aside(tmp_pa
             assert spool.depth == 1
 
 
-async def test_a_log_that_lost_what_it_had_is_a_conflict(tmp_path: Path) -> None:
-    """A restored backup, or another store: what it lost is gone from here too, and said so."""
+async def test_a_log_that_lost_what_it_had_is_sent_it_again(tmp_path: Path) -> None:
+    """A database that was put back to an older copy, of a log or of none of it yet."""
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         async with shipping(spool, ledger) as shipper:
             await keep(spool, *range(5))
             await until(lambda: spool.depth == 0)
-            ledger.held.clear()
-            ledger.entries.clear()
+            older = dict(ledger.held), list(ledger.entries)
+            await keep(spool, *range(5, 9))
+            await until(lambda: spool.depth == 0)
+            ledger.held, ledger.entries = older
+            await keep(spool, 9)
+            await until(lambda: ledger.events() == [str(n) for n in range(10)])
+            assert (shipper.rewinds, shipper.conflicts) == (1, 0)
+            ledger.held, ledger.entries = {}, []
+            await keep(spool, 10)
+            await until(lambda: spool.depth == 0)
+        check(ledger, *range(11))
+
+
+async def test_a_loss_is_noticed_though_there_is_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sidecar.ship, "CHECK_SECONDS", 0.1)
+    async with running(tmp_path) as spool, serving(Ledger()) as ledger:
+        async with shipping(spool, ledger):
+            await keep(spool, *range(5))
+            await until(lambda: spool.depth == 0)
+            ledger.held, ledger.entries = {}, []
+            await until(lambda: len(ledger.events()) == 5)
+        check(ledger, *range(5))
+
+
+async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sidecar.spool.backlog.KEEP_SECONDS", 0.0)
+    async with running(tmp_path) as spool, serving(Ledger()) as ledger:
+        async with shipping(spool, ledger) as shipper:
+            for n in range(60):
+                await spool.put(record(n, query="q" * 50_000), denial=False).durable
+            await until(lambda: spool.depth == 0)
+            ledger.held, ledger.entries = {}, []
             await keep(spool, "next")
             await until(lambda: shipper.conflicts == 1)
             await keep(spool, "later")
             await until(lambda: spool.depth == 0 and ledger.events() == ["later"])
-        assert (ledger.gaps()[0]["first"], ledger.gaps()[0]["lost"]) == (5, 1)
+        assert (ledger.gaps()[0]["first"], ledger.gaps()[0]["lost"]) == (60, 1)
 
 
 async def test_two_spools_of_one_instance_are_told_apart(tmp_path: Path) -> None:

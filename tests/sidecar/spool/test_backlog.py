@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import orjson
+import pytest
 
 from sidecar.spool.age import Age
 from tests.sidecar.spool.parts import (
@@ -23,6 +24,11 @@ from tests.sidecar.spool.parts import (
 )
 
 LARGE = "q" * 50_000
+
+
+@pytest.fixture
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sidecar.spool.spool.KEPT_SHARE", 1 << 40)
 
 
 async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
@@ -83,6 +89,7 @@ async def test_an_acknowledgement_beyond_all_or_of_a_stranger_changes_nothing_el
         assert eids(await shipped(spool)) == ["2"]
 
 
+@pytest.mark.usefixtures("nothing_is_kept")
 async def test_a_segment_goes_only_when_all_of_it_is_acknowledged(tmp_path: Path) -> None:
     async with running(tmp_path) as spool:
         for n in range(60):
@@ -100,6 +107,7 @@ async def test_a_segment_goes_only_when_all_of_it_is_acknowledged(tmp_path: Path
         assert [int(path.stem) for path in segments(tmp_path)] == firsts[2:]
 
 
+@pytest.mark.usefixtures("nothing_is_kept")
 async def test_the_last_segment_stays_until_the_next_has_a_record(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running(tmp_path, disk) as spool:
@@ -177,7 +185,7 @@ async def test_records_put_while_an_instance_is_set_aside_are_counted_or_kept(
     assert gaps(cores)[0]["lost"] + len(eids(cores)) == 200
 
 
-async def test_hash_of_tells_only_what_is_unacknowledged_and_on_disk(tmp_path: Path) -> None:
+async def test_hash_of_tells_what_is_on_disk_acknowledged_or_not(tmp_path: Path) -> None:
     async with running(tmp_path) as spool:
         placed = [spool.put(record(n), denial=False) for n in range(5)]
         await placed[-1].durable
@@ -185,8 +193,56 @@ async def test_hash_of_tells_only_what_is_unacknowledged_and_on_disk(tmp_path: P
         assert await spool.hash_of(spool.instance, 5) is None
         assert await spool.hash_of("f" * 32, 0) is None
         await spool.acknowledge(spool.instance, 3)
-        assert await spool.hash_of(spool.instance, 3) is None
+        assert await spool.hash_of(spool.instance, 3) == placed[3].core_hash
         assert await spool.hash_of(spool.instance, 4) == placed[4].core_hash
+
+
+async def test_what_is_acknowledged_is_kept_and_can_be_sent_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool:
+        for n in range(60):
+            await spool.put(record(n, query=LARGE), denial=False).durable
+        await spool.acknowledge(spool.instance, 55)
+        assert len(segments(tmp_path)) == 3
+        assert await spool.rewind(spool.instance, 7)
+        assert spool.depth == 53
+        assert not await spool.rewind(spool.instance, 7)
+        assert not await spool.rewind("f" * 32, 0)
+        assert eids(await shipped(spool)) == [str(n) for n in range(7, 60)]
+    async with running(tmp_path) as spool:
+        assert spool.depth == 0
+        assert await spool.rewind(spool.instance, 0)
+        assert eids(await shipped(spool)) == [str(n) for n in range(60)]
+
+
+async def test_what_is_kept_goes_first_where_room_is_needed(tmp_path: Path) -> None:
+    """Six segments of which an eighth may be kept: none of a whole mebibyte."""
+    async with running(tmp_path, max_bytes=20 * MIB) as spool:
+        for n in range(100):
+            await spool.put(record(n, query=LARGE), denial=False).durable
+        await spool.acknowledge(spool.instance, 99)
+        kept = len(segments(tmp_path)) - 1
+        assert kept == 2  # of 20 MiB an eighth
+        assert not await spool.rewind(spool.instance, 0)
+        for n in range(100, 460):
+            await spool.put(record(n, query=LARGE), denial=False).durable
+        assert len(segments(tmp_path)) >= 18
+        assert await spool.hash_of(spool.instance, 99) is not None
+
+
+async def test_what_is_kept_goes_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as spool:
+        for n in range(60):
+            await spool.put(record(n, query=LARGE), denial=False).durable
+        await spool.acknowledge(spool.instance, 59)
+        held = spool.bytes_held
+        await spool.trim()
+        assert spool.bytes_held == held
+        monkeypatch.setattr("sidecar.spool.backlog.KEEP_SECONDS", 0.0)
+        await spool.trim()
+        assert spool.bytes_held == held - 2 * MIB
+        assert len(segments(tmp_path)) == 1
 
 
 async def test_wait_returns_when_a_record_is_durable(tmp_path: Path) -> None:
