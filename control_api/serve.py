@@ -29,6 +29,7 @@ from control_api.log.append import Log
 from control_api.metrics import Instruments
 from control_api.policy_watch import PolicyFiles
 from control_api.publishing.publishing import Publishing
+from control_api.put_back import PutBack
 from control_api.rate_limit import Authenticate, RateLimit
 from control_api.retention import Retention
 from control_api.secret_file import make_directory
@@ -45,6 +46,7 @@ from control_api.workers.place import Place, inherited
 from control_api.workers.siblings import Siblings
 from policies import __version__
 from policies.ground.clock import Clock
+from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest
 from policies.ground.listen import Listen
 from policies.signing import KeyRing
@@ -156,7 +158,10 @@ def _assemble(
     openapi = describe(_routes(settings), __version__)
     publishing = None
     if url := settings.redis_url:
-        publishing = Publishing(url, store, ring, installed.epoch, clock, entropy, instruments)
+        put_back = PutBack(store, settings, lambda: uuid7(clock.now(), entropy(10)))
+        publishing = Publishing(
+            url, store, ring, installed.epoch, clock, entropy, instruments, put_back.go_on
+        )
     siblings = None
     if place is not None:
         count = instruments.unanswered.inc

@@ -241,3 +241,11 @@ def gap_record(
     number `first`, `lost` of them; each None where it is not known."""
     pub = {"reason": reason, "instance": instance, "first": first, "lost": lost}
     return make_record("gap", record_id, encode(pub))
+
+
+def incarnation_record(held: int, seen: int, doubted: int, *, record_id: str) -> Record:
+    """The store was put back to an older state: it held the policy set's revision `held`, where
+    `seen` had been signed; the newest state of `doubted` documents is lost. What the log has lost
+    follows, as far as enforcement points still have it."""
+    pub = {"reason": "the store was put back", "held": held, "seen": seen, "doubted": doubted}
+    return make_record("incarnation", record_id, encode(pub))

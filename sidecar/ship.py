@@ -176,13 +176,13 @@ class Shipper:
     async def _rewound(self, source: str, instance: str) -> bool:
         """Whether the control API says, and signs, that it holds less of the instance than it once
         signed for, of the same chain: then that is where shipping goes on."""
-        tenant_id, log_key = self._tenant_id(), self._log_key()
-        if tenant_id is None or log_key is None:
+        tenant_id, log_keys = self._tenant_id(), self._log_keys()
+        if tenant_id is None or not log_keys:
             return False
         nothing = Batch(source, instance, [], 0, -1, b"")
         try:
             answer = await self._centre.post(PATH, _body(nothing), seconds=ANSWER_SECONDS)
-            held = read_receipt(answer, nothing, tenant_id, log_key)
+            held = read_receipt(answer, nothing, tenant_id, log_keys)
             ours = b"" if held.n < 0 else await self._spool.hash_of(instance, held.n)
         except (CentreFailed, NotBelieved, OSError):
             return False

@@ -3,15 +3,14 @@
     what Redis holds > one state of the store > where they differ > moved by compare-and-set
 
 In that order: Redis is told of commits alone, so a set that was read before the store is never
-ahead of it, unless the store was put back to an older state.
+ahead of it, unless the store was put back to an older state: then that comes first (`put_back`).
 
 What fits goes in one step with the head, so that a reader sees the set before it or after it. A set
 that has to be rebuilt goes in pieces, the head last; a reader finds no head until then, or one
 whose nodes it does not find, and waits.
 """
 
-import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,17 +22,28 @@ from control_api.publishing.seal import Seal
 from control_api.publishing.sets import Held, Sets
 from control_api.store import documents, log_keys, set_nodes, tenants
 from control_api.store.store import Store
+from policies.ground.errors import Unavailable
 from policies.set_head import MANY, Head
 from policies.set_keys import HEAD, HISTORY, document_field, node_field
 from policies.set_tree import EMPTY_ROOT, ROOT, node_digest, nodes_of
 
-_log = logging.getLogger("sluice.publishing")
+
+
+class Unproven(Unavailable):
+    """the store was put back, and nobody knows what it has lost"""
+
+
+GoOn = Callable[[str, int, Iterable[str]], Awaitable[None]]
 
 
 class Mender:
-    """`token()` names a lock's owner, anew for each attempt."""
+    """`token()` names a lock's owner, anew for each attempt; `go_on` is called where the store was put back to an older
+    state, with the newest revision that was signed and the documents that were other then."""
 
-    def __init__(self, store: Store, sets: Sets, seal: Seal, token: Callable[[], str]) -> None:
+    def __init__(
+        self, store: Store, sets: Sets, seal: Seal, token: Callable[[], str], go_on: GoOn
+    ) -> None:
+        self._go_on = go_on
         self._store = store
         self._sets = sets
         self._seal = seal
@@ -68,9 +78,14 @@ class Mender:
             batches = Batches(self._sets, tenant_id, held.at, self._token, token)
             work = _Work(self, connection, batches, tenant_id, held, head, revision)
             try:
-                return await work.run(doubted)
+                if work.lost is None:
+                    return await work.run(doubted)
+                lost, names = work.lost, await work.differing()
             finally:
                 await batches.close()
+        # What goes on from here is published, and so pushed, like any other change.
+        await self._go_on(tenant_id, lost, names)
+        return Pushing.current
 
     async def _head(self, tenant_id: str, sealed: bytes | None) -> Head | None:
         """The head that Redis holds, None where it is none of ours. In a rotation a replica may
@@ -104,14 +119,26 @@ class _Work:
         self._held = held
         self._revision = revision
         self._head = head
-        if head is not None and head.revision > revision:
-            _log.error(
-                "tenant `%s`: Redis is at revision %d of this store and the store at %d: "
-                "the store was put back to an older state, and Redis follows",
-                tenant_id,
-                head.revision,
-                revision,
+        ahead = head is not None and head.revision > revision
+        self.lost = head.revision if ahead and head is not None else None
+        """The newest revision that was signed, where the store has lost it; else None."""
+
+    async def differing(self) -> set[str]:
+        """The documents in which what was signed and what the store has differ. `Unproven` where
+        what Redis holds does not tell: then nobody knows what is lost."""
+        nodes = await set_nodes.bodies(self._connection, self._tenant_id, [ROOT])
+        known = None if self._head is None else self._head.root
+        difference = Difference(self._connection, self._sets, self._tenant_id, known)
+        fields = difference.fields(nodes.get(ROOT, EMPTY_ROOT), self._held.root)
+        async with aclosing(fields):
+            async for _ in fields:
+                pass
+        if not difference.proven:
+            raise Unproven(
+                f"tenant `{self._tenant_id}`: the store was put back to revision "
+                f"{self._revision}, and what was signed up to {self.lost} can't be read"
             )
+        return difference.names
 
     async def run(self, doubted: Collection[bytes]) -> Pushing:
         nodes = await set_nodes.bodies(self._connection, self._tenant_id, [ROOT])

@@ -8,7 +8,7 @@ from typing import Any
 from control_api.metrics import Instruments
 from control_api.publishing.heartbeats import Heartbeats
 from control_api.publishing.link import Link
-from control_api.publishing.mend import Mender
+from control_api.publishing.mend import GoOn, Mender
 from control_api.publishing.pushes import Pushes
 from control_api.publishing.seal import Seal
 from control_api.publishing.session_claims import SessionClaims
@@ -38,12 +38,13 @@ class Publishing:
         clock: Clock,
         entropy: Callable[[int], bytes],
         instruments: Instruments,
+        go_on: GoOn,
     ) -> None:
         self._link = Link(url)
         seal = Seal(ring, epoch)
         sets = Sets(self._link)
         process = entropy(8).hex()
-        mender = Mender(store, sets, seal, lambda: f"{process}:{entropy(8).hex()}")
+        mender = Mender(store, sets, seal, lambda: f"{process}:{entropy(8).hex()}", go_on)
         trouble = Trouble(_log, f"policy sets can't be pushed to Redis at {self._link.place}")
         self._pushes = Pushes(
             store.group, sets, mender, seal, instruments, clock.monotonic, trouble

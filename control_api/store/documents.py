@@ -22,11 +22,13 @@ class Document(NamedTuple):
 
 class Page(NamedTuple):
     """Changes in order of revision, none left out. `revision` is the tenant's as it was read with
-    them; `more` where the last of `documents` has not reached it."""
+    them; `more` where the last of `documents` has not reached it. Whoever asked from below
+    `reset_below` has to begin anew."""
 
     revision: int
     documents: list[Document]
     more: bool
+    reset_below: int = 0
 
 
 async def since(
@@ -34,7 +36,7 @@ async def since(
 ) -> Page:
     """What changed after `revision`: at most `limit` documents, and bodies of `most_bytes` together
     unless the first alone is larger. `NotFound` where there is no such tenant."""
-    present = await current(connection, tenant_id)
+    present, reset_below = await _standing(connection, tenant_id)
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
     # Sizes first: a page's bodies are read only once it is known which they are.
     sizes = await connection.execute(
@@ -53,7 +55,7 @@ async def since(
             break
         last, room = changed, room - size
     if last == revision:
-        return Page(present, [], more=False)
+        return Page(present, [], False, reset_below)
     rows = await connection.execute(
         select(*columns)
         .where(
@@ -64,7 +66,7 @@ async def since(
         .order_by(documents.c.revision)
     )
     # A document that changed in between has a later revision, and comes with the next page.
-    return Page(present, [Document(*row) for row in rows], more=last < present)
+    return Page(present, [Document(*row) for row in rows], last < present, reset_below)
 
 
 async def bodies(
@@ -87,11 +89,15 @@ async def bodies(
 
 async def current(connection: AsyncConnection, tenant_id: str) -> int:
     """The tenant's revision; `NotFound` where there is no such tenant."""
-    row = select(tenants.c.revision).where(tenants.c.tenant_id == tenant_id)
-    found: int | None = (await connection.execute(row)).scalar_one_or_none()
+    return (await _standing(connection, tenant_id))[0]
+
+
+async def _standing(connection: AsyncConnection, tenant_id: str) -> tuple[int, int]:
+    row = select(tenants.c.revision, tenants.c.reset_below).where(tenants.c.tenant_id == tenant_id)
+    found = (await connection.execute(row)).one_or_none()
     if found is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
-    return found
+    return found.revision, found.reset_below
 
 
 async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[str, bytes]]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema import ended_sessions, sessions
@@ -52,6 +53,19 @@ async def end(
         )
     )
     return [(row.session_id, row.revoked_at is not None) for row in rows]
+
+
+async def bury(connection: AsyncConnection, tenant_id: str, session_id: str, now: int) -> None:
+    """A session of which nothing is known but that it was revoked; once is enough."""
+    values = {
+        "tenant_id": tenant_id,
+        "session_id": session_id,
+        "ended_at": now,
+        "revoked": True,
+    }
+    on_sqlite = connection.dialect.name == "sqlite"
+    adding = sqlite.insert(ended_sessions) if on_sqlite else postgresql.insert(ended_sessions)
+    await connection.execute(adding.values(values).on_conflict_do_nothing())
 
 
 def ended(

@@ -79,7 +79,8 @@ log_keys = Table(
     PrimaryKeyConstraint("tenant_id", "place"),
 )
 
-# `revision` counts published documents, without gaps.
+# `revision` counts published documents; whoever follows from below `reset_below` begins anew: the
+# store was put back then, and the revision leapt (`control_api.put_back`).
 tenants = Table(
     "tenants",
     metadata,
@@ -92,6 +93,7 @@ tenants = Table(
     count("revision"),
     count_from("retention_days", 365),
     count_from("session_retention_days", 90),
+    count_from("reset_below", 0),
     PrimaryKeyConstraint("tenant_id"),
     Index(None, "name"),
 )

@@ -15,7 +15,8 @@ from control_api.store.schema import documents, installation, tenants
 
 @dataclass(frozen=True, slots=True)
 class StoredTenant:
-    """A tenant's row. `revision` counts the documents it ever published."""
+    """A tenant's row. `revision` counts the documents it ever published; whoever follows from below
+    `reset_below` begins anew."""
 
     tenant_id: str
     name: str
@@ -26,6 +27,7 @@ class StoredTenant:
     revision: int = 0
     retention_days: int = 365
     session_retention_days: int = 90
+    reset_below: int = 0
 
     @classmethod
     def from_row(cls, row: Row[Any]) -> "StoredTenant":
@@ -99,8 +101,11 @@ async def named(connection: AsyncConnection, tenant_id: str, name: str) -> str |
     return holder
 
 
+_NOT_PUT = ("revision", "reset_below")
+
+
 async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
-    """The row as it is given, but for its revision, which moves with its documents."""
+    """The row as it is given, but for its revisions, which move with its documents."""
     kept = ("tenant_id", "revision")
     values = {name: getattr(tenant, name) for name in StoredTenant.__slots__ if name not in kept}
     await connection.execute(

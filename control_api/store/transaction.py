@@ -96,6 +96,17 @@ class Transaction:
             self._digests[name] = None if body is None else document_digest(body)
         return self._revision
 
+    async def leap(self, revision: int) -> None:
+        """The tenant's revision is this one from now on; no sidecar that is behind it may go on
+        from where it was."""
+        await self.lock()
+        self._revision = revision
+        await self.connection.execute(
+            update(tenants)
+            .where(tenants.c.tenant_id == self.tenant_id)
+            .values(revision=revision, reset_below=revision)
+        )
+
     async def begin(self) -> None:
         """Hold the tenant's row until the end: of two replicas that change a tenant, one waits
         here. Called by the store; a tenant that is yet to be made has no row."""

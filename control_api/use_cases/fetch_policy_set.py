@@ -44,8 +44,8 @@ async def fetch_policy_set(service: Service, caller: Caller, asked: AskedChanges
     foreign = asked.epoch != service.epoch
     since = 0 if foreign else asked.since
     page = await _read(service, caller, since)
-    if since > page.revision:
-        # Ahead of us: the store was put back to an older state under the same epoch.
+    if since > page.revision or 0 < since < page.reset_below:
+        # Ahead of us, or from before the store was put back to an older state of itself.
         foreign, page = True, await _read(service, caller, 0)
     elif not (page.documents or foreign) and asked.wait and not service.stopping.is_set():
         await _wait(service, caller, asked.wait, page.revision)

@@ -203,6 +203,11 @@ class RedisSet:
             raise FeedFailed(f"Redis did not answer within {seconds:g} s") from None
         except (RedisError, OSError) as error:
             raise FeedFailed(f"Redis: {str(error) or type(error).__name__}") from error
+        except Exception as error:
+            # Rubbish makes a parser raise anything, and uvloop has a `RuntimeError` for a write on
+            # a connection that broke: what is left on it must not be taken for the next answer.
+            await self._client.aclose()
+            raise FeedFailed(f"Redis talks rubbish: {type(error).__name__}") from error
 
 
 def _checked(name: str, digest: str, body: bytes | None) -> bytes:

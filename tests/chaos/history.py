@@ -4,8 +4,9 @@ Knows nothing of how it came about.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 
@@ -22,6 +23,16 @@ class Answered(NamedTuple):
 
 
 @dataclass
+class Version:
+    """What a version of the moving policy allowed, when it was asked for, and when it was
+    acknowledged that the next one had taken its place."""
+
+    sources: tuple[str, ...]
+    asked: float
+    replaced: float = inf
+
+
+@dataclass
 class History:
     """All of it since the system started; `asked` counts every request by the id that is its
     user, answered or not."""
@@ -30,10 +41,8 @@ class History:
     unanswered: Counter[str] = field(default_factory=Counter)
     refused: Counter[int] = field(default_factory=Counter)
     longest: float = 0.0
-    policies: dict[int, tuple[tuple[str, ...], float]] = field(default_factory=dict)
-    """Of each acknowledged version of the moving policy its sources, and when it was asked for."""
-    replaced: dict[int, float] = field(default_factory=dict)
-    """When it was acknowledged that a version was replaced."""
+    policies: dict[int, list[Version]] = field(default_factory=lambda: defaultdict(list))
+    """Every acknowledged version of the moving policy; a store that was put back counts again."""
     dead_keys: dict[str, float] = field(default_factory=dict)
     """Keys whose revocation was acknowledged, and when."""
     dead_sessions: dict[str, float] = field(default_factory=dict)

@@ -12,11 +12,12 @@ import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 from typing import Any
 
 import aiohttp
 
-from tests.chaos.history import Answered, History
+from tests.chaos.history import Answered, History, Version
 from tests.chaos.system import LIMIT, ROLES, SIDECARS, SOURCES, System
 
 CLIENTS = 64
@@ -151,10 +152,15 @@ class Load:
             asked = time.monotonic()
             answer = await self._admin("PUT", path, {**body, "allowed_sources": list(sources)})
             if answer is not None:
-                version = int(answer["version"])
-                # A body that is there already makes no version.
-                self.history.policies.setdefault(version, (sources, asked))
-                self.history.replaced.setdefault(version - 1, time.monotonic())
+                self._acknowledged(int(answer["version"]), sources, asked)
+
+    def _acknowledged(self, version: int, sources: tuple[str, ...], asked: float) -> None:
+        known, now = self.history.policies, time.monotonic()
+        if known[version] and known[version][-1].replaced == inf:
+            return  # a body that is there already makes no version
+        for each in known.get(version - 1, ())[-1:]:
+            each.replaced = min(each.replaced, now)
+        known[version].append(Version(sources, asked))
 
     async def _kill_keys(self) -> None:
         """A key is made, used, revoked, and tried on."""

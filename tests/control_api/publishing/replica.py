@@ -13,8 +13,10 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from control_api import settings
 from control_api.metrics import Instruments
 from control_api.publishing.publishing import Publishing
+from control_api.put_back import PutBack
 from control_api.store import documents, set_nodes
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -24,7 +26,7 @@ from policies.set_head import Head, Heartbeat
 from policies.set_keys import beats_key, changes_key, document_field, node_field, set_key
 from policies.set_tree import ROOT, node_digest
 from policies.signing import KeyRing, Signer
-from tests.control_api.store.world import TENANT, opened
+from tests.control_api.store.world import TENANT, event_id, opened
 
 SIGNER = Signer(b"r" * 32)
 
@@ -88,6 +90,7 @@ async def replica(database_url: str, redis_url: str) -> AsyncIterator[Replica]:
             Clock(world.now, time.monotonic),
             os.urandom,
             Instruments.on(registry),
+            PutBack(world.store, settings.read({}), event_id).go_on,
         )
         loops = [world.store.group.create_task(loop()) for loop in publishing.loops]
         try:

@@ -23,6 +23,9 @@ def upgrade() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("tenant_id", "node", name="pk_set_nodes"),
     )
+    op.add_column(
+        "tenants", sa.Column("reset_below", sa.BigInteger(), nullable=False, server_default="0")
+    )
     plant()
 
 

@@ -1,0 +1,76 @@
+"""A store that is put back to an older state gives nothing back that was taken away since."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import redis as redis_py
+
+from policies.ground.keys import key_digest
+from policies.policy_set import key_name
+from tests import redis
+from tests.control_api.centre import Centre, asked, running
+from tests.stack import wait_until
+
+pytestmark = redis.needs_redis
+
+
+def head_revision(server: redis.Redis) -> int:
+    client: Any = redis_py.Redis(port=server.port, protocol=2)
+    at = client.hget("sluice:{default}:set", "at")
+    client.close()
+    return int(at.decode().rpartition(":")[2]) if at else -1
+
+
+def revision(centre: Centre) -> int:
+    return int(centre.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"])
+
+
+def pushed(centre: Centre, server: redis.Redis) -> None:
+    wait_until("Redis has it", lambda: head_revision(server) == revision(centre))
+
+
+def test_what_was_taken_away_stays_away(tmp_path: Path) -> None:
+    data, copy = tmp_path / "data", tmp_path / "copy"
+    with redis.running(tmp_path / "redis") as server:
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
+            doomed = centre.admin("POST", "/v1/keys", {"name": "doomed", "scope": "evaluate"})
+            lasting = centre.admin("POST", "/v1/keys", {"name": "lasting", "scope": "evaluate"})
+            centre.approved("agt_gone")
+            centre.approved("agt_stays")
+            body = asked(agent_id="agt_stays", session_id="s-1")
+            assert centre.call("POST", "/v1/context/evaluate", body).body["decision"] == "ALLOW"
+            pushed(centre, server)
+        shutil.copytree(data, copy)
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
+            centre.admin("DELETE", f"/v1/keys/{doomed['key_id']}")
+            centre.admin("PATCH", "/v1/agents/agt_gone/status", {"status": "deprecated"})
+            centre.admin("DELETE", "/v1/sessions/s-1")
+            late = centre.admin("POST", "/v1/keys", {"name": "late", "scope": "evaluate"})
+            pushed(centre, server)
+            seen = revision(centre)
+        shutil.rmtree(data)
+        copy.rename(data)
+        with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
+            # Somebody has to look: a write does, as a sidecar's challenge would.
+            centre.approved("agt_new")
+            wait_until("the revision leaps", lambda: revision(centre) > seen)
+            pushed(centre, server)
+            keys = {row["name"] for row in centre.admin("GET", "/v1/keys")}
+            assert "lasting" in keys
+            assert not keys & {"doomed", "late"}
+            for key, status in ((doomed, 403), (late, 403), (lasting, 200)):
+                answer = centre.call("POST", "/v1/context/evaluate", asked(), key=key["key"])
+                assert answer.status == status
+            gone = centre.call("POST", "/v1/context/evaluate", asked(agent_id="agt_gone")).body
+            assert gone["policy_name"] == "agent_not_approved"
+            again = centre.call("POST", "/v1/context/evaluate", body).body
+            assert again["policy_name"] == "session_revoked"
+            stays = centre.call("POST", "/v1/context/evaluate", asked(agent_id="agt_stays")).body
+            assert stays["decision"] == "ALLOW"
+            assert centre.admin("GET", "/v1/audit/verify")["valid"]
+            document = key_name(key_digest(doomed["key"]))
+            page = centre.admin("GET", f"/v1/sidecars/policy-set?since={seen}&epoch=")
+            assert document not in {each["name"] for each in page["documents"] if each["body"]}
