@@ -37,8 +37,9 @@ GoOn = Callable[[str, int, Iterable[str]], Awaitable[None]]
 
 
 class Mender:
-    """`token()` names a lock's owner, anew for each attempt; `go_on` is called where the store was put back to an older
-    state, with the newest revision that was signed and the documents that were other then."""
+    """`token()` names a lock's owner, anew for each attempt; `go_on` is called where the store was
+    put back to an older state, with the newest revision that was signed and the documents that were
+    other then."""
 
     def __init__(
         self, store: Store, sets: Sets, seal: Seal, token: Callable[[], str], go_on: GoOn

@@ -55,7 +55,7 @@ def test_what_was_taken_away_stays_away(tmp_path: Path) -> None:
         copy.rename(data)
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
             # Somebody has to look: a write does, as a sidecar's challenge would.
-            centre.approved("agt_new")
+            centre.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
             wait_until("the revision leaps", lambda: revision(centre) > seen)
             pushed(centre, server)
             keys = {row["name"] for row in centre.admin("GET", "/v1/keys")}
