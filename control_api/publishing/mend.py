@@ -28,7 +28,6 @@ from policies.set_keys import HEAD, HISTORY, document_field, node_field
 from policies.set_tree import EMPTY_ROOT, ROOT, node_digest, nodes_of
 
 
-
 class Unproven(Unavailable):
     """the store was put back, and nobody knows what it has lost"""
 
@@ -84,9 +83,8 @@ class Mender:
                 lost, names = work.lost, await work.differing()
             finally:
                 await batches.close()
-        # What goes on from here is published, and so pushed, like any other change.
         await self._go_on(tenant_id, lost, names)
-        return Pushing.current
+        raise Moved  # the store has: what it holds now is looked at anew
 
     async def _head(self, tenant_id: str, sealed: bytes | None) -> Head | None:
         """The head that Redis holds, None where it is none of ours. In a rotation a replica may

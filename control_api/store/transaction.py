@@ -96,15 +96,20 @@ class Transaction:
             self._digests[name] = None if body is None else document_digest(body)
         return self._revision
 
-    async def leap(self, revision: int) -> None:
-        """The tenant's revision is this one from now on; no sidecar that is behind it may go on
-        from where it was."""
-        await self.lock()
-        self._revision = revision
+    async def leap(self, by: int) -> None:
+        """The tenant's revision, and that of each of its documents, is greater by so much: whoever
+        follows from below has to begin anew, and can go on from above."""
+        revision = await self.lock()
+        self._revision = revision + by
+        await self.connection.execute(
+            update(documents)
+            .where(documents.c.tenant_id == self.tenant_id)
+            .values(revision=documents.c.revision + by)
+        )
         await self.connection.execute(
             update(tenants)
             .where(tenants.c.tenant_id == self.tenant_id)
-            .values(revision=revision, reset_below=revision)
+            .values(revision=self._revision, reset_below=by + 1)
         )
 
     async def begin(self) -> None:

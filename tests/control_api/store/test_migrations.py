@@ -95,6 +95,7 @@ BEFORE_COUNTS = (
     "DROP TABLE sidecars",
     "ALTER TABLE tenants DROP COLUMN retention_days",
     "ALTER TABLE tenants DROP COLUMN session_retention_days",
+    "ALTER TABLE tenants DROP COLUMN reset_below",
     "UPDATE alembic_version SET version_num = '0001'",
 )
 COUNTED = (
@@ -147,6 +148,7 @@ async def test_a_tree_grows_over_documents_that_were_there_before_it(either_url:
     assert len(planted) > 7
     await sql(either_url, "DELETE FROM set_nodes")
     await sql(either_url, "DROP TABLE set_nodes")
+    await sql(either_url, "ALTER TABLE tenants DROP COLUMN reset_below")
     await sql(either_url, "UPDATE alembic_version SET version_num = '0004'")
     await migrate(unbound(either_url), either_url)
     assert await sql(either_url, query) == planted
