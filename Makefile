@@ -2,7 +2,7 @@
 # Another Python: make run PYTHON=/path/to/python3.12       More arguments: make test ARGS='-k session'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench lock
+.PHONY: help run test chaos lint bench lock
 
 BIN := .venv/bin
 
@@ -19,6 +19,9 @@ run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctr
 
 test: .venv/test.stamp ## the whole test suite, against real servers
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+
+chaos: .venv/test.stamp ## the fault matrix: what must hold while anything fails; about ten minutes
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 lint: .venv/test.stamp ## style, types, and who may import whom
 	$(BIN)/python -m ruff check .

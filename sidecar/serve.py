@@ -67,6 +67,7 @@ async def serve(
                 await _close(parts.listeners, 0.0)
                 raise
             finally:
+                parts.follower.stop()
                 for loop in loops:
                     loop.cancel()
 

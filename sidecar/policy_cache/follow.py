@@ -70,6 +70,9 @@ class Follower:
         """Why the last poll failed; None where it did not."""
         return self._trouble.now
 
+    def stop(self) -> None:
+        """The loop may be cancelled at any time."""
+
     @property
     def forged(self) -> int:
         """Nothing comes here but by the control API itself."""

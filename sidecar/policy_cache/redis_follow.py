@@ -88,6 +88,7 @@ class RedisFollower:
         self._on_change = on_change
         self._on_other_store = on_other_store
         self._set: RedisSet | None = None
+        self._stopped = False
         self._one_at_a_time = asyncio.Lock()
         self._challenges: OrderedDict[str, tuple[float, int, Position]] = OrderedDict()
         self._due = 0.0
@@ -113,7 +114,7 @@ class RedisFollower:
     async def run(self) -> None:
         """Never returns. Every failure is tried again: an old set denies by itself, in time."""
         failures = 0
-        while True:
+        while not self._stopped:
             try:
                 await self.step()
                 failures = 0
@@ -132,6 +133,12 @@ class RedisFollower:
             self.failures += 1
             await asyncio.sleep(self._pause(failures))
             failures += 1
+        raise asyncio.CancelledError
+
+    def stop(self) -> None:
+        """To be called before the loop is cancelled: on Python 3.11 a cancellation is lost that
+        meets the end of a write to Redis."""
+        self._stopped = True
 
     async def step(self) -> None:
         """A challenge if one is due, and what the streams tell until the next."""

@@ -163,5 +163,3 @@ FAULTS: dict[str, Fault] = {
     "control clock -1 h": clock("controls", -1),
     "rolling restart": rolling_restart,
 }
-SELECTED = ("sidecar killed", "control killed", "PostgreSQL killed", "Redis flushed", "disk fails")
-"""What every test run makes; `make chaos` makes all."""

@@ -1,0 +1,37 @@
+"""The most telling of the faults, in every test run; `make chaos` makes all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests import redis
+
+SELECTED = ("sidecar killed", "control killed", "PostgreSQL killed", "Redis flushed", "disk fails")
+SECONDS = 4.0
+
+
+@redis.needs_redis
+async def test_the_promises_hold_under_the_most_telling_faults() -> None:
+    """By itself, as `make chaos`: the links live in its loop, and it may not wait for ours."""
+    with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as made:
+        folder = Path(made)
+        folder.chmod(0o711)
+        command = [sys.executable, "-m", "tests.chaos", *SELECTED, "--seconds", f"{SECONDS:g}"]
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            "--keep",
+            str(folder / "system"),
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        if process.returncode:
+            pytest.fail(output.decode(errors="replace"))
