@@ -22,6 +22,10 @@ from policies.signing import KeyRing, Signer
 MAX_WAITERS = 10_000
 """Sidecars that may wait for news at a time; whoever comes then is told to come again."""
 
+MOST_BATCHES = 64
+"""Sidecars' batches, of at most 1 MiB each, that are taken in at a time; the next is told to come
+again: it waits on the sidecar's disk, not in our memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Description:
@@ -54,6 +58,7 @@ class Service:
     siblings: Siblings | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
+    ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_BATCHES))
 
     @property
     def signer(self) -> Signer:

@@ -19,12 +19,19 @@ CONNECT_SECONDS = 2.0
 
 class CentreFailed(Exception):
     """the control API gave no usable answer. `status` is its HTTP status, None where there was
-    none."""
+    none; `after` the seconds after which it asks to be asked again, None where it does not."""
 
-    def __init__(self, message: str, status: int | None = None, answer: Any = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        answer: Any = None,
+        after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.answer = answer
+        self.after = after
 
 
 class Centre:
@@ -61,25 +68,36 @@ class Centre:
         """The JSON object answered with 200, within `seconds`; else `CentreFailed`."""
         return await self._call("GET", path, query, None, seconds)
 
-    async def post(self, path: str, body: bytes, *, seconds: float) -> dict[str, Any]:
-        """As `get`; `body` is JSON."""
-        return await self._call("POST", path, {}, body, seconds)
+    async def post(
+        self, path: str, body: bytes, *, seconds: float, encoding: str | None = None
+    ) -> dict[str, Any]:
+        """As `get`; `body` is JSON, in this content encoding."""
+        return await self._call("POST", path, {}, body, seconds, encoding)
 
     async def _call(
-        self, method: str, path: str, query: dict[str, str], body: bytes | None, seconds: float
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: bytes | None,
+        seconds: float,
+        encoding: str | None = None,
     ) -> dict[str, Any]:
         assert self._session is not None
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        if encoding is not None:
+            headers["Content-Encoding"] = encoding
         try:
             async with self._session.request(
                 method,
                 self._address + path,
                 params=query,
                 data=body,
-                headers={"Content-Type": "application/json"} if body is not None else None,
+                headers=headers,
                 allow_redirects=False,
                 timeout=ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
             ) as answer:
-                status = answer.status
+                status, after = answer.status, _seconds(answer.headers.get("Retry-After"))
                 raw = await answer.content.read(MAX_ANSWER + 1)
                 while len(raw) <= MAX_ANSWER and (chunk := await answer.content.readany()):
                     raw += chunk
@@ -87,14 +105,19 @@ class Centre:
             raise CentreFailed(f"the control API did not answer within {seconds:g} s") from None
         except (ClientError, OSError, asyncio.IncompleteReadError) as error:
             raise CentreFailed(f"the control API can't be reached: {_why(error)}") from error
-        return _judged(status, raw)
+        return _judged(status, raw, after)
 
 
 def _why(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _judged(status: int, raw: bytes) -> dict[str, Any]:
+def _seconds(text: str | None) -> float | None:
+    """Of a `Retry-After` in seconds; a date is nobody's here."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _judged(status: int, raw: bytes, after: float | None) -> dict[str, Any]:
     if len(raw) > MAX_ANSWER:
         raise CentreFailed(f"the control API's answer is larger than {MAX_ANSWER} bytes", status)
     try:
@@ -104,7 +127,7 @@ def _judged(status: int, raw: bytes) -> dict[str, Any]:
     if status != 200:
         said = answer.get("message") if isinstance(answer, dict) else None
         why = f"the control API answered {status}: {said or 'no reason'}"
-        raise CentreFailed(why, status, answer)
+        raise CentreFailed(why, status, answer, after)
     if not isinstance(answer, dict):
         raise CentreFailed("the control API's answer is not a JSON object", status)
     return answer

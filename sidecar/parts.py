@@ -71,6 +71,7 @@ class Parts:
             clock,
             tenant_id=self.copy.tenant_id,
             log_keys=self.copy.log_keys,
+            compress=settings.compresses,
         )
         self.readiness = Readiness(
             {"policy_set": self._policy_set_problem, "spool": self._spool_problem}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
@@ -16,6 +17,8 @@ KINDS = ("chroma", "rest")
 """The data-source protocols that this sidecar speaks."""
 
 ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
+
+COMPRESS = ("auto", "always", "never")
 
 LATER = MappingProxyType(
     {
@@ -112,6 +115,9 @@ class Settings:
     redis: RedisUrl | None
     """Where the policy set comes from: `redis://`, `rediss://`, or `redis+cluster://` with several
     `host:port`; without it, from `control` by long poll."""
+    compress: str
+    """Whether records are shipped compressed: `auto` where `control` is not this host, `always` or
+    `never`."""
     key_file: Path
     """A file with the sidecar's own API key, of scope `sidecar`."""
     listen: Listen
@@ -130,3 +136,9 @@ class Settings:
     """Who speaks through the proxy listeners; needed as soon as there is a source."""
     sources: tuple[Source, ...]
     """The data sources behind this sidecar."""
+
+    @property
+    def compresses(self) -> bool:
+        """What `compress` comes to."""
+        here = urlsplit(self.control).hostname in ("localhost", "127.0.0.1", "::1")
+        return self.compress == "always" or (self.compress == "auto" and not here)

@@ -12,7 +12,7 @@ from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 from policies.load import _text, _tree
 from sidecar.key_file import read_key
-from sidecar.settings import LATER, AgentSettings, Settings
+from sidecar.settings import COMPRESS, LATER, AgentSettings, Settings
 from sidecar.settings_section import FROM_ENVIRONMENT, Section
 from sidecar.settings_sources import read_source, refuse_shared
 from sidecar.spool.settings import MODES, SpoolSettings
@@ -47,6 +47,7 @@ class _Reader:
             id=top.identifier("id") or host,
             control=top.address("control"),
             redis=top.redis("redis"),
+            compress=top.choice("compress", COMPRESS, "auto"),
             key_file=self._key_file(top),
             listen=top.listen("listen", "127.0.0.1:8710") or Listen("127.0.0.1", 0),
             metrics_listen=top.listen("metrics_listen"),

@@ -9,10 +9,10 @@ from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
 from control_api.log.ingest import ingest
 from control_api.metrics import Ingest
-from control_api.service import Service
+from control_api.service import MOST_BATCHES, Service
 from control_api.sidecar_shapes import Receipt
 from policies.ground.canonical import b64
-from policies.ground.errors import Conflict, Invalid
+from policies.ground.errors import Conflict, Invalid, Unavailable
 from policies.signing import receipt_message
 
 
@@ -39,8 +39,13 @@ async def ingest_events(service: Service, caller: Caller, asked: NewRecords) -> 
     """Deliver a batch of a sidecar's records; those that are held already are passed over."""
     tenant_id = caller.tenant.tenant_id
     count = service.instruments.ingested.labels
+    if service.ingesting.locked():
+        raise Unavailable(f"{MOST_BATCHES} batches are being taken in already: come again")
     try:
-        held = await ingest(service.store, tenant_id, asked.source, asked.instance, asked.records)
+        async with service.ingesting:
+            held = await ingest(
+                service.store, tenant_id, asked.source, asked.instance, asked.records
+            )
     except (Conflict, Invalid):
         count(Ingest.refused).inc(len(asked.records))
         raise

@@ -180,6 +180,7 @@ def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> Settings:
         "id": "sidecar-1",
         "control": centre.address,
         "redis": centre.redis_url,
+        "compress": "auto",
         "key_file": tmp_path / "sidecar.key",
         "listen": Listen("127.0.0.1", 0),
         "metrics_listen": None,

@@ -82,6 +82,7 @@ def test_two_keys_are_enough(base: Path) -> None:
         id="host-1",
         control="http://127.0.0.1:8700",
         redis=None,
+        compress="auto",
         key_file=base / "sidecar.key",
         listen=Listen("127.0.0.1", 8710),
         metrics_listen=None,
@@ -369,3 +370,20 @@ def test_the_kinds_are_those_that_a_listener_speaks() -> None:
         whole: dict[str, Any] = {"alias": "a", "kind": kind, "upstream": "http://a"}
         source = Source(**whole, listen=Listen("127.0.0.1", 0), sensitivity="low")
         assert _dialect(source, clock) is not None
+
+
+@pytest.mark.parametrize(
+    ("control", "told", "compresses"),
+    [
+        ("http://127.0.0.1:8700", "auto", False),
+        ("http://localhost:8700", "auto", False),
+        ("https://sluice.example", "auto", True),
+        ("https://sluice.example", "never", False),
+        ("http://127.0.0.1:8700", "always", True),
+    ],
+)
+def test_records_are_compressed_where_they_leave_the_host(
+    base: Path, control: str, told: str, compresses: bool
+) -> None:
+    text = LEAST.replace("http://127.0.0.1:8700", control) + f"compress: {told}\n"
+    assert load(base, text).compresses is compresses

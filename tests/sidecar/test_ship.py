@@ -39,6 +39,7 @@ async def shipping(
     *,
     address: str | None = None,
     log_keys: Callable[[], tuple[bytes, ...]] | None = None,
+    compress: bool = False,
 ) -> AsyncIterator[Shipper]:
     async with Centre(address or ledger.address, KEY) as centre:
         shipper = Shipper(
@@ -47,6 +48,7 @@ async def shipping(
             CLOCK,
             tenant_id=lambda: TENANT,
             log_keys=log_keys or (lambda: (ledger.signer.public,)),
+            compress=compress,
         )
         loop = asyncio.create_task(shipper.run())
         try:
@@ -85,6 +87,31 @@ async def test_a_body_is_at_most_a_mebibyte(tmp_path: Path) -> None:
             await until(lambda: spool.depth == 0)
         check(ledger, *range(60))
         assert MAX_BODY * 0.9 < max(ledger.bodies) <= MAX_BODY
+
+
+async def test_records_that_leave_the_host_are_compressed(tmp_path: Path) -> None:
+    async with running(tmp_path) as spool, serving(Ledger()) as ledger:
+        for n in range(300):
+            spool.put(record(n, query="what is the covenant?"), denial=False)
+        async with shipping(spool, ledger, compress=True):
+            await until(lambda: spool.depth == 0)
+        check(ledger, *range(300))
+        assert set(ledger.encodings) == {"gzip"}
+        assert sum(ledger.lengths) < 0.7 * sum(ledger.bodies)
+
+
+async def test_a_control_api_that_has_too_much_is_given_the_time_it_asks_for(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as spool, serving(Ledger()) as ledger:
+        ledger.orders = [lambda: web.json_response({}, status=503, headers={"Retry-After": "1"})]
+        await keep(spool, 0)
+        started = asyncio.get_running_loop().time()
+        async with shipping(spool, ledger) as shipper:
+            await until(lambda: spool.depth == 0)
+            assert shipper.failures == 1
+        assert 1.0 < asyncio.get_running_loop().time() - started < 5.0
+        check(ledger, 0)
 
 
 async def test_records_linger_so_that_a_batch_forms(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ class Ledger:
         self.entries: list[dict[str, Any]] = []
         self.held: dict[tuple[str, str], tuple[int, str]] = {}
         self.bodies: list[int] = []
+        self.lengths: list[int] = []
+        self.encodings: list[str | None] = []
         self.orders: list[Callable[[], web.Response]] = []
         self.always: Callable[[], web.Response] | None = None
         self.lost = 0
@@ -44,6 +46,8 @@ class Ledger:
     async def take(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
         self.bodies.append(len(raw))
+        self.lengths.append(request.content_length or 0)
+        self.encodings.append(request.headers.get("Content-Encoding"))
         self.keys.append(request.headers.get("X-API-Key"))
         if self.always is not None:
             return self.always()
