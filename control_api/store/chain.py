@@ -113,7 +113,10 @@ class Chain:
         if opened[1] != NO_OPENINGS:
             self._openings.append((seq, *opened))
         if index.decision is not None:
-            self._tally.add(index, pub["request"]["source_type"])
+            # A time that has not come yet is of a clock that is wrong: it must not wait in a window
+            # of its own until it has.
+            counted = index if index.ts <= ts else index._replace(ts=ts)
+            self._tally.add(counted, pub["request"]["source_type"])
         self._tree.append(leaf)
         self._last_leaf, self._last_ts = leaf, ts
         return Appended(seq, index.eid, leaf, ts)

@@ -98,6 +98,16 @@ async def test_counts_are_what_a_walk_over_the_log_counts(world: World) -> None:
     assert await kept(world, OTHER) == {}
 
 
+async def test_a_time_that_has_not_come_yet_counts_as_now(world: World) -> None:
+    """A sidecar whose clock is an hour ahead must not be missing from a window for an hour."""
+    spool = Spool()
+    ahead = spool.record(decision("DENY"), at=world.now() + 3_600_000_000)
+    await ingest(world.store, TENANT, spool.source, spool.instance, [ahead])
+    query = "SELECT max(bucket) FROM tallies WHERE tenant_id = :tenant AND facet = 6"
+    ((second,),) = await world.rows(query, tenant=TENANT)
+    assert second <= world.now() // 1_000_000
+
+
 async def test_a_pair_of_role_and_source_is_first_allowed_once(world: World) -> None:
     await filled(world)
     query = "SELECT entry FROM log_entries WHERE tenant_id = :tenant AND decision = 'ALLOW'"
