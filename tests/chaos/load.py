@@ -42,6 +42,7 @@ class Load:
         self._system = system
         self._numbers = itertools.count()
         self._doomed: list[str] = []
+        self._asked = inf
         self._tried_on: list[tuple[int, dict[str, Any]]] = []
         self._session: aiohttp.ClientSession | None = None
 
@@ -146,16 +147,15 @@ class Load:
         path = f"/v1/policies/{policy['policy_id']}"
         body: dict[str, Any] = {"name": "moving", "agent_role": "moving", "max_sensitivity": "high"}
         body["denied_sources"] = []
-        asked = inf
         for turn in itertools.count():
             await asyncio.sleep(random.uniform(0.2, 0.5))
             sources = SOURCES if turn % 2 else SOURCES[:1]
             # One that nobody acknowledged may have been made all the same, and last.
-            asked = min(asked, time.monotonic())
+            self._asked = min(self._asked, time.monotonic())
             answer = await self._admin("PUT", path, {**body, "allowed_sources": list(sources)})
             if answer is not None:
-                self._acknowledged(int(answer["version"]), sources, asked)
-                asked = inf
+                self._acknowledged(int(answer["version"]), sources, self._asked)
+                self._asked = inf
 
     def _acknowledged(self, version: int, sources: tuple[str, ...], asked: float) -> None:
         known, now = self.history.policies, time.monotonic()
