@@ -51,6 +51,9 @@ from policies.ground.keys import key_digest
 from policies.ground.listen import Listen
 from policies.signing import KeyRing
 
+YOUNG = 20_000
+"""Objects that are made before the collector looks at them: a batch of records decodes into some
+ten thousand, none of which is garbage, and which go by themselves when it is taken in."""
 DRAIN_SECONDS = 10.0
 _log = logging.getLogger("sluice.serve")
 
@@ -128,6 +131,7 @@ async def _live(
     # What was loaded to get here stays for good: no collection need ever walk over it again.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG)
     try:
         # The ports are bound: whoever reads this can connect.
         addresses = [listener.address for listener in listeners]

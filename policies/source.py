@@ -53,8 +53,8 @@ class Place(NamedTuple):
 
 class Spooled(NamedTuple):
     """A record read back: its core as members and as canonical bytes, that core's hash, and its
-    openings as canonical bytes. `columns` and `user_id` are what it is found by, `members` the
-    bytes of which the core is made: up to `kind`, `masked`, `pub` and `src`."""
+    openings as canonical bytes. `columns` and `user_id` are what it is found by; of `members` (up
+    to `kind`, then `masked`, `pub` and `src`) the core's bytes are made, and the entry's."""
 
     core: dict[str, Any]
     encoded: bytes

@@ -83,13 +83,17 @@ async def appended(world: World, records: list[Record]) -> tuple[float, list[int
     return len(records) / taken, sizes
 
 
-async def copied(connection: Any, rows: list[list[Any]], sizes: list[int]) -> float:
+async def copied(
+    connection: Any, rows: list[list[Any]], sizes: list[int], prefix: str = ""
+) -> float:
     """Records a second: the same rows of entries and of openings, a transaction a batch."""
     at, started = 0, time.perf_counter()
     for size in sizes:
         async with connection.transaction():
             for table, each in zip((log_entries, openings), rows, strict=True):
-                await connection.copy_records_to_table(table.name, records=each[at : at + size])
+                await connection.copy_records_to_table(
+                    prefix + table.name, records=each[at : at + size]
+                )
         at += size
     return len(rows[0]) / (time.perf_counter() - started)
 
