@@ -39,7 +39,8 @@ class Description:
 class Service:
     """The adapters. `entropy(n)` gives n random bytes; `epoch` identifies the store; `publishing`
     is None where there is no Redis, `siblings` where there is one process; `stopping`
-    is set once the service drains."""
+    is set once the service drains; `reading` is held by the batch of a sidecar's records that is
+    being read, so that of many no more than one is between two turns of the event loop."""
 
     settings: Settings
     clock: Clock
@@ -57,6 +58,7 @@ class Service:
     publishing: Publishing | None = None
     siblings: Siblings | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
     ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_BATCHES))
 

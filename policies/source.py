@@ -8,6 +8,8 @@ the log's, so that a record dropped, repeated or reordered behind the sidecar sh
 import hashlib
 from typing import Any, NamedTuple
 
+import orjson
+
 from policies.commitment import opens
 from policies.entry import Index, index_at
 from policies.ground.body import identifier_fault
@@ -20,7 +22,7 @@ from policies.stored import KNOWN
 _PAYLOAD = {"core", "open"}
 _CORE = {"v", "kind", "eid", "src", "pub", "cm", "masked"}
 _SRC = {"id", "inst", "n", "prev", "t"}
-_PLACE = 2048  # the most that log, seq, prev and ts add to a core
+PLACE = 2048  # the most that log, seq, prev and ts add to a core
 
 KINDS = frozenset(RULES)
 """What an enforcement point may send."""
@@ -52,17 +54,28 @@ class Place(NamedTuple):
 
 
 class Spooled(NamedTuple):
-    """A record read back: its core as members and as canonical bytes, that core's hash, and its
-    openings as canonical bytes. `columns` and `user_id` are what it is found by; of `members` (up
-    to `kind`, then `masked`, `pub` and `src`) the core's bytes are made, and the entry's."""
+    """A record read back: whose, the canonical bytes of its core, that core's hash, its openings as
+    canonical bytes. `columns` and `user_id` are what it is found by, `source_type` what a decision
+    is counted by; of `members` (up to `kind`, then `masked`, `pub` and `src`) the core's bytes are
+    made, and the entry's."""
 
-    core: dict[str, Any]
+    source: str
+    instance: str
+    n: int
+    prev: str
     encoded: bytes
     hash: bytes
     openings: bytes
     columns: Index
     user_id: str | None
+    source_type: str | None
     members: tuple[bytes, bytes, bytes, bytes]
+
+    @property
+    def core(self) -> dict[str, Any]:
+        """Decoded anew."""
+        core: dict[str, Any] = orjson.loads(self.encoded)
+        return core
 
     def entry(self, place: Place) -> bytes:
         """Its core with `log`, `prev`, `seq` and `ts`, and nothing changed: canonical as the core
@@ -88,17 +101,21 @@ def read_payload(payload: object) -> Spooled:
     members = _members(core)
     encoded = b'%b,"masked":%b,"pub":%b,"src":%b,"v":1}' % members
     # An entry beyond the limit would be a finding of every verification from then on.
-    if len(encoded) > MAX_ENTRY - _PLACE:
-        raise Invalid(f"record `{core['eid']}` has more than {MAX_ENTRY - _PLACE} bytes")
+    if len(encoded) > MAX_ENTRY - PLACE:
+        raise Invalid(f"record `{core['eid']}` has more than {MAX_ENTRY - PLACE} bytes")
     _open(core, openings)
-    user = openings.get("user_id")
+    user, src = openings.get("user_id"), core["src"]
     return Spooled(
-        core,
+        src["id"],
+        src["inst"],
+        src["n"],
+        src["prev"],
         encoded,
         core_hash(encoded),
         encode(openings),
         index_at(core, ts),
         None if user is None else user[1],
+        core["pub"].get("request", {}).get("source_type"),
         members,
     )
 

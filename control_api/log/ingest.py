@@ -7,6 +7,7 @@ Knows nothing of receipts' signatures, nor of who may speak for a source.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,7 +18,8 @@ from control_api.store.schema import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid
-from policies.source import Spooled, read_payload
+from policies.known_record import read
+from policies.source import Spooled
 
 
 class Receipt(NamedTuple):
@@ -29,26 +31,36 @@ class Receipt(NamedTuple):
 
 
 NOTHING = Receipt(-1, b"")
-STRETCH = 16
-"""Records between two turns of the event loop: about a millisecond."""
+STRETCH = 64
+"""Records read between two turns of the event loop: about a millisecond."""
+PART = 256
+"""Records written by one statement: placed and encoded in some three milliseconds, without a turn
+of the event loop."""
 
 
 async def ingest(
-    store: Store, tenant_id: str, source: str, instance: str, payloads: Sequence[object]
+    store: Store,
+    tenant_id: str,
+    source: str,
+    instance: str,
+    payloads: Sequence[object],
+    turn: AbstractAsyncContextManager[object] | None = None,
 ) -> Receipt:
-    """What is held after the payloads, decoded and in order, were appended.
+    """What is held after the payloads, known or decoded, in order, were appended.
 
     Those that are held already are skipped. Either all others are recorded or none is: `Invalid`
     (422) where one is no record of this source, `Conflict` (409) where one does not follow the one
-    before it, or what is held; `WriteFault` (503) where the database fails.
+    before it, or what is held; `WriteFault` (503) where the database fails. `turn`
+    is held while they are read: so one batch at a time is.
     """
     records: list[Spooled] = []
-    for at, payload in enumerate(payloads):
-        records.append(_read(payload, at, source, instance))
-        if at % STRETCH == 0:
-            await asyncio.sleep(0)  # a full batch takes tens of milliseconds: let others in between
+    async with turn or nullcontext():
+        for at, payload in enumerate(payloads):
+            records.append(_read(payload, at, source, instance))
+            if at % STRETCH == 0:
+                await asyncio.sleep(0)  # a full batch takes its time: let others in between
     for before, record in pairwise(records):
-        _follow(Receipt(before.core["src"]["n"], before.hash), record)
+        _follow(Receipt(before.n, before.hash), record)
     return await store.run(
         store.lane(tenant_id),
         lambda connection, again: _ingest(
@@ -59,14 +71,13 @@ async def ingest(
 
 def _read(payload: object, at: int, source: str, instance: str) -> Spooled:
     try:
-        record = read_payload(payload)
+        record = read(payload)
     except Invalid as error:
         raise Invalid(error.message, details=f"records[{at}]: {error.message}") from error
-    src = record.core["src"]
-    if src["id"] != source or src["inst"] != instance:
+    if record.source != source or record.instance != instance:
         raise Invalid(
             "a record comes from another spool than the batch",
-            details=f"records[{at}]: `{src['id']}` / `{src['inst']}`",
+            details=f"records[{at}]: `{record.source}` / `{record.instance}`",
         )
     return record
 
@@ -86,17 +97,19 @@ def _ingest(
     spool = {"tenant": tenant_id, "of_source": source, "of_instance": instance}
     row = connection.execute(_HELD, spool).one_or_none()
     held = NOTHING if row is None else Receipt(*row)
-    fresh = [record for record in records if record.core["src"]["n"] > held.n]
+    fresh = [record for record in records if record.n > held.n]
     _same(held, records[: len(records) - len(fresh)])
     if not fresh:
         return held
     if again:
         _refuse_known(connection, tenant_id, fresh)
     last = held
-    for record in fresh:
-        last = _follow(last, record)
-        chain.place_core(record, now)
-    chain.save(connection)
+    for first in range(0, len(fresh), PART):
+        for record in fresh[first : first + PART]:
+            last = _follow(last, record)
+            chain.place_core(record, now)
+        chain.save(connection)
+        chain = Chain(tenant_id, chain.end)  # ours alone until the commit
     # Not committed yet: if we die here neither entries nor counter have moved, and the enforcement
     # point sends them again. After the commit it may also send them again, having heard nothing:
     # then the counter says that they are here.
@@ -111,7 +124,7 @@ def _same(held: Receipt, skipped: list[Spooled]) -> None:
     if not skipped:
         return
     last = skipped[-1]
-    if last.core["src"]["n"] == held.n and last.hash != held.hash:
+    if last.n == held.n and last.hash != held.hash:
         raise Conflict(
             f"another record {held.n} of this spool is held",
             details=f"held: hash `{b64(held.hash)}`; came: hash `{b64(last.hash)}`",
@@ -119,8 +132,7 @@ def _same(held: Receipt, skipped: list[Spooled]) -> None:
 
 
 def _follow(held: Receipt, record: Spooled) -> Receipt:
-    src = record.core["src"]
-    n, prev = src["n"], src["prev"]
+    n, prev = record.n, record.prev
     if n != held.n + 1:
         raise Conflict(
             f"record {n} does not follow record {held.n}",
@@ -137,15 +149,15 @@ def _follow(held: Receipt, record: Spooled) -> Receipt:
 def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) -> None:
     """An id that is in the log and not held of this spool came another way: a copied spool, or an
     id that was not random. Nothing of the batch is taken."""
-    known = placed(connection, tenant_id, [record.core["eid"] for record in fresh])
+    known = placed(connection, tenant_id, [record.columns.eid for record in fresh])
     for record in fresh:
-        eid = record.core["eid"]
+        eid = record.columns.eid
         if eid in known:
             raise Conflict(
                 "a record's id is in the log already, from another source",
                 details=f"`{eid}` stands at seq {known[eid].seq}",
             )
-    if len({record.core["eid"] for record in fresh}) != len(fresh):
+    if len({record.columns.eid for record in fresh}) != len(fresh):
         raise Invalid("two records of the batch have the same id")
 
 

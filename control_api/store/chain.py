@@ -85,7 +85,9 @@ class Chain:
         entry = record.entry(self.log, self._tree.size, self._prev(), text)
         pub = orjson.loads(record.pub)
         index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
-        return self._put(entry, index, pub, (user_of(record.openings), record.openings), ts)
+        opened = (user_of(record.openings), record.openings)
+        source_type = pub["request"]["source_type"] if index.decision is not None else None
+        return self._put(entry, index, source_type, opened, ts)
 
     def place_core(self, spooled: Spooled, now: int) -> Appended:
         """Of a record that an enforcement point made."""
@@ -93,7 +95,7 @@ class Chain:
         prev, text = self._prev().encode(), rfc3339(ts).encode()
         entry = spooled.entry(Place(self._log, self._tree.size, prev, text))
         opened = (spooled.user_id, spooled.openings)
-        return self._put(entry, spooled.columns, spooled.core["pub"], opened, ts)
+        return self._put(entry, spooled.columns, spooled.source_type, opened, ts)
 
     def _prev(self) -> str:
         return b64(self._last_leaf)
@@ -102,7 +104,7 @@ class Chain:
         self,
         entry: bytes,
         index: Index,
-        pub: dict[str, Any],
+        source_type: str | None,
         opened: tuple[str | None, bytes],
         ts: int,
     ) -> Appended:
@@ -112,11 +114,11 @@ class Chain:
         self._entries.append((seq, *index, entry, leaf))
         if opened[1] != NO_OPENINGS:
             self._openings.append((seq, *opened))
-        if index.decision is not None:
+        if source_type is not None:
             # A time that has not come yet is of a clock that is wrong: it must not wait in a window
             # of its own until it has.
             counted = index if index.ts <= ts else index._replace(ts=ts)
-            self._tally.add(counted, pub["request"]["source_type"])
+            self._tally.add(counted, source_type)
         self._tree.append(leaf)
         self._last_leaf, self._last_ts = leaf, ts
         return Appended(seq, index.eid, leaf, ts)

@@ -13,6 +13,7 @@ from control_api.service import MOST_BATCHES, Service
 from control_api.sidecar_shapes import Receipt
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid, Unavailable
+from policies.known_record import known_batch
 from policies.signing import receipt_message
 
 
@@ -34,6 +35,11 @@ class NewRecords(Asked):
     instance: Identifier
     records: list[Any]
 
+    @classmethod
+    def by_bytes(cls, body: bytes) -> "NewRecords | None":
+        batch = known_batch(body)
+        return None if batch is None else cls.model_construct(**batch._asdict())
+
 
 async def ingest_events(service: Service, caller: Caller, asked: NewRecords) -> Receipt:
     """Deliver a batch of a sidecar's records; those that are held already are passed over."""
@@ -44,7 +50,12 @@ async def ingest_events(service: Service, caller: Caller, asked: NewRecords) -> 
     try:
         async with service.ingesting:
             held = await ingest(
-                service.store, tenant_id, asked.source, asked.instance, asked.records
+                service.store,
+                tenant_id,
+                asked.source,
+                asked.instance,
+                asked.records,
+                turn=service.reading,
             )
     except (Conflict, Invalid):
         count(Ingest.refused).inc(len(asked.records))

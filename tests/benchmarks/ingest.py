@@ -1,4 +1,4 @@
-"""What one control process takes in: 4 senders' batches into 1,000 tenants, PostgreSQL with `fsync`.
+"""What one control process takes in: batches of 4 senders for 1,000 tenants, on PostgreSQL.
 
     python -m tests.benchmarks.ingest [SECONDS [TENANTS [RECORDS A BATCH]]]
 
@@ -122,9 +122,8 @@ class Beside(threading.Thread):
         self.over = True
         self.join()
         took = sorted(self.took)
-        return "p50 {:.0f}, p99 {:.0f}, longest {:.0f} ms".format(
-            took[len(took) // 2], took[len(took) * 99 // 100], took[-1]
-        )
+        p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
+        return f"p50 {p50:.0f}, p99 {p99:.0f}, longest {took[-1]:.0f} ms"
 
 
 def cpu(service: Service) -> float:
@@ -160,7 +159,8 @@ def measured(stack: Stack, url: str, seconds: float, many: int, size: int) -> It
     evaluating = Beside(control.port, ("POST", EVALUATE, stack.ask(), stack.agent_key))
     used, resident, samples = cpu(control), control.resident(), []
     senders.begin()
-    beside.start(), evaluating.start()
+    beside.start()
+    evaluating.start()
     started = time.perf_counter()
     while time.perf_counter() - started < seconds:
         time.sleep(seconds / 10)
@@ -175,15 +175,15 @@ def measured(stack: Stack, url: str, seconds: float, many: int, size: int) -> It
     name = f"ingest, {SENDERS} senders, {many:,} tenants, {size} a batch"
     value = f"{rate:,.0f}/s, {each:.1f} µs CPU; COPY {bare:,.0f}/s"
     yield Figure(name, value, rate / bare, ">= 15,000/s", rate >= 15_000)
-    print(
-        f"  process busy {used / taken:.2f}; entries of {entry:,.0f} bytes, {told[0]['b']:,.0f} sent"
-    )
+    sent = told[0]["b"]
+    print(f"  process busy {used / taken:.2f}; {sent:,.0f} bytes sent, {entry:,.0f} an entry")
     print(
         f"  a post: p50 {posts[len(posts) // 2]:.0f}, longest {posts[-1]:.0f} ms; of {len(posts)}"
     )
     print(f"  beside it: /health {held}; evaluate {asked}")
     first, last, most = (each / MIB for each in (samples[2], samples[-1], max(samples)))
-    value = f"{most:.0f} MiB at most; {resident / MIB:.0f} before, {first:.0f} at 3/10, {last:.0f} at the end"
+    grown = f"{resident / MIB:.0f} before, {first:.0f} at 3/10, {last:.0f} at the end"
+    value = f"{most:.0f} MiB at most; {grown}"
     yield Figure("the same, resident memory", value, last / first, "flat", last / first < 1.05)
 
 
@@ -206,10 +206,9 @@ def figures(seconds: float, many: int, size: int) -> Iterator[Figure]:
 
 def main() -> None:
     given = sys.argv[1:]
-    seconds, many, size = (
-        kind(given[at]) if len(given) > at else default
-        for at, (kind, default) in enumerate(((float, SECONDS), (int, TENANTS), (int, RECORDS)))
-    )
+    seconds = float(given[0]) if given else SECONDS
+    many = int(given[1]) if len(given) > 1 else TENANTS
+    size = int(given[2]) if len(given) > 2 else RECORDS
     for figure in figures(seconds, many, size):
         print(figure.row(), flush=True)
 

@@ -18,7 +18,7 @@ from policies.ground.errors import Invalid
 from policies.model import Policy
 from policies.record import decision_record
 from policies.retrieval import Retrieval
-from policies.source import Place, read_payload
+from policies.source import Place, Spooled, read_payload
 from tests.policies import slow_source
 from tests.policies.strategies import situations
 from tests.policies.test_source import OPENINGS, PREV, RECORDS, at, payload, places
@@ -30,16 +30,23 @@ PLACES = (("sluice/e/default", 0, ""), ('l"\\é😀\n', 2**53 - 1, PREV))
 def read(text: object) -> tuple[Any, ...] | str:
     """What is kept of it, or what is said of it."""
     try:
-        found = read_payload(text)
+        return kept(read_payload(text))
     except Invalid as error:
         return error.message
-    assert orjson.loads(found.encoded) == found.core
+
+
+def kept(found: Spooled) -> tuple[Any, ...]:
+    core = orjson.loads(found.encoded)
+    src = core["src"]
+    assert (found.source, found.instance) == (src["id"], src["inst"])
+    assert (found.n, found.prev) == (src["n"], src["prev"])
+    assert found.source_type == core["pub"].get("request", {}).get("source_type")
     entries = [
         found.entry(Place(slow_source.encode(log), seq, prev.encode(), rfc3339(START).encode()))
         for log, seq, prev in PLACES
     ]
-    kept = (found.encoded, found.hash, found.openings, tuple(found.columns), found.user_id)
-    return (*kept, entries)
+    same = (found.encoded, found.hash, found.openings, tuple(found.columns), found.user_id)
+    return (*same, entries)
 
 
 def slowly(text: object) -> tuple[Any, ...] | str:
