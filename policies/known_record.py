@@ -1,5 +1,5 @@
-"""Records of decisions told by their bytes: what our own sidecars send, canonical to the byte, needs
-no decoding to be judged.
+"""Records of decisions told by their bytes: what our own sidecars send is canonical to the byte and
+needs no decoding to be judged.
 
 INVARIANT: this says yes, or nothing. Whatever is not plainly the one form is left to
 `policies.source.read_payload`, which alone says no; and of what is told here, it would have said
