@@ -50,8 +50,8 @@ async def ingest(
 
     Those that are held already are skipped. Either all others are recorded or none is: `Invalid`
     (422) where one is no record of this source, `Conflict` (409) where one does not follow the one
-    before it, or what is held; `WriteFault` (503) where the database fails. `turn`
-    is held while they are read: so one batch at a time is.
+    before it, or what is held; `WriteFault` (503) where the database fails. `turn` is
+    held while they are read, so that one batch at a time is.
     """
     records: list[Spooled] = []
     async with turn or nullcontext():
