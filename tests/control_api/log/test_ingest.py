@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from control_api.log.ingest import NOTHING, Receipt, ingest
+from control_api.log.ingest import NOTHING, PART, Receipt, ingest
 from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
 from policies.record import gap_record, retrieval_lineage
@@ -44,6 +44,17 @@ async def test_a_batch_is_recorded_in_order(world: World) -> None:
     batch = spool.records(5)
     assert await take(world, batch) == Receipt(4, spool.hashes[4])
     assert await eids(world) == named(batch)
+    assert (await verify(world.store, TENANT))["valid"]
+
+
+async def test_a_batch_in_several_parts_is_recorded_whole_or_not_at_all(world: World) -> None:
+    """The second part finds an id that is there; the first, written already, goes with it."""
+    record, spool = decision(), Spool()
+    await world.log.append(TENANT, record)
+    batch = spool.records(PART + 20)
+    await refused(world, [*batch, spool.record(record)], Conflict)
+    assert await take(world, batch) == Receipt(PART + 19, spool.hashes[PART + 19])
+    assert (await eids(world))[1:] == named(batch)
     assert (await verify(world.store, TENANT))["valid"]
 
 
