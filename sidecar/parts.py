@@ -20,12 +20,11 @@ from sidecar.instruments import Watches
 from sidecar.key_file import read_key
 from sidecar.metrics import make_metrics
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.copy import Copy, Whole, Working
+from sidecar.policy_cache.copy import Copy, Whole
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.port import Port
 from sidecar.proxy.listener import Listener
 from sidecar.readiness import Readiness
-from sidecar.redis_client import connect
 from sidecar.report import Reporter
 from sidecar.sessions import Sessions
 from sidecar.settings import Settings
@@ -129,6 +128,10 @@ class Parts:
         known = settings, self.centre, self.cache_file, self._freshness, host
         if settings.redis is None:
             return Whole(*known)
+        # Loaded here, for whoever needs it: the library takes megabytes.
+        from sidecar.policy_cache.working_copy import Working
+        from sidecar.redis_client import connect
+
         return Working(*known, entropy, connect(settings.redis))
 
     def _policy_set_problem(self) -> str | None:

@@ -22,8 +22,9 @@ log = logging.getLogger(__name__)
 
 PATH = "/v1/sidecars/report"
 EVERY_SECONDS = 5.0
-TOGETHER_SECONDS = 0.01
-"""Changes that come so close are one report."""
+TOGETHER_SECONDS = 0.2
+"""Changes that come so close are one report; and a fleet in which the same changed everywhere does
+not report in step."""
 ANSWER_SECONDS = 4.0
 
 Standing = Callable[[], dict[str, Any]]
@@ -58,7 +59,7 @@ class Reporter:
             try:
                 async with asyncio.timeout(wait):
                     await self._news.wait()
-                await asyncio.sleep(TOGETHER_SECONDS)
+                await asyncio.sleep(TOGETHER_SECONDS * random.random())  # noqa: S311
             except TimeoutError:
                 pass
 

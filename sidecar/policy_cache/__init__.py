@@ -1,6 +1,6 @@
 """The sidecar's copy of its tenant's policy set: fetched, checked, kept on disk, and its age known.
 
-`copy` says which kind it is. The whole of it, by HTTP: `feed` is the port through which changes
+`copy` is what either kind is to the rest, `working_copy` the second kind put together. The whole of it, by HTTP: `feed` is the port through which changes
 come, page by page; `long_poll` is that port; `documents` is what is in force and what is still
 arriving; `follow` is the loop: ask the feed, judge the answer, put it in force. Or a working set,
 by way of Redis: `redis_set` reads what is signed there, `working_set` holds what was looked at,
