@@ -54,7 +54,7 @@ _DECISION: _Rules = (
     ((), "masking", _maybe(_true)),
     (("request",), "agent_role", is_name),
     (("request",), "source_id", is_name),
-    (("request",), "source_type", is_name),
+    (("request",), "source_type", _text),
     (("request",), "sensitivity_level", _text),
     (("request",), "agent_id", _maybe(is_name)),
     (("request",), "session_id", _maybe(is_name)),
