@@ -65,8 +65,10 @@ class Link:
             answers, other = found
             self._open.add(other)
             await asyncio.gather(self._pass(reader, other), self._pass(answers, writer))
-        except (OSError, asyncio.CancelledError):
-            pass  # one end is gone, or all is over: so is the other end, below
+        except (OSError, RuntimeError, asyncio.CancelledError):
+            # One end is gone (uvloop has a `RuntimeError` for that), or all is over: so is the
+            # other end, below.
+            pass
         finally:
             for each in (writer, other):
                 if each is not None:

@@ -72,13 +72,13 @@ async def _row(
     system: System, load: Load, name: str, seconds: float, before: tuple[int, int]
 ) -> tuple[Row, tuple[int, int]]:
     history = load.history
-    history.longest = 0.0
+    history.longest, began = 0.0, time.monotonic()
     async with load.working():
         await asyncio.sleep(WARM_SECONDS)
         usual = load.rate(2.0)
         await FAULTS[name](system, seconds)
         recovered = await _recovered(system, load, usual)
-        stall = max(history.longest, _longest_silence(load))
+        stall = max(history.longest, _longest_silence(load, began))
     drained = await _drained(system)
     found = await read_back(system, history)
     broken = list(found.broken)
@@ -126,10 +126,10 @@ async def _depth(system: System) -> int:
         return 1 << 30  # a sidecar is not back yet
 
 
-def _longest_silence(load: Load) -> float:
+def _longest_silence(load: Load, since: float) -> float:
     """The longest time in which nobody heard anything."""
     times = sorted(each.heard for each in load.history.answered.values())
-    recent = [at for at in times if at > time.monotonic() - 60]
+    recent = [at for at in times if at > since + 1]
     return max((b - a for a, b in pairwise(recent)), default=0.0)
 
 
