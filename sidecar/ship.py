@@ -101,7 +101,7 @@ class Shipper:
                     await self._spool.wait_unshipped()
             except TimeoutError:
                 await self._spool.trim()
-                if not await self._rewound(self._spool.source, self._spool.instance):
+                if not await self._looked():
                     continue
             if self._spool.depth < BATCH_RECORDS:
                 await asyncio.sleep(LINGER_SECONDS)
@@ -175,31 +175,41 @@ class Shipper:
         return 0.0
 
     async def _refused(self, batch: Batch, error: CentreFailed) -> float:
-        status = error.status
-        if status is None or status < 400 or status >= 500 or status in (408, 429):
-            # What it asks for is honoured, within what we would wait ourselves.
-            after = min(error.after or 0.0, LONGEST_PAUSE)
-            return max(self._failed(str(error)), after * random.uniform(1.0, 1.5))  # noqa: S311
-        if status in (409, 422) and _is_ours(error):
-            if status == 409 and await self._rewound(batch.source, batch.instance):
-                return 0.0
-            return await self._conflict(batch, str(error))
-        self._failed(str(error))
-        return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
+        if not _refuses_records(error):
+            return self._later(error)
+        if error.status == 409:
+            try:
+                if await self._rewound(batch.source, batch.instance):
+                    return 0.0
+            except CentreFailed as unknown:
+                return self._later(unknown)
+            except (NotBelieved, OSError) as unknown:
+                return self._failed(f"it is not known what the control API has: {unknown}")
+        return await self._conflict(batch, str(error))
+
+    async def _looked(self) -> bool:
+        """As `_rewound`, where nothing hangs on it: what is not known is asked again later."""
+        try:
+            return await self._rewound(self._spool.source, self._spool.instance)
+        except (CentreFailed, NotBelieved, OSError):
+            return False
 
     async def _rewound(self, source: str, instance: str) -> bool:
         """Whether the control API says, and signs, that it holds less of the instance than it once
-        signed for, of the same chain: then that is where shipping goes on."""
+        signed for, of the same chain: then that is where shipping goes on. Raises `CentreFailed`,
+        `NotBelieved` or `OSError` where that is not known: on False an instance is set aside."""
         tenant_id, log_keys = self._tenant_id(), self._log_keys()
         if tenant_id is None or not log_keys:
-            return False
+            raise NotBelieved("the log's key is not known")
         nothing = Batch(source, instance, [], 0, -1, b"")
         try:
             answer = await self._centre.post(PATH, _body(nothing), seconds=ANSWER_SECONDS)
-            held = read_receipt(answer, nothing, tenant_id, log_keys)
-            ours = b"" if held.n < 0 else await self._spool.hash_of(instance, held.n)
-        except (CentreFailed, NotBelieved, OSError):
-            return False
+        except CentreFailed as error:
+            if _refuses_records(error):
+                return False
+            raise
+        held = read_receipt(answer, nothing, tenant_id, log_keys)
+        ours = b"" if held.n < 0 else await self._spool.hash_of(instance, held.n)
         if ours != held.hash or not await self._spool.rewind(instance, held.n + 1):
             return False
         self.rewinds += 1
@@ -219,6 +229,15 @@ class Shipper:
         log.error("instance %s is set aside at %d: %s", batch.instance, batch.first_n, why)
         await self._spool.set_aside(batch.instance, why)
         return FIRST_PAUSE
+
+    def _later(self, error: CentreFailed) -> float:
+        """Seconds; the records stay as they are."""
+        pause, status = self._failed(str(error)), error.status
+        if status is None or status < 400 or status >= 500 or status in (408, 429):
+            # What it asks for is honoured, within what we would wait ourselves.
+            after = min(error.after or 0.0, LONGEST_PAUSE)
+            return max(pause, after * random.uniform(1.0, 1.5))  # noqa: S311
+        return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
 
     def _failed(self, why: str) -> float:
         """Seconds, with jitter: a fleet that lost its centre must not come back in step."""
@@ -252,7 +271,8 @@ def _body(batch: Batch) -> bytes:
     return b'%b,"records":[%b]}' % (envelope[:-1], b",".join(batch.payloads))
 
 
-def _is_ours(error: CentreFailed) -> bool:
-    """Whether the control API itself said so, and not something on the way to it: an instance is
-    set aside for good."""
-    return isinstance(error.answer, dict) and error.answer.get("code") == error.status
+def _refuses_records(error: CentreFailed) -> bool:
+    """Whether the control API itself refuses what was sent, and not something on the way to it, nor
+    us: an instance is set aside for good."""
+    said = isinstance(error.answer, dict) and error.answer.get("code") == error.status
+    return said and error.status in (409, 422)

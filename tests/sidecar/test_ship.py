@@ -279,6 +279,67 @@ async def test_a_log_that_lost_what_it_had_is_sent_it_again(tmp_path: Path) -> N
         check(ledger, *range(11))
 
 
+def forged(ledger: Ledger) -> web.Response:
+    ((source, instance),) = ledger.held
+    ledger.sign_with = Signer.generate()
+    receipt = ledger.receipt(source, instance)
+    ledger.sign_with = None
+    return web.json_response(receipt)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda _: refusal(503)(),
+        lambda _: refusal(403)(),
+        lambda _: None,
+        lambda _: web.Response(status=409, text="a gateway's own page"),
+        forged,
+    ],
+    ids=["away", "refuses us", "hangs", "a gateway", "forged"],
+)
+async def test_what_the_control_api_holds_is_asked_until_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[Ledger], web.Response | None]
+) -> None:
+    """A batch was refused, and whether what it follows was lost could not be learnt: to take that
+    for a conflict would set the instance aside for good."""
+    monkeypatch.setattr(sidecar.ship, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(sidecar.ship, "REFUSED_PAUSE", 0.1)
+    async with running(tmp_path) as spool, serving(Ledger()) as ledger:
+        async with shipping(spool, ledger) as shipper:
+            await keep(spool, *range(5))
+            await until(lambda: spool.depth == 0)
+            older = dict(ledger.held), list(ledger.entries)
+            await keep(spool, *range(5, 9))
+            await until(lambda: spool.depth == 0)
+            ledger.held, ledger.entries = older
+            ledger.orders = [refusal(409), lambda: answer(ledger)] * 2
+            await keep(spool, 9)
+            await until(lambda: spool.depth == 0)
+            assert (shipper.failures, shipper.conflicts, shipper.rewinds) == (2, 0, 1)
+        check(ledger, *range(10))
+
+
+async def test_a_disk_that_can_not_say_what_we_had_sets_nothing_aside(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+
+    def refused() -> web.Response | None:
+        disk.breaks("read")
+        return refusal(409)()
+
+    async with running(tmp_path, disk) as spool, serving(Ledger()) as ledger:
+        async with shipping(spool, ledger) as shipper:
+            await keep(spool, *range(5))
+            await until(lambda: spool.depth == 0)
+            ledger.orders = [refused]
+            await keep(spool, 5)
+            await until(lambda: shipper.failures >= 1)
+            disk.heals()
+            await until(lambda: spool.depth == 0)
+            assert shipper.conflicts == 0
+        check(ledger, *range(6))
+
+
 async def test_a_loss_is_noticed_though_there_is_nothing_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

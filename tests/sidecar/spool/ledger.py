@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,7 +21,8 @@ MAX_BODY = 1024 * 1024
 
 class Ledger:
     """`held` is what moves with the append: exactly once. `orders` are called one a request, before
-    anything is done; `lost` counts answers that are dropped after everything was."""
+    anything is done, and None is no answer at all; `lost` counts answers that are dropped after
+    everything was."""
 
     def __init__(self) -> None:
         self.signer = Signer.generate()
@@ -29,7 +31,7 @@ class Ledger:
         self.bodies: list[int] = []
         self.lengths: list[int] = []
         self.encodings: list[str | None] = []
-        self.orders: list[Callable[[], web.Response]] = []
+        self.orders: list[Callable[[], web.Response | None]] = []
         self.always: Callable[[], web.Response] | None = None
         self.lost = 0
         self.sign_with: Signer | None = None
@@ -52,7 +54,11 @@ class Ledger:
         if self.always is not None:
             return self.always()
         if self.orders:
-            return self.orders.pop(0)()
+            ordered = self.orders.pop(0)()
+            if ordered is None:
+                await asyncio.Event().wait()
+            assert ordered is not None
+            return ordered
         try:
             receipt = self._append(orjson.loads(raw))
         except SluiceError as error:
