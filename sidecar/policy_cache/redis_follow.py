@@ -26,6 +26,7 @@ from sidecar.policy_cache.follow import FIRST_PAUSE, LONGEST_PAUSE, Refused
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.redis_set import RedisSet, Torn
 from sidecar.policy_cache.supply import NotBrought
+from sidecar.policy_cache.together import Together
 from sidecar.policy_cache.working_set import ABSENT, Proven, WorkingSet
 from sidecar.spool.trouble import Trouble
 
@@ -90,6 +91,7 @@ class RedisFollower:
         self._set: RedisSet | None = None
         self._stopped = False
         self._one_at_a_time = asyncio.Lock()
+        self._together = Together(self._one_at_a_time, self._read_wanted)
         self._challenges: OrderedDict[str, tuple[float, int, Position]] = OrderedDict()
         self._due = 0.0
         self._answered = False
@@ -171,10 +173,9 @@ class RedisFollower:
 
     async def bring(self, names: Iterable[str]) -> None:
         """`Supply.bring`."""
-        wanted = tuple(names)
         try:
             async with asyncio.timeout(BRING_SECONDS):
-                await self._sync(wanted, ())
+                await self._together.bring(names)
         except TimeoutError:
             raise NotBrought(f"Redis did not answer within {BRING_SECONDS:g} s") from None
         except Torn as error:
@@ -197,9 +198,15 @@ class RedisFollower:
     async def _sync(self, wanted: Iterable[str], heads: Sequence[Head]) -> None:
         """Bring the working set to the head in Redis, with the names that are wanted in it."""
         async with self._one_at_a_time:
-            if self._set is None:
-                raise FeedFailed("it is not known yet whose policy set to read")
-            await self._catch_up(self._set, set(wanted), list(heads))
+            await self._catch_up(self._known_set(), set(wanted), list(heads))
+
+    async def _read_wanted(self, wanted: set[str]) -> None:
+        await self._catch_up(self._known_set(), wanted, [])
+
+    def _known_set(self) -> RedisSet:
+        if self._set is None:
+            raise FeedFailed("it is not known yet whose policy set to read")
+        return self._set
 
     async def _catch_up(self, source: RedisSet, wanted: set[str], heads: list[Head]) -> None:
         await source.find_place()

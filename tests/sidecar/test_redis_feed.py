@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from policies.ground.keys import key_digest
+from policies.ground.keys import key_digest, make_key
 from policies.policy_set import (
     agent_name,
     key_name,
@@ -366,6 +366,25 @@ async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_p
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
             centre.rebuild()
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
+
+
+async def test_strangers_who_try_keys_are_looked_up_together(tmp_path: Path) -> None:
+    """Looked up one by one they would hold up what tells of a revocation."""
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            before = reads(centre)
+            tried = [make_key(n.to_bytes(32)) for n in range(200)]
+            answers = await asyncio.gather(
+                *(stand.call("POST", EVALUATE, b"{}", key=key) for key in tried)
+            )
+            assert {answer.status for answer in answers} == {403}
+            assert reads(centre) - before < 50
+
+
+def reads(centre: RedisCentre) -> int:
+    stats: dict[str, dict[str, int]] = centre.redis.info("commandstats")
+    return stats["cmdstat_hmget"]["calls"]
 
 
 async def test_rubbish_on_the_streams_is_passed_over(tmp_path: Path) -> None:

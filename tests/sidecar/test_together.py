@@ -1,0 +1,105 @@
+"""One reads for all who wait, and nobody suffers for what another asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sidecar.policy_cache.feed import FeedFailed
+from sidecar.policy_cache.redis_set import Torn
+from sidecar.policy_cache.together import MOST_NAMES, MOST_WAITING, Together
+
+
+class Source:
+    """Reads once it is let; `torn` names can't be, nor any with them."""
+
+    def __init__(self) -> None:
+        self.reads: list[set[str]] = []
+        self.torn: set[str] = set()
+        self.failure: FeedFailed | None = None
+        self.open = asyncio.Event()
+        self.turn = asyncio.Lock()
+        self.together = Together(self.turn, self.read)
+
+    async def read(self, names: set[str]) -> None:
+        self.reads.append(names)
+        await self.open.wait()
+        if names & self.torn:
+            raise Torn("missing", [])
+        if self.failure is not None:
+            raise self.failure
+
+    async def asked(self, *callers: str) -> list[BaseException | None]:
+        """What each of so many came to, who ask while a first one's read is under way."""
+        first = asyncio.create_task(self.together.bring(["first"]))
+        others = [asyncio.create_task(self.together.bring(names.split())) for names in callers]
+        await asyncio.sleep(0.01)
+        self.open.set()
+        return (await asyncio.gather(first, *others, return_exceptions=True))[1:]
+
+
+async def test_all_who_wait_are_read_for_at_once() -> None:
+    source = Source()
+    assert await source.asked(*(f"key/{n} role/{n % 3}" for n in range(100))) == [None] * 100
+    assert len(source.reads) == 2
+    assert len(source.reads[1]) == 103
+
+
+async def test_a_loop_that_shares_the_turn_waits_for_two_reads_at_most() -> None:
+    source = Source()
+    asking = asyncio.create_task(source.asked(*(f"key/{n}" for n in range(200))))
+    await asyncio.sleep(0.005)
+    async with source.turn:
+        assert len(source.reads) <= 2
+    await asking
+
+
+async def test_a_read_for_several_is_bounded() -> None:
+    source = Source()
+    callers = [" ".join(f"{n}.{m}" for m in range(7)) for n in range(100)]
+    assert await source.asked(*callers) == [None] * 100
+    assert max(map(len, source.reads)) <= MOST_NAMES
+    assert len(source.reads) == 3
+
+
+async def test_who_asks_for_what_is_torn_spoils_it_for_nobody_else() -> None:
+    source = Source()
+    source.torn = {"forged"}
+    outcomes = await source.asked("a", "forged", "b", "c")
+    assert [type(outcome) for outcome in outcomes] == [
+        type(None), Torn, type(None), type(None),
+    ]  # fmt: skip
+    assert source.reads[1] == {"a", "forged", "b", "c"}
+
+
+async def test_a_failure_is_everybodys_and_is_not_tried_by_each() -> None:
+    source = Source()
+    source.failure = FeedFailed("Redis is away")
+    outcomes = await source.asked("a", "b", "c")
+    assert [str(outcome) for outcome in outcomes] == ["Redis is away"] * 3
+    assert len(source.reads) == 2
+
+
+async def test_one_who_gives_up_leaves_the_others_to_the_next() -> None:
+    source = Source()
+    leader = asyncio.create_task(source.together.bring(["leader"]))
+    others = [asyncio.create_task(source.together.bring([name])) for name in "abc"]
+    await asyncio.sleep(0.01)
+    others[0].cancel()
+    leader.cancel()
+    await asyncio.sleep(0.01)
+    source.open.set()
+    await asyncio.gather(*others[1:])
+    assert source.reads == [{"leader"}, {"b", "c"}]
+
+
+async def test_one_too_many_is_refused_at_once() -> None:
+    source = Source()
+    callers = [f"key/{n}" for n in range(MOST_WAITING - 1)]
+    outcomes = asyncio.create_task(source.asked(*callers))
+    await asyncio.sleep(0.005)
+    with pytest.raises(FeedFailed, match="too many"):
+        await source.together.bring(["one more"])
+    assert await outcomes == [None] * len(callers)
+    await source.together.bring(["one more"])
