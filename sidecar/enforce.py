@@ -15,6 +15,7 @@ Knows the order of the steps. Knows nothing of HTTP, of files, or of how the pol
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -161,13 +162,28 @@ class Enforcer:
         await pending.durable
         return pending
 
+    async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:
+        """Fetches what `permits` has to look at for a retrieval by this role and agent, of whatever
+        source. Where that can't be had, `permits` says no."""
+        try:
+            if key is not None:
+                gather(self._policy_set, key, retrieval)
+        except NotHeld as lacking:
+            with contextlib.suppress(NotBrought):
+                await self._supply.bring({lacking.name, *documents_for(retrieval)})
+        except Exception:
+            log.exception("a check failed: `permits` will come to the same")
+
     def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Whether `evaluate` would allow it now. Nothing is recorded and no session claimed: this
-        filters lists, and lets nothing out of the sidecar by itself."""
+        """Whether `evaluate` would allow it now, by the documents that are here (`prepare`).
+        Nothing is recorded and no session claimed: this filters lists, and lets nothing out of the
+        sidecar by itself."""
         if key is None or self._freshness.stale(self._monotonic()):
             return False
         try:
             return evaluate(retrieval, self._facts(retrieval, key)).decision == "ALLOW"
+        except NotHeld:
+            return False
         except Exception:
             log.exception("a check failed: the name is left out of a list")
             return False

@@ -90,6 +90,9 @@ class Source:
     """How requests of a `rest` source are classed; GET and HEAD retrieve where none matches."""
     defaults: Defaults = field(default_factory=Defaults)
     """User, session and task of requests that name none."""
+    sensitivity_field: str | None = None
+    """Where the data source marks each document with its level: the field of its metadata, dots
+    between the levels of a path; absent where it does not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from sidecar.settings import KINDS, ROUTE_CLASSES, Defaults, Named, Route, Setti
 from sidecar.settings_section import Section
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
+_FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
 _METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 
 
@@ -32,6 +33,7 @@ def read_source(section: Section) -> Source:
         },
         routes=tuple(_route(each) for each in section.sections("routes")),
         defaults=_defaults(section.section("defaults")),
+        sensitivity_field=_field_path(section),
     )
     if source.routes and kind != "rest":
         section.complain("routes", "are for sources of the kind `rest`")
@@ -40,6 +42,15 @@ def read_source(section: Section) -> Source:
             section.complain("names", f"`{name}` does not begin with `{kind}://{alias}/`")
     section.close()
     return source
+
+
+def _field_path(section: Section) -> str | None:
+    path = section.text("sensitivity_field")
+    if path is not None and not _FIELD_PATH.match(path):
+        section.complain(
+            "sensitivity_field", "must be names with dots between, such as `acl.level`"
+        )
+    return path
 
 
 def _named(section: Section, name: str, level: str) -> Named:

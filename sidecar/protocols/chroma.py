@@ -17,11 +17,13 @@ import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols import listing
+from sidecar.protocols.bodies import json_object
 from sidecar.protocols.collections import Collection, Collections, Moment
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import (
     Asked,
     Class,
+    Dialect,
     Fetched,
     Match,
     Permits,
@@ -39,7 +41,7 @@ _ID = re.compile(
 ).fullmatch
 
 
-class Chroma:
+class Chroma(Dialect):
     """One Chroma server, and what is known of its collections."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
@@ -186,9 +188,9 @@ _shown, _change = Chroma.shown, Chroma.names_change
 # INVARIANT: a literal segment stands above a `{parameter}` in its place, as in Chroma's own router.
 # What is not here is denied as `unclassified_route`: a newer Chroma opens nothing by itself.
 ROUTES = (
-    Route("POST", f"{_ONE}/query", _RETRIEVE, _by_id, inspected=True),
-    Route("POST", f"{_ONE}/get", _RETRIEVE, _by_id, inspected=True),
-    Route("POST", f"{_ONE}/search", _RETRIEVE, _by_id, inspected=True),
+    Route("POST", f"{_ONE}/query", _RETRIEVE, _by_id, inspected=json_object),
+    Route("POST", f"{_ONE}/get", _RETRIEVE, _by_id, inspected=json_object),
+    Route("POST", f"{_ONE}/search", _RETRIEVE, _by_id, inspected=json_object),
     Route(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, shows=_shown),
     # Not an id: Chroma's description says `collection_id` here and means the name.
     Route(_READ, f"{_NAMES}/{{name}}", _RESOLVE, _by_name, shows=_shown),
@@ -207,12 +209,19 @@ ROUTES = (
         _NAMES,
         _WRITE,
         Chroma.created,
-        inspected=True,
+        inspected=json_object,
         shows=_shown,
         before=_change,
     ),
     Route(
-        "PUT", _ONE, _WRITE, Chroma.renamed, _hint, inspected=True, before=_change, after=_change
+        "PUT",
+        _ONE,
+        _WRITE,
+        Chroma.renamed,
+        _hint,
+        inspected=json_object,
+        before=_change,
+        after=_change,
     ),
     # Not an id either.
     Route(

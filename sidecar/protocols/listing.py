@@ -13,6 +13,7 @@ from urllib.parse import unquote_plus
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.protocol import AnswerTooLarge, Fetched
+from sidecar.proxy.headers import without_whole
 
 PAGE = 256
 MOST_BYTES = 16 * 1024 * 1024
@@ -23,9 +24,6 @@ Visible = Callable[[Any], bool]
 _WHITE = re.compile(r"[ \t\r\n]*").match
 _NUMBER = re.compile(r"[0-9]{1,9}").fullmatch
 _decode = json.JSONDecoder().raw_decode
-
-# What would no longer be true of the list that is put together.
-_OF_THE_WHOLE = frozenset((b"etag", b"last-modified", b"content-md5", b"digest", b"content-digest"))
 
 
 class Page(NamedTuple):
@@ -118,7 +116,7 @@ async def count(walk: Pages) -> Fetched:
 
 
 def _composed(answer: Fetched, text: str) -> Fetched:
-    fields = [field for field in answer.fields if field[0].lower() not in _OF_THE_WHOLE]
+    fields = without_whole(answer.fields)
     return Fetched(answer.status, answer.reason, fields, text.encode())
 
 

@@ -2,16 +2,20 @@
 request to the set of sources it concerns (data-sources.md R1 to R7).
 
 Pure but for `Asked.fetch`, through which a protocol may look up a name. A protocol judges nothing:
-it says what is asked for.
+it says what is asked for, and how to leave out what may not be seen.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.protocols.bodies import Parse
+from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.target import Target
+
+Fields = list[tuple[bytes, bytes]]
 
 
 class Class(Enum):
@@ -55,28 +59,90 @@ class AnswerTooLarge(UpstreamFailed):
 
 
 class Fetched(NamedTuple):
-    """An answer to a look-up of the sidecar's own, made in the agent's name."""
+    """An answer that was read whole: to a look-up of the sidecar's own, made in the agent's name,
+    or to a request whose answer has to be read."""
 
     status: int
     reason: str
-    fields: list[tuple[bytes, bytes]]
+    fields: Fields
     body: bytes
 
 
 class Asked(NamedTuple):
     """A request whose route is known. `values` are the pattern's `{names}`, decoded, in order;
-    `body` is the parsed body of a route that is inspected, else None."""
+    `body` is what the route's `inspected` made of the body, else None."""
 
     method: str
     target: Target
     values: tuple[str, ...]
-    body: dict[str, Any] | None
+    body: Any
     fetch: Callable[[str], Awaitable[Fetched]]
     """GET a target of the data source with the agent's own header fields. Raises `UpstreamFailed`,
     `AnswerTooLarge` among them."""
+    fields: Fields
+    """The request's header fields as they are forwarded, in order."""
+    who: Attribution
+    """On whose behalf the request says it is made: attribution, never authority."""
 
 
 Permits = Callable[[Place], bool]
+
+
+class Sight(NamedTuple):
+    """What the agent may see of an answer.
+
+    `permits` tells of a further source, without a record. `levels` are the levels of documents that
+    it may see, where the source marks its documents with one in `field` (its path in the metadata,
+    dots between); None where all may be seen. A document without a mark, or with one unknown, is
+    as one marked `critical`.
+    """
+
+    permits: Permits
+    field: str
+    levels: tuple[str, ...] | None
+
+
+class Passed(NamedTuple):
+    """What of an answer goes on to the agent, and how many documents were left out."""
+
+    body: bytes
+    withheld: int = 0
+
+
+class Prepared(NamedTuple):
+    """What becomes of an allowed request and its answer. With `read` the answer is asked for
+    unencoded, read whole and answered with what `read` returns; an answer that is no success is
+    passed as it is. With `event` an answer of the type `text/event-stream` is not read whole but
+    event by event: `event` gets the `data` of each, and its return takes that place, None leaves
+    the event out. Both raise `UpstreamFailed` where an answer tells what nobody can judge."""
+
+    body: bytes | None = None
+    """What is forwarded in place of the body that was judged; None: that body."""
+    read: Callable[[Fetched], Passed] | None = None
+    event: Callable[[bytes], Passed | None] | None = None
+
+
+NOTHING = Prepared()
+
+
+class Outgoing(NamedTuple):
+    """A request about to be sent, for a protocol that signs it. `target` begins with `/`; `body` is
+    None where it is still arriving."""
+
+    method: str
+    host: str
+    target: str
+    fields: Fields
+    body: bytes | None
+
+
+class Refusal(NamedTuple):
+    """A denial about to be told to the agent: `status` and `body` as they would be without the
+    protocol's say (contract, section 5), `decision` the four fields of an evaluation."""
+
+    status: int
+    message: str
+    decision: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +155,29 @@ class Route:
     """The path, `{name}` for one segment."""
     class_: Class
     places: Callable[[Any, Asked], Awaitable[tuple[Place, ...]]] | None = None
-    """The sources a request concerns; all must be allowed (R4). Raises `Unresolved`."""
+    """The sources a request concerns; all must be allowed (R4). Raises `Unresolved`, and
+    `Malformed` where the body makes no sense."""
     hint: Callable[[Any, Asked], Place | None] | None = None
     """The source as far as it can be told without asking anyone, for the record of a denied
     write."""
-    inspected: bool = False
-    """Whether the body is read and judged, and forwarded only if it can be (R3, R6)."""
+    inspected: Parse | None = None
+    """How the body is read, where it is judged, and forwarded only if it can be (R3, R6)."""
+    refined: Callable[[Any, Asked], "Route | None"] | None = None
+    """The row in this one's place, by the body, where the path alone does not tell; None where
+    nobody knows it. Raises `Malformed` and `Unresolved`."""
     shows: Callable[[Any, Asked], Callable[[bytes], Place | None]] | None = None
     """Called before the request is forwarded; what it returns reads a successful answer, and says
     which source it is of, None where that can't be told."""
     composed: Callable[[Any, Asked, Permits], Awaitable[Fetched]] | None = None
     """Puts the answer together of what `Permits` lets be seen. Raises `Malformed`."""
+    prepared: Callable[[Any, Asked, tuple[Place, ...], Sight], Prepared] | None = None
+    """What becomes of the allowed request and its answer: the condition that leaves out what may
+    not be seen, and the proof that the answer keeps to it; tokens to remember; lists to filter."""
+    sieved: bool = False
+    """Whether `prepared` keeps to `Sight.levels`. A retrieval that does not is judged at `critical`
+    where the source marks its documents."""
+    at_once: Callable[[Any, Asked], tuple[Place, ...] | None] | None = None
+    """As `places`, where that can be told without waiting; else None."""
     before: Callable[[Any], None] | None = None
     """Called before a request is forwarded that may change what names mean."""
     after: Callable[[Any], None] | None = None
@@ -111,12 +189,25 @@ class Match(NamedTuple):
     values: tuple[str, ...]
 
 
-class Dialect(Protocol):
+class Dialect:
     """One data source's protocol, with what it knows of this data source."""
+
+    signs: ClassVar[bool] = False
+    """Whether `signed` is to be asked, and the agent's own credentials are dropped."""
 
     def match(self, method: str, target: Target) -> Match | None:
         """The first route that covers the request; None where nobody knows it (R4)."""
-        ...
+        raise NotImplementedError
+
+    def refusal(self, _asked: Asked | None, _refusal: Refusal) -> Fetched | None:
+        """A denial in the protocol's own words; None for the usual one. What was asked is None where the
+        request could not be read that far."""
+        return None
+
+    async def signed(self, outgoing: Outgoing) -> Fields:
+        """The fields to send, with the sidecar's own credentials in them (R9). Raises
+        `UpstreamFailed` where there are none."""
+        raise NotImplementedError
 
 
 class Table:

@@ -5,9 +5,10 @@ operator's `routes` change that; the first that matches wins.
 """
 
 import re
+from collections.abc import Callable
 
 from sidecar.protocols.names import Naming
-from sidecar.protocols.protocol import Asked, Class, Match, Place, Route
+from sidecar.protocols.protocol import Asked, Class, Dialect, Match, Place, Route
 from sidecar.proxy.target import Target
 from sidecar.settings import Route as ConfiguredRoute
 from sidecar.settings import Source
@@ -22,10 +23,10 @@ _CLASSES = {
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class Rest:
+class Rest(Dialect):
     """One HTTP interface, by its configured routes."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, _monotonic: Callable[[], float]) -> None:
         self._naming = Naming(source)
         self._rules = [_Rule(route, self._naming) for route in source.routes]
 

@@ -10,11 +10,20 @@ from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.enforce import Pending
-from sidecar.protocols.protocol import Asked, Class, Dialect, Fetched, Place, Route
+from sidecar.protocols.protocol import (
+    Asked,
+    Class,
+    Dialect,
+    Fetched,
+    Outgoing,
+    Place,
+    Prepared,
+    Route,
+)
 from sidecar.proxy import intake
-from sidecar.proxy.attribution import Attribution
+from sidecar.proxy.events import Events, is_event_stream
 from sidecar.proxy.exchange import Exchange
-from sidecar.proxy.headers import Head
+from sidecar.proxy.headers import Head, fields_of, lines_of, refuse_encoded, without_whole
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import Judge
 from sidecar.proxy.limits import Limits
@@ -32,7 +41,7 @@ class Allowed(NamedTuple):
     route: Route
     asked: Asked
     ask: Ask
-    who: Attribution
+    prepared: Prepared
     places: tuple[Place, ...]
     pendings: list[Pending]
     started: float
@@ -59,7 +68,7 @@ class Forward:
 
     async def fetch(self, head: Head, target: str) -> Fetched:
         """GET `target` in the agent's name, for the sidecar's own eyes."""
-        exchange = await self._upstream.send(intake.lookup(head, target))
+        exchange = await self._send(intake.lookup(head, target), [])
         try:
             body = await _readable(exchange, self._limits)
         finally:
@@ -74,10 +83,12 @@ class Forward:
         if route.before is not None:
             route.before(self._dialect)
         try:
-            if route.shows is None:
-                sent = await self._streamed(request, allowed, tally)
-            else:
+            if route.shows is not None:
                 sent = await self._shown(request, allowed)
+            elif allowed.prepared.read is not None or allowed.prepared.event is not None:
+                sent = await self._read(request, allowed, tally)
+            else:
+                sent = await self._streamed(request, allowed, tally)
             outcome = COMPLETED
             return sent
         except UpstreamFailed as error:
@@ -102,10 +113,19 @@ class Forward:
             if route.class_ is Class.RETRIEVE and outcome is not None:
                 self._note(pendings, tally, outcome, allowed.started)
 
+    async def _send(self, ask: Ask, first: list[asyncio.Future[None]]) -> Exchange:
+        if self._dialect.signs:
+            target = self._upstream.path(ask)
+            whole = None if ask.stream is not None else ask.body
+            fields = fields_of(ask.lines)
+            outgoing = Outgoing(ask.method, self._upstream.host, target, fields, whole)
+            ask = ask._replace(lines=lines_of(await self._dialect.signed(outgoing)))
+        return await self._upstream.send(ask, first)
+
     async def _streamed(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
         # The data source has the request meanwhile. If the record can't be kept, its answer goes
         # nowhere.
-        exchange = await self._upstream.send(allowed.ask, _records(allowed.pendings))
+        exchange = await self._send(allowed.ask, _records(allowed.pendings))
         try:
             return await relay(request, exchange, _event_id(allowed.pendings), tally)
         finally:
@@ -117,7 +137,7 @@ class Forward:
         shows, pendings = allowed.route.shows, allowed.pendings
         assert shows is not None
         read = shows(self._dialect, allowed.asked)
-        exchange = await self._upstream.send(allowed.ask, _records(pendings))
+        exchange = await self._send(allowed.ask, _records(pendings))
         try:
             body = await _readable(exchange, self._limits)
         finally:
@@ -127,11 +147,40 @@ class Forward:
             if place is None:
                 raise UpstreamFailed("the data source's answer does not tell what it is of")
             if place not in allowed.places:
-                pendings = pendings + await self._judge.allow((place,), allowed.who)
+                pendings = pendings + await self._judge.allow((place,), allowed.asked.who)
         for pending in pendings:
             await pending.durable
         return await write_whole(
             request, exchange.status, exchange.reason, exchange.fields, body, _event_id(pendings)
+        )
+
+    async def _read(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
+        """An answer goes out as far as it may be seen: whole, or event by event."""
+        prepared, event_id = allowed.prepared, _event_id(allowed.pendings)
+        exchange = await self._send(allowed.ask, _records(allowed.pendings))
+        try:
+            if not 200 <= exchange.status < 300 or exchange.empty:
+                return await relay(request, exchange, event_id, tally)
+            if prepared.event is not None and is_event_stream(exchange.fields):
+                refuse_encoded(exchange.fields)
+                events = Events(prepared.event, self._limits.read_answer_bytes)
+                return await relay(request, exchange, event_id, tally, events)
+            if prepared.read is None:
+                return await relay(request, exchange, event_id, tally)
+            body = await _readable(exchange, self._limits)
+        finally:
+            await exchange.finish()
+        fields = exchange.fields
+        passed = prepared.read(Fetched(exchange.status, exchange.reason, fields, body))
+        if passed.body != body:
+            fields = without_whole(fields)
+        tally.withheld = passed.withheld
+        # A HEAD was asked as a GET, and its agent gets no body.
+        if request.method != "HEAD":
+            tally.count(passed.body)
+        tally.status, tally.begun = exchange.status, True
+        return await write_whole(
+            request, exchange.status, exchange.reason, fields, passed.body, event_id
         )
 
     async def composed(self, request: Inbound, answer: Fetched) -> Sent:
@@ -143,7 +192,15 @@ class Forward:
         took = int((self.now() - started) * 1000)
         for pending in pendings:
             self._lineage.note(
-                Returned(pending, outcome, tally.status, tally.size, tally.sha256, took)
+                Returned(
+                    pending,
+                    outcome,
+                    tally.status,
+                    tally.size,
+                    tally.sha256,
+                    took,
+                    tally.withheld,
+                )
             )
 
 
@@ -153,9 +210,7 @@ def _records(pendings: list[Pending]) -> list[asyncio.Future[None]]:
 
 async def _readable(exchange: Exchange, limits: Limits) -> bytes:
     body = await exchange.read(limits.read_answer_bytes)
-    for name, value in exchange.fields:
-        if name.lower() == b"content-encoding" and value.lower() != b"identity":
-            raise UpstreamFailed("the data source encodes its answer although asked not to")
+    refuse_encoded(exchange.fields)
     return body
 
 

@@ -13,15 +13,19 @@ data source.
 from functools import partial
 
 from policies.ground.errors import Malformed, SluiceError
+from policies.model import SENSITIVITIES
 from sidecar.enforce import Pending
 from sidecar.protocols.protocol import (
     CLOSED,
+    NOTHING,
     Asked,
     Class,
     Dialect,
     Match,
     Place,
+    Refusal,
     Route,
+    Sight,
     Unresolved,
 )
 from sidecar.proxy import intake
@@ -40,7 +44,7 @@ UNRESOLVED = "unresolved_source"
 WRITE_DENIED = "write_denied"
 ROUTE_DENIED = "route_denied"
 
-Reading = tuple[Route, Asked, Head, Attribution]
+Reading = tuple[Route, Asked, Head]
 
 _NOBODY: tuple[Place, ...] = ()
 _BARRED = CLOSED | {Class.WRITE}
@@ -49,9 +53,20 @@ _MOST_KNOWN = 512
 _LONGEST_KNOWN = 512
 
 
+class _Case:
+    """What is known of a request so far, for whoever has to tell that it may not happen."""
+
+    __slots__ = ("asked", "started")
+
+    def __init__(self, started: float) -> None:
+        self.started = started
+        self.asked: Asked | None = None
+
+
 class Gate:
     """What stands between one agent and one data source. `writes` is whether writes are judged, or
-    denied without a look."""
+    denied without a look; `marked` where the data source marks its documents with their level, None
+    where it does not."""
 
     def __init__(
         self,
@@ -62,6 +77,7 @@ class Gate:
         limits: Limits,
         *,
         writes: bool,
+        marked: str | None = None,
     ) -> None:
         self._dialect = dialect
         self._judge = judge
@@ -69,36 +85,42 @@ class Gate:
         self._default = default
         self._limits = limits
         self._writes = writes
+        self._marked = marked
         self._heads = intake.Heads()
         self._known: dict[tuple[str, str], tuple[Target, Match | None]] = {}
 
     async def serve(self, request: Inbound) -> Reply | Sent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
         the answer is the spool's 503."""
-        started = self._forward.now()
+        case = _Case(self._forward.now())
         try:
             try:
-                return await self._serve(request, self._read(request), started)
+                return await self._serve(request, case)
             except Refused as refused:
-                return await self._judge.refuse(refused)
-        except Denied as denied:
-            return denied.reply
+                denied = await self._judge.refuse(refused)
+            except Denied as error:
+                denied = error
+            return self._told(case, denied)
         except SluiceError as error:
             return Reply.of_error(error, close=not request.body.is_eof())
         except ConnectionError:
             # The agent is gone. What was asked and decided is in the log.
             return Sent(keep_alive=False)
 
-    async def _serve(self, request: Inbound, reading: Reading, started: float) -> Reply | Sent:
-        route, asked, head, who = reading
+    async def _serve(self, request: Inbound, case: "_Case") -> Reply | Sent:
+        route, asked, head = self._read(request)
+        who = asked.who
+        case.asked = asked
         body: bytes | None = None
         places, pendings = _NOBODY, list[Pending]()
         try:
-            if route.inspected:
-                body, parsed = await intake.read_body(request, head, self._limits)
-                asked = asked._replace(body=parsed)
+            if route.inspected is not None:
+                body, parsed = await intake.read_body(request, head, route.inspected, self._limits)
+                case.asked = asked = asked._replace(body=parsed)
+            if route.refined is not None:
+                route = self._open(route.refined(self._dialect, asked), asked)
             if route.composed is not None:
-                permits = partial(self._judge.permits, who=who)
+                permits = await self._judge.permitting(who)
                 answer = await route.composed(self._dialect, asked, permits)
                 return await self._forward.composed(request, answer)
             if route.places is not None:
@@ -109,16 +131,44 @@ class Gate:
             close = not request.body.is_eof()
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
         if route.class_ is not Class.OPEN:
+            if self._marked and route.class_ is Class.RETRIEVE and not route.sieved:
+                # It may return any document, so it is judged as if it returned the worst.
+                places = tuple(place._replace(sensitivity="critical") for place in places)
             pendings = await self._judge.allow(places, who)
         if route.class_ is Class.WRITE:
             # A write can't be taken back: its record comes first.
             for pending in pendings:
                 await pending.durable
+        prepared = NOTHING
+        if route.prepared is not None:
+            sight = await self._sight(places, who)
+            prepared = route.prepared(self._dialect, asked, places, sight)
         if body is None and b"expect" in head.read:
             request.welcome_body()
-        ask = intake.forwarded(request, head, asked.target, body, readable=route.shows is not None)
-        allowed = Allowed(route, asked, ask, who, places, pendings, started)
+        readable = route.shows is not None or prepared.read is not None
+        readable = readable or prepared.event is not None
+        ask = intake.forwarded(request, head, asked.target, body, readable=readable)
+        if prepared.body is not None:
+            ask = ask.with_body(prepared.body)
+        allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started)
         return await self._forward.passed(request, allowed)
+
+    async def _sight(self, places: tuple[Place, ...], who: Attribution) -> Sight:
+        permits = await self._judge.permitting(who)
+        if self._marked is None:
+            return Sight(permits, "", None)
+        levels = tuple(
+            level
+            for level in SENSITIVITIES
+            if all(permits(place._replace(sensitivity=level)) for place in places)
+        )
+        return Sight(permits, self._marked, None if levels == SENSITIVITIES else levels)
+
+    def _told(self, case: "_Case", denied: Denied) -> Reply:
+        reply = Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)
+        refusal = Refusal(denied.status, denied.decision.reason, reply.decision)
+        own = self._dialect.refusal(case.asked, refusal)
+        return reply if own is None else reply.in_words_of(own)
 
     def _read(self, request: Inbound) -> Reading:
         """The request as far as its head tells; raises `Refused`."""
@@ -139,10 +189,20 @@ class Gate:
             reason = f"the data source has no route for `{request.method}` of this path known here"
             raise Refused(403, UNCLASSIFIED, reason, who)
         route, values = match
-        asked = Asked(request.method, target, values, None, partial(self._forward.fetch, head))
+        fetch = partial(self._forward.fetch, head)
+        asked = Asked(request.method, target, values, None, fetch, head.forward, who)
         if route.class_ in _BARRED:
-            self._check_open(route, asked, who)
-        return route, asked, head, who
+            self._check_open(route, asked)
+        return route, asked, head
+
+    def _open(self, route: Route | None, asked: Asked) -> Route:
+        """The row that a body came to; raises `Refused`."""
+        if route is None:
+            reason = "the data source has no method as in this body known here"
+            raise Refused(403, UNCLASSIFIED, reason, asked.who)
+        if route.class_ in _BARRED:
+            self._check_open(route, asked)
+        return route
 
     def _found(self, method: str, raw: str) -> tuple[Target, Match | None]:
         """What a method and a path come to is the same every time, and agents ask the same paths
@@ -158,7 +218,8 @@ class Gate:
             self._known[method, raw] = found
         return found
 
-    def _check_open(self, route: Route, asked: Asked, who: Attribution) -> None:
+    def _check_open(self, route: Route, asked: Asked) -> None:
+        who = asked.who
         if route.class_ in CLOSED:
             reason = f"`{asked.method} {route.pattern}` is closed: {route.class_.value}"
             raise Refused(403, ROUTE_DENIED, reason, who)

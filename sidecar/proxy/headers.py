@@ -8,7 +8,7 @@ connection.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from policies.ground.errors import Malformed
+from policies.ground.errors import Malformed, UpstreamFailed
 
 Fields = Iterable[tuple[bytes, bytes]]
 
@@ -55,6 +55,9 @@ _READ_AND_PASSED = frozenset((b"content-type", b"content-encoding"))
 _NOT_FOR_CONNECTION = frozenset(
     (b"host", b"content-length", b"content-type", b"content-encoding", b"authorization", b"expect")
 )
+
+# What would no longer be true of an answer of which something was left out.
+_OF_THE_WHOLE = frozenset((b"etag", b"last-modified", b"content-md5", b"digest", b"content-digest"))
 
 _MAX_KNOWN = 1024
 _MAX_KNOWN_NAME = 64
@@ -132,6 +135,12 @@ def lines_of(fields: list[tuple[bytes, bytes]]) -> bytes:
     return lines
 
 
+def fields_of(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """The fields that `lines_of` made lines of."""
+    split = [line.partition(b": ") for line in lines.split(b"\r\n")[:-1]]
+    return [(name, value) for name, _, value in split]
+
+
 def answer_head(fields: Fields) -> AnswerHead:
     """Sorts an answer's fields. Whatever says `X-Sluice-…` upstream is dropped: an event id that
     we did not issue must not look like one."""
@@ -151,6 +160,18 @@ def answer_head(fields: Fields) -> AnswerHead:
     return AnswerHead(
         forward, read.get(b"content-length", _NONE), read.get(b"transfer-encoding", _NONE)
     )
+
+
+def refuse_encoded(fields: Fields) -> None:
+    """Raises `UpstreamFailed` where an answer that has to be read is encoded."""
+    for name, value in fields:
+        if name.lower() == b"content-encoding" and value.lower() != b"identity":
+            raise UpstreamFailed("the data source encodes its answer although asked not to")
+
+
+def without_whole(fields: Fields) -> list[tuple[bytes, bytes]]:
+    """An answer's fields without what was said of a whole that is no longer passed on."""
+    return [field for field in fields if field[0].lower() not in _OF_THE_WHOLE]
 
 
 def without_own_baggage(values: list[bytes]) -> list[bytes]:

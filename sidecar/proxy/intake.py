@@ -11,8 +11,8 @@ from aiohttp import EMPTY_PAYLOAD, HttpVersion11
 from aiohttp.typedefs import RawHeaders
 from aiohttp.web_protocol import RequestPayloadError
 
-from policies.ground.body import parse_object, refuse_duplicates
 from policies.ground.errors import Malformed
+from sidecar.protocols.bodies import Parse
 from sidecar.proxy.framing import check_frame
 from sidecar.proxy.headers import Head, lines_of, request_head
 from sidecar.proxy.inbound import Inbound
@@ -67,9 +67,11 @@ class Heads:
         return head
 
 
-async def read_body(request: Inbound, head: Head, limits: Limits) -> tuple[bytes, dict[str, Any]]:
-    """The body as sent and as parsed; `Malformed` unless it is one JSON object that everyone reads
-    alike (data-sources.md R3, R6)."""
+async def read_body(
+    request: Inbound, head: Head, parse: Parse, limits: Limits
+) -> tuple[bytes, Any]:
+    """The body as sent and as parsed; `Malformed` unless everyone reads it alike (data-sources.md
+    R3, R6)."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be judged")
@@ -79,7 +81,7 @@ async def read_body(request: Inbound, head: Head, limits: Limits) -> tuple[bytes
     if length is not None and int(length) > limit:
         raise Malformed(f"the body is larger than {limit} bytes, so it can't be judged")
     raw = await _whole(request, head, limits)
-    return raw, _judged(raw, None if media is None else media.decode("latin-1"))
+    return raw, parse(raw, None if media is None else media.decode("latin-1"))
 
 
 async def _whole(request: Inbound, head: Head, limits: Limits) -> bytes:
@@ -103,30 +105,6 @@ async def _whole(request: Inbound, head: Head, limits: Limits) -> bytes:
     except RequestPayloadError as error:
         raise Malformed("the body's framing is broken") from error
     return bytes(whole)
-
-
-def _judged(raw: bytes, media: str | None) -> dict[str, Any]:
-    value = parse_object(raw, media, unique=False)
-    # Every member has its colon, so with as many members as colons none was lost: the slower look
-    # for a key that stands twice is only for bodies that hold colons elsewhere.
-    if raw.count(b":") != _members(value):
-        refuse_duplicates(raw)
-    return value
-
-
-def _members(value: dict[str, Any]) -> int:
-    """How many members the objects in `value` have, or fewer: a long list of numbers is not
-    searched for objects, which can only send a body to the slower look."""
-    count = 0
-    pending: list[Any] = [value]
-    while pending:
-        node = pending.pop()
-        if type(node) is dict:
-            count += len(node)
-            pending += [each for each in node.values() if type(each) in (dict, list)]
-        elif node and type(node[0]) in (dict, list):
-            pending += [each for each in node if type(each) in (dict, list)]
-    return count
 
 
 def forwarded(

@@ -11,9 +11,8 @@ from policies.ground.body import identifier_fault
 from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, Pending
 from sidecar.identity import AgentIdentity
-from sidecar.protocols.protocol import Place
+from sidecar.protocols.protocol import Permits, Place
 from sidecar.proxy.attribution import Attribution
-from sidecar.proxy.reply import Reply
 
 UNREADABLE = "unreadable_request"
 
@@ -42,11 +41,15 @@ class Refused(Exception):
 
 
 class Denied(Exception):
-    """A request that may not happen; its record is durable. `reply` says so to the agent."""
+    """A request that may not happen; its record is durable, and the agent is to be told with
+    `status`."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, status: int, pending: Pending, *, close: bool = False) -> None:
         super().__init__()
-        self.reply = reply
+        self.status = status
+        self.decision = pending.decision
+        self.event_id = pending.event_id
+        self.close = close
 
 
 class Judge:
@@ -69,35 +72,41 @@ class Judge:
             if fault is not None:
                 raise Refused(400, UNREADABLE, f"the source's name {fault}", who)
             asked.append(self._retrieval(place, who))
-        # Among several, one that is denied is recorded alone: an ALLOW beside it would tell of a
-        # retrieval that never took place.
         if len(asked) > 1:
-            denied = [each for each in asked if not self._enforcer.permits(each, key)]
-            asked = denied[:1] or asked
+            # Among several, one that is denied is recorded alone: an ALLOW beside it would tell of
+            # a retrieval that never took place. The policy set may change meanwhile, so this only
+            # says in which order they are judged, and every one of them is.
+            await self._enforcer.prepare(asked[0], key)
+            permits = self._enforcer.permits
+            asked.sort(key=lambda each: permits(each, key))
         allowed: list[Pending] = []
         for retrieval in asked:
             pending = await self._enforcer.submit(retrieval, key)
             if pending.decision.decision != "ALLOW":
                 for each in (*allowed, pending):
                     await each.durable
-                raise Denied(Reply.of_denial(403, pending.decision, pending.event_id))
+                raise Denied(403, pending)
             allowed.append(pending)
         return allowed
 
-    def permits(self, place: Place, who: Attribution) -> bool:
+    async def permitting(self, who: Attribution) -> Permits:
         """Whether a name may be seen in a list. Not recorded: nothing is read."""
-        retrieval = self._retrieval(place, who)
-        if identifier_fault(retrieval.source_id) is not None:
-            return False
-        return self._enforcer.permits(retrieval, self._agent.key())
+        key = self._agent.key()
+        await self._enforcer.prepare(self._retrieval(self._whole, who), key)
 
-    async def refuse(self, refused: Refused) -> Reply:
-        """Records it, and says so."""
+        def permits(place: Place) -> bool:
+            retrieval = self._retrieval(place, who)
+            if identifier_fault(retrieval.source_id) is not None:
+                return False
+            return self._enforcer.permits(retrieval, key)
+
+        return permits
+
+    async def refuse(self, refused: Refused) -> Denied:
+        """Records it; what the agent is to be told."""
         retrieval = self._retrieval(refused.place or self._whole, refused.who)
         pending = await self._enforcer.refuse(retrieval, refused.policy_name, refused.reason)
-        return Reply.of_denial(
-            refused.status, pending.decision, pending.event_id, close=refused.close
-        )
+        return Denied(refused.status, pending, close=refused.close)
 
     def _retrieval(self, place: Place, who: Attribution) -> Retrieval:
         return Retrieval(

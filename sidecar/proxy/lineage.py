@@ -17,7 +17,8 @@ MOST = 256
 
 
 class Returned(NamedTuple):
-    """What one retrieval returned. `sha256` in hex, of the body as it was handed on."""
+    """What one retrieval returned. `sha256` in hex, of the body as it was handed on;
+    `withheld` counts the documents that were left out of it."""
 
     pending: Pending
     outcome: str
@@ -25,6 +26,7 @@ class Returned(NamedTuple):
     size: int
     sha256: str
     duration_ms: int
+    withheld: int
 
 
 class Lineage:
@@ -55,6 +57,6 @@ class Lineage:
                 "bytes": returned.size,
                 "sha256": returned.sha256,
                 "duration_ms": returned.duration_ms,
-                "withheld": 0,
+                "withheld": returned.withheld,
             }
             self._enforcer.note_retrieval(returned.pending, detail, returned.outcome)

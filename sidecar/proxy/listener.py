@@ -9,10 +9,8 @@ import asyncio
 from policies.ground.clock import Clock
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
-from sidecar.protocols.chroma import Chroma
+from sidecar.protocols.kinds import dialect_of
 from sidecar.protocols.names import Naming
-from sidecar.protocols.protocol import Dialect
-from sidecar.protocols.rest import Rest
 from sidecar.proxy.agent_server import AgentServer
 from sidecar.proxy.attribution import default_attribution
 from sidecar.proxy.forward import Forward
@@ -38,7 +36,7 @@ class Listener:
         self._source = source
         self._limits = limits
         self._upstream = Upstream(source.upstream, limits)
-        dialect = _dialect(source, clock)
+        dialect = dialect_of(source, clock.monotonic)
         judge = Judge(source.kind, Naming(source).whole, agent, enforcer)
         self._lineage = Lineage(enforcer)
         forward = Forward(dialect, self._upstream, judge, self._lineage, clock.monotonic, limits)
@@ -49,6 +47,7 @@ class Listener:
             default_attribution(source.defaults, agent.id or agent.role),
             limits,
             writes=source.writes == "allow",
+            marked=source.sensitivity_field,
         )
         self._server: AgentServer | None = None
         self._sockets: asyncio.Server | None = None
@@ -80,13 +79,3 @@ class Listener:
             await self._server.shutdown(seconds)
         self._lineage.flush()
         await self._upstream.close()
-
-
-def _dialect(source: Source, clock: Clock) -> Dialect:
-    match source.kind:
-        case "chroma":
-            return Chroma(source, clock.monotonic)
-        case "rest":
-            return Rest(source)
-        case kind:
-            raise ValueError(f"kind `{kind}` is not spoken here")

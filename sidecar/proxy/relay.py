@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.proxy.events import Events
 from sidecar.proxy.exchange import Exchange
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.reply import Sent
@@ -19,11 +20,12 @@ _NO_CONTENT = 204
 @dataclass(slots=True)
 class Tally:
     """What was handed on of an answer: its status as the agent got it, the bytes of its body, and
-    their SHA-256."""
+    their SHA-256, and how many documents were left out."""
 
     status: int = 0
     size: int = 0
     begun: bool = False
+    withheld: int = 0
     _digest: Any = None
 
     def count(self, data: bytes) -> None:
@@ -40,9 +42,17 @@ class Tally:
         return digest
 
 
-async def relay(request: Inbound, exchange: Exchange, event_id: str | None, tally: Tally) -> Sent:
-    """Writes the answer of `exchange`. Raises `UpstreamFailed` where it breaks off on the way, and
-    `ConnectionError` where the agent does."""
+async def relay(
+    request: Inbound,
+    exchange: Exchange,
+    event_id: str | None,
+    tally: Tally,
+    events: Events | None = None,
+) -> Sent:
+    """Writes the answer of `exchange`; of one that comes as `events`, what they let pass. Raises
+    `UpstreamFailed` where it breaks off on the way, and `ConnectionError` where the agent does."""
+    if events is not None:
+        exchange.length = None
     empty = exchange.empty or request.method == "HEAD"
     old = request.old
     # HTTP/1.0 has no chunks: there the end of the connection is the end of the body.
@@ -55,7 +65,7 @@ async def relay(request: Inbound, exchange: Exchange, event_id: str | None, tall
     if empty:
         request.begin(head)
         return Sent(keep_alive=keep_alive)
-    whole = exchange.at_hand()
+    whole = None if events is not None else exchange.at_hand()
     if whole is not None:
         # The usual case: an answer that came in one piece goes on in one piece.
         tally.count(whole)
@@ -64,7 +74,7 @@ async def relay(request: Inbound, exchange: Exchange, event_id: str | None, tall
             await request.drain()
         return Sent(keep_alive=keep_alive)
     try:
-        await _stream(request, exchange, head, tally, chunked=chunked)
+        await _stream(request, exchange, head, tally, events, chunked=chunked)
     except UpstreamFailed:
         if delimited:
             # An orderly end would look like the end of the body.
@@ -74,11 +84,22 @@ async def relay(request: Inbound, exchange: Exchange, event_id: str | None, tall
 
 
 async def _stream(
-    request: Inbound, exchange: Exchange, head: bytes, tally: Tally, *, chunked: bool
+    request: Inbound,
+    exchange: Exchange,
+    head: bytes,
+    tally: Tally,
+    events: Events | None,
+    *,
+    chunked: bool,
 ) -> None:
     # A data source may think long between head and body: the agent gets the head when it is there.
     request.begin(head)
     while part := await exchange.next():
+        if events is not None:
+            part = events.feed(part)
+            tally.withheld = events.withheld
+            if not part:
+                continue
         tally.count(part)
         request.write(_chunk(part) if chunked else part)
         if request.congested:

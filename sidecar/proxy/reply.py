@@ -7,6 +7,7 @@ import orjson
 
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, error_body
+from sidecar.protocols.protocol import Fetched
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
@@ -17,13 +18,15 @@ _OWN = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 class Reply:
     """An answer that is still to be written. `close` ends the connection with it."""
 
-    __slots__ = ("body", "close", "fields", "keep_alive", "status")
+    __slots__ = ("body", "close", "decision", "fields", "keep_alive", "status")
 
     def __init__(self, status: int, fields: Fields, body: bytes, *, close: bool = False) -> None:
         self.status = status
         self.fields = fields
         self.body = body
         self.close = close
+        self.decision: dict[str, str] = {}
+        """Of a denial, the four fields of an evaluation."""
         self.keep_alive = False
         """Set when it is written: whether the connection carries on."""
 
@@ -41,17 +44,25 @@ class Reply:
     ) -> "Reply":
         """The error body with one member more: `decision`, the four fields of an evaluation."""
         body = error_body(status, decision.reason)
-        body["decision"] = {
+        told_of = {
             "decision": decision.decision,
             "policy_name": decision.policy_name,
             "reason": decision.reason,
             "event_id": event_id,
         }
+        body["decision"] = told_of
         told = (
             (b"X-Sluice-Decision", decision.decision.encode()),
             (b"X-Sluice-Event-Id", event_id.encode()),
         )
-        return cls(status, (_JSON, *told, *_OWN), orjson.dumps(body), close=close)
+        reply = cls(status, (_JSON, *told, *_OWN), orjson.dumps(body), close=close)
+        reply.decision = told_of
+        return reply
+
+    def in_words_of(self, own: Fetched) -> "Reply":
+        """The same denial as a data source's protocol tells of one."""
+        told = [field for field in self.fields if field != _JSON]
+        return Reply(own.status, (*own.fields, *told), own.body, close=self.close)
 
     def encode(self, *, keep_alive: bool, empty: bool, old: bool) -> bytes:
         """The whole answer; without its body where `empty` (to a HEAD). `old` is HTTP/1.0, where

@@ -44,6 +44,11 @@ class Ask(NamedTuple):
     body: bytes = b""
     stream: StreamReader | None = None
 
+    def with_body(self, body: bytes) -> "Ask":
+        """The same request with another body, at hand."""
+        length = None if self.chunked else b"%d" % len(body)
+        return self._replace(body=body, length=length, stream=None)
+
 
 class Upstream:
     """The data source at `url`, with an optional path prefix, as one listener sees it."""
@@ -51,7 +56,9 @@ class Upstream:
     def __init__(self, url: str, limits: Limits) -> None:
         parsed = URL(url)
         self._prefix = parsed.raw_path.rstrip("/").encode()
-        self._host = (parsed.host_port_subcomponent or "").encode()
+        self.host = parsed.host_port_subcomponent or ""
+        """The value of `Host` that the data source gets."""
+        self._host = self.host.encode()
         self._pool = Pool(parsed, limits)
         self.open = self._pool.open
         self.close = self._pool.close
@@ -85,6 +92,10 @@ class Upstream:
             if isinstance(error, _BROKEN):
                 raise UpstreamFailed("the data source gave no answer that can be read") from error
             raise
+
+    def path(self, ask: Ask) -> str:
+        """The target on the request line to the data source."""
+        return self._prefix.decode() + ask.target
 
     def _answer(
         self,

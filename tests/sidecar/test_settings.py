@@ -362,14 +362,13 @@ def test_every_setting_has_its_sentence() -> None:
 
 
 def test_the_kinds_are_those_that_a_listener_speaks() -> None:
-    from policies.ground.clock import Clock
-    from sidecar.proxy.listener import _dialect
+    from sidecar.protocols.kinds import MODULES, dialect_of
 
-    clock = Clock(lambda: 0, lambda: 0.0)
+    assert sorted(MODULES) == sorted(declared.KINDS)
     for kind in declared.KINDS:
         whole: dict[str, Any] = {"alias": "a", "kind": kind, "upstream": "http://a"}
         source = Source(**whole, listen=Listen("127.0.0.1", 0), sensitivity="low")
-        assert _dialect(source, clock) is not None
+        assert dialect_of(source, lambda: 0.0).match is not None
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,12 @@ import pytest
 from policies.model import Policy
 from sidecar.protocols.protocol import Asked, Class
 from sidecar.protocols.rest import Rest
+from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.target import canonical
 from sidecar.settings import Named, Route
 from tests.sidecar.proxy.stand import get, policy, source, standing
+
+NOBODY = Attribution("somebody", None, None, None)
 
 ROUTES = (
     Route("GET", "/health", "metadata", None, "low"),
@@ -61,7 +64,7 @@ async def test_the_first_route_that_matches_wins(
     method: str, target: str, class_: Class, source_id: str | None, level: str | None
 ) -> None:
     configured = source(1, routes=ROUTES, names={"drafts": Named("drafts", "low")})
-    dialect = Rest(configured)
+    dialect = Rest(configured, lambda: 0.0)
     match = dialect.match(method, canonical(target))
     assert match is not None
     assert match.route.class_ is class_
@@ -71,7 +74,7 @@ async def test_the_first_route_that_matches_wins(
     async def fetch(_: str) -> Any:
         raise AssertionError("a path needs no look-up")
 
-    asked = Asked(method, canonical(target), match.values, None, fetch)
+    asked = Asked(method, canonical(target), match.values, None, fetch, [], NOBODY)
     assert match.route.places is not None
     assert match.route.hint is not None
     places = await match.route.places(dialect, asked)

@@ -1,0 +1,57 @@
+"""Bodies that are judged: read so that everyone reads them alike, or not at all (data-sources.md
+R3, R6). Pure. Knows JSON; knows no protocol.
+
+Each reader takes the body as sent and its media type, and raises `Malformed`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from policies.ground.body import parse_object, refuse_duplicates
+from policies.ground.errors import Malformed
+
+Parse = Callable[[bytes, str | None], Any]
+
+_NDJSON = frozenset(("application/x-ndjson", "application/json"))
+
+
+def json_object(raw: bytes, media: str | None) -> dict[str, Any]:
+    """One JSON object, no key twice."""
+    value = parse_object(raw, media, unique=False)
+    # Every member has its colon, so with as many members as colons none was lost: the slower look
+    # for a key that stands twice is only for bodies that hold colons elsewhere.
+    if raw.count(b":") != _members(value):
+        refuse_duplicates(raw)
+    return value
+
+
+def optional_json_object(raw: bytes, media: str | None) -> dict[str, Any] | None:
+    """As `json_object`; None where there is no body."""
+    return json_object(raw, media) if raw.strip() else None
+
+
+def json_lines(raw: bytes, media: str | None) -> list[dict[str, Any]]:
+    """One JSON object a line, as bulk interfaces take them; the last line may end the body."""
+    kind = None if media is None else media.partition(";")[0].strip().lower()
+    if kind is not None and kind not in _NDJSON:
+        raise Malformed("the body's content type is not `application/x-ndjson`")
+    lines = raw.split(b"\n")
+    if lines and not lines[-1].strip():
+        lines.pop()
+    # An empty line stands for an empty object in some places and for nothing in others.
+    return [json_object(line, None) for line in lines]
+
+
+def _members(value: dict[str, Any]) -> int:
+    """How many members the objects in `value` have, or fewer: a long list of numbers is not
+    searched for objects, which can only send a body to the slower look."""
+    count = 0
+    pending: list[Any] = [value]
+    while pending:
+        node = pending.pop()
+        if type(node) is dict:
+            count += len(node)
+            pending += [each for each in node.values() if type(each) in (dict, list)]
+        elif node and type(node[0]) in (dict, list):
+            pending += [each for each in node if type(each) in (dict, list)]
+    return count

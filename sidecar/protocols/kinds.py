@@ -1,0 +1,20 @@
+"""The protocols that are spoken, by the name of their kind. Each is loaded when a source of its kind
+is configured, and not before: some stand on large libraries."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from sidecar.protocols.protocol import Dialect
+from sidecar.settings import Source
+
+MODULES = {
+    "chroma": "sidecar.protocols.chroma:Chroma",
+    "rest": "sidecar.protocols.rest:Rest",
+}
+
+
+def dialect_of(source: Source, monotonic: Callable[[], float]) -> Dialect:
+    """The protocol of `source`, knowing nothing yet of what is there."""
+    module, _, name = MODULES[source.kind].partition(":")
+    dialect: Dialect = getattr(import_module(module), name)(source, monotonic)
+    return dialect
