@@ -5,7 +5,8 @@ touch them together. Knows names alone.
 """
 
 CHALLENGES = "sluice:challenges"
-"""A stream: what sidecars of all tenants want answered by a heartbeat."""
+"""A stream: what sidecars of all tenants want answered by a heartbeat. All of them may read it, so
+nothing of a tenant's stands in it but its id."""
 
 AT = b"at"
 """A field of the set: `<epoch>:<revision>`, unsigned, for whoever writes."""
@@ -27,6 +28,11 @@ def changes_key(tenant_id: str) -> str:
 def beats_key(tenant_id: str) -> str:
     """A stream of heartbeats."""
     return f"{_tag(tenant_id)}:beats"
+
+
+def doubts_key(tenant_id: str) -> str:
+    """A stream: which fields of the set a sidecar did not find as they should be."""
+    return f"{_tag(tenant_id)}:doubts"
 
 
 def session_key(tenant_id: str, session_id: str) -> str:

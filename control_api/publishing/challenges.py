@@ -6,26 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import orjson
-
-MOST_DOUBTED = 16
-"""Fields that one challenge may name."""
 MOST_NONCES = 1000
 """Nonces that one heartbeat answers."""
 _LONGEST = 1024
+"""Bytes of a tenant's id."""
 _NONCE = re.compile(rb"[A-Za-z0-9_.:+/=-]{8,128}\Z")
-_FIELD = re.compile(
-    r"head\Z|d/[^\0]{1,600}\Z|n/(?:root|[0-9a-f]{2}(?:\.[0-9a-f]{2})?)\Z", re.DOTALL
-)
 
 
 @dataclass(slots=True)
 class Asked:
-    """Of one tenant: what is to be answered, and which fields of its set are not as they should
-    be."""
+    """Of one tenant: what is to be answered, and whether its sidecars say that something of its
+    set is not as it should be (`doubts`)."""
 
     nonces: list[str] = field(default_factory=list)
-    doubted: set[bytes] = field(default_factory=set)
+    doubts: bool = False
 
 
 def gathered(entries: Iterable[object]) -> tuple[dict[str, Asked], int]:
@@ -37,15 +31,15 @@ def gathered(entries: Iterable[object]) -> tuple[dict[str, Asked], int]:
         if found is None:
             unreadable += 1
             continue
-        tenant_id, nonce, doubted = found
+        tenant_id, nonce, doubts = found
         of_tenant = asked[tenant_id]
         if len(of_tenant.nonces) < MOST_NONCES:
             of_tenant.nonces.append(nonce)
-        of_tenant.doubted.update(doubted)
+        of_tenant.doubts |= doubts
     return dict(asked), unreadable
 
 
-def _read(entry: object) -> tuple[str, str, list[bytes]] | None:
+def _read(entry: object) -> tuple[str, str, bool] | None:
     if not isinstance(entry, dict):
         return None
     tenant, nonce = entry.get(b"t"), entry.get(b"n")
@@ -54,17 +48,6 @@ def _read(entry: object) -> tuple[str, str, list[bytes]] | None:
     if not isinstance(nonce, bytes) or not _NONCE.match(nonce):
         return None
     try:
-        return tenant.decode(), nonce.decode(), _doubted(entry.get(b"m"))
-    except (UnicodeDecodeError, orjson.JSONDecodeError):
+        return tenant.decode(), nonce.decode(), b"m" in entry
+    except UnicodeDecodeError:
         return None
-
-
-def _doubted(listed: object) -> list[bytes]:
-    """Too many are cut: whoever asks again names the rest."""
-    if not isinstance(listed, bytes) or len(listed) > MOST_DOUBTED * _LONGEST:
-        return []
-    names = orjson.loads(listed)
-    if not isinstance(names, list):
-        return []
-    fields = [name for name in names[:MOST_DOUBTED] if isinstance(name, str)]
-    return [name.encode() for name in fields if _FIELD.match(name)]

@@ -12,17 +12,19 @@ import logging
 from collections.abc import Callable
 
 from control_api.metrics import Challenge, Instruments
+from control_api.publishing import doubts
 from control_api.publishing.challenges import Asked, gathered
-from control_api.publishing.link import Command, Link, RedisFault, refused
+from control_api.publishing.link import Command, Link, RedisFault
 from control_api.publishing.pushes import FIRST_PAUSE, LONGEST_PAUSE, Pushes
 from control_api.publishing.seal import Seal
 from control_api.publishing.sets import at_query
+from control_api.publishing.stream import entry_id, far_ahead, spoiled
 from control_api.publishing.trouble import Trouble
 from control_api.store import tenants
 from control_api.store.store import Store
 from policies.ground.errors import Unavailable
 from policies.set_head import Heartbeat
-from policies.set_keys import CHALLENGES, beats_key
+from policies.set_keys import CHALLENGES, beats_key, doubts_key
 
 BLOCK_MS = 1000
 GATHER = 0.01
@@ -33,8 +35,6 @@ KEPT = 64
 """Heartbeats of a tenant that Redis keeps, about."""
 BEFORE_MS = 5000
 """Challenges that are answered although they came before this replica began to read."""
-AHEAD_MS = 2 * 86_400_000
-"""No clock is so far ahead: an entry of then was written to use up the stream's ids."""
 _log = logging.getLogger("sluice.publishing")
 
 
@@ -117,17 +117,24 @@ class Heartbeats:
             key = beats_key(tenant_id)
             commands.append(("XADD", key, "MAXLEN", "~", KEPT, "*", "b", beat))
             commands.append(at_query(tenant_id))
-        answers = await self._link.many(commands)
+            if each.doubts:
+                commands += doubts.queries(tenant_id)
+        answers = iter(await self._link.many(commands))
         failed: list[Exception] = []
-        for place, (tenant_id, each) in enumerate(asked.items()):
-            added, at = answers[2 * place : 2 * place + 2]
+        for tenant_id, each in asked.items():
+            added, at = next(answers), next(answers)
             if isinstance(added, Exception):
                 await self._heal(beats_key(tenant_id), added)
                 failed.append(added)
+            doubted: set[bytes] = set()
+            if each.doubts:
+                told, _ = next(answers), next(answers)
+                await self._heal_doubts(doubts_key(tenant_id), told)
+                doubted = doubts.doubted(told)
             right = self._seal.at(revisions[tenant_id])
             # What is on its way is here in a moment; whoever sent it sees to that.
-            if each.doubted or (at != right and not self._pushes.pushing(tenant_id)):
-                self._pushes.look(tenant_id, each.doubted)
+            if doubted or (at != right and not self._pushes.pushing(tenant_id)):
+                self._pushes.look(tenant_id, doubted)
         if failed:
             raise RedisFault(f"it takes no heartbeat: {str(failed[0])[:200]}")
 
@@ -154,7 +161,7 @@ class Heartbeats:
         if not all(isinstance(e, tuple | list) and len(e) == 2 for e in entries):
             raise RedisFault("it answered XREAD with something else")
         if entries:
-            self._last = "{}-{}".format(*_id(entries[-1][0]))
+            self._last = "{}-{}".format(*entry_id(entries[-1][0]))
         return [fields for _, fields in entries]
 
     async def _find_place(self) -> None:
@@ -173,33 +180,30 @@ class Heartbeats:
                 self._last = "0-0"
                 return
             case [[bytes(entry), _]] | [(bytes(entry), _)]:
-                end = _id(entry)
+                end = entry_id(entry)
             case _:
                 raise RedisFault("it answered XREVRANGE with something else")
-        if end[0] > self._now() // 1000 + AHEAD_MS:
+        if far_ahead(end, self._now()):
             # Whoever wrote that keeps others from writing.
             await self._link.call("DEL", CHALLENGES)
             self._last = "0-0"
         elif not self._last:
             self._last = f"{max(0, end[0] - BEFORE_MS)}-0"
-        elif end < _id(self._last.encode()):
+        elif end < entry_id(self._last.encode()):
             self._last = "0-0"
 
     async def _heal(self, key: str, error: BaseException | None) -> None:
-        """A key that is no stream, or whose ids are used up, was made so by someone else."""
-        if refused(error, "WRONGTYPE") or refused(error, "The stream has exhausted"):
+        if spoiled(error):
+            await self._link.call("DEL", key)
+
+    async def _heal_doubts(self, key: str, told: object) -> None:
+        """Its writer does not say that it failed; what was told is read before."""
+        newest = doubts.newest(told)
+        if spoiled(told) or (newest is not None and far_ahead(newest, self._now())):
             await self._link.call("DEL", key)
 
     def _count(self, outcome: Challenge, many: int) -> None:
         self._instruments.challenges.labels(outcome).inc(many)
-
-
-def _id(raw: object) -> tuple[int, int]:
-    if isinstance(raw, bytes):
-        high, dash, low = raw.partition(b"-")
-        if dash and high.isdigit() and low.isdigit() and len(raw) < 48:
-            return int(high), int(low)
-    raise RedisFault("it answered with an entry without an id")
 
 
 def _nonces(asked: dict[str, Asked]) -> int:

@@ -11,6 +11,7 @@ held here, nor of when to look again.
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from policies.set_keys import (
     beats_key,
     changes_key,
     document_field,
+    doubts_key,
     node_field,
     session_key,
     set_key,
@@ -34,10 +36,13 @@ from policies.set_tree import NotProven, nodes_of, prove
 from sidecar.policy_cache.feed import FeedFailed
 from sidecar.policy_cache.working_set import ABSENT, Proven
 
+log = logging.getLogger(__name__)
+
 SECONDS = 2.0
 """How long an answer may take that waits for nothing."""
 MANY = 1000
 CHALLENGES_KEPT = 10_000
+DOUBTS_KEPT = 16
 _BEGINNING = b"0-0"
 _Said = TypeVar("_Said", Head, Heartbeat, Claim)
 
@@ -90,13 +95,26 @@ class RedisSet:
         return True
 
     async def challenge(self, nonce: str, missing: Sequence[bytes]) -> None:
-        """Ask for a heartbeat that names `nonce`."""
+        """Ask for a heartbeat that names `nonce`, and tell which fields are not as they should be:
+        those where no other tenant reads."""
         fields = {"t": self._tenant, "n": nonce}
         if missing:
-            fields["m"] = orjson.dumps([field.decode() for field in missing]).decode()
+            await self._doubt(missing)
+            fields["m"] = "1"
         await self._ask(
             self._client.xadd(CHALLENGES, fields, maxlen=CHALLENGES_KEPT, approximate=True)
         )
+
+    async def _doubt(self, missing: Sequence[bytes]) -> None:
+        told = orjson.dumps([field.decode() for field in missing]).decode()
+        key = doubts_key(self._tenant)
+        try:
+            await self._ask(
+                self._client.xadd(key, {"f": told}, maxlen=DOUBTS_KEPT, approximate=False)
+            )
+        except FeedFailed as error:
+            # Whatever lies there, the control API removes it once it is asked to look.
+            log.warning("what is wrong in Redis can't be told: %s", error)
 
     async def news(self, seconds: float) -> News:
         """What is new on the streams; waits for so long where nothing is."""

@@ -28,6 +28,7 @@ from policies.set_keys import (
     beats_key,
     changes_key,
     document_field,
+    doubts_key,
     node_field,
     set_key,
 )
@@ -136,5 +137,6 @@ class RedisCentre(ControlApi):
 
     def missing(self) -> list[str]:
         """Fields that sidecars told were missing."""
-        told = [orjson.loads(each[b"m"]) for each in self.challenges if b"m" in each]
+        entries = self.redis.xrange(doubts_key(self.tenant_id))
+        told = [orjson.loads(entry[b"f"]) for _, entry in entries]
         return [field for fields in told for field in fields]

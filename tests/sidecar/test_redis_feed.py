@@ -22,7 +22,7 @@ from policies.policy_set import (
     session_name,
 )
 from policies.set_head import Claim
-from policies.set_keys import HEAD, changes_key, document_field, session_key, set_key
+from policies.set_keys import HEAD, changes_key, document_field, doubts_key, session_key, set_key
 from policies.set_tree import path
 from policies.signing import Signer
 from tests import redis
@@ -169,9 +169,24 @@ async def test_what_was_written_by_somebody_else_is_not_believed(tmp_path: Path,
             answer = await stand.evaluate(agent_role=role, agent_id=None)
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
             await until("the centre is told", lambda: field.decode() in centre.missing())
+            await until("and told so", lambda: any(b"m" in each for each in centre.challenges))
+            # Sidecars of other tenants read this stream too.
+            told = {key: each[key] for each in centre.challenges for key in each if key != b"n"}
+            assert told == {b"t": centre.tenant_id.encode(), b"m": b"1"}
             centre.rebuild()
             answer = await stand.evaluate(agent_role=role, agent_id=None)
             assert answer["policy_name"] == "underwriting"
+
+
+async def test_a_doubt_that_can_not_be_told_holds_up_no_challenge(tmp_path: Path) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            centre.redis.set(doubts_key(centre.tenant_id), "no stream")
+            centre.redis.hdel(set_key(centre.tenant_id), "n/root")
+            answer = await stand.evaluate(agent_role="unknown", agent_id=None)
+            assert answer["policy_name"] == "evaluation_error"
+            await until("the centre is told", lambda: any(b"m" in e for e in centre.challenges))
 
 
 async def test_an_older_document_in_place_of_the_newest_is_noticed(tmp_path: Path) -> None:

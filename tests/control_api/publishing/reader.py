@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from policies.set_head import Head, Heartbeat, NotBelieved
-from policies.set_keys import AT, CHALLENGES, beats_key, changes_key, set_key
+from policies.set_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
 from policies.set_tree import ROOT, node_digest, nodes_of, prove
 from tests.control_api.centre import Centre, within
 from tests.redis import Redis
@@ -95,7 +95,9 @@ class Reader:
         nonce = f"nonce-{next(_nonces)}"
         entry = {"t": tenant_id or self.tenant_id, "n": nonce}
         if doubted:
-            entry["m"] = orjson.dumps(doubted).decode()
+            told = {"f": orjson.dumps(doubted).decode()}
+            self.redis.xadd(doubts_key(self.tenant_id), told, maxlen=16, approximate=False)
+            entry["m"] = "1"
         self.redis.xadd(CHALLENGES, entry)
         return nonce
 

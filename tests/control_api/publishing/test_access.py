@@ -92,12 +92,14 @@ def test_a_sidecar_s_user_reads_its_own_tenant_and_asks(server: redis.Redis) -> 
     assert user.xread({"sluice:{acme}:changes": "$", "sluice:{acme}:beats": "$"}) == []
     assert user.xrevrange("sluice:{acme}:changes", count=1) == []
     assert user.xadd("sluice:challenges", {"t": "acme", "n": "nonce-00000001"}, maxlen=10_000)
+    assert user.xadd("sluice:{acme}:doubts", {"f": "[]"}, maxlen=16, approximate=False)
     attempts: tuple[Callable[[], Any], ...] = (
         lambda: user.hget(other, "at"),
         lambda: user.hset(own, "at", "x"),
         lambda: user.delete(own),
         lambda: user.eval("return 1", 0),
         lambda: user.xread({"sluice:{other}:changes": "$"}),
+        lambda: user.xread({"sluice:{other}:doubts": "0"}),
     )
     for attempt in attempts:
         with pytest.raises(redis_py.exceptions.NoPermissionError):

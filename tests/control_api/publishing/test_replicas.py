@@ -14,7 +14,7 @@ import redis as redis_py
 from sqlalchemy import make_url
 
 from policies.set_head import Head, Heartbeat
-from policies.set_keys import CHALLENGES, set_key
+from policies.set_keys import CHALLENGES, doubts_key, set_key
 from tests import redis
 from tests.control_api.publishing.relay import relaying
 from tests.control_api.publishing.replica import SIGNER, Replica, beats, heads, replica
@@ -132,7 +132,8 @@ async def test_two_under_a_redis_that_loses_things_meanwhile(
     fields = [f"d/{name}" for name in NAMES]
     for chunk in range(0, len(fields), 10):
         doubted = str(fields[chunk : chunk + 10]).replace("'", '"')
-        client.xadd(CHALLENGES, {"t": TENANT, "n": f"nonce-{chunk:08}", "m": doubted})
+        client.xadd(doubts_key(TENANT), {"f": doubted})
+        client.xadd(CHALLENGES, {"t": TENANT, "n": f"nonce-{chunk:08}", "m": "1"})
     await pair[0].settles(client)
 
 
