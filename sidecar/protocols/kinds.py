@@ -1,5 +1,5 @@
-"""The protocols that are spoken, by the name of their kind. Each is loaded when a source of its kind
-is configured, and not before: some stand on large libraries."""
+"""The protocols that are spoken, by the name of their kind. Each is loaded when a source of its
+kind is configured, and not before: some stand on large libraries."""
 
 from collections.abc import Callable
 from importlib import import_module

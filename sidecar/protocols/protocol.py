@@ -200,8 +200,8 @@ class Dialect:
         raise NotImplementedError
 
     def refusal(self, _asked: Asked | None, _refusal: Refusal) -> Fetched | None:
-        """A denial in the protocol's own words; None for the usual one. What was asked is None where the
-        request could not be read that far."""
+        """A denial in the protocol's own words; None for the usual one. What was asked is None
+        where the request could not be read that far."""
         return None
 
     async def signed(self, outgoing: Outgoing) -> Fields:

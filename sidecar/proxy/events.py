@@ -1,6 +1,6 @@
 """A `text/event-stream` answer of which every event is looked at before it goes on (WHATWG HTML,
-server-sent events). An event is passed as it was written unless its data are changed; nothing of one goes on
-before all of it is there.
+server-sent events). An event is passed as it was written unless its data are changed; nothing of
+one goes on before all of it is there.
 
 Knows events. Knows nothing of what their data mean.
 """
