@@ -15,7 +15,8 @@ from policies.wildcard import Matcher, matcher
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One policy, ready to be asked. `admits` is None where every agent is admitted."""
+    """One policy, ready to be asked. `admits` is None where every agent is admitted; the lists of
+    sources are what `allows` and `denies` were made of."""
 
     policy_id: str
     version: int
@@ -23,6 +24,8 @@ class Clause:
     admits: Matcher | None
     allows: Matcher
     denies: Matcher
+    allowed_sources: tuple[str, ...]
+    denied_sources: tuple[str, ...]
     allowed_tasks: Set[str]
     denied_tasks: Set[str]
     max_sensitivity: str
@@ -63,6 +66,8 @@ def compile_clause(policy: Policy) -> Clause:
         admits=matcher(policy.permitted_agent_ids) if policy.permitted_agent_ids else None,
         allows=matcher(policy.allowed_sources),
         denies=matcher(policy.denied_sources),
+        allowed_sources=policy.allowed_sources,
+        denied_sources=policy.denied_sources,
         allowed_tasks=frozenset(policy.allowed_tasks),
         denied_tasks=frozenset(policy.denied_tasks),
         max_sensitivity=policy.max_sensitivity,

@@ -27,6 +27,15 @@ def matcher(entries: Iterable[str]) -> Matcher:
     return lambda name: name in exact or search(name) is not None
 
 
+def may_begin(pattern: str, prefix: str) -> bool:
+    """Whether any name that begins with `prefix` is the entry `pattern`, or matches it."""
+    fixed, star, _ = pattern.partition("*")
+    if not star and len(fixed) < len(prefix):
+        return False
+    # What is behind the first `*` can be had by any beginning: the name may go on as it likes.
+    return all(mine in ("?", its) for mine, its in zip(fixed, prefix, strict=False))
+
+
 def _everything(_name: str) -> bool:
     return True
 

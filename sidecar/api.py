@@ -1,4 +1,5 @@
-"""What the sidecar serves on its own port: `POST /v1/context/evaluate`, health, readiness, metrics.
+"""What the sidecar serves on its own port: `POST /v1/context/evaluate`, `GET /v1/sources`, health,
+readiness, metrics.
 
 Handlers parse, call one use case, render. Knows neither how a decision is made nor how HTTP is
 spoken (`dispatch`, `server`).
@@ -23,6 +24,7 @@ from sidecar.enforce import Enforcer, Pending
 from sidecar.identity import EVALUATING_SCOPES
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.supply import NotHeld
+from sidecar.readable import Readable
 from sidecar.readiness import Readiness
 
 _READ = (hdrs.METH_GET, hdrs.METH_HEAD)
@@ -31,8 +33,11 @@ _READ = (hdrs.METH_GET, hdrs.METH_HEAD)
 class Api:
     """The handlers."""
 
-    def __init__(self, enforcer: Enforcer, readiness: Readiness, metrics: Metrics) -> None:
+    def __init__(
+        self, enforcer: Enforcer, readable: Readable, readiness: Readiness, metrics: Metrics
+    ) -> None:
         self._enforcer = enforcer
+        self._readable = readable
         self._readiness = readiness
         self._metrics = metrics
 
@@ -44,6 +49,7 @@ class Api:
             "/v1/context/evaluate/batch": Route(
                 "batch", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate_batch
             ),
+            "/v1/sources": Route("sources", _READ, EVALUATING_SCOPES, self.sources),
             "/health": Route("health", _READ, None, self.health),
             "/health/ready": Route("ready", _READ, None, self.ready),
         }
@@ -83,6 +89,11 @@ class Api:
             await pending.durable
         return Reply(orjson.dumps({"results": [_answer(pending) for pending in told]}))
 
+    def sources(self, call: Call, _body: bytes) -> Reply:
+        """Not recorded: nothing is read. Raises `NotHeld` until all it takes is here."""
+        assert call.key is not None  # the route asks for one
+        return Reply(orjson.dumps(self._readable.told(call.key, _given(call.query, "agent_role"))))
+
     def health(self, _call: Call, _body: bytes) -> Reply:
         return Reply(orjson.dumps({"status": "ok", "version": __version__}))
 
@@ -113,14 +124,18 @@ def _answer(pending: Pending) -> dict[str, Any]:
 
 def _explains(query: str) -> bool:
     """Whether `explain=true` is asked for; `Invalid` where it is neither that nor false."""
+    given = _given(query, "explain")
+    if given not in (None, "true", "false"):
+        raise invalid(["explain: must be `true` or `false`"], "query")
+    return given == "true"
+
+
+def _given(query: str, name: str) -> str | None:
+    """What the query says of `name`; `Invalid` where it says so twice."""
     try:
-        given = [
-            value for name, value in parse_qsl(query, True, max_num_fields=64) if name == "explain"
-        ]
+        given = [value for each, value in parse_qsl(query, True, max_num_fields=64) if each == name]
     except ValueError:
         raise Malformed("the query can't be read") from None
     if len(given) > 1:
-        raise invalid(["explain: is given twice"], "query")
-    if given and given[0] not in ("true", "false"):
-        raise invalid(["explain: must be `true` or `false`"], "query")
-    return given == ["true"]
+        raise invalid([f"{name}: is given twice"], "query")
+    return given[0] if given else None

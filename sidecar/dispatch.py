@@ -156,11 +156,11 @@ class Dispatcher:
             return self._broken(numbered)
 
     async def _looked_up(self, head: Head, body: bytes, name: str) -> Answer | Deferred:
-        """The same, once the document that says who asks is here."""
+        """The same, once the document that it takes is here."""
         try:
             await self._supply.bring([name])
         except NotBrought as error:
-            return self.error(head, Unavailable(f"the API key can't be checked: {error}"))
+            return self.error(head, Unavailable(f"the policy set can't be read: {error}"))
         outcome = self.answer(head, body)
         return outcome if isinstance(outcome, Answer | Deferred) else await outcome
 

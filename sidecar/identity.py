@@ -49,7 +49,11 @@ class AgentIdentity:
         """The agent's key, or None where it may not evaluate: no such key, or none that can be
         looked up at the moment. Every retrieval is denied then."""
         try:
-            key = self._keys.find(self._digest)
+            return self.known_key()
         except (NoPolicySet, NotHeld, CacheDamaged):
             return None
+
+    def known_key(self) -> Key | None:
+        """As `key`, and raises what `Keys.find` does where that can't be said."""
+        key = self._keys.find(self._digest)
         return key if key is not None and key.scope in EVALUATING_SCOPES else None

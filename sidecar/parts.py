@@ -24,6 +24,7 @@ from sidecar.policy_cache.copy import Copy, Whole
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.port import Port
 from sidecar.proxy.listener import Listener
+from sidecar.readable import Readable
 from sidecar.readiness import Readiness
 from sidecar.report import Reporter
 from sidecar.sessions import Sessions
@@ -96,12 +97,21 @@ class Parts:
             self._supply,
         )
         self._keys = Keys(self._policy_set, clock)
+        self._agent = self._speaking(settings)
         self._answers = Answers(clock)
         self._prefix = entropy(4).hex()
         self.listeners: list[Listening] = [*self._own(settings), *self._proxies(settings)]
 
     def _own(self, settings: Settings) -> list[Port]:
-        api = Api(self._enforcer, self.readiness, self._metrics)
+        readable = Readable(
+            settings.sources,
+            self._agent,
+            self._policy_set,
+            self._enforcer,
+            self._freshness,
+            self._clock,
+        )
+        api = Api(self._enforcer, readable, self.readiness, self._metrics)
         if settings.metrics_listen is None:
             routes = {**api.routes(), **api.metrics_routes()}
             return [self._server(settings.listen, routes)]
@@ -116,13 +126,19 @@ class Parts:
         )
         return Port(listen, dispatcher)
 
+    def _speaking(self, settings: Settings) -> AgentIdentity | None:
+        agent = settings.agent
+        if agent is None:
+            return None
+        return AgentIdentity.of(agent.id, agent.role, read_key(agent.key_file), self._keys)
+
     def _proxies(self, settings: Settings) -> list[Listener]:
-        if settings.agent is None:
+        if self._agent is None:
             return []
-        agent = AgentIdentity.of(
-            settings.agent.id, settings.agent.role, read_key(settings.agent.key_file), self._keys
-        )
-        return [Listener(source, agent, self._enforcer, self._clock) for source in settings.sources]
+        return [
+            Listener(source, self._agent, self._enforcer, self._clock)
+            for source in settings.sources
+        ]
 
     def _copy(self, settings: Settings, host: Clock, entropy: Callable[[int], bytes]) -> Copy:
         known = settings, self.centre, self.cache_file, self._freshness, host

@@ -11,7 +11,7 @@ from tests import redis
 from tests.sidecar import centre
 from tests.sidecar.redis_centre import RedisCentre
 
-BOTH = ("test_enforce", "test_sessions", "test_masking", "test_serve")
+BOTH = ("test_enforce", "test_sessions", "test_masking", "test_readable", "test_serve")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

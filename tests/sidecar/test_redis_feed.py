@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from policies.ground.keys import key_digest, make_key
+from policies.model import Key
 from policies.policy_set import (
     agent_name,
+    key_document,
     key_name,
     role_document,
     role_name,
@@ -323,6 +325,22 @@ async def test_a_redis_that_is_away_delays_and_comes_back(
             centre.publish({role_name(ROLE): body})
             await caught_up(stand, centre)
             assert not await allowed(stand)
+
+
+async def test_what_may_be_read_is_not_told_while_a_document_of_it_can_not_be_had(
+    tmp_path: Path,
+) -> None:
+    async with control(tmp_path) as centre:
+        centre.furnish()
+        other = make_key(b"o" * 32)
+        centre.publish({key_name(key_digest(other)): key_document(Key("key_o", "evaluate", "agt"))})
+        async with sidecar(tmp_path, centre) as stand:
+            # The key is here now, and its agent was never asked for.
+            assert not await allowed(stand, key=other, agent_id=None)
+            centre.server.signal(signal.SIGKILL)
+            answer = await stand.call("GET", "/v1/sources", key=other)
+            assert answer.status == 503
+            assert (await stand.call("GET", "/v1/sources")).status == 200
 
 
 async def test_a_start_without_redis_goes_by_the_set_on_disk(tmp_path: Path) -> None:
