@@ -35,7 +35,7 @@ _FRONT = re.compile(
 _REST = re.compile(
     rb'(,"masking":true)?,"request":\{(?:"agent_id":"' + _NAME + rb'",)?"agent_role":"' + _NAME +
     rb'","sensitivity_level":' + _TEXT + rb'(?:,"session_id":"' + _NAME + rb'")?,"source_id":"' +
-    _NAME + rb'","source_type":"([ !#-\[\]-~]*)"(?:,"task_type":' + _TEXT + rb')?\},'
+    _NAME + rb'","source_type":"([a-z0-9_-]{1,32})"(?:,"task_type":' + _TEXT + rb')?\},'
     rb'"response":\{(?:"check":' + _TEXT + rb',)?"decision":"(ALLOW|DENY)",(?:"policy_id":' +
     _TEXT + rb',)?"policy_name":"' + _NAME + rb'",(?:"policy_version":' + _COUNT +
     rb',)?"reason":' + _TEXT + rb'\}\},"src":(\{"id":"' + _NAME + rb'","inst":"' + _NAME +

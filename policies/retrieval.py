@@ -11,7 +11,8 @@ from policies.model import RANK, SENSITIVITIES
 MAX_QUERY = 64 * 1024
 """Bytes of the query text in UTF-8."""
 
-_SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}\Z")
+SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}\Z")
+"""The form of a source type (contract, section 3)."""
 _CONTEXT_HASH = re.compile(r"[0-9a-f]{64}\Z")
 # One search tells that a short string is clean; only a string that fails is asked what is wrong.
 _CLEAN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,256}\Z").match
@@ -73,7 +74,7 @@ def _complaints(fields: tuple[Any, ...]) -> list[str]:
             complaints.append(f"{field}: {identifier_fault(value)}")
     if query is not None and (type(query) is not str or not _fits(query)):
         complaints.append(f"query: must be a string of at most {MAX_QUERY} bytes")
-    if type(source_type) is not str or not _SOURCE_TYPE.match(source_type):
+    if type(source_type) is not str or not SOURCE_TYPE.match(source_type):
         complaints.append("source_type: must have the form [a-z0-9_-]{1,32}")
     if context is not None and (type(context) is not str or not _CONTEXT_HASH.match(context)):
         complaints.append("context_hash: must be 64 lower-case hex digits")

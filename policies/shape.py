@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.body import MAX_IDENTIFIER, identifier_fault
+from policies.retrieval import SOURCE_TYPE
 
 _Judge = Callable[[object], bool]
 
@@ -23,6 +24,10 @@ def is_name(value: object) -> bool:
 
 def _text(value: object) -> bool:
     return isinstance(value, str)
+
+
+def _source_type(value: object) -> bool:
+    return type(value) is str and SOURCE_TYPE.match(value) is not None
 
 
 def _count(value: object) -> bool:
@@ -54,7 +59,7 @@ _DECISION: _Rules = (
     ((), "masking", _maybe(_true)),
     (("request",), "agent_role", is_name),
     (("request",), "source_id", is_name),
-    (("request",), "source_type", _text),
+    (("request",), "source_type", _source_type),
     (("request",), "sensitivity_level", _text),
     (("request",), "agent_id", _maybe(is_name)),
     (("request",), "session_id", _maybe(is_name)),

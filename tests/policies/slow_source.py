@@ -108,6 +108,10 @@ def _text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _source_type(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("[a-z0-9_-]{1,32}", value) is not None
+
+
 def _count(value: object) -> bool:
     return type(value) is int
 
@@ -137,7 +141,7 @@ _DECISION: _Rules = (
     ((), "masking", _maybe(_true)),
     (("request",), "agent_role", _name),
     (("request",), "source_id", _name),
-    (("request",), "source_type", _text),
+    (("request",), "source_type", _source_type),
     (("request",), "sensitivity_level", _text),
     (("request",), "agent_id", _maybe(_name)),
     (("request",), "session_id", _maybe(_name)),

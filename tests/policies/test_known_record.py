@@ -105,6 +105,15 @@ def test_a_member_twice_too_many_or_out_of_order(name: str) -> None:
                 agree(body(raw[: place + 1] + piece + raw[place + 1 :]))
 
 
+@pytest.mark.parametrize("form", ["x", "a-b_9", "x" * 32, "", "API", "a b", "x" * 33, "a\x00", "é"])
+def test_a_source_type_is_told_where_it_is_a_name(form: str) -> None:
+    raw = wire(decided(RETRIEVAL._replace(source_type=form)))
+    assert agree(body(raw))
+    good = form in ("x", "a-b_9", "x" * 32)
+    assert isinstance(known(raw), Known) == good
+    assert isinstance(said(known(raw) or orjson.loads(raw)), str) != good
+
+
 @pytest.mark.parametrize("change", OPENINGS.values(), ids=OPENINGS.keys())
 def test_openings_that_do_not_open(change: Any) -> None:
     bad = orjson.loads(wire(RECORDS["decision"]))

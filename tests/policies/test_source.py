@@ -147,6 +147,7 @@ def test_what_lies_outside_the_encoding_is_refused_anywhere(kind: str, wrong: ob
      ("core", "src", "n"), ("core", "src", "prev"), ("core", "src", "t"), ("open",), ("core",),
      ("core", "pub", "request"), ("core", "pub", "response"), ("core", "pub", "facts"),
      ("core", "pub", "request", "agent_role"), ("core", "pub", "request", "source_id"),
+     ("core", "pub", "request", "source_type"),
      ("core", "pub", "request", "agent_id"), ("core", "pub", "request", "session_id"),
      ("core", "pub", "response", "policy_name"), ("core", "pub", "response", "decision"),
      ("core", "pub", "response", "reason"), ("core", "pub", "context_hash"),

@@ -189,6 +189,14 @@ async def test_what_is_no_record_is_refused_with_the_whole_batch(
     assert error.details.startswith("records[2]")
 
 
+@pytest.mark.parametrize("source_type", ["api\x00", "", "API", "a" * 33])
+async def test_a_source_type_that_is_no_name_is_refused(world: World, source_type: str) -> None:
+    """A database can't count what it can't hold: that would stop the spool behind it for good."""
+    error = await refused(world, Spool().records(1, source_type=source_type), Invalid)
+    assert error.details is not None
+    assert "`pub.request.source_type` is missing or not of its type" in error.details
+
+
 async def test_an_opening_that_does_not_open_is_refused(world: World) -> None:
     (payload,) = Spool().records(1)
     payload["open"]["user_id"][1] = "someone-else"
