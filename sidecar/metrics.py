@@ -21,6 +21,7 @@ REFUSALS = (
     "key_not_valid",
     "unreadable_request",
     "unclassified_route",
+    "unknown_destination",
 )
 """What denies outside the ten checks."""
 

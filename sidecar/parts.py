@@ -23,7 +23,7 @@ from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.copy import Copy, Whole
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.port import Port
-from sidecar.proxy.listener import Listener
+from sidecar.proxy.ways import Ways
 from sidecar.readable import Readable
 from sidecar.readiness import Readiness
 from sidecar.report import Reporter
@@ -132,13 +132,10 @@ class Parts:
             return None
         return AgentIdentity.of(agent.id, agent.role, read_key(agent.key_file), self._keys)
 
-    def _proxies(self, settings: Settings) -> list[Listener]:
+    def _proxies(self, settings: Settings) -> list[Ways]:
         if self._agent is None:
             return []
-        return [
-            Listener(source, self._agent, self._enforcer, self._clock)
-            for source in settings.sources
-        ]
+        return [Ways(settings.sources, self._agent, self._enforcer, self._clock)]
 
     def _copy(self, settings: Settings, host: Clock, entropy: Callable[[int], bytes]) -> Copy:
         known = settings, self.centre, self.cache_file, self._freshness, host

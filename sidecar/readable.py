@@ -109,7 +109,9 @@ class Readable:
         return {
             "alias": source.alias,
             "kind": source.kind,
-            "listen": str(source.listen),
+            "listen": None if source.listen is None else str(source.listen),
+            "hosts": list(source.hosts),
+            "path": source.path,
             "sensitivity": source.sensitivity,
             "writes": source.writes,
             "max_sensitivity": most,

@@ -70,7 +70,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One data source behind a reverse-proxy listener of its own."""
+    """One data source, and the ways that lead to it."""
 
     alias: str
     """The source's name in `source_id`; it never comes from the request."""
@@ -78,8 +78,9 @@ class Source:
     """The protocol that tells which requests retrieve, and from what."""
     upstream: str
     """The data source's address, `http://host:port` or `https://…`, an optional path prefix."""
-    listen: Listen
-    """Where the agent finds it: the client only changes its port."""
+    listen: Listen | None
+    """Where the agent finds it: the client only changes its port. Several sources may share one,
+    told apart by `hosts` or `path`."""
     sensitivity: str
     """The level of whatever no name or route covers."""
     writes: str = "deny"
@@ -93,6 +94,11 @@ class Source:
     sensitivity_field: str | None = None
     """Where the data source marks each document with its level: the field of its metadata, dots
     between the levels of a path; absent where it does not."""
+    hosts: tuple[str, ...] = ()
+    """The names that agents know it by: `name` or `*.name` for all below it, either with a port."""
+    path: str | None = None
+    """The path below which it is found on its `listen`; it is taken off before anything is judged
+    or forwarded."""
 
 
 @dataclass(frozen=True, slots=True)

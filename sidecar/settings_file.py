@@ -14,7 +14,8 @@ from policies.load import _text, _tree
 from sidecar.key_file import read_key
 from sidecar.settings import COMPRESS, LATER, AgentSettings, Settings
 from sidecar.settings_section import FROM_ENVIRONMENT, Section
-from sidecar.settings_sources import read_source, refuse_shared
+from sidecar.settings_sources import read_source
+from sidecar.settings_ways import refuse_shared
 from sidecar.spool.settings import MODES, SpoolSettings
 
 PREFIX = "SLUICE_SIDECAR_"

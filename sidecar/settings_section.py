@@ -35,6 +35,7 @@ class Section:
         self._complain_at = complain
         self._members: dict[str, Node] = {}
         self._asked: list[str] = []
+        self._complained: set[str] = set()
         if node is not None and node.tag == "map":
             self._members = node.value
         elif node is not None and node.tag != "null":
@@ -42,8 +43,13 @@ class Section:
 
     def complain(self, key: str, fault: str) -> None:
         """That the value of `key` can't be used."""
+        self._complained.add(key)
         node = self._members.get(key)
         self._complain_at(self._line if node is None else node.line, self._full(key), fault)
+
+    def complained(self, key: str) -> bool:
+        """Whether something is wrong with the value of `key`."""
+        return key in self._complained
 
     def text(self, key: str, default: str | None = None) -> str | None:
         """A string; a number or truth value where one is meant must be quoted."""
@@ -55,6 +61,18 @@ class Section:
             return default
         text: str = node.value
         return text
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of strings; one string is a list of what stands between its commas."""
+        node = self._get(key)
+        if node is None:
+            return ()
+        if node.tag != "list":
+            return tuple(each.strip() for each in (self.text(key) or "").split(",") if each.strip())
+        items = [item.value for item in node.value if item.tag == "str"]
+        if len(items) < len(node.value):
+            self.complain(key, "must be a list of strings")
+        return tuple(items)
 
     def required(self, key: str) -> str:
         """As `text`; absent, it is a complaint."""

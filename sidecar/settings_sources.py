@@ -2,10 +2,10 @@
 
 import re
 
-from policies.ground.listen import Listen
 from policies.model import SENSITIVITIES
-from sidecar.settings import KINDS, ROUTE_CLASSES, Defaults, Named, Route, Settings, Source
+from sidecar.settings import KINDS, ROUTE_CLASSES, Defaults, Named, Route, Source
 from sidecar.settings_section import Section
+from sidecar.settings_ways import hosts_of, listen_of, path_of, upstream_of
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
@@ -18,14 +18,11 @@ def read_source(section: Section) -> Source:
         section.complain("alias", "must have the form [a-z0-9][a-z0-9_.-]{0,63}")
     kind = section.choice("kind", KINDS, None)
     sensitivity = section.choice("sensitivity", SENSITIVITIES, None)
-    listen = section.listen("listen")
-    if listen is None and section.text("listen") is None:
-        section.complain("listen", "is required")
     source = Source(
         alias=alias,
         kind=kind,
-        upstream=section.address("upstream"),
-        listen=listen or Listen("127.0.0.1", 0),
+        upstream=upstream_of(section),
+        listen=listen_of(section, needed=True),
         sensitivity=sensitivity,
         writes=section.choice("writes", ("deny", "allow"), "deny"),
         names={
@@ -34,6 +31,8 @@ def read_source(section: Section) -> Source:
         routes=tuple(_route(each) for each in section.sections("routes")),
         defaults=_defaults(section.section("defaults")),
         sensitivity_field=_field_path(section),
+        hosts=hosts_of(section),
+        path=path_of(section),
     )
     if source.routes and kind != "rest":
         section.complain("routes", "are for sources of the kind `rest`")
@@ -85,24 +84,3 @@ def _defaults(section: Section) -> Defaults:
     )
     section.close()
     return found
-
-
-def refuse_shared(top: Section, settings: Settings) -> None:
-    """Two listeners on one port, or two sources under one name."""
-    taken = {settings.listen: "listen"}
-    places = (
-        [] if settings.metrics_listen is None else [(settings.metrics_listen, "metrics_listen")]
-    )
-    for index, source in enumerate(settings.sources):
-        places.append((source.listen, f"sources[{index}].listen"))
-    for listen, key in places:
-        other = taken.setdefault(listen, key)
-        if other != key and listen.port:
-            top.complain(key, f"`{listen}` is the address of `{other}` too")
-    aliases: dict[str, int] = {}
-    for index, source in enumerate(settings.sources):
-        first = aliases.setdefault(source.alias, index)
-        if first != index:
-            top.complain(
-                f"sources[{index}].alias", f"`{source.alias}` is that of sources[{first}] too"
-            )

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests import postgres, properties
+from tests import postgres
 
 SERVERS = pytest.StashKey[tuple[Path, int]]()
-
-properties.register()
 
 
 def pytest_configure(config: pytest.Config) -> None:

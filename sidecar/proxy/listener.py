@@ -1,66 +1,31 @@
-"""A port that the agent takes for the data source: the parts of one reverse proxy, put together,
-and their life from the first connection to the last.
-
-Knows which parts there are. Knows nothing of what passes through.
-"""
+"""A port on which agents speak HTTP to the proxy, from its first connection to its last. Knows
+nothing of what passes through: a handler answers."""
 
 import asyncio
 
-from policies.ground.clock import Clock
-from sidecar.enforce import Enforcer
-from sidecar.identity import AgentIdentity
-from sidecar.protocols.kinds import dialect_of
-from sidecar.protocols.names import Naming
+from policies.ground.listen import Listen
+from sidecar.proxy.agent_connection import Handler
 from sidecar.proxy.agent_server import AgentServer
-from sidecar.proxy.attribution import default_attribution
-from sidecar.proxy.forward import Forward
-from sidecar.proxy.gate import Gate
-from sidecar.proxy.judge import Judge
 from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.proxy.lineage import Lineage
-from sidecar.proxy.upstream import Upstream
-from sidecar.settings import Source
 
 
 class Listener:
-    """The reverse proxy in front of one configured source, for one agent."""
+    """Listens on `listen` and answers by `handler`."""
 
-    def __init__(
-        self,
-        source: Source,
-        agent: AgentIdentity,
-        enforcer: Enforcer,
-        clock: Clock,
-        limits: Limits = LIMITS,
-    ) -> None:
-        self._source = source
+    def __init__(self, listen: Listen, handler: Handler, limits: Limits = LIMITS) -> None:
+        self._listen = listen
+        self._handler = handler
         self._limits = limits
-        self._upstream = Upstream(source.upstream, limits)
-        dialect = dialect_of(source, clock.monotonic)
-        judge = Judge(source.kind, Naming(source).whole, agent, enforcer)
-        self._lineage = Lineage(enforcer)
-        forward = Forward(dialect, self._upstream, judge, self._lineage, clock.monotonic, limits)
-        self._gate = Gate(
-            dialect,
-            judge,
-            forward,
-            default_attribution(source.defaults, agent.id or agent.role),
-            limits,
-            writes=source.writes == "allow",
-            marked=source.sensitivity_field,
-        )
         self._server: AgentServer | None = None
         self._sockets: asyncio.Server | None = None
 
     async def start(self) -> None:
         """Opens the port. Raises `OSError` where it is taken, `RuntimeError` where the server does
         not behave as it was told to."""
-        await self._upstream.open()
-        self._server = AgentServer(self._gate.serve, self._limits)
+        self._server = AgentServer(self._handler, self._limits)
         self._server.prove_settings()
-        listen = self._source.listen
         self._sockets = await asyncio.get_running_loop().create_server(
-            self._server, listen.host, listen.port, backlog=1024
+            self._server, self._listen.host, self._listen.port, backlog=1024
         )
 
     @property
@@ -77,5 +42,3 @@ class Listener:
         if self._server is not None:
             self._server.pre_shutdown()
             await self._server.shutdown(seconds)
-        self._lineage.flush()
-        await self._upstream.close()

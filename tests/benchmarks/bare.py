@@ -2,11 +2,10 @@
 
     python -m tests.benchmarks.bare PORT constant SIZE     aiohttp answering SIZE constant bytes
     python -m tests.benchmarks.bare PORT passthrough URL   aiohttp forwarding every request to URL
-    python -m tests.benchmarks.bare PORT decision -        aiohttp saying yes to whatever is asked
     python -m tests.benchmarks.bare PORT upstream SIZE     a bare protocol answering SIZE bytes
 
-All but the last are what most people write: an `Application`, a route, a handler. They read and
-check nothing. `GET /health/ready` answers 200.
+`constant` and `passthrough` are what most people write: an `Application`, a route, a handler. They
+read and check nothing. `GET /health/ready` answers 200.
 """
 
 import asyncio
@@ -31,15 +30,6 @@ def constant(size: int) -> web.Application:
     app = web.Application()
     app.router.add_get("/health/ready", _ready)
     app.router.add_post("/v1/context/evaluate", answer)
-    return app
-
-
-def decision() -> web.Application:
-    async def answer(_request: web.Request) -> web.Response:
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
     return app
 
 
@@ -109,11 +99,5 @@ if __name__ == "__main__":
     if kind == "upstream":
         uvloop.run(serve_upstream(listen, int(argument)))
     else:
-        match kind:
-            case "constant":
-                made = constant(int(argument))
-            case "decision":
-                made = decision()
-            case _:
-                made = passthrough(argument)
+        made = constant(int(argument)) if kind == "constant" else passthrough(argument)
         uvloop.run(serve_app(listen, made))

@@ -27,8 +27,7 @@ REST = {CORES[2]} if len(CORES) > 2 else LOAD
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of the table. `ratio` is None where the measure is absolute, `target` empty where
-    the figure is only shown."""
+    """One row of the table. `ratio` is None where the measure is absolute."""
 
     measure: str
     value: str
@@ -38,7 +37,7 @@ class Figure:
 
     def row(self) -> str:
         ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
-        mark = ("yes" if self.reached else "NO") if self.target else ""
+        mark = "yes" if self.reached else "NO"
         return f"{self.measure:<44} {self.value:<44} {ratio:>6}  {self.target:<12} {mark}"
 
 

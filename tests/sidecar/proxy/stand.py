@@ -37,7 +37,7 @@ from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.supply import Everything
 from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.proxy.listener import Listener
+from sidecar.proxy.ways import Ways
 from sidecar.sessions import Sessions
 from sidecar.settings import Defaults, Source
 from sidecar.spool.settings import SpoolSettings
@@ -162,12 +162,12 @@ async def listening(
     made: Sidecar, configured: Source, limits: Limits = LIMITS, clock: Clock = CLOCK
 ) -> AsyncIterator[int]:
     """The port of a listener."""
-    listener = Listener(configured, made.agent, made.enforcer, clock, limits)
-    await listener.start()
+    ways = Ways((configured,), made.agent, made.enforcer, clock, limits)
+    await ways.start()
     try:
-        yield listener.port
+        yield ways.port(configured.alias)
     finally:
-        await listener.close(1)
+        await ways.close(1)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from aiohttp.http_parser import HttpRequestParserPy
 from policies.ground.listen import Listen
 from sidecar.proxy import agent_server
 from sidecar.proxy.limits import LIMITS
-from sidecar.proxy.listener import Listener
+from sidecar.proxy.ways import Ways
 from tests.sidecar.proxy.stand import (
     CLOCK,
     Seen,
@@ -35,13 +35,13 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     async with data_source(slow) as upstream, sidecar(tmp_path) as made:
-        listener = Listener(source(upstream.port), made.agent, made.enforcer, CLOCK)
-        await listener.start()
-        port = listener.port
+        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK)
+        await ways.start()
+        port = ways.port("kb")
         _, idle = await asyncio.open_connection("127.0.0.1", port)
         asking = asyncio.get_running_loop().create_task(ask(port, get("/a")))
         await until(lambda: len(upstream.seen) == 1)
-        await listener.close(5)
+        await ways.close(5)
         answered = await asking
         assert answered.body == b"ok"
         with pytest.raises(ConnectionRefusedError):
@@ -57,12 +57,12 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
         await asyncio.sleep(30)
 
     async with data_source(never) as upstream, sidecar(tmp_path) as made:
-        listener = Listener(source(upstream.port), made.agent, made.enforcer, CLOCK)
-        await listener.start()
-        asking = asyncio.get_running_loop().create_task(ask(listener.port, get("/a")))
+        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK)
+        await ways.start()
+        asking = asyncio.get_running_loop().create_task(ask(ways.port("kb"), get("/a")))
         await until(lambda: len(upstream.seen) == 1)
         async with asyncio.timeout(5):
-            await listener.close(0.2)
+            await ways.close(0.2)
             assert (await asking).raw == b""
         await until(lambda: upstream.lost == 1)
 
@@ -73,15 +73,15 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
         taken.listen()
         where = Listen("127.0.0.1", taken.getsockname()[1])
         async with sidecar(tmp_path) as made:
-            listener = Listener(source(1, listen=where), made.agent, made.enforcer, CLOCK)
+            ways = Ways([source(1, listen=where)], made.agent, made.enforcer, CLOCK)
             with pytest.raises(OSError, match="in use"):
-                await listener.start()
-            await listener.close(1)
+                await ways.start()
+            await ways.close(1)
 
 
 async def test_a_listener_that_never_started_closes(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as made:
-        await Listener(source(1), made.agent, made.enforcer, CLOCK).close(1)
+        await Ways([source(1)], made.agent, made.enforcer, CLOCK).close(1)
 
 
 async def test_a_data_source_that_does_not_take_connections_is_a_502(tmp_path: Path) -> None:

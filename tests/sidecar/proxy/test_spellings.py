@@ -9,11 +9,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.proxy.target import canonical
-from tests.properties import examples
 from tests.sidecar.proxy.stand import Stand, ask, policy, standing
 
 PIECES = [
@@ -39,7 +38,7 @@ def running() -> Iterator[tuple[asyncio.Runner, Stand]]:
 
 
 @given(TARGETS)
-@examples(600)
+@settings(max_examples=600, deadline=None)
 def test_what_arrives_is_what_was_judged(
     running: tuple[asyncio.Runner, Stand], target: str
 ) -> None:

@@ -1,0 +1,55 @@
+"""One configured data source and what stands before it: its protocol, its judge, its gate, its
+connections. There is one of these a source, whichever of the ways in leads to it.
+
+Knows which parts there are. Knows no port, and nothing of what passes through.
+"""
+
+from policies.ground.clock import Clock
+from sidecar.enforce import Enforcer
+from sidecar.identity import AgentIdentity
+from sidecar.protocols.kinds import dialect_of
+from sidecar.protocols.names import Naming
+from sidecar.proxy.attribution import default_attribution
+from sidecar.proxy.forward import Forward
+from sidecar.proxy.gate import Gate
+from sidecar.proxy.judge import Judge
+from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.lineage import Lineage
+from sidecar.proxy.upstream import Upstream
+from sidecar.settings import Source
+
+
+class Guarded:
+    """`source` behind its `gate`, for one agent."""
+
+    def __init__(
+        self,
+        source: Source,
+        agent: AgentIdentity,
+        enforcer: Enforcer,
+        clock: Clock,
+        limits: Limits = LIMITS,
+    ) -> None:
+        self.source = source
+        self._upstream = Upstream(source.upstream, limits)
+        self._lineage = Lineage(enforcer)
+        dialect = dialect_of(source, clock.monotonic)
+        judge = Judge(source.kind, Naming(source).whole, agent, enforcer)
+        self.gate = Gate(
+            dialect,
+            judge,
+            Forward(dialect, self._upstream, judge, self._lineage, clock.monotonic, limits),
+            default_attribution(source.defaults, agent.id or agent.role),
+            limits,
+            writes=source.writes == "allow",
+            marked=source.sensitivity_field,
+        )
+
+    async def open(self) -> None:
+        """Before the first request; connects to nothing yet."""
+        await self._upstream.open()
+
+    async def close(self) -> None:
+        """After the last request: hands over what is to be recorded, and closes connections."""
+        self._lineage.flush()
+        await self._upstream.close()

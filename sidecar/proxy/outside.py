@@ -1,0 +1,70 @@
+"""What leads to no configured source: denied, and recorded under the name that was asked for
+(`<scheme>://<host>:<port>`), or that of the port where it came in. Its level is the highest there
+is: nobody knows what lies there. No policy allows it, and nothing is connected.
+
+Knows the agent and the enforcer. Knows no source.
+"""
+
+from policies.ground.errors import Malformed, SluiceError
+from sidecar.enforce import Enforcer
+from sidecar.identity import AgentIdentity
+from sidecar.protocols.protocol import Place
+from sidecar.proxy.attribution import Attribution, attribution
+from sidecar.proxy.framing import Tunnelling
+from sidecar.proxy.headers import Head
+from sidecar.proxy.hosts import Authority
+from sidecar.proxy.inbound import Inbound
+from sidecar.proxy.intake import Heads
+from sidecar.proxy.judge import UNREADABLE, Judge, Refused
+from sidecar.proxy.reply import Reply
+
+UNKNOWN = "unknown_destination"
+NAME_MISMATCH = "name_mismatch"
+
+_KIND = "web"
+_LEVEL = "critical"
+
+
+def place_of(scheme: str, where: Authority | str) -> Place:
+    """What is asked for, as the audit trail names it."""
+    return Place(f"{scheme}://{where}", _LEVEL)
+
+
+class Outside:
+    """`door` names the port at which it arrived."""
+
+    def __init__(self, door: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
+        self._judge = Judge(_KIND, place_of(_KIND, door), agent, enforcer)
+        self._default = Attribution(agent.id or agent.role, None, None, None)
+        self._heads = Heads()
+
+    def read(self, request: Inbound) -> Head:
+        """The request's head; raises `Refused` where its frame can't be trusted."""
+        try:
+            return self._heads.read(request)
+        except Malformed as error:
+            if isinstance(error, Tunnelling):
+                request.stop_reading()
+            raise self.unreadable(error.message) from error
+
+    def who(self, head: Head) -> Attribution:
+        """Who asks; raises `Refused`."""
+        try:
+            return attribution(head, self._default)
+        except Malformed as error:
+            raise self.unreadable(error.message) from error
+
+    def unreadable(self, reason: str, place: Place | None = None) -> Refused:
+        """Where one request ends and the next begins can't be trusted any more."""
+        return Refused(400, UNREADABLE, reason, self._default, place=place, close=True)
+
+    def unknown(self, reason: str, who: Attribution, place: Place | None = None) -> Refused:
+        return Refused(403, UNKNOWN, reason, who, place=place)
+
+    async def refuse(self, request: Inbound, refused: Refused) -> Reply:
+        """Records it; what the agent is told."""
+        try:
+            denied = await self._judge.refuse(refused)
+        except SluiceError as error:
+            return Reply.of_error(error, close=not request.body.is_eof())
+        return Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)

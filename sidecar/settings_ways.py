@@ -1,0 +1,112 @@
+"""The ways to a data source, as a settings file has them: where it listens, what it is called, and
+that nothing leads to two. Knows the keys `listen`, `hosts` and `path` and no others."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from policies.ground.errors import Malformed
+from policies.ground.listen import Listen
+from sidecar.proxy.directory import HostPattern, path_segments, upstream_parts
+from sidecar.settings import Settings, Source
+from sidecar.settings_section import Section
+
+
+def upstream_of(section: Section) -> str:
+    """The address of a data source, in a form that has one reading."""
+    text = section.address("upstream")
+    try:
+        if text:
+            path_segments(upstream_parts(text).path)
+    except (Malformed, ValueError) as error:
+        # `address` has said what is no address at all.
+        if not section.complained("upstream"):
+            section.complain("upstream", str(error))
+    return text
+
+
+def listen_of(section: Section, *, needed: bool) -> Listen | None:
+    """`listen`; `needed` where no other way leads to the source."""
+    listen = section.listen("listen")
+    if listen is None and needed and not section.complained("listen"):
+        section.complain("listen", "is required")
+    return listen
+
+
+def hosts_of(section: Section) -> tuple[str, ...]:
+    """`hosts`, each an exact name or `*.` and a name."""
+    texts = section.texts("hosts")
+    for text in texts:
+        try:
+            HostPattern.parse(text)
+        except Malformed as error:
+            section.complain("hosts", f"`{text}`: {error}; it is `name` or `*.name`")
+    return texts
+
+
+def path_of(section: Section) -> str | None:
+    """`path`, in a form that has one spelling."""
+    text = section.text("path")
+    try:
+        if text is not None and ("?" in text or not path_segments(text)):
+            section.complain("path", "must be a path below `/`, such as `/kb`")
+    except Malformed as error:
+        section.complain("path", str(error))
+    return text
+
+
+def refuse_shared(top: Section, settings: Settings) -> None:
+    """Two sources under one name, and listeners on one port that nothing tells apart."""
+    _refuse_ports(top, settings)
+    _refuse_aliases(top, settings.sources)
+
+
+def _refuse_aliases(top: Section, sources: Sequence[Source]) -> None:
+    aliases: dict[str, int] = {}
+    for index, source in enumerate(sources):
+        first = aliases.setdefault(source.alias, index)
+        if first != index:
+            top.complain(
+                f"sources[{index}].alias", f"`{source.alias}` is that of sources[{first}] too"
+            )
+
+
+def _refuse_ports(top: Section, settings: Settings) -> None:
+    taken = {settings.listen: "listen"}
+    if settings.metrics_listen is not None:
+        _take(top, taken, settings.metrics_listen, "metrics_listen")
+    shared: dict[Listen, list[int]] = defaultdict(list)
+    for index, source in enumerate(settings.sources):
+        if source.listen is not None and source.listen.port:
+            shared[source.listen].append(index)
+    for listen, indexes in shared.items():
+        _take(top, taken, listen, f"sources[{indexes[0]}].listen")
+        _refuse_alike(top, settings.sources, listen, indexes)
+
+
+def _take(top: Section, taken: dict[Listen, str], listen: Listen, key: str) -> None:
+    other = taken.setdefault(listen, key)
+    if other != key and listen.port:
+        top.complain(key, f"`{listen}` is the address of `{other}` too")
+
+
+def _refuse_alike(
+    top: Section, sources: Sequence[Source], listen: Listen, indexes: Sequence[int]
+) -> None:
+    """Of several sources on one address each is told from the others by a name or a path."""
+    seen: dict[tuple[object, object], int] = {}
+    for index in indexes:
+        names: set[HostPattern | None]
+        try:
+            below = path_segments(sources[index].path)
+            names = {HostPattern.parse(each) for each in sources[index].hosts} or {None}
+        except Malformed:
+            continue  # said already
+        for name in names:
+            first = seen.setdefault((name, below), index)
+            if first != index:
+                top.complain(
+                    f"sources[{index}].listen",
+                    f"`{listen}` is the address of `sources[{first}].listen` too, and neither "
+                    "`hosts` nor `path` tells the two apart",
+                )
+                break
