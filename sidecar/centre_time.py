@@ -6,6 +6,9 @@ this host may differ from it by an hour, or be set while we run. So what counts 
 monotonic clock and one offset, which every exchange with the centre measures anew: its answer was
 made at some moment between the question and the answer, so the middle is off by half that at most.
 Until the first exchange the host's wall clock has to do.
+
+A centre of several replicas has several clocks. What one exchange says against all that is known
+is believed once the next says so too: one replica whose clock is wrong moves nothing by itself.
 """
 
 from math import inf
@@ -16,7 +19,7 @@ DRIFT = 200e-6
 """Seconds a second that two clocks may drift apart: an exchange grows worse with age."""
 STEP = 1_000_000
 """Microseconds: a smaller correction never turns time back, it waits; a larger one is a clock that
-was set, and is followed at once."""
+was set, and is followed where a second exchange in a row confirms it."""
 
 
 class CentreTime:
@@ -29,6 +32,7 @@ class CentreTime:
         self._latest = 0
         self._error = inf
         self._measured = 0.0
+        self._told_once: tuple[int, float] | None = None
         self.clock = Clock(self.now, host.monotonic)
 
     def now(self) -> int:
@@ -49,5 +53,13 @@ class CentreTime:
         if error > known and off <= error + known:
             return
         if off * 1e6 > STEP:
+            if off > error + known and not self._told_again(offset, error):
+                return
             self._latest = 0
         self._offset, self._error, self._measured = offset, error, received
+        self._told_once = None
+
+    def _told_again(self, offset: int, error: float) -> bool:
+        """Whether the last exchange that was not believed said about the same."""
+        before, self._told_once = self._told_once, (offset, error)
+        return before is not None and abs(offset - before[0]) <= STEP + (error + before[1]) * 1e6

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests import postgres
+from tests import postgres, properties
 
 SERVERS = pytest.StashKey[tuple[Path, int]]()
+
+properties.register()
 
 
 def pytest_configure(config: pytest.Config) -> None:

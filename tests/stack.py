@@ -87,12 +87,17 @@ class Service:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, ready: bool = True) -> None:
+        cores = self.cores
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, env={**os.environ, **self.environ}, stdout=log, stderr=log, cwd=ROOT
+                self.command,
+                env={**os.environ, **self.environ},
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                # Before it starts: threads and children keep what their maker had.
+                preexec_fn=(lambda: os.sched_setaffinity(0, cores)) if cores else None,
             )
-        if self.cores:
-            os.sched_setaffinity(self.process.pid, self.cores)
         if ready:
             self.wait_ready()
 

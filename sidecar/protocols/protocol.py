@@ -120,6 +120,9 @@ class Prepared(NamedTuple):
     """What is forwarded in place of the body that was judged; None: that body."""
     read: Callable[[Fetched], Passed] | None = None
     event: Callable[[bytes], Passed | None] | None = None
+    head: Callable[[int, Fields], None] | None = None
+    """Gets the answer's status and fields before any of it goes on: for a token that stands there,
+    and an answer that goes on as it comes."""
 
 
 NOTHING = Prepared()
@@ -194,6 +197,13 @@ class Dialect:
 
     signs: ClassVar[bool] = False
     """Whether `signed` is to be asked, and the agent's own credentials are dropped."""
+    by_host: ClassVar[bool] = False
+    """Whether the request's `Host` says part of what is asked for, so that `located` is asked."""
+
+    def located(self, _host: str, target: Target) -> Target:
+        """`target` with what `Host` says written into its path: the form that is matched, judged
+        and forwarded (S3's `<bucket>.<domain>`). Raises `Malformed`."""
+        return target
 
     def match(self, method: str, target: Target) -> Match | None:
         """The first route that covers the request; None where nobody knows it (R4)."""

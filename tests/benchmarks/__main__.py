@@ -1,27 +1,28 @@
 """`make bench`: every figure, with its ratio and its target, in one run.
 
-python -m tests.benchmarks            about ten minutes
-python -m tests.benchmarks --quick    about one: whether it runs, not what it says
+python -m tests.benchmarks            about twenty minutes
+python -m tests.benchmarks --quick    about two: whether it runs, not what it says
 """
 
 import argparse
 import platform
 from collections.abc import Callable, Iterable
 
-from tests.benchmarks import core, postgresql, services
+from tests.benchmarks import core, postgresql, proxies, services
 from tests.benchmarks.measure import CORES, Figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("--quick", action="store_true", help="one short round of each")
-    parser.add_argument("--only", default="", help="core, services or postgresql")
+    parser.add_argument("--only", default="", help="core, services, proxies or postgresql")
     arguments = parser.parse_args()
     print(f"{len(CORES)} cores, Python {platform.python_version()}", flush=True)
     print(f"{'measure':<44} {'value':<44} {'ratio':>6}  {'target':<12} reached", flush=True)
     parts: dict[str, Callable[[], Iterable[Figure]]] = {
         "core": core.figures,
         "services": lambda: services.figures(arguments.quick),
+        "proxies": lambda: proxies.figures(arguments.quick),
         "postgresql": lambda: postgresql.figures(arguments.quick),
     }
     for name, figures in parts.items():

@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.bare PORT constant SIZE     aiohttp answering SIZE constant bytes
     python -m tests.benchmarks.bare PORT passthrough URL   aiohttp forwarding every request to URL
+    python -m tests.benchmarks.bare PORT decision -        aiohttp saying yes to whatever is asked
     python -m tests.benchmarks.bare PORT upstream SIZE     a bare protocol answering SIZE bytes
 
-`constant` and `passthrough` are what most people write: an `Application`, a route, a handler. They
-read and check nothing. `GET /health/ready` answers 200.
+All but the last are what most people write: an `Application`, a route, a handler. They read and
+check nothing. `GET /health/ready` answers 200.
 """
 
 import asyncio
@@ -30,6 +31,15 @@ def constant(size: int) -> web.Application:
     app = web.Application()
     app.router.add_get("/health/ready", _ready)
     app.router.add_post("/v1/context/evaluate", answer)
+    return app
+
+
+def decision() -> web.Application:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
     return app
 
 
@@ -99,5 +109,11 @@ if __name__ == "__main__":
     if kind == "upstream":
         uvloop.run(serve_upstream(listen, int(argument)))
     else:
-        made = constant(int(argument)) if kind == "constant" else passthrough(argument)
+        match kind:
+            case "constant":
+                made = constant(int(argument))
+            case "decision":
+                made = decision()
+            case _:
+                made = passthrough(argument)
         uvloop.run(serve_app(listen, made))

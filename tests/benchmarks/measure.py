@@ -27,7 +27,8 @@ REST = {CORES[2]} if len(CORES) > 2 else LOAD
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of the table. `ratio` is None where the measure is absolute."""
+    """One row of the table. `ratio` is None where the measure is absolute, `target` empty where
+    the figure is only shown."""
 
     measure: str
     value: str
@@ -37,7 +38,7 @@ class Figure:
 
     def row(self) -> str:
         ratio = "" if self.ratio is None else f"{self.ratio:.2f}"
-        mark = "yes" if self.reached else "NO"
+        mark = ("yes" if self.reached else "NO") if self.target else ""
         return f"{self.measure:<44} {self.value:<44} {ratio:>6}  {self.target:<12} {mark}"
 
 

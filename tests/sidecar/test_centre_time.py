@@ -58,14 +58,50 @@ def test_a_host_clock_that_is_set_changes_nothing(step: int) -> None:
     assert time.now() == NOON + 5_000_000
 
 
-@pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_a_centre_clock_that_is_set_is_followed(step: int) -> None:
+@pytest.mark.parametrize("step", [-HOUR, -1_500_000, 1_500_000, HOUR])
+def test_a_centre_clock_that_is_set_is_followed_once_it_is_told_twice(step: int) -> None:
     host = Host()
     time = CentreTime(host.clock)
     time.learn(NOON, 100.0, 100.001)
     host.passes(5)
     time.learn(NOON + 5_000_000 + step, 105.0, 105.01)
-    assert abs(time.now() - (NOON + 5_000_000 + step)) < 10_000
+    assert abs(time.now() - (NOON + 5_000_000)) < 10_000
+    host.passes(5)
+    time.learn(NOON + 10_000_000 + step, 110.0, 110.01)
+    assert abs(time.now() - (NOON + 10_000_000 + step)) < 10_000
+
+
+@pytest.mark.parametrize("off", [-HOUR, -2_000_000, 2_000_000, HOUR])
+def test_two_replicas_that_differ_do_not_flip_it(off: int) -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 100.001)
+    for turn in range(1, 20):
+        host.passes(5)
+        at = 100.0 + 5 * turn
+        time.learn(NOON + 5_000_000 * turn + off * (turn % 2), at, at + 0.001)
+        assert abs(time.now() - (NOON + 5_000_000 * turn)) < 10_000
+
+
+def test_two_exchanges_that_differ_from_each_other_confirm_nothing() -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 100.001)
+    for turn, off in enumerate((HOUR, -HOUR, 2 * HOUR), 1):
+        host.passes(5)
+        at = 100.0 + 5 * turn
+        time.learn(NOON + 5_000_000 * turn + off, at, at + 0.001)
+        assert abs(time.now() - (NOON + 5_000_000 * turn)) < 10_000
+
+
+def test_a_quick_exchange_corrects_a_slow_one_at_once() -> None:
+    """It contradicts nothing: the slow one said no more than about when."""
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 104.0)
+    host.passes(5)
+    time.learn(NOON + 4_500_000, 105.0, 105.001)
+    assert abs(time.now() - (NOON + 4_500_000)) < 10_000
 
 
 def test_time_never_turns_back_for_a_small_correction() -> None:

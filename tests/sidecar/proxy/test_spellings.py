@@ -9,10 +9,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.proxy.target import canonical
+from tests.properties import examples
 from tests.sidecar.proxy.stand import Stand, ask, policy, standing
 
 PIECES = [
@@ -38,7 +39,7 @@ def running() -> Iterator[tuple[asyncio.Runner, Stand]]:
 
 
 @given(TARGETS)
-@settings(max_examples=600, deadline=None)
+@examples(600)
 def test_what_arrives_is_what_was_judged(
     running: tuple[asyncio.Runner, Stand], target: str
 ) -> None:

