@@ -19,6 +19,8 @@ def connect(url: RedisUrl) -> Any:
     options: dict[str, Any] = {
         "username": url.username,
         "password": url.password,
+        "client_name": "sluice-sidecar",
+        "driver_info": None,  # it would be told by a command that our user may not send
         "socket_connect_timeout": CONNECT_SECONDS,
         "socket_keepalive": True,
         "socket_timeout": None,  # whoever asks says how long it may take

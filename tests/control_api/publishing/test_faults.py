@@ -11,7 +11,7 @@ import pytest
 from tests import redis
 from tests.control_api.centre import Centre, running, within
 from tests.control_api.publishing.reader import Reader
-from tests.control_api.publishing.relay import relaying
+from tests.relay import relaying
 
 pytestmark = redis.needs_redis
 

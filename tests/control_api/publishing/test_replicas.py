@@ -16,10 +16,10 @@ from sqlalchemy import make_url
 from policies.set_head import Head, Heartbeat
 from policies.set_keys import CHALLENGES, doubts_key, set_key
 from tests import redis
-from tests.control_api.publishing.relay import relaying
 from tests.control_api.publishing.replica import SIGNER, Replica, beats, heads, replica
 from tests.control_api.store.databases import postgresql_url
 from tests.control_api.store.world import TENANT
+from tests.relay import relaying
 
 __all__ = ["postgresql_url"]
 pytestmark = redis.needs_redis

@@ -1,0 +1,32 @@
+"""The users that `control_api/publishing/README.md` tells operators to make in Redis, made in a
+server of a test's own: what the tests may do is what the README lets them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import control_api.publishing
+
+README = Path(control_api.publishing.__path__[0]) / "README.md"
+SECRET = "secret"  # of a server that lives as long as its test
+CONTROL = "sluice-control"
+SIDECAR = "sluice-sidecar-acme"
+"""Of a sidecar of the tenant `acme`."""
+
+
+def users() -> dict[str, list[str]]:
+    """Each as the words after ACL SETUSER and the name, without the password."""
+    lines = re.findall(r"^ACL SETUSER (\S+) (.*)$", README.read_text(), re.MULTILINE)
+    return {name: [rule for rule in rules.split() if rule != ">…"] for name, rules in lines}
+
+
+def make_user(root: Any, name: str) -> None:
+    """Made by the client `root`, with `SECRET` as its password."""
+    root.execute_command("ACL", "SETUSER", name, f">{SECRET}", *users()[name])
+
+
+def refusals(root: Any, name: str) -> list[Any]:
+    """What the server refused the user."""
+    return [entry for entry in root.acl_log() if entry["username"] == name]

@@ -1,0 +1,137 @@
+"""A sidecar reaches Redis as operators are told to let it: as the user of its tenant and no more,
+by TLS, and where Redis is a cluster. Whichever way, it does all that it ever does there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis as redis_py
+
+from policies.ground.keys import key_digest
+from policies.ground.redis_url import RedisUrl
+from policies.policy_set import key_name, role_document, role_name, session_document, session_name
+from policies.set_head import Claim
+from policies.set_keys import CHALLENGES, changes_key, document_field, session_key, set_key
+from tests import redis
+from tests.redis_users import SECRET, SIDECAR, make_user, refusals
+from tests.relay import certificate, relaying
+from tests.sidecar.centre import AGENT, EVALUATE_KEY, FAR, ROLE, many_roles, policy
+from tests.sidecar.redis_centre import RedisCentre
+from tests.sidecar.stand import EVALUATE, Stand, sidecar, until
+
+pytestmark = redis.needs_redis
+
+TENANT = "acme"
+WHO = f"{SIDECAR}:{SECRET}@127.0.0.1"
+
+
+@asynccontextmanager
+async def reached(tmp_path: Path, way: str) -> AsyncIterator[tuple[RedisCentre, list[Any]]]:
+    """A control API of the tenant, and the clients that may do everything on each node."""
+    with ExitStack() as stack:
+        if way == "cluster":
+            nodes = stack.enter_context(redis.cluster(tmp_path))
+            url = f"redis+cluster://{WHO}:{nodes[0].port},127.0.0.1:{nodes[1].port}"
+        else:
+            nodes = [stack.enter_context(redis.running(tmp_path / "redis"))]
+            url = f"redis://{WHO}:{nodes[0].port}"
+        if way == "tls":
+            context, shown = certificate(tmp_path)
+            relay = stack.enter_context(relaying(nodes[0].port, context))
+            url = f"rediss://{WHO}:{relay.port}/0?ssl_ca_certs={shown}"
+        roots: list[Any] = [redis_py.Redis(port=node.port, protocol=2) for node in nodes]
+        for root in roots:
+            make_user(root, SIDECAR)
+        centre = RedisCentre(nodes[0], cluster=way == "cluster")
+        centre.tenant_id, centre.redis_url = TENANT, RedisUrl.parse(url)
+        await centre.start()
+        try:
+            yield centre, roots
+        finally:
+            await centre.stop()
+
+
+async def in_force(stand: Stand, centre: RedisCentre) -> None:
+    copy = stand.parts.copy
+    await until("it is in force", lambda: copy.policy_set.revision == centre.revision)
+
+
+@pytest.mark.parametrize("way", ["plain", "tls", "cluster"])
+async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, way: str) -> None:
+    async with reached(tmp_path, way) as (centre, roots):
+        centre.furnish()
+        centre.publish(dict(many_roles(20)))
+        claim = Claim(TENANT, centre.epoch, "s-1", "active", ROLE, AGENT, FAR)
+        told = {"c": claim.sealed(centre.signer), "rank": 1}
+        centre.redis.hset(session_key(TENANT, "s-1"), mapping=told)
+        async with sidecar(tmp_path, centre, staleness_seconds=4.0) as stand:
+            # Documents that nobody asked for before, and a session that needs no asking.
+            assert (await stand.evaluate(agent_role="role-3", agent_id=None))["decision"] == "ALLOW"
+            assert (await stand.evaluate(session_id="s-1"))["decision"] == "ALLOW"
+            assert not centre.claims
+            # Changes: by the stream, and where the stream tells nothing of them.
+            centre.publish({session_name("s-1"): session_document("s-1")})
+            await in_force(stand, centre)
+            assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
+            centre.redis.delete(changes_key(TENANT))
+            centre.pushes = False
+            centre.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
+            centre.rebuild()
+            await in_force(stand, centre)
+            assert (await stand.evaluate())["decision"] == "DENY"
+            # What is not as it should be is told, and mended.
+            centre.redis.hdel(set_key(TENANT), document_field(role_name("role-5")))
+            asked: dict[str, Any] = {"agent_role": "role-5", "agent_id": None}
+            assert (await stand.evaluate(**asked))["policy_name"] == "evaluation_error"
+            await until("it is told", lambda: "d/" + role_name("role-5") in centre.missing())
+            centre.rebuild()
+            assert (await stand.evaluate(**asked))["decision"] == "ALLOW"
+            centre.pushes = True
+            centre.publish({key_name(key_digest(EVALUATE_KEY)): None})
+            await in_force(stand, centre)
+            assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
+            assert not stand.parts.readiness.problems()
+        assert [entry for root in roots for entry in refusals(root, SIDECAR)] == []
+
+
+async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) -> None:
+    async with reached(tmp_path, "cluster") as (centre, roots):
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            assert (await stand.evaluate())["decision"] == "ALLOW"
+        where = [root.dbsize() for root in roots]
+        slots = [centre.redis.keyslot(key) < 8192 for key in (CHALLENGES, set_key(TENANT))]
+        assert slots[0] != slots[1]
+        assert all(where), where
+
+
+async def test_a_server_whose_certificate_nobody_vouches_for_is_told_nothing(
+    tmp_path: Path,
+) -> None:
+    async with reached(tmp_path, "tls") as (centre, roots):
+        centre.furnish()
+        assert centre.redis_url is not None
+        host, port = centre.redis_url.nodes[0]
+        centre.redis_url = RedisUrl.parse(f"rediss://{WHO}:{port}/0")
+        assert host == "127.0.0.1"
+        async with sidecar(tmp_path, centre, synced=False) as stand:
+            follower = stand.parts.follower
+            await until("it gives up", lambda: follower.failures >= 3)
+            assert "certificate" in str(follower.trouble).lower()
+            assert SECRET not in str(follower.trouble)
+            assert (await stand.call("POST", EVALUATE, b"{}")).status == 503
+        assert not roots[0].exists(CHALLENGES)
+
+
+async def test_a_user_who_may_do_less_says_so_in_the_trouble(tmp_path: Path) -> None:
+    async with reached(tmp_path, "plain") as (centre, roots):
+        centre.furnish()
+        roots[0].execute_command("ACL", "SETUSER", SIDECAR, "-xadd")
+        async with sidecar(tmp_path, centre, synced=False) as stand:
+            follower = stand.parts.follower
+            await until("there is trouble", lambda: follower.trouble is not None)
+            assert "xadd" in str(follower.trouble)
