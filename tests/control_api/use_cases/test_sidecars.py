@@ -1,4 +1,4 @@
-"""What sidecars are served: the policy set by long poll, session claims, receipts for records."""
+"""What sidecars are served: the policy set by long poll, session claims."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 
 from policies.evaluate import Decision, evaluate, gather
-from policies.ground.canonical import b64, rfc3339, unb64
-from policies.ground.ids import uuid7
+from policies.ground.canonical import unb64
 from policies.model import Key
 from policies.policy_set import PolicySet, document_digest
-from policies.record import decision_record
 from policies.retrieval import parse_retrieval
-from policies.signing import receipt_message, verify
-from policies.source import core_hash, spool_payload, src_member
 from tests.control_api.centre import POLICIES, Answer, Centre, asked, running
 
 POLL = "/v1/sidecars/policy-set"
@@ -207,74 +202,3 @@ def test_a_session_is_claimed_once_and_its_owner_told_to_all(either: Centre) -> 
     assert late["state"] == "expired"
     assert late["expires_at"] == first["expires_at"]
     assert either.evaluate(session_id="s")["policy_name"] == "session_expired"
-
-
-class Spool:
-    """Records as a sidecar makes them."""
-
-    def __init__(self, source: str = "sidecar-1", instance: str = "i1") -> None:
-        self.source, self.instance = source, instance
-        self.n, self.prev = 0, b""
-        self.event_ids: list[str] = []
-
-    def record(self, **changed: Any) -> Any:
-        retrieval = parse_retrieval(asked(**changed))
-        refused = Decision("DENY", "policy_set_stale", "too old", None, None, None, ())
-        now = time.time_ns() // 1000
-        event_id = uuid7(now, bytes([self.n % 256]) + self.instance.encode().ljust(9, b"0"))
-        record = decision_record(retrieval, refused, None, event_id=event_id, salt=b"s" * 32)
-        src = src_member(self.source, self.instance, self.n, b64(self.prev), rfc3339(now))
-        core = record.core(src)
-        self.n, self.prev = self.n + 1, core_hash(core)
-        self.event_ids.append(event_id)
-        return orjson.loads(spool_payload(core, record.openings))
-
-    def batch(self, records: list[Any]) -> dict[str, Any]:
-        return {"source": self.source, "instance": self.instance, "records": records}
-
-
-def test_records_are_taken_in_exactly_once_and_signed_for(either: Centre) -> None:
-    spool, before = Spool(), either.verified()
-    records = [spool.record(user_id=f"u{number}") for number in range(5)]
-    log_key = unb64(poll(either, 0, "")["log_key"])
-    for sent in (records[:3], records[:3], records[1:], records):
-        either.admin("POST", "/v1/sidecars/events", spool.batch(sent))
-    receipt = either.admin("POST", "/v1/sidecars/events", spool.batch([]))
-    assert (receipt["source"], receipt["instance"], receipt["n"]) == ("sidecar-1", "i1", 4)
-    assert unb64(receipt["hash"]) == spool.prev
-    message = receipt_message("default", "sidecar-1", "i1", 4, spool.prev)
-    assert verify(log_key, unb64(receipt["signature"]), message)
-    report = either.verified()
-    assert report["events"] == before["events"] + 5
-    events = either.events()
-    assert [event["event_id"] for event in events] == spool.event_ids[::-1]
-    assert {event["sidecar_id"] for event in events} == {"sidecar-1"}
-    assert events[0]["user_id"] == "u4"
-
-
-def test_a_gap_or_another_chain_is_409_and_takes_nothing(centre: Centre) -> None:
-    spool = Spool(instance="gap")
-    records = [spool.record() for _ in range(3)]
-    centre.admin("POST", "/v1/sidecars/events", spool.batch(records[:1]))
-    total = centre.verified()["total"]
-    for sent in (records[2:], [Spool(instance="gap").record(), *records[2:]]):
-        answer = centre.call("POST", "/v1/sidecars/events", spool.batch(sent))
-        assert answer.status == 409
-        assert "held: n 0" in answer.body["details"]
-    assert centre.verified()["total"] == total
-
-
-def test_a_bad_record_is_422_and_nothing_of_its_batch_is_recorded(centre: Centre) -> None:
-    spool = Spool(instance="bad")
-    records = [spool.record() for _ in range(2)]
-    total = centre.verified()["total"]
-    broken = orjson.loads(orjson.dumps(records[1]))
-    broken["core"]["pub"]["response"]["decision"] = "ALLOW"
-    broken["open"] = {}
-    batches: list[list[Any]] = [[records[0], broken], [{}], [1], [records[0], "x"]]
-    for sent in batches:
-        answer = centre.call("POST", "/v1/sidecars/events", spool.batch(sent))
-        assert answer.status == 422, answer.raw
-    other = {**spool.batch(records), "source": "sidecar-2"}
-    assert centre.call("POST", "/v1/sidecars/events", other).status == 422
-    assert centre.verified()["total"] == total
