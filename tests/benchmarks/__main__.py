@@ -8,14 +8,14 @@ import argparse
 import platform
 from collections.abc import Callable, Iterable
 
-from tests.benchmarks import core, postgresql, proxies, services
+from tests.benchmarks import core, postgresql, proxies, proxy_memory, services
 from tests.benchmarks.measure import CORES, Figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("--quick", action="store_true", help="one short round of each")
-    parser.add_argument("--only", default="", help="core, services, proxies or postgresql")
+    parser.add_argument("--only", default="", help="core, services, proxies, memory or postgresql")
     arguments = parser.parse_args()
     print(f"{len(CORES)} cores, Python {platform.python_version()}", flush=True)
     print(f"{'measure':<44} {'value':<44} {'ratio':>6}  {'target':<12} reached", flush=True)
@@ -23,6 +23,7 @@ def main() -> None:
         "core": core.figures,
         "services": lambda: services.figures(arguments.quick),
         "proxies": lambda: proxies.figures(arguments.quick),
+        "memory": lambda: proxy_memory.figures(arguments.quick),
         "postgresql": lambda: postgresql.figures(arguments.quick),
     }
     for name, figures in parts.items():

@@ -4,8 +4,10 @@
     python -m tests.benchmarks.bare PORT passthrough URL   aiohttp forwarding every request to URL
     python -m tests.benchmarks.bare PORT decision -        aiohttp saying yes to whatever is asked
     python -m tests.benchmarks.bare PORT upstream SIZE     a bare protocol answering SIZE bytes
+    python -m tests.benchmarks.bare PORT flood SIZE        the same for any SIZE and any body, no
+                                                           faster than it is taken
 
-All but the last are what most people write: an `Application`, a route, a handler. They read and
+All but the last two are what most people write: an `Application`, a route, a handler. They read and
 check nothing. `GET /health/ready` answers 200.
 """
 
@@ -89,6 +91,62 @@ class Upstream(asyncio.Protocol):
             self._transport.write(self.answer)
 
 
+class Flood(asyncio.Protocol):
+    """Answers a request without a body with `size` bytes, written only as they are taken; swallows
+    a body of a known length and answers it with two."""
+
+    size = 0
+    _BLOCK = b"x" * 65536
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._head = b""
+        self._body = 0
+        self._left = 0
+        self._paused = False
+
+    def data_received(self, data: bytes) -> None:
+        if not self._body:
+            self._head += data
+            end = self._head.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head, data = self._head[:end].lower(), self._head[end + 4 :]
+            self._head = b""
+            at = head.find(b"content-length:")
+            if at < 0:
+                self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % self.size)
+                self._left = self.size
+                self._write()
+                return
+            self._body = int(head[at + 15 :].split(b"\r\n", 1)[0])
+        self._body -= len(data)
+        if not self._body:
+            self._transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    def _write(self) -> None:
+        while self._left and not self._paused:
+            block = self._BLOCK[: self._left]
+            self._left -= len(block)
+            self._transport.write(block)
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._write()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._left = 0
+
+
+async def serve_flood(port: int, size: int) -> None:
+    Flood.size = size
+    server = await asyncio.get_running_loop().create_server(Flood, "127.0.0.1", port)
+    await server.serve_forever()
+
+
 async def serve_upstream(port: int, size: int) -> None:
     Upstream.answer = (
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % size
@@ -106,8 +164,9 @@ async def serve_app(port: int, app: web.Application) -> None:
 
 if __name__ == "__main__":
     listen, kind, argument = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-    if kind == "upstream":
-        uvloop.run(serve_upstream(listen, int(argument)))
+    if kind in ("upstream", "flood"):
+        serve = serve_upstream if kind == "upstream" else serve_flood
+        uvloop.run(serve(listen, int(argument)))
     else:
         match kind:
             case "constant":

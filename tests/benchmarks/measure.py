@@ -5,6 +5,7 @@ Knows no figure in particular. Machines are shared and drift: only ratios taken 
 
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stack import ROOT, Service, free_port
+from tests.stack import ROOT, Service, free_port, wait_until
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER = {CORES[0]}
@@ -82,12 +83,18 @@ def load(port: int, sent: bytes, connections: int, seconds: float) -> dict[str, 
     return answer
 
 
+def listens(port: int) -> bool:
+    socket.create_connection(("127.0.0.1", port)).close()
+    return True
+
+
 @contextmanager
 def bare(directory: Path, kind: str, argument: str, cores: set[int]) -> Iterator[Service]:
     port = free_port()
     command = [sys.executable, "-m", "tests.benchmarks.bare", str(port), kind, argument]
     service = Service(kind, command, {}, directory / f"{kind}.log", port, cores)
-    service.start(ready=kind != "upstream")
+    service.start(ready=kind not in ("upstream", "flood"))
+    wait_until(f"{kind} listens", lambda: listens(port))
     try:
         yield service
     finally:

@@ -1,0 +1,196 @@
+"""What the reverse proxy holds in memory: for connections that do nothing, for a long stream either
+way, for readers that do not read.
+
+    python -m tests.benchmarks.proxy_memory [--quick]
+
+Resident memory of the sidecar's process, as the system tells it. Every byte stays on loopback; the
+stream is of one byte value, made as it goes. Nothing here knows how the proxy does it.
+"""
+
+import argparse
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from tests.benchmarks.measure import LOAD, SERVER, Figure, bare, request
+from tests.benchmarks.proxies import FREE, sidecar
+from tests.benchmarks.services import directory
+from tests.stack import Service
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+STREAMS = 4
+SLOW = 256
+
+
+class Watched:
+    """The most resident memory of a process while something is done."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self.before = service.resident()
+        self.most = self.before
+
+    def during(self, work: Callable[[], None]) -> int:
+        """Bytes at most."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.1):
+                self.most = max(self.most, self._service.resident())
+
+        with ThreadPoolExecutor(1) as pool:
+            watching = pool.submit(watch)
+            try:
+                work()
+            finally:
+                done.set()
+            watching.result()
+        return self.most
+
+
+def opened(port: int, receive: int | None = None) -> socket.socket:
+    made = socket.socket()
+    if receive is not None:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
+    made.settimeout(120)
+    made.connect(("127.0.0.1", port))
+    return made
+
+
+def head_of(made: socket.socket) -> bytes:
+    """The head of an answer, and whatever of the body came with it."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = made.recv(65536)
+        if not part:
+            raise SystemExit(f"the connection ended after {data!r}")
+        data += part
+    if not data.startswith(b"HTTP/1.1 200 "):
+        raise SystemExit(f"not the answer that was asked for: {data[:300]!r}")
+    return data
+
+
+def swallow(made: socket.socket, size: int) -> None:
+    """Reads an answer of `size` bytes, to its end."""
+    left = size - len(head_of(made).partition(b"\r\n\r\n")[2])
+    buffer = bytearray(MIB)
+    while left > 0:
+        got = made.recv_into(buffer, min(left, MIB))
+        if not got:
+            raise SystemExit(f"the answer ended {left} bytes early")
+        left -= got
+
+
+def downloads(port: int, each: int, times: int) -> None:
+    """`times` answers of `each` bytes over four connections at once."""
+
+    def one(_number: int) -> None:
+        with opened(port) as made:
+            for _ in range(times // STREAMS):
+                made.sendall(request("GET", "/long"))
+                swallow(made, each)
+
+    with ThreadPoolExecutor(STREAMS) as pool:
+        list(pool.map(one, range(STREAMS)))
+
+
+def upload(port: int, size: int) -> None:
+    head = f"POST /long HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+    block = b"x" * MIB
+    with opened(port) as made:
+        made.sendall(head)
+        for _ in range(size // MIB):
+            made.sendall(block)
+        head_of(made)
+
+
+def idle(port: int, service: Service, many: int) -> Figure:
+    """Connections that have asked once and stay: what an agent's pool is most of the time."""
+    sent, waiting = request("GET", "/idle"), []
+    try:
+
+        def ask(times: int) -> int:
+            for _ in range(times):
+                made = opened(port)
+                waiting.append(made)
+                made.sendall(sent)
+                head_of(made)
+            time.sleep(1)
+            return service.resident()
+
+        # What the first requests cost once is not counted.
+        before = ask(500)
+        each = (ask(many) - before) / many
+    finally:
+        for made in waiting:
+            made.close()
+    value = f"{each / KIB:.1f} KiB each, of {many:,}"
+    return Figure("proxy, idle connections", value, each / KIB / 40, "<= 40 KiB", each <= 40 * KIB)
+
+
+def slow(port: int, service: Service, each: int) -> Iterator[Figure]:
+    """Readers that ask for more than any buffer takes and read nothing for ten seconds."""
+    readers = []
+    try:
+        before = service.resident()
+        for _ in range(SLOW):
+            made = opened(port, receive=4096)
+            made.sendall(request("GET", "/long"))
+            readers.append(made)
+        time.sleep(3)
+        early = service.resident()
+        time.sleep(7)
+        late = service.resident()
+    finally:
+        for made in readers:
+            made.close()
+    held = (late - before) / SLOW
+    value = f"{held / KIB:.0f} KiB each, of {SLOW}, {each // MIB} MiB asked for"
+    # 128 KiB of a body may be held in a direction, and a connection takes its own 40.
+    yield Figure(
+        "proxy, readers that do not read", value, held / KIB / 168, "<= 168 KiB", held <= 168 * KIB
+    )
+    value = f"{early / MIB:.1f} MiB after 3 s, {late / MIB:.1f} after 10"
+    ratio = late / early
+    yield Figure("the same, growth", value, ratio, "<= 1.02", ratio <= 1.02)
+
+
+def figures(quick: bool) -> Iterator[Figure]:
+    many, size = (500, GIB // 4) if quick else (5000, 10 * GIB)
+    each = size // 40
+    # Both ends of every connection, in three processes that inherit this.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with ExitStack() as stack:
+        made = stack.enter_context(directory())
+        plain = stack.enter_context(bare(made, "upstream", "2048", LOAD))
+        port, ours = stack.enter_context(sidecar(made / "idle", plain.port, SERVER))
+        yield idle(port, ours.sidecar, many)
+    with ExitStack() as stack:
+        made = stack.enter_context(directory())
+        flood = stack.enter_context(bare(made, "flood", str(each), FREE))
+        port, ours = stack.enter_context(sidecar(made / "long", flood.port, SERVER, writes="allow"))
+        downloads(port, each, STREAMS)
+        upload(port, 256 * MIB)
+        for name, work in (
+            (f"proxy, {size / GIB:g} GiB of answers", lambda: downloads(port, each, 40)),
+            (f"proxy, {size / GIB:g} GiB of uploads", lambda: upload(port, size)),
+        ):
+            started, watched = time.monotonic(), Watched(ours.sidecar)
+            most = watched.during(work)
+            rate = size / MIB / (time.monotonic() - started)
+            value = f"{watched.before / MIB:.1f} MiB, {most / MIB:.1f} at most; {rate:,.0f} MiB/s"
+            ratio = most / watched.before
+            yield Figure(name, value, ratio, "<= 1.1, flat", ratio <= 1.1)
+        yield from slow(port, ours.sidecar, each)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.proxy_memory")
+    parser.add_argument("--quick", action="store_true")
+    for figure in figures(parser.parse_args().quick):
+        print(figure.row(), flush=True)
