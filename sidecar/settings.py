@@ -13,7 +13,7 @@ from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 
-KINDS = ("chroma", "rest")
+KINDS = ("chroma", "qdrant", "rest")
 """The data-source protocols that this sidecar speaks."""
 
 ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")

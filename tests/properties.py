@@ -1,6 +1,6 @@
 """How many examples a property is tried with: few in a usual run, 50,000 under
-`--hypothesis-profile=bypass`, which looks for a spelling that is judged as one thing and forwarded as
-another."""
+`--hypothesis-profile=bypass`, which looks for a spelling that is judged as one thing and forwarded
+as another."""
 
 from hypothesis import HealthCheck, settings
 

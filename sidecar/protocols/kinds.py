@@ -9,6 +9,7 @@ from sidecar.settings import Source
 
 MODULES = {
     "chroma": "sidecar.protocols.chroma:Chroma",
+    "qdrant": "sidecar.protocols.qdrant:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
 }
 

@@ -236,7 +236,7 @@ sources:
     [
         (("alias: kb", "alias: K B"), "sources[0].alias: must have the form"),
         (("    kind: chroma\n", ""), "sources[0].kind: is required"),
-        (("kind: chroma", "kind: mongo"), "`mongo` is not one of chroma, rest"),
+        (("kind: chroma", "kind: mongo"), f"`mongo` is not one of {', '.join(declared.KINDS)}"),
         (("    sensitivity: medium\n", ""), "sources[0].sensitivity: is required"),
         (("medium", "secret"), "sources[0].sensitivity: `secret` is not one of low, medium"),
         (("    listen: 127.0.0.1:18000\n", ""), "sources[0].listen: is required"),

@@ -1,0 +1,58 @@
+"""What level a document has by its own mark (`sensitivity_field`), and whether it may be seen.
+Pure. Knows no protocol."""
+
+from typing import Any, NamedTuple
+
+from policies.ground.errors import UpstreamFailed
+from policies.model import SENSITIVITIES
+from sidecar.protocols.protocol import Sight
+
+UNMARKED = "critical"
+"""The level of a document without a mark, or with one that is none of the four."""
+
+
+class Marks(NamedTuple):
+    """Where the mark stands in a document's metadata, and the levels that may be seen."""
+
+    path: tuple[str, ...]
+    levels: tuple[str, ...]
+
+    @property
+    def conditional(self) -> bool:
+        """Whether a condition "the mark is one of the levels" leaves out nothing that may be seen:
+        not so where documents without a mark may be."""
+        return UNMARKED not in self.levels
+
+    def show(self, metadata: Any) -> bool:
+        """Whether the document with these metadata may be seen."""
+        for name in self.path:
+            if not isinstance(metadata, dict):
+                return self.show_unmarked
+            metadata = metadata.get(name)
+        # Only the very word: of a list of levels nobody knows which one is meant.
+        if isinstance(metadata, str) and metadata in SENSITIVITIES:
+            return metadata in self.levels
+        return self.show_unmarked
+
+    @property
+    def show_unmarked(self) -> bool:
+        return UNMARKED in self.levels
+
+
+def marks_of(sight: Sight) -> Marks | None:
+    """None where every document may be seen."""
+    return None if sight.levels is None else Marks(tuple(sight.field.split(".")), sight.levels)
+
+
+def an_object(value: Any, what: str) -> dict[str, Any]:
+    """`value`, a JSON object of the data source's answer; raises `UpstreamFailed` for any other."""
+    if not isinstance(value, dict):
+        raise UpstreamFailed(f"the data source's {what} is not of a form known here")
+    return value
+
+
+def a_list(value: Any, what: str) -> list[Any]:
+    """As `an_object`, a JSON array."""
+    if not isinstance(value, list):
+        raise UpstreamFailed(f"the data source's {what} is not of a form known here")
+    return value
