@@ -38,6 +38,12 @@ def free_port() -> int:
         return port
 
 
+def listens(port: int) -> bool:
+    """True; `OSError` where nobody does."""
+    socket.create_connection(("127.0.0.1", port)).close()
+    return True
+
+
 def call(
     port: int,
     method: str,

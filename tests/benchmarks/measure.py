@@ -5,7 +5,6 @@ Knows no figure in particular. Machines are shared and drift: only ratios taken 
 
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stack import ROOT, Service, free_port, wait_until
+from tests.stack import ROOT, Service, free_port, listens, wait_until
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER = {CORES[0]}
@@ -81,11 +80,6 @@ def load(port: int, sent: bytes, connections: int, seconds: float) -> dict[str, 
     if set(answer["statuses"]) != {"200"}:
         raise SystemExit(f"answers other than 200: {answer['statuses']}")
     return answer
-
-
-def listens(port: int) -> bool:
-    socket.create_connection(("127.0.0.1", port)).close()
-    return True
 
 
 @contextmanager
