@@ -18,15 +18,14 @@ import asyncio
 import logging
 import random
 import zlib
-from collections.abc import Callable, Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import orjson
 
-from policies.ground.canonical import unb64
 from policies.ground.clock import Clock
-from policies.signing import receipt_message, verify
 from sidecar.centre import Centre, CentreFailed
+from sidecar.receipt import NotBelieved, Receipt, read_receipt
 from sidecar.spool import Batch, Spool
 from sidecar.spool.trouble import Trouble
 
@@ -46,17 +45,6 @@ _GZIP = 31
 """`wbits` of zlib's for the gzip form."""
 REFUSED_PAUSE = 5.0
 """Where the control API refuses us, not the records: somebody has to change a key or an address."""
-
-
-class Receipt(NamedTuple):
-    """Everything up to record `n`, whose core hash this is, is in the log."""
-
-    n: int
-    hash: bytes
-
-
-class NotBelieved(Exception):
-    """the answer is no receipt for what was sent"""
 
 
 class Shipper:
@@ -246,24 +234,6 @@ class Shipper:
         ceiling = min(LONGEST_PAUSE, FIRST_PAUSE * (1 << min(self._failed_in_row, 10)))
         self._failed_in_row += 1
         return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
-
-
-def read_receipt(
-    answer: dict[str, Any], batch: Batch, tenant_id: str, log_keys: Collection[bytes]
-) -> Receipt:
-    """`NotBelieved` where it is signed by none of the log's keys, or is about something else."""
-    try:
-        n, hash_ = answer["n"], unb64(answer["hash"])
-        signature = unb64(answer["signature"])
-        about = (answer["source"], answer["instance"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotBelieved(f"it can't be read: {error!r}") from error
-    if about != (batch.source, batch.instance) or type(n) is not int:
-        raise NotBelieved("it is about another instance")
-    message = receipt_message(tenant_id, *about, n, hash_)
-    if not any(verify(key, signature, message) for key in log_keys):
-        raise NotBelieved("its signature is not by the log's key")
-    return Receipt(n, hash_)
 
 
 def _body(batch: Batch) -> bytes:
