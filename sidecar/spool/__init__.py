@@ -3,15 +3,16 @@ points). `README.md` beside this follows one record through it.
 
     settings    what an operator may set            errors      why a record was not kept
     spool       the face: put, ship, numbers        state       what it takes at the moment
+    opening     the parts put together
     tail        numbers, chains, gathers            writer      the thread: one write, one sync
     succession  begins and ends instances           losses      what must be declared
     keeper      tries again after a bad disk        spares      room ahead of need
-    backlog     reads back, acknowledges            instance    one chain of records, and its files
+    backlog     what is to be shipped               readback    records out of the files
+    kept        what stays though it is shipped     instance    one chain of records, and its files
     recovery    what a former life left             layout      the names in the directory
     frames      the bytes of a segment              disk        the file operations, all of them
 """
 
-from sidecar.spool.backlog import Batch
 from sidecar.spool.errors import (
     RecordTooLarge,
     SpoolError,
@@ -20,6 +21,7 @@ from sidecar.spool.errors import (
     SpoolSlow,
     SpoolUnwritable,
 )
+from sidecar.spool.readback import Batch
 from sidecar.spool.settings import SpoolSettings
 from sidecar.spool.spool import Placed, Spool
 from sidecar.spool.state import State

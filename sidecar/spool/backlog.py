@@ -1,12 +1,7 @@
 """What is on disk and not yet acknowledged: read back in order, and forgotten a while after it is.
 
-A segment of which all is acknowledged is kept for a while, as long as nobody needs its room: a
-control API whose database was put back to an older copy holds less than it signed for, and can be
-sent again what it lost.
-
-Reads records from the segment files, never from memory, and only as far as they are synced: what
-the disk does not hold must not be in the log. Old instances come before the current one. Knows
-nothing of HTTP, and nothing of writing records.
+Old instances come before the current one; `kept` says what stays though all of it is acknowledged.
+Knows nothing of HTTP, and nothing of writing records.
 """
 
 import asyncio
@@ -14,43 +9,21 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
-from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from policies.ground.clock import Clock
 from sidecar.spool.age import Age
 from sidecar.spool.disk import Disk
-from sidecar.spool.instance import Cursor, Damaged, Instance, Segment, payload_hash, runs, span
+from sidecar.spool.instance import Cursor, Instance, Segment
+from sidecar.spool.kept import Kept
 from sidecar.spool.layout import Ending, aside_directory, write_acked
+from sidecar.spool.readback import Batch, read_batch, read_hash
 from sidecar.spool.space import Space
 from sidecar.spool.trouble import Trouble
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-KEEP_SECONDS = 900.0
-"""How long a segment stays of which all is acknowledged. They hold what is personal, too."""
-
-
-class Batch(NamedTuple):
-    """Records of one instance, in order and without a hole; `hash` is the last one's core hash."""
-
-    source: str
-    instance: str
-    payloads: list[bytes]
-    first_n: int
-    last_n: int
-    hash: bytes
-
-
-class Unreadable(Exception):
-    """from record `n` on `instance` can't be read back"""
-
-    def __init__(self, instance: Instance, n: int, why: str) -> None:
-        super().__init__(why)
-        self.instance = instance
-        self.n = n
 
 
 class Backlog:
@@ -77,11 +50,9 @@ class Backlog:
         self._retiring = asyncio.Lock()
         self._trouble = Trouble(log, "tidying the spool")
         self._age = Age(clock.monotonic)
-        self._monotonic = clock.monotonic
-        self._keep_bytes = keep_bytes
-        self._kept: deque[tuple[float, Instance]] = deque()
+        self._kept = Kept(clock.monotonic, keep_bytes)
         for instance in self.instances:
-            self._keep(instance)
+            self._kept.note(instance)
         self.arrived()
 
     @property
@@ -123,19 +94,21 @@ class Backlog:
         for instance in self.instances:
             if instance.unshipped:
                 batch, self._behind = await self._in_thread(
-                    self._read, instance, list(instance.segments), instance.start(),
+                    read_batch, self._disk, instance, list(instance.segments), instance.start(),
                     instance.acked, instance.end, max_bytes, max_records,
                 )  # fmt: skip
                 return batch
         return None
 
     async def hash_of(self, instance_id: str, n: int) -> bytes | None:
-        """The core hash of a record that is not acknowledged; None where we have none such."""
+        """The core hash of a record that is still on disk, acknowledged or not; None where none
+        such is. Raises as `read`."""
         instance = self.find(instance_id)
         cursor = None if instance is None or n >= instance.end else instance.before(n)
         if instance is None or cursor is None:
             return None
-        return await self._in_thread(self._hash_of, instance, list(instance.segments), cursor, n)
+        segments = list(instance.segments)
+        return await self._in_thread(read_hash, self._disk, instance, segments, cursor, n)
 
     def rewind(self, instance_id: str, n: int) -> bool:
         """Everything from record `n` on is to be shipped again; False where it is not kept."""
@@ -146,41 +119,19 @@ class Backlog:
         # If we die here, the note still says what was acknowledged once; the control API's next
         # refusal brings us here again.
         instance.acked, instance.cursor = n, cursor
-        self._kept = deque(each for each in self._kept if each[1] is not instance)
-        instance.kept = 0
-        self._keep(instance)
+        self._kept.note_anew(instance)
         self.arrived()
         return True
 
     async def trim(self, *, all_of_it: bool = False) -> int:
         """Let go of segments that were kept long enough, or take too much room; bytes freed."""
         freed = 0
-        while self._kept:
-            since, instance = self._kept[0]
-            old = self._monotonic() - since > KEEP_SECONDS
-            if not (all_of_it or old or self._kept_bytes() > self._keep_bytes):
-                break
-            self._kept.popleft()
-            instance.kept -= 1
+        while (instance := self._kept.next(all_of_it=all_of_it)) is not None:
             freed += await self._in_thread(
                 self._forget, instance, instance.acked, [instance.segments.popleft()]
             )
         self._space.give(freed)
         return freed
-
-    def _keep(self, instance: Instance) -> None:
-        """Note what of it is kept from now on."""
-        before = instance.kept
-        instance.count_kept()
-        now = self._monotonic()
-        self._kept.extend((now, instance) for _ in range(instance.kept - before))
-
-    def _kept_bytes(self) -> int:
-        return sum(
-            segment.size
-            for instance in self.instances
-            for segment in islice(instance.segments, instance.kept)
-        )
 
     async def acknowledge(self, instance_id: str, n: int) -> int:
         """Everything up to record `n` of the instance is in the control API's log; bytes freed."""
@@ -192,7 +143,7 @@ class Backlog:
         self._age.shrunk_by(depth - self.depth)
         if self._behind.n == instance.acked:
             instance.cursor = self._behind
-        self._keep(instance)
+        self._kept.note(instance)
         await self._in_thread(self._forget, instance, instance.acked, [])
         return await self.trim() + await self.retire()
 
@@ -205,7 +156,7 @@ class Backlog:
                 freed = await self._in_thread(self._dissolve, instance)
                 if freed is not None:
                     self.instances.remove(instance)
-                    self._kept = deque(each for each in self._kept if each[1] is not instance)
+                    self._kept.drop(instance)
                     self._space.give(freed)
                     total += freed
         return total
@@ -221,49 +172,6 @@ class Backlog:
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
         # Shielded: a loop that is cancelled must not leave half of it undone.
         return await asyncio.shield(self._loop.run_in_executor(self._chores, work, *arguments))
-
-    def _read(
-        self,
-        instance: Instance,
-        segments: list[Segment],
-        cursor: Cursor,
-        acked: int,
-        end: int,
-        max_bytes: int,
-        max_records: int,
-    ) -> tuple[Batch, Cursor]:
-        payloads: list[bytes] = []
-        size, behind = 0, cursor
-        try:
-            for at, run in runs(self._disk, instance, segments, cursor, end, max_records):
-                known = max(0, acked - at.n)
-                for payload in run[known:]:
-                    size += len(payload) + 1
-                    if payloads and (size > max_bytes or len(payloads) == max_records):
-                        break
-                    payloads.append(payload)
-                taken = run[: acked + len(payloads) - at.n]
-                behind = Cursor(at.first, at.offset + span(taken), at.n + len(taken))
-                if len(taken) < len(run) or len(payloads) == max_records:
-                    break
-        except Damaged as damaged:
-            # What stands before the bad frame ships first; then nothing does, and it is dealt with.
-            if not payloads:
-                raise Unreadable(instance, max(damaged.n, acked), str(damaged)) from damaged
-        last = acked + len(payloads) - 1
-        digest = payload_hash(payloads[-1])
-        return Batch(instance.source, instance.id, payloads, acked, last, digest), behind
-
-    def _hash_of(
-        self, instance: Instance, segments: list[Segment], cursor: Cursor, n: int
-    ) -> bytes | None:
-        try:
-            for at, run in runs(self._disk, instance, segments, cursor, n + 1):
-                if at.n <= n < at.n + len(run):
-                    return payload_hash(run[n - at.n])
-        except Damaged as damaged:
-            raise Unreadable(instance, max(damaged.n, instance.acked), str(damaged)) from damaged
-        return None
 
     def _forget(self, instance: Instance, acked: int, finished: list[Segment]) -> int:
         """Bytes freed. What can't be removed is found again at the next start."""

@@ -12,32 +12,20 @@ the spool stays writable, `backlog` what is still to be shipped.
 """
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
 from policies.record import Record
-from sidecar.spool.backlog import Backlog, Batch, Unreadable
 from sidecar.spool.deadlines import Deadlines
 from sidecar.spool.disk import Disk
-from sidecar.spool.errors import SpoolError, SpoolLocked, SpoolSlow, SpoolUnwritable
-from sidecar.spool.keeper import Keeper
-from sidecar.spool.layout import CONFLICT, DAMAGED, lock_file
-from sidecar.spool.recovery import Recovered, recover
+from sidecar.spool.errors import SpoolError, SpoolSlow, SpoolUnwritable
+from sidecar.spool.layout import CONFLICT, DAMAGED
+from sidecar.spool.opening import Parts, open_parts
+from sidecar.spool.readback import Batch, Unreadable
 from sidecar.spool.settings import SpoolSettings
-from sidecar.spool.space import Space
-from sidecar.spool.spares import Spares
 from sidecar.spool.state import State, state_of
-from sidecar.spool.succession import Succession
-
-log = logging.getLogger(__name__)
-
-KEPT_SHARE = 8
-"""Of `max_bytes`, an eighth may hold what is acknowledged already."""
 
 _NOT_KEPT = bytes(32)
 
@@ -54,24 +42,14 @@ class Placed(NamedTuple):
 class Spool:
     """One directory of records, one process, one event loop."""
 
-    def __init__(
-        self,
-        settings: SpoolSettings,
-        keeper: Keeper,
-        succession: Succession,
-        backlog: Backlog,
-        space: Space,
-        clock: Clock,
-        chores: ThreadPoolExecutor,
-        lock: int,
-    ) -> None:
-        self._keeper = keeper
-        self._succession = succession
-        self._tail = succession.tail
-        self._backlog = backlog
-        self._space = space
-        self._chores = chores
-        self._lock = lock
+    def __init__(self, settings: SpoolSettings, parts: Parts, clock: Clock) -> None:
+        self._keeper = parts.keeper
+        self._succession = parts.succession
+        self._tail = parts.succession.tail
+        self._backlog = parts.backlog
+        self._space = parts.space
+        self._chores = parts.chores
+        self._lock = parts.lock
         self._best_effort = settings.mode == "best_effort"
         self._memory_bytes = settings.memory_bytes
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -93,30 +71,8 @@ class Spool:
     ) -> "Spool":
         """Take the directory, and go on where a former life ended. `SpoolLocked` where another
         process has it, `SpoolUnwritable` where it can't be made or read."""
-        disk = disk or Disk()
-        chores = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-chores")
-        in_thread = asyncio.get_running_loop().run_in_executor
-        root, size = settings.dir, settings.segment_bytes
-        lock: int | None = None
-        try:
-            lock = await in_thread(chores, _take, disk, root)
-            found: Recovered = await in_thread(chores, recover, disk, root, source_id, size)
-            space = Space(settings.max_bytes, found.held)
-            keep = settings.max_bytes // KEPT_SHARE
-            backlog = Backlog(disk, chores, clock, space, found.instances, keep)
-            keeper = Keeper(Spares(root, disk, space, size, found.spares), backlog, chores, entropy)
-            succession = Succession(
-                root, source_id, disk, chores, clock, entropy, backlog, size, keeper.wake
-            )
-            await keeper.start(succession, found)
-        except BaseException as error:
-            chores.shutdown(wait=False)
-            if lock is not None:
-                os.close(lock)
-            if isinstance(error, OSError):
-                raise SpoolUnwritable(f"the spool `{root}` can't be opened: {error}") from error
-            raise
-        return cls(settings, keeper, succession, backlog, space, clock, chores, lock)
+        parts = await open_parts(settings, source_id, clock, entropy, disk or Disk())
+        return cls(settings, parts, clock)
 
     def put(self, record: Record, *, denial: bool) -> Placed:
         """Number the record, chain it, and send it on its way to the disk. Raises a `SpoolError`
@@ -171,7 +127,8 @@ class Spool:
                 await self._backlog.retire()
 
     async def hash_of(self, instance: str, n: int) -> bytes | None:
-        """The core hash of a record that is still on disk, acknowledged or not, else None."""
+        """The core hash of a record that is still on disk, acknowledged or not, else None. Raises
+        `OSError` where the disk can't say."""
         try:
             return await self._backlog.hash_of(instance, n)
         except Unreadable as damage:
@@ -256,11 +213,3 @@ class Spool:
     def sync_failures(self) -> int:
         """Failed writes and syncs since the start."""
         return self._succession.sync_failures
-
-
-def _take(disk: Disk, root: Path) -> int:
-    disk.make_directory(root)
-    lock = disk.lock(lock_file(root))
-    if lock is None:
-        raise SpoolLocked(f"the spool `{root}` is held by another process")
-    return lock

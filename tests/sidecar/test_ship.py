@@ -356,7 +356,7 @@ async def test_a_loss_is_noticed_though_there_is_nothing_new(
 async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.spool.backlog.KEEP_SECONDS", 0.0)
+    monkeypatch.setattr("sidecar.spool.kept.KEEP_SECONDS", 0.0)
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         async with shipping(spool, ledger) as shipper:
             for n in range(60):
