@@ -13,7 +13,7 @@ from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 
-KINDS = ("chroma", "qdrant", "rest")
+KINDS = ("chroma", "mcp", "qdrant", "rest")
 """The data-source protocols that this sidecar speaks."""
 
 ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
@@ -91,6 +91,11 @@ class Source:
     """How requests of a `rest` source are classed; GET and HEAD retrieve where none matches."""
     defaults: Defaults = field(default_factory=Defaults)
     """User, session and task of requests that name none."""
+    endpoint: str = "/mcp"
+    """The one path of an `mcp` source."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """For tools of an `mcp` source, where among a call's arguments the name of what is read stands,
+    such as `filter.collection`: then that is judged too, as `mcp://<alias>/data/<name>`."""
     sensitivity_field: str | None = None
     """Where the data source marks each document with its level: the field of its metadata, dots
     between the levels of a path; absent where it does not."""

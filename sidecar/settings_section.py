@@ -161,6 +161,10 @@ class Section:
         for name, node in section._members.items():
             yield name, Section(node, f"{self._full(key)}.{name}", self._complain_at)
 
+    def own_keys(self) -> tuple[str, ...]:
+        """Of a mapping whose keys are names of the operator's."""
+        return tuple(self._members)
+
     def refuse(self, key: str, instead: str) -> None:
         """A key that the contract has and this version does not serve."""
         if self._get(key) is not None:

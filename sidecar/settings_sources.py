@@ -9,6 +9,7 @@ from sidecar.settings_ways import hosts_of, listen_of, path_of, upstream_of
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
+_ENDPOINT = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?\Z")
 _METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 
 
@@ -30,7 +31,9 @@ def read_source(section: Section) -> Source:
         },
         routes=tuple(_route(each) for each in section.sections("routes")),
         defaults=_defaults(section.section("defaults")),
-        sensitivity_field=_field_path(section),
+        endpoint=_endpoint(section, kind),
+        arguments=_arguments(section, kind),
+        sensitivity_field=_field_path(section, "sensitivity_field", "acl.level"),
         hosts=hosts_of(section),
         path=path_of(section),
     )
@@ -43,12 +46,30 @@ def read_source(section: Section) -> Source:
     return source
 
 
-def _field_path(section: Section) -> str | None:
-    path = section.text("sensitivity_field")
+def _endpoint(section: Section, kind: str) -> str:
+    path = section.text("endpoint")
+    if path is not None and kind != "mcp":
+        section.complain("endpoint", "is for sources of the kind `mcp`")
+    if path is not None and not (path and _ENDPOINT.match(path)):
+        section.complain("endpoint", "must be a plain path, such as `/mcp`")
+    return path or "/mcp"
+
+
+def _arguments(section: Section, kind: str) -> dict[str, str]:
+    named = section.section("arguments")
+    if named.given and kind != "mcp":
+        section.complain("arguments", "are for sources of the kind `mcp`")
+    found = {tool: _field_path(named, tool, "filter.collection") for tool in named.own_keys()}
+    for tool, path in found.items():
+        if path is None:
+            named.complain(tool, "does not say where the name stands")
+    return {tool: path or "" for tool, path in found.items()}
+
+
+def _field_path(section: Section, key: str, example: str) -> str | None:
+    path = section.text(key)
     if path is not None and not _FIELD_PATH.match(path):
-        section.complain(
-            "sensitivity_field", "must be names with dots between, such as `acl.level`"
-        )
+        section.complain(key, f"must be names with dots between, such as `{example}`")
     return path
 
 

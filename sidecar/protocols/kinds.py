@@ -9,6 +9,7 @@ from sidecar.settings import Source
 
 MODULES = {
     "chroma": "sidecar.protocols.chroma:Chroma",
+    "mcp": "sidecar.protocols.mcp:Mcp",
     "qdrant": "sidecar.protocols.qdrant:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
 }

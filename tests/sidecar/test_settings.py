@@ -256,6 +256,14 @@ sources:
             ("medium", "medium\n    routes: [{method: GET, path: /, class: deny}]"),
             "sources[0].routes: are for sources of the kind `rest`",
         ),
+        (
+            ("medium", "medium\n    endpoint: /x"),
+            "sources[0].endpoint: is for sources of the kind `mcp`",
+        ),
+        (
+            ("medium", "medium\n    arguments: {search: a}"),
+            "sources[0].arguments: are for sources of the kind `mcp`",
+        ),
         (("127.0.0.1:18000", "127.0.0.1:8710"), "sources[0].listen: `127.0.0.1:8710` is the addr"),
     ],
 )
@@ -285,6 +293,33 @@ def test_a_fault_of_a_route_is_told_with_its_place(base: Path, route: str, said:
     told = complaints(base, LEAST + rest)
     assert len(told) == 1, told
     assert said in told[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("endpoint: mcp", "endpoint: must be a plain path"),
+        ("endpoint: /a/../b", "endpoint: must be a plain path"),
+        ('endpoint: ""', "endpoint: must be a plain path"),
+        ("arguments: [search]", "arguments: must be a mapping"),
+        ("arguments: {search: a..b}", "arguments.search: must be names with dots between"),
+        ("arguments: {search: }", "arguments.search: does not say where"),
+        ("arguments: {search: {a: b}}", "arguments.search: must be a string"),
+    ],
+)
+def test_a_fault_of_an_mcp_source_is_told_with_its_place(base: Path, line: str, said: str) -> None:
+    told = complaints(base, LEAST + SOURCE.replace("chroma", "mcp") + f"    {line}\n")
+    assert said in told[0]
+
+
+def test_an_mcp_source_has_an_endpoint_and_arguments(base: Path) -> None:
+    given = "    endpoint: /api/mcp\n    arguments: {search.docs: filter.collection}\n"
+    whole = SOURCE.replace("chroma", "mcp")
+    [source] = load(base, LEAST + whole).sources
+    assert (source.endpoint, source.arguments) == ("/mcp", {})
+    [source] = load(base, LEAST + whole + given).sources
+    assert source.endpoint == "/api/mcp"
+    assert source.arguments == {"search.docs": "filter.collection"}
 
 
 def test_all_complaints_come_at_once(base: Path) -> None:
