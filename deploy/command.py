@@ -25,6 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
             return _become("control_api")
         case "sidecar":
             return _become("sidecar", "--config", chosen.config)
+        case "doctor":
+            uid = [] if chosen.agent_uid is None else ["--agent-uid", chosen.agent_uid]
+            more = ["--json"] if chosen.json else []
+            return _become("sidecar.doctor", "--config", chosen.config, *uid, *more)
         case "migrate":
             return _become("control_api", "migrate")
         case "purge":
@@ -65,6 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("control", help="the control API")
     sidecar = commands.add_parser("sidecar", help="one sidecar")
     sidecar.add_argument("--config", required=True, metavar="FILE", help="its YAML file")
+    doctor = commands.add_parser("doctor", help="lists what could pass a sidecar by")
+    doctor.add_argument("--config", required=True, metavar="FILE", help="the sidecar's YAML file")
+    doctor.add_argument("--agent-uid", metavar="UID", help="the user that the agent is")
+    doctor.add_argument("--json", action="store_true", help="for a program to read")
     commands.add_parser("migrate", help="the database's schema to its newest version")
     purge = commands.add_parser("purge", help="removes now what retention would within the hour")
     purge.add_argument("--tenant", metavar="ID", help="one tenant; every tenant otherwise")

@@ -17,6 +17,7 @@ from tests.deploy.launcher import sluice
         ("control", "extra"),
         ("sidecar",),
         ("sidecar", "--config"),
+        ("doctor",),
         ("policy",),
         ("policy", "lint"),
         ("policy", "nothing", "here"),
@@ -47,6 +48,14 @@ def test_lint_takes_over_the_process_and_its_exit_code(tmp_path: Path) -> None:
 
 def test_a_sidecar_without_its_file_exits_with_2(tmp_path: Path) -> None:
     assert sluice("sidecar", "--config", str(tmp_path / "absent.yaml")).returncode == 2
+
+
+def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent.yaml")
+    assert sluice("doctor", "--config", absent).returncode == 2
+    answer = sluice("doctor", "--config", absent, "--json", "--agent-uid", "me")
+    assert answer.returncode == 2
+    assert "`me` is no user's number" in answer.stderr
 
 
 def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(

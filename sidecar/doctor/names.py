@@ -1,0 +1,76 @@
+"""Names of sources that can stand for more than is meant: for addresses inside, or for everybody's
+things at one provider."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from sidecar.doctor.finding import Finding, Severity
+from sidecar.doctor.machine import Unseen
+from sidecar.doctor.scene import Scene
+
+BROAD = (
+    "amazonaws.com",
+    "appspot.com",
+    "azureedge.net",
+    "azurefd.net",
+    "bitbucket.org",
+    "cloudfront.net",
+    "digitaloceanspaces.com",
+    "fastly.net",
+    "github.com",
+    "githubusercontent.com",
+    "gitlab.com",
+    "googleapis.com",
+    "huggingface.co",
+    "netlify.app",
+    "pages.dev",
+    "r2.cloudflarestorage.com",
+    "run.app",
+    "vercel.app",
+    "windows.net",
+    "workers.dev",
+)
+"""Hosts, with all below them, where anybody can keep things: a way to any account of theirs."""
+
+
+def private_names(scene: Scene) -> Iterator[Finding]:
+    """Names that stand for addresses which are not public."""
+    for source, host, _, addresses in scene.upstreams:
+        if isinstance(addresses, Unseen) or host == "localhost" or _is_address(host):
+            continue
+        private = [str(each) for each in addresses if not each.is_global or each.is_multicast]
+        if private:
+            yield Finding(
+                Severity.MEDIUM,
+                f"source `{source.alias}`: `{host}` stands for {', '.join(private)}",
+                "who answers for the name leads the sidecar to whatever it reaches inside",
+                "write the address itself into `upstream`, or be sure of the name's server",
+            )
+
+
+def broad_hosts(scene: Scene) -> Iterator[Finding]:
+    """Where connections are decided by name alone, names that belong to many."""
+    if not scene.by_name:
+        return
+    for source, host, _, _ in scene.upstreams:
+        for name in dict.fromkeys((host, *source.hosts)):
+            if _is_broad(name):
+                yield Finding(
+                    Severity.MEDIUM,
+                    f"source `{source.alias}` lets through connections to `{name}`",
+                    "inside TLS one name fronts for another: any account there is within reach",
+                    "name one host, or have TLS terminated here so that each request is judged",
+                )
+
+
+def _is_broad(name: str) -> bool:
+    bare = name.removeprefix("*.").partition(":")[0].lower().rstrip(".")
+    return any(bare == each or bare.endswith(f".{each}") for each in BROAD)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

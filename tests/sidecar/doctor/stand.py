@@ -1,0 +1,107 @@
+"""A sidecar's settings in a file, and a machine whose packet-filter rules are recorded ones."""
+
+from collections.abc import Iterable
+from ipaddress import ip_address
+from pathlib import Path
+
+from policies.ground.keys import make_key
+from sidecar.doctor.finding import Finding
+from sidecar.doctor.machine import Address, Machine, Socket, Unseen
+from sidecar.doctor.scene import Scene, look
+from sidecar.doctor.table import examine
+from sidecar.doctor.tables import Rules, parse
+from sidecar.settings_file import read
+
+RECORDED = Path(__file__).parent / "recorded"
+SIDECAR, AGENT = 1337, 1000
+PASSWORD = "p4ssw0rd-of-redis"
+KEYS = {name: make_key(name.encode().ljust(32, b"-")) for name in ("sidecar.key", "agent.key")}
+TEXT = """\
+control: http://127.0.0.1:8700
+key_file: sidecar.key
+agent: {id: agt, role: analyst, key_file: agent.key}
+spool: {dir: spool}
+"""
+SOURCE = """\
+sources:
+  - alias: kb
+    kind: rest
+    upstream: http://127.0.0.1:9
+    listen: 127.0.0.1:18000
+    sensitivity: medium
+"""
+
+
+def recorded(name: str) -> Rules:
+    return parse((RECORDED / name).read_text())
+
+
+class Recorded(Machine):
+    """This machine, but for its rules, its interfaces and who listens."""
+
+    def __init__(self, *, v4: Rules | Unseen, v6: Rules | Unseen | None = None) -> None:
+        super().__init__()
+        self.told: dict[int, Rules | Unseen | None] = {4: v4, 6: v6}
+        """None for an IP version that is not in use."""
+        self.named: dict[str, list[Address]] = {}
+        """Names that resolve, beside those that do so here."""
+        self.sockets = [
+            Socket(ip_address("127.0.0.1"), port, SIDECAR) for port in (8710, 8712, 15001)
+        ]
+
+    def rules(self, version: int) -> Rules:
+        told = self.told[version]
+        if isinstance(told, Unseen):
+            raise told
+        assert told is not None
+        return told
+
+    def has_ipv6(self) -> bool:
+        return self.told[6] is not None
+
+    def interfaces(self) -> list[str]:
+        return ["eth0"]
+
+    def listening(self) -> list[Socket]:
+        return self.sockets
+
+    def addresses(self, host: str) -> list[Address]:
+        if host.endswith(".invalid"):
+            raise Unseen(f"`{host}` can't be resolved")
+        return self.named.get(host) or super().addresses(host)
+
+    def connects(self, address: Address, port: int, uid: int) -> bool:
+        return address.is_loopback and super().connects(address, port, self.uid())
+
+
+def bare() -> Recorded:
+    """Without any rule, and without IPv6."""
+    return Recorded(v4=Rules())
+
+
+def write(tmp_path: Path, text: str = TEXT) -> Path:
+    """The settings file, and the keys that it names; nobody else may read or write them."""
+    for name, text_of in {**KEYS, "sidecar.yaml": text}.items():
+        (tmp_path / name).write_text(text_of)
+        (tmp_path / name).chmod(0o600)
+    return tmp_path / "sidecar.yaml"
+
+
+def scene(
+    tmp_path: Path,
+    machine: Machine | None = None,
+    text: str = TEXT,
+    agent_uid: int | None = AGENT,
+) -> Scene:
+    file = write(tmp_path, text)
+    return look(read(file, {}, "host"), file, machine or bare(), agent_uid)
+
+
+def found(scene: Scene, *checks: str) -> list[Finding]:
+    """What these checks found, or all of them."""
+    return [each for each in examine(scene) if not checks or each.check in checks]
+
+
+def seen(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    """Severity and what was seen."""
+    return [(each.severity.value, each.seen) for each in findings]

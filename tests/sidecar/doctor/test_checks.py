@@ -1,0 +1,262 @@
+"""Users, ports, names, and what the agent can reach itself."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from policies.ground.listen import Listen
+from sidecar.doctor.finding import Severity, as_json, as_text, ordered
+from sidecar.doctor.machine import Machine, Socket, Unseen
+from sidecar.doctor.reach import TWINS
+from sidecar.doctor.scene import Scene, look
+from sidecar.doctor.table import CHECKS
+from sidecar.settings import Source
+from tests.architecture.tree import ROOT
+from tests.sidecar.doctor.stand import (
+    AGENT,
+    SIDECAR,
+    SOURCE,
+    TEXT,
+    Recorded,
+    bare,
+    found,
+    recorded,
+    scene,
+    seen,
+)
+
+
+@pytest.fixture
+def open_port() -> Iterator[int]:
+    """A data source that takes connections."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        yield listening.getsockname()[1]
+
+
+def with_source(port: int, host: str = "127.0.0.1") -> str:
+    return TEXT + SOURCE.replace("127.0.0.1:9", f"{host}:{port}")
+
+
+def of_kind(whole: Scene, kind: str, **changes: object) -> Scene:
+    """The same, its source of a kind that need not be spoken here."""
+    [only] = whole.settings.sources
+    source: Source = replace(only, kind=kind, **changes)  # type: ignore[arg-type]
+    return look(
+        replace(whole.settings, sources=(source,)), whole.file, whole.machine, whole.agent_uid
+    )
+
+
+# ------------------------------------------------------------------------------------------- users
+
+
+def test_an_agent_of_its_own_user_is_no_finding(tmp_path: Path) -> None:
+    assert found(scene(tmp_path), "users") == []
+
+
+@pytest.mark.parametrize(
+    ("agent_uid", "severity", "text"),
+    [
+        (SIDECAR, "high", f"the sidecar runs as UID {SIDECAR}, the agent's"),
+        (0, "high", "the agent is root"),
+    ],
+)
+def test_an_agent_that_could_be_the_sidecar_is_found(
+    tmp_path: Path, agent_uid: int, severity: str, text: str
+) -> None:
+    assert seen(found(scene(tmp_path, agent_uid=agent_uid), "users")) == [(severity, text)]
+
+
+def test_who_the_agent_is_must_be_said_where_it_can_not_be_told(tmp_path: Path) -> None:
+    class AsRoot(Recorded):
+        def uid(self) -> int:
+            return 0
+
+    class AsTheAgent(Recorded):
+        def uid(self) -> int:
+            return AGENT
+
+    [finding] = found(scene(tmp_path, AsRoot(v4=recorded("complete.iptables")), agent_uid=None))
+    assert (finding.check, finding.severity) == ("users", Severity.UNKNOWN)
+    assert "--agent-uid" in finding.do
+    whole = scene(tmp_path, AsTheAgent(v4=recorded("complete.iptables")), agent_uid=None)
+    assert whole.agent_uid == AGENT
+
+
+@pytest.mark.parametrize(
+    ("listen", "address", "is_there"),
+    [
+        ("127.0.0.1:8710", "127.0.0.1", True),
+        ("127.0.0.1:8710", "0.0.0.0", True),
+        ("localhost:8710", "::1", True),
+        ("[::1]:8710", "::1", True),
+        ("127.0.0.1:8710", "127.0.0.2", False),
+    ],
+)
+def test_the_sidecar_is_who_listens_at_its_address(
+    tmp_path: Path, listen: str, address: str, is_there: bool
+) -> None:
+    machine = bare()
+    machine.sockets = [Socket(ip_address(address), 8710, SIDECAR)]
+    whole = scene(tmp_path, machine, f"{TEXT}listen: '{listen}'\n")
+    assert bool(whole.uids) is is_there
+
+
+def test_a_sidecar_that_does_not_run_is_told(tmp_path: Path) -> None:
+    machine = bare()
+    machine.sockets = []
+    [finding] = found(scene(tmp_path, machine), "users")
+    assert finding.severity is Severity.UNKNOWN
+    assert "127.0.0.1:8710" in finding.seen
+
+
+# --------------------------------------------------------------------------------------- listeners
+
+
+@pytest.mark.parametrize(
+    ("host", "found_there"),
+    [("127.0.0.1", False), ("localhost", False), ("[::1]", False), ("0.0.0.0", True),
+     ("[::]", True), ("192.0.2.7", True), ("sidecar.test", True)],
+)  # fmt: skip
+def test_ports_that_other_hosts_reach_are_found(
+    tmp_path: Path, host: str, found_there: bool
+) -> None:
+    text = with_source(9).replace("127.0.0.1:18000", f"'{host}:18000'")
+    findings = seen(found(scene(tmp_path, text=text), "listeners"))
+    expected = [("high", f"source `kb` listens on `{Listen.parse(f'{host}:18000')}`")]
+    assert findings == (expected if found_there else [])
+
+
+def test_a_port_that_asks_for_a_key_is_the_lesser(tmp_path: Path) -> None:
+    text = f"{TEXT}listen: 0.0.0.0:8710\nmetrics_listen: 0.0.0.0:9464\n"
+    assert seen(found(scene(tmp_path, text=text), "listeners")) == [
+        ("low", "`listen` listens on `0.0.0.0:8710`")
+    ]
+
+
+# ------------------------------------------------------------------------------------------- reach
+
+
+def test_a_source_that_the_agent_reaches_itself_is_found(tmp_path: Path, open_port: int) -> None:
+    machine = Machine()
+    whole = scene(tmp_path, machine, with_source(open_port), agent_uid=os.geteuid())
+    [finding] = found(whole, "direct")
+    assert finding.severity is Severity.HIGH
+    assert f"127.0.0.1:{open_port} takes connections of UID {os.geteuid()}" in finding.seen
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
+def test_it_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
+    whole = scene(tmp_path, Machine(), with_source(open_port), agent_uid=12_345)
+    [finding] = found(whole, "direct")
+    assert "UID 12345, the agent's" in finding.seen
+    assert os.geteuid() == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
+def test_it_is_said_when_it_is_not_the_agent_who_tried(tmp_path: Path, open_port: int) -> None:
+    whole = scene(tmp_path, Machine(), with_source(open_port), agent_uid=None)
+    [finding] = found(whole, "direct")
+    assert "this process's own" in finding.seen
+
+
+def test_another_user_can_not_be_tried_without_root(tmp_path: Path, open_port: int) -> None:
+    class NotRoot(Machine):
+        def connects(self, address: object, port: int, uid: int) -> bool:
+            raise Unseen("only root can connect as UID 7")
+
+    whole = scene(tmp_path, NotRoot(), with_source(open_port), agent_uid=7)
+    [finding] = found(whole, "direct")
+    assert finding.severity is Severity.UNKNOWN
+
+
+def test_a_source_that_takes_no_connection_is_no_finding(tmp_path: Path, open_port: int) -> None:
+    whole = scene(tmp_path, Machine(), with_source(9), agent_uid=os.geteuid())
+    assert found(whole, "direct") == []
+
+
+def test_a_name_that_does_not_resolve_is_told(tmp_path: Path) -> None:
+    whole = scene(tmp_path, text=with_source(9, "kb.invalid"))
+    [finding] = found(whole, "direct", "private_names")
+    assert finding.severity is Severity.UNKNOWN
+    assert "kb.invalid" in finding.seen
+
+
+def test_a_connection_that_is_turned_to_the_sidecar_proves_nothing(
+    tmp_path: Path, open_port: int
+) -> None:
+    class Elsewhere(Recorded):
+        """Whose packets to the source go out, as far as the rules are concerned."""
+
+        def leaves_by(self, _address: object) -> tuple[str, ...]:
+            return ("eth0",)
+
+        def connects(self, *_asked: object) -> bool:
+            return True
+
+    text = with_source(open_port, "kb.test")
+    for name, findings in (("complete", 0), ("full-of-holes", 1)):
+        machine = Elsewhere(v4=recorded(f"{name}.iptables"))
+        machine.named["kb.test"] = [ip_address("10.20.0.7")]
+        assert len(found(scene(tmp_path, machine, text), "direct")) == findings
+
+
+@pytest.mark.parametrize("kind", sorted(TWINS))
+def test_an_open_grpc_twin_is_found(
+    tmp_path: Path, open_port: int, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TWINS, kind, open_port)
+    whole = scene(tmp_path, Machine(), with_source(9), agent_uid=os.geteuid())
+    assert found(whole, "grpc_twins") == []
+    [finding] = found(of_kind(whole, kind), "grpc_twins")
+    assert f"127.0.0.1:{open_port} takes connections for gRPC" in finding.seen
+
+
+def test_the_twins_are_where_the_data_sources_have_them() -> None:
+    assert TWINS["qdrant"] == 6334
+    assert TWINS["weaviate"] == 50051
+
+
+# ------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("address", "private"),
+    [("10.1.2.3", True), ("127.0.0.1", True), ("169.254.169.254", True), ("100.64.0.1", True),
+     ("fd00::1", True), ("224.0.0.1", True), ("93.184.215.14", False), ("2606:2800::1", False)],
+)  # fmt: skip
+def test_a_name_for_a_private_address_is_found(tmp_path: Path, address: str, private: bool) -> None:
+    machine = bare()
+    machine.named["kb.test"] = [ip_address(address)]
+    findings = seen(found(scene(tmp_path, machine, with_source(9, "kb.test")), "private_names"))
+    expected = [("medium", f"source `kb`: `kb.test` stands for {address}")]
+    assert findings == (expected if private else [])
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_an_address_that_is_written_out_is_meant(tmp_path: Path, host: str) -> None:
+    assert found(scene(tmp_path, text=with_source(9, host)), "private_names") == []
+
+
+# ------------------------------------------------------------------------------------------- whole
+
+
+def test_every_check_stands_in_the_readme() -> None:
+    readme = (ROOT / "sidecar" / "README.md").read_text()
+    assert not [each.__name__ for each in CHECKS if f"| `{each.__name__}` |" not in readme]
+
+
+def test_the_worst_comes_first_and_nothing_twice(tmp_path: Path) -> None:
+    findings = found(scene(tmp_path, agent_uid=0), "users")
+    [worst] = findings
+    mild = worst._replace(severity=Severity.UNKNOWN)
+    assert ordered([mild, worst, mild]) == [worst, mild]
+    assert as_text([worst, mild]).startswith("high: users: the agent is root\n  why: ")
+    assert as_text([worst, mild]).endswith("findings: 1 high, 1 unknown")
+    assert '"severity": "high"' in as_json([worst])
+    assert "nothing was found" in as_text([])

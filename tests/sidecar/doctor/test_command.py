@@ -1,0 +1,105 @@
+"""`python -m sidecar.doctor`: what it prints, and the codes it ends with."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import ROOT
+from tests.sidecar.doctor.stand import KEYS, PASSWORD, SOURCE, TEXT, write
+
+
+def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+    return subprocess.run(
+        [sys.executable, "-m", "sidecar.doctor", *arguments],
+        cwd=ROOT,
+        env=clean | environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_findings_are_told_and_end_it_with_1(tmp_path: Path) -> None:
+    file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
+    answer = doctor("--config", str(file), "--agent-uid", "4242")
+    assert answer.returncode == 1, answer.stderr
+    assert "low: listeners: `listen` listens on `0.0.0.0:9`" in answer.stdout
+    assert "unknown: users: nothing listens on `0.0.0.0:9`" in answer.stdout
+    assert answer.stdout.rstrip().endswith("findings: 1 low, 1 unknown")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root is no agent of its own")
+def test_nothing_found_ends_it_with_0_without_root(tmp_path: Path) -> None:
+    # This process is the sidecar and another user the agent, so nothing is left to tell.
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port = listening.getsockname()[1]
+        file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
+        answer = doctor("--config", str(file), "--agent-uid", "4242")
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
+def test_nothing_found_ends_it_with_0(tmp_path: Path) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        port = listening.getsockname()[1]
+        file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
+        answer = doctor("--config", str(file), "--agent-uid", "4242")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout == "nothing was found that passes this sidecar by\n"
+
+
+def test_json_is_for_a_program(tmp_path: Path) -> None:
+    file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
+    answer = doctor("--config", str(file), "--agent-uid", "4242", "--json")
+    findings = json.loads(answer.stdout)["findings"]
+    assert [each["check"] for each in findings] == ["listeners", "users"]
+    assert all(
+        each.keys() == {"check", "severity", "seen", "why", "do"} and all(each.values())
+        for each in findings
+    )
+
+
+def test_the_environment_changes_the_settings_as_it_does_for_the_sidecar(tmp_path: Path) -> None:
+    answer = doctor("--config", str(write(tmp_path)), SLUICE_SIDECAR_LISTEN="0.0.0.0:9")
+    assert "`0.0.0.0:9`" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--config",), ("--config", "absent.yaml"), ("--agent-uid", "-1"), ("--agent-uid", "me"),
+     ("--agent-uid", "4294967295"), ("--nothing",)],
+)  # fmt: skip
+def test_unusable_arguments_end_it_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    named = ("--config", str(write(tmp_path))) if "--agent-uid" in arguments else ()
+    answer = doctor(*named, *arguments)
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+
+
+def test_unusable_settings_end_it_with_2_and_all_complaints(tmp_path: Path) -> None:
+    text = TEXT.replace("http://127.0.0.1:8700", "nowhere") + "nothing: 1\n"
+    answer = doctor("--config", str(write(tmp_path, text)))
+    assert answer.returncode == 2
+    assert "control" in answer.stderr
+    assert "nothing" in answer.stderr
+
+
+def test_no_secret_is_printed(tmp_path: Path) -> None:
+    text = f"{TEXT}{SOURCE}redis: redis://me:{PASSWORD}@127.0.0.1/0\n"
+    file = write(tmp_path, text)
+    for name in (*KEYS, "sidecar.yaml"):
+        (tmp_path / name).chmod(0o666)
+    for options in ((), ("--json",)):
+        answer = doctor("--config", str(file), *options)
+        assert answer.returncode == 1
+        assert "can be written by anyone" in answer.stdout
+        for secret in (PASSWORD, *KEYS.values()):
+            assert secret not in answer.stdout + answer.stderr

@@ -1,0 +1,151 @@
+"""Who could change or read what the sidecar goes by, and what it keeps."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sidecar.doctor.stand import (
+    AGENT,
+    KEYS,
+    PASSWORD,
+    SIDECAR,
+    TEXT,
+    bare,
+    found,
+    scene,
+    seen,
+    write,
+)
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that everybody may enter: the one that a test has otherwise is its user's own."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def told(tmp_path: Path, *checks: str, text: str = TEXT) -> list[tuple[str, str]]:
+    return seen(found(scene(tmp_path, text=text), *(checks or ("writable", "readable"))))
+
+
+def test_files_as_they_should_be_are_no_finding(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir(mode=0o700)
+    (tmp_path / "cache").mkdir(mode=0o700)
+    assert told(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["sidecar.yaml", "sidecar.key", "agent.key", "spool", "cache"])
+def test_what_others_may_write_is_found(tmp_path: Path, name: str) -> None:
+    (tmp_path / "spool").mkdir(mode=0o700)
+    (tmp_path / "cache").mkdir(mode=0o700)
+    whole = scene(tmp_path)
+    path = tmp_path / name
+    path.chmod(0o722 if path.is_dir() else 0o622)
+    group = path.stat().st_gid
+    assert seen(found(whole, "writable")) == [
+        ("high", f"`{path}` can be written by anyone"),
+        ("medium", f"`{path}` can be written by group {group}"),
+    ]
+
+
+def test_a_folder_above_that_others_may_write_is_found(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    whole = scene(inner)
+    (tmp_path / "a").chmod(0o777)
+    assert ("high", f"`{tmp_path / 'a'}` can be written by anyone") in seen(found(whole))
+
+
+def test_a_sticky_folder_lets_nobody_take_anothers_file_away(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "a").chmod(0o1777)
+    assert seen(found(scene(inner), "writable")) == []
+
+
+def test_a_link_is_followed_and_where_it_lies_counts_too(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir(0o700)
+    there.mkdir(0o700)
+    whole = scene(here)
+    (here / "agent.key").rename(there / "key")
+    (here / "agent.key").symlink_to(there / "key")
+    there.chmod(0o777)
+    assert seen(found(whole, "writable"))[0] == ("high", f"`{there}` can be written by anyone")
+    there.chmod(0o700)
+    here.chmod(0o777)
+    assert seen(found(whole, "writable"))[0] == ("high", f"`{here}` can be written by anyone")
+
+
+@needs_root
+def test_what_belongs_to_the_agent_is_found(tmp_path: Path) -> None:
+    machine = bare()
+    whole = scene(tmp_path, machine)
+    os.chown(tmp_path / "sidecar.yaml", AGENT, -1)
+    assert seen(found(whole, "writable")) == [
+        ("high", f"`{tmp_path / 'sidecar.yaml'}` belongs to UID {AGENT}")
+    ]
+    os.chown(tmp_path / "sidecar.yaml", SIDECAR, -1)
+    assert seen(found(whole, "writable")) == []
+    os.chown(tmp_path / "sidecar.key", AGENT, -1)
+    assert len(found(whole, "readable")) == 1
+
+
+def test_a_key_that_others_may_read_is_found(shared: Path) -> None:
+    whole = scene(shared)
+    key = shared / "agent.key"
+    key.chmod(0o604)
+    [finding] = found(whole, "readable")
+    assert (finding.severity.value, finding.seen) == ("high", f"`{key}` can be read by anyone")
+    assert "agent.key_file" in finding.why
+    key.chmod(0o640)
+    [finding] = found(whole, "readable")
+    assert finding.severity.value == "medium"
+
+
+def test_a_key_in_a_folder_that_nobody_may_enter_is_safe(shared: Path) -> None:
+    inner = shared / "a"
+    inner.mkdir(0o700)
+    whole = scene(inner)
+    (inner / "agent.key").chmod(0o644)
+    assert seen(found(whole, "readable")) == []
+
+
+def test_a_folder_with_records_that_others_may_look_into_is_found(shared: Path) -> None:
+    (shared / "spool").mkdir()
+    (shared / "spool").chmod(0o755)
+    [(severity, text)] = told(shared, "readable")
+    assert severity == "medium"
+    assert f"`{shared / 'spool'}` can be read by anyone" in text
+
+
+def test_a_settings_file_with_a_password_is_a_key(shared: Path) -> None:
+    for text, count in ((TEXT, 0), (f"{TEXT}redis: redis://me:{PASSWORD}@127.0.0.1\n", 1)):
+        whole = scene(shared, text=text)
+        (shared / "sidecar.yaml").chmod(0o644)
+        findings = found(whole, "readable")
+        assert len(findings) == count
+        assert PASSWORD not in str(findings)
+
+
+def test_what_is_not_there_yet_is_no_finding(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert not (tmp_path / "spool").exists()
+    assert told(tmp_path) == []
+
+
+def test_no_finding_shows_what_a_key_file_holds(shared: Path) -> None:
+    whole = scene(shared)
+    shared.chmod(0o777)
+    for name in KEYS:
+        (shared / name).chmod(0o666)
+    text = str(found(whole))
+    assert "can be written by anyone" in text
+    assert not any(key in text for key in KEYS.values())

@@ -1,0 +1,169 @@
+"""In a network namespace with the real packet filter: what the doctor says of rules is what the
+kernel does by them. Skipped where there is no root, no `iptables` or no namespace to be had."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.architecture.tree import ROOT
+from tests.sidecar.doctor.inside import SOURCE_ADDRESS, SOURCE_PORT, WORLD
+from tests.sidecar.doctor.stand import AGENT, SIDECAR, SOURCE, TEXT, write
+
+PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+SETTINGS = TEXT + SOURCE.replace("127.0.0.1:9", f"{SOURCE_ADDRESS}:{SOURCE_PORT}")
+
+
+def _tool(name: str) -> str | None:
+    return shutil.which(name, path=PATH)
+
+
+def _possible() -> bool:
+    if os.geteuid() != 0 or not all(map(_tool, ("iptables", "ip6tables", "ip", "unshare"))):
+        return False
+    tried = ["unshare", "--net", "sh", "-c", "iptables -t nat -S && ip6tables -t nat -S"]
+    environ = os.environ | {"PATH": PATH}
+    return not subprocess.run(tried, env=environ, capture_output=True, check=False).returncode
+
+
+pytestmark = pytest.mark.skipif(not _possible(), reason="no root, no iptables, or no namespace")
+
+PLACE = f"{SOURCE_ADDRESS}:{SOURCE_PORT}"
+REACHED = f"source `kb`: {PLACE} takes connections of UID {AGENT}, the agent's"
+COMPLETE = f"""
+for each in iptables ip6tables; do
+  test $each = iptables && own=127.0.0.0/8 || own=::1
+  $each -t nat -N SLUICE
+  $each -t nat -A SLUICE -m owner --uid-owner {SIDECAR} -j RETURN
+  $each -t nat -A SLUICE -d $own -j RETURN
+  $each -t nat -A SLUICE -p tcp -j REDIRECT --to-ports 8712
+  $each -t nat -A OUTPUT -p tcp -j SLUICE
+  $each -A OUTPUT -m owner --uid-owner {SIDECAR} -j ACCEPT
+  $each -A OUTPUT -d $own -j ACCEPT
+  $each -A OUTPUT ! -p tcp -m owner --uid-owner 0-4294967294 -j REJECT
+done
+"""
+
+
+class Inside:
+    """The process in there."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        assert self.heard() == "ready"
+
+    def __call__(self, *told: object) -> Any:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(told) + "\n")
+        self._process.stdin.flush()
+        return self.heard()
+
+    def heard(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def findings(self, *checks: str) -> list[tuple[str, str]]:
+        return [(severity, seen) for check, severity, seen in self("doctor") if check in checks]
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Iterator[Inside]:
+    write(tmp_path, SETTINGS)
+    iptables = _tool("iptables")
+    assert iptables is not None
+    environ = {"PATH": PATH, "PYTHONPATH": str(ROOT), "IPTABLES_FOLDER": str(Path(iptables).parent)}
+    command = [sys.executable, "-m", "tests.sidecar.doctor.inside", str(tmp_path)]
+    process = subprocess.Popen(
+        # With its own processes, which all end when the first of them does.
+        ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", *command],
+        cwd=ROOT,
+        env=os.environ | environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield Inside(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_without_rules_the_agent_reaches_the_source_itself(inside: Inside) -> None:
+    assert inside("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT) == "source"
+    [(severity, text)] = inside.findings("direct", "redirect", "udp", "other_users")
+    assert severity == "high"
+    assert text == (
+        f"source `kb`: {SOURCE_ADDRESS}:{SOURCE_PORT} takes connections of UID {AGENT}, the agent's"
+    )
+
+
+def test_complete_rules_lead_everybody_to_the_sidecar_and_are_no_finding(inside: Inside) -> None:
+    inside("rules", COMPLETE)
+    for address in (SOURCE_ADDRESS, *WORLD):
+        assert inside("connect", AGENT, address, SOURCE_PORT) == "sidecar"
+        assert inside("connect", 0, address, 443) == "sidecar"
+    assert inside("connect", SIDECAR, SOURCE_ADDRESS, SOURCE_PORT) == "source"
+    assert inside("connect", AGENT, "127.0.0.1", 8710) == "sidecar"
+    for address in WORLD:
+        assert inside("udp", AGENT, address, 443) == "PermissionError"
+        assert inside("udp", 0, address, 53) == "PermissionError"
+        assert inside("udp", SIDECAR, address, 53) == "sent"
+    assert inside("doctor") == []
+
+
+@pytest.mark.parametrize(
+    ("undone", "tried", "severity", "says"),
+    [
+        (
+            "iptables -D OUTPUT ! -p tcp -m owner --uid-owner 0-4294967294 -j REJECT",
+            ("udp", AGENT, WORLD[0], 443, "sent"),
+            "high",
+            f"UDP over IPv4 leaves UID {AGENT}, to ports: 443, 53, others",
+        ),
+        (
+            "ip6tables -t nat -F OUTPUT",
+            ("connect", AGENT, WORLD[1], 443, "TimeoutError OSError"),
+            "high",
+            f"TCP over IPv6 leaves UID {AGENT} as it is",
+        ),
+        (
+            "iptables -t nat -I SLUICE -m owner --uid-owner 33 -j RETURN",
+            ("connect", 33, SOURCE_ADDRESS, SOURCE_PORT, "source"),
+            "medium",
+            "TCP over IPv4 of UID 33 is not redirected",
+        ),
+        (
+            f"iptables -t nat -I SLUICE -p tcp --dport {SOURCE_PORT} -j RETURN",
+            ("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT, "source"),
+            "high",
+            REACHED,
+        ),
+        (
+            "iptables -t nat -I SLUICE -d 198.51.100.0/24 -j RETURN",
+            ("connect", AGENT, "198.51.100.7", 443, "TimeoutError OSError"),
+            "medium",
+            f"TCP over IPv4 to 198.51.100.0/24 leaves UID {AGENT} as it is",
+        ),
+        (
+            "iptables -t nat -R SLUICE 3 -p tcp -j REDIRECT --to-ports 8799",
+            ("connect", AGENT, WORLD[0], 443, "ConnectionRefusedError"),
+            "medium",
+            "TCP over IPv4 is redirected to `8799`, where no sidecar listens",
+        ),
+    ],
+)
+def test_a_hole_in_the_rules_is_found_and_is_one(
+    inside: Inside, undone: str, tried: tuple[Any, ...], severity: str, says: str
+) -> None:
+    inside("rules", COMPLETE)
+    inside("rules", undone)
+    *asked, answers = tried
+    assert inside(*asked) in answers.split()
+    assert (severity, says) in [(level, seen) for _, level, seen in inside("doctor")]

@@ -1,0 +1,139 @@
+"""What the packet filter lets past, by rules that real tools wrote."""
+
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from sidecar.doctor.machine import Socket, Unseen
+from sidecar.doctor.redirects import SAMPLE
+from sidecar.doctor.tables import Rules, parse
+from tests.sidecar.doctor.stand import (
+    AGENT,
+    SIDECAR,
+    SOURCE,
+    TEXT,
+    Recorded,
+    bare,
+    found,
+    recorded,
+    scene,
+    seen,
+)
+
+CHECKS = ("redirect", "udp", "other_users")
+COMPLETE = Recorded(v4=recorded("complete.iptables"), v6=recorded("complete.ip6tables"))
+
+
+def told(tmp_path: Path, machine: Recorded, **changes: int | str | None) -> list[tuple[str, str]]:
+    return seen(found(scene(tmp_path, machine, **changes), *CHECKS))  # type: ignore[arg-type]
+
+
+def test_complete_rules_are_no_finding(tmp_path: Path) -> None:
+    assert told(tmp_path, COMPLETE) == []
+    assert told(tmp_path, COMPLETE, agent_uid=None) == []
+
+
+def test_where_nothing_is_redirected_nothing_is_asked_of_rules(tmp_path: Path) -> None:
+    assert told(tmp_path, bare()) == []
+    assert told(tmp_path, Recorded(v4=Unseen("no tool"))) == []
+
+
+def test_missing_rules_for_ipv6_are_found(tmp_path: Path) -> None:
+    findings = told(tmp_path, Recorded(v4=recorded("complete.iptables"), v6=Rules()))
+    assert ("high", f"TCP over IPv6 leaves UID {AGENT} as it is") in findings
+    assert ("high", f"UDP over IPv6 leaves UID {AGENT}, to ports: 443, 53, others") in findings
+    assert len(findings) == 2
+
+
+def test_an_ip_version_that_is_not_in_use_needs_no_rules(tmp_path: Path) -> None:
+    assert told(tmp_path, Recorded(v4=recorded("complete.iptables"))) == []
+
+
+@pytest.mark.parametrize(
+    ("allowed", "severity", "ports"),
+    [
+        ("-p udp -m udp --dport 443", "high", "443"),
+        ("-p udp -m udp --dport 53", "medium", "53"),
+        ("-p udp -m udp --dport 1024:65535", "high", "others"),
+        ("-p udp", "high", "443, 53, others"),
+    ],
+)
+def test_udp_that_leaves_is_found(tmp_path: Path, allowed: str, severity: str, ports: str) -> None:
+    rules = recorded("complete.iptables")
+    more = parse(f"*filter\n-A OUTPUT {allowed} -j ACCEPT\nCOMMIT")
+    rules.tables["filter"]["OUTPUT"].rules[:0] = more.outgoing("filter")
+    assert told(tmp_path, Recorded(v4=rules)) == [
+        (severity, f"UDP over IPv4 leaves UID {AGENT}, to ports: {ports}")
+    ]
+
+
+def test_every_exception_is_found(tmp_path: Path) -> None:
+    machine = Recorded(v4=recorded("full-of-holes.iptables"))
+    # The sidecar listens where these rules lead, or they lead nowhere.
+    findings = [text for _, text in told(tmp_path, machine) if text.startswith("TCP")]
+    assert findings == [
+        *(
+            f"TCP over IPv4 to {place} leaves UID {AGENT} as it is"
+            for place in ("port 5432", "port 9000", "port 9010", "10.20.0.0/16")
+        ),
+        *(
+            f"TCP over IPv4 of {who} is not redirected"
+            for who in ("UID 2000", "UID 2010", "GID 1337")
+        ),
+    ]
+
+
+def test_an_exception_for_a_source_is_the_worse(tmp_path: Path) -> None:
+    machine = Recorded(v4=recorded("full-of-holes.iptables"))
+    machine.named["kb.test"] = [ip_address("10.20.0.7"), ip_address("203.0.113.80")]
+    text = TEXT + SOURCE.replace("127.0.0.1:9", "kb.test:6333")
+    high = [text for severity, text in told(tmp_path, machine, text=text) if severity == "high"]
+    assert high[0] == f"TCP over IPv4 to 10.20.0.7 port 6333 leaves UID {AGENT} as it is"
+    assert "203.0.113.80" not in str(high)
+
+
+def test_another_user_of_the_exempt_is_found(tmp_path: Path) -> None:
+    machine = Recorded(v4=recorded("complete.iptables"))
+    machine.sockets = [Socket(ip_address("127.0.0.1"), port, 99) for port in (8710, 8712)]
+    assert told(tmp_path, machine) == [
+        ("medium", f"TCP over IPv4 of UID {SIDECAR} is not redirected")
+    ]
+
+
+def test_an_agent_that_is_exempt_is_found(tmp_path: Path) -> None:
+    findings = told(tmp_path, COMPLETE, agent_uid=SIDECAR)
+    assert ("high", f"TCP over IPv4 leaves UID {SIDECAR} as it is") in findings
+
+
+def test_rules_for_the_agent_alone_leave_everybody_else(tmp_path: Path) -> None:
+    machine = Recorded(v4=recorded("agent-alone.iptables"))
+    assert told(tmp_path, machine) == [
+        ("medium", f"UDP over IPv4 leaves UID {AGENT}, to ports: 53"),
+        ("medium", f"TCP over IPv4 of every user but UID {AGENT} is not redirected"),
+    ]
+
+
+def test_a_redirect_to_where_no_sidecar_listens_is_found(tmp_path: Path) -> None:
+    machine = Recorded(v4=recorded("complete.iptables"))
+    machine.sockets = [
+        Socket(ip_address("127.0.0.1"), 8710, SIDECAR),
+        Socket(ip_address("127.0.0.1"), 8712, 99),
+    ]
+    assert told(tmp_path, machine) == [
+        ("medium", "TCP over IPv4 is redirected to `8712`, where no sidecar listens")
+    ]
+
+
+def test_rules_that_are_not_all_seen_are_told(tmp_path: Path) -> None:
+    rules = recorded("complete.iptables")
+    rules.partly = "Warning: iptables-legacy tables present"
+    machine = Recorded(v4=rules, v6=Unseen("there is no `ip6tables-save` here"))
+    assert told(tmp_path, machine) == [
+        ("unknown", "rules for IPv4: Warning: iptables-legacy tables present"),
+        ("unknown", "rules for IPv6: there is no `ip6tables-save` here"),
+    ]
+
+
+def test_the_samples_are_for_documentation() -> None:
+    assert not any(address.is_global for address in SAMPLE.values())
