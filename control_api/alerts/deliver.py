@@ -15,8 +15,8 @@ from control_api.alerts import email, webhook
 from control_api.alerts.attempt import Failed
 from control_api.metrics import DeliveryOutcome
 from control_api.service import Service
-from control_api.store import alerts
-from control_api.store.alerts import StoredDelivery
+from control_api.store import deliveries
+from control_api.store.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 
@@ -53,7 +53,7 @@ class Deliveries:
         if room <= 0:
             return
         async with self._service.store.reading_across() as connection:
-            due = await alerts.due(connection, self._service.clock.now(), 4 * AT_ONCE)
+            due = await deliveries.due(connection, self._service.clock.now(), 4 * AT_ONCE)
         busy = Counter(self._under_way.values())
         for tenant_id, delivery in due:
             target = delivery.target or ""
@@ -78,7 +78,7 @@ class Deliveries:
 
     async def _lease(self, tenant_id: str, delivery: StoredDelivery) -> bool:
         async def work(tx: Transaction) -> bool:
-            return await alerts.lease(tx.connection, tenant_id, delivery, tx.now + LEASE)
+            return await deliveries.lease(tx.connection, tenant_id, delivery, tx.now + LEASE)
 
         return await self._service.store.write(tenant_id, work)
 
@@ -109,7 +109,7 @@ class Deliveries:
             if again is not None and again > delivery.fired_at + DAY:
                 again = None
             status = "delivered" if failed is None else "failed" if again is None else "pending"
-            await alerts.settle(
+            await deliveries.settle(
                 tx.connection,
                 tenant_id,
                 delivery.delivery_id,

@@ -10,7 +10,7 @@ import aiosmtplib
 from control_api.alerts.attempt import Failed
 from control_api.alerts.message import subject, text
 from control_api.outbound import MailServer
-from control_api.store.alerts import StoredDelivery
+from control_api.store.deliveries import StoredDelivery
 
 SECONDS = 15.0
 

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 
 from control_api.alerts.measure import Measured, measure
 from control_api.service import Service
-from control_api.store import alerts
-from control_api.store.alerts import StoredDelivery, StoredRule
+from control_api.store import alerts, deliveries
+from control_api.store.alerts import StoredRule
+from control_api.store.deliveries import StoredDelivery
 from control_api.store.tally import MINUTE
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
@@ -74,8 +75,8 @@ class Watch:
             # INVARIANT: of all that saw the rule as it was, one moves its last firing.
             if not await alerts.fired(tx.connection, tenant_id, rule, tx.now):
                 return False
-            rows = deliveries(rule, measured, tx.now, service.entropy)
-            await alerts.add_deliveries(tx.connection, tenant_id, rows)
+            rows = deliveries_of(rule, measured, tx.now, service.entropy)
+            await deliveries.add(tx.connection, tenant_id, rows)
             return True
 
         # If we die after the commit, the deliveries are there for whoever comes next.
@@ -90,7 +91,7 @@ def quiet(rule: StoredRule, now: int) -> bool:
     return last is not None and now < last + rule.cooldown_minutes * MINUTE
 
 
-def deliveries(
+def deliveries_of(
     rule: StoredRule, measured: Measured, now: int, entropy: Callable[[int], bytes]
 ) -> list[StoredDelivery]:
     """One for each channel of the rule; one that goes nowhere where it has none."""

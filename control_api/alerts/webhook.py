@@ -25,7 +25,7 @@ from standardwebhooks.webhooks import Webhook
 from control_api.alerts.attempt import Failed
 from control_api.alerts.message import payload
 from control_api.outbound import Allowed, literal
-from control_api.store.alerts import StoredDelivery
+from control_api.store.deliveries import StoredDelivery
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0

@@ -5,8 +5,8 @@ from control_api.asked import Listed
 from control_api.caller import Caller
 from control_api.paging import Page, page_of
 from control_api.service import Service
-from control_api.store import alerts
-from control_api.store.alerts import StoredDelivery
+from control_api.store import deliveries
+from control_api.store.deliveries import StoredDelivery
 from control_api.use_cases.rendered import time_or_none
 from policies.ground.canonical import rfc3339
 
@@ -20,7 +20,7 @@ async def list_fired_alerts(
 ) -> Page[FiredAlert]:
     """List deliveries of fired alerts, newest first."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:
-        rows = await alerts.deliveries(
+        rows = await deliveries.page(
             connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
         )
     return page_of(rows, asked.limit, lambda row: (row.fired_at, row.delivery_id), _shown)

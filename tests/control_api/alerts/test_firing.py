@@ -13,8 +13,8 @@ from standardwebhooks.webhooks import Webhook
 
 from control_api.alerts import webhook
 from control_api.alerts.forget import forget_deliveries
-from control_api.store import alerts
-from control_api.store.alerts import StoredDelivery
+from control_api.store import deliveries
+from control_api.store.deliveries import StoredDelivery
 from control_api.store.tally import DAY
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
@@ -311,10 +311,10 @@ async def test_deliveries_settled_ninety_days_ago_go_and_no_others(world: World)
     ]
 
     async def fill(tx: Transaction) -> None:
-        await alerts.add_deliveries(tx.connection, TENANT, rows)
+        await deliveries.add(tx.connection, TENANT, rows)
 
     await world.store.write(TENANT, fill)
     assert await forget_deliveries(world.store, TENANT) == 600
     async with world.store.reading(TENANT) as connection:
-        left = await alerts.deliveries(connection, TENANT, None, 10)
+        left = await deliveries.page(connection, TENANT, None, 10)
     assert sorted(each.delivery_id for each in left) == ["dlv_600", "dlv_601"]

@@ -37,7 +37,7 @@ NOT_OF_ONE_TENANT = {
     "tenants.page": r"SELECT tenants\.tenant_id, tenants\.name, .* ORDER BY tenants\.created_at",
     "tenants.named": r"SELECT tenants\.tenant_id FROM tenants WHERE tenants\.name = ",
     "alerts.watched": r"SELECT anon_1\.tenant_id, log_heads\.size FROM \(SELECT DISTINCT",
-    "alerts.due": r"SELECT alert_deliveries\.tenant_id, .* WHERE alert_deliveries\.next_attempt_at",
+    "deliveries.due": r"SELECT alert_deliveries\.tenant_id, .* WHERE .*\.next_attempt_at <=",
     "keys.tenant_of": r"SELECT api_keys\.tenant_id FROM api_keys WHERE api_keys\.digest = ",
     "head.check_heads": r"SELECT log_heads\.tenant_id FROM log_heads WHERE .*tenant_id > ",
 }
