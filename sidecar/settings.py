@@ -13,8 +13,11 @@ from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 
-KINDS = ("chroma", "mcp", "qdrant", "rest")
+KINDS = ("chroma", "mcp", "qdrant", "rest", "s3")
 """The data-source protocols that this sidecar speaks."""
+
+AWS_KINDS = ("s3",)
+"""Those whose requests the sidecar signs with AWS credentials of its own."""
 
 ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
 
@@ -69,6 +72,19 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True)
+class Aws:
+    """The sidecar's own AWS credentials for one source; what is absent is found as botocore finds
+    it: environment, files, container, instance."""
+
+    region: str | None = None
+    """The region that requests are signed for."""
+    profile: str | None = None
+    """The profile of AWS's configuration files."""
+    credentials_file: Path | None = None
+    """A file in the form of `~/.aws/credentials`; written anew, it is read within a minute."""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One data source, and the ways that lead to it."""
 
@@ -104,6 +120,8 @@ class Source:
     path: str | None = None
     """The path below which it is found on its `listen`; it is taken off before anything is judged
     or forwarded."""
+    aws: Aws = field(default_factory=Aws)
+    """The credentials that requests of an `s3` source are signed with."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class _Reader:
             drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
             spool=self._spool(top.section("spool")),
             agent=self._agent(top.section("agent")),
-            sources=tuple(read_source(section) for section in top.sections("sources")),
+            sources=tuple(read_source(section, self._base) for section in top.sections("sources")),
         )
         for key, instead in LATER.items():
             top.refuse(key, instead)

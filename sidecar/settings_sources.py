@@ -1,9 +1,11 @@
 """The data sources of a settings file, each a mapping of the list `sources`. Knows no other key."""
 
 import re
+from pathlib import Path
 
 from policies.model import SENSITIVITIES
 from sidecar.settings import KINDS, ROUTE_CLASSES, Defaults, Named, Route, Source
+from sidecar.settings_aws import aws_of
 from sidecar.settings_section import Section
 from sidecar.settings_ways import hosts_of, listen_of, path_of, upstream_of
 
@@ -13,7 +15,8 @@ _ENDPOINT = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?\Z")
 _METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 
 
-def read_source(section: Section) -> Source:
+def read_source(section: Section, base: Path) -> Source:
+    """One source; paths in it are relative to `base`."""
     alias = section.required("alias")
     if alias and not _ALIAS.match(alias):
         section.complain("alias", "must have the form [a-z0-9][a-z0-9_.-]{0,63}")
@@ -36,6 +39,7 @@ def read_source(section: Section) -> Source:
         sensitivity_field=_field_path(section, "sensitivity_field", "acl.level"),
         hosts=hosts_of(section),
         path=path_of(section),
+        aws=aws_of(section, kind, base),
     )
     if source.routes and kind != "rest":
         section.complain("routes", "are for sources of the kind `rest`")

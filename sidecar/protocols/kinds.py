@@ -12,6 +12,7 @@ MODULES = {
     "mcp": "sidecar.protocols.mcp:Mcp",
     "qdrant": "sidecar.protocols.qdrant:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
+    "s3": "sidecar.protocols.s3:S3",
 }
 
 

@@ -264,6 +264,10 @@ sources:
             ("medium", "medium\n    arguments: {search: a}"),
             "sources[0].arguments: are for sources of the kind `mcp`",
         ),
+        (
+            ("medium", "medium\n    aws: {region: eu-central-1}"),
+            "sources[0].aws: is for sources of the kinds",
+        ),
         (("127.0.0.1:18000", "127.0.0.1:8710"), "sources[0].listen: `127.0.0.1:8710` is the addr"),
     ],
 )
@@ -274,6 +278,29 @@ def test_a_fault_of_a_source_is_told_with_its_place(
     assert len(told) == 1, told
     assert said in told[0]
     assert told[0].startswith("sidecar.yaml:")
+
+
+@pytest.mark.parametrize(
+    ("aws", "said"),
+    [
+        ("{credentials_file: none}", "aws.credentials_file: "),
+        ("{region: 7}", "aws.region: must be a string"),
+        ("{secret: x}", "aws.secret: there is no such key"),
+        ("eu-central-1", "aws: must be a mapping"),
+    ],
+)
+def test_a_fault_of_credentials_is_told_with_its_place(base: Path, aws: str, said: str) -> None:
+    told = complaints(base, LEAST + SOURCE.replace("chroma", "s3") + f"    aws: {aws}\n")
+    assert len(told) == 1, told
+    assert said in told[0]
+
+
+def test_credentials_are_read_relative_to_the_file(base: Path) -> None:
+    (base / "aws").write_text("[default]\n")
+    aws = "    aws: {region: eu-central-1, profile: lake, credentials_file: aws}\n"
+    (base / "sidecar.yaml").write_text(LEAST + SOURCE.replace("chroma", "s3") + aws)
+    [found] = read(base / "sidecar.yaml", {}, "host").sources
+    assert found.aws == declared.Aws("eu-central-1", "lake", base / "aws")
 
 
 @pytest.mark.parametrize(
@@ -389,7 +416,7 @@ def test_every_setting_has_its_sentence() -> None:
         each for each in vars(declared).values() if isinstance(each, type) and is_dataclass(each)
     ]
     ours = [each for each in classes if each.__module__ == declared.__name__]
-    assert len(ours) == 6
+    assert len(ours) == 7
     for each in ours:
         for field in fields(each):
             pattern = rf'    {field.name}: [^\n]+\n    """[A-Z`][^"]+\.'

@@ -18,6 +18,7 @@ import pytest
 
 from policies.ground.clock import Clock
 from policies.model import Policy
+from tests.sidecar.protocols.moto_server import running_moto
 from tests.sidecar.proxy.stand import (
     CLOCK,
     Answered,
@@ -227,3 +228,10 @@ async def writing(chroma: int, tmp_path: Path) -> AsyncIterator[Front]:
     """The same with `writes: allow`."""
     async with fronting(chroma, tmp_path, writes="allow") as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of an S3 server of this run's own."""
+    with running_moto(tmp_path_factory.mktemp("moto") / "log") as port:
+        yield port

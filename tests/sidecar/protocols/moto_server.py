@@ -1,0 +1,36 @@
+"""A real S3 server: moto's, which keeps buckets as S3 does and verifies no signature."""
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.stack import free_port
+
+
+@contextmanager
+def running_moto(log: Path) -> Iterator[int]:
+    port = free_port()
+    command = [str(Path(sys.executable).parent / "moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    with log.open("wb") as sink:
+        process = subprocess.Popen(command, stdout=sink, stderr=sink)
+    try:
+        end = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
+                break
+            except urllib.error.HTTPError:
+                break
+            except OSError:
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < end
+                time.sleep(0.05)
+        yield port
+    finally:
+        process.terminate()
+        process.wait(10)

@@ -1,0 +1,106 @@
+"""A listener in front of S3: of moto's server, behind a data source that verifies signatures."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from policies.model import Policy
+from sidecar.settings import Aws, Source
+from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, Verifying, credentials_file
+from tests.sidecar.protocols.conftest import Ticking
+from tests.sidecar.proxy.stand import (
+    Answered,
+    DataSource,
+    Sidecar,
+    ask,
+    data_source,
+    listening,
+    policy,
+    sidecar,
+    source,
+)
+
+KEYS = ("open/a.txt", "open/b.txt", "open/deep/c.txt", "shut/s.txt", "top.txt")
+
+
+def client(port: int, access: str = ACCESS, secret: str = SECRET, **config: Any) -> Any:
+    """boto3's client of S3, unchanged but for its address."""
+    return boto3.client(
+        "s3",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        aws_access_key_id=access,
+        aws_secret_access_key=secret,
+        region_name="us-east-1",
+        config=Config(retries={"max_attempts": 1}, **config),
+    )
+
+
+@dataclass
+class S3Front:
+    """A listener in front of S3, and a bucket of a test's own, in which `open/` may be read."""
+
+    port: int
+    bucket: str
+    upstream: DataSource
+    script: Verifying
+    sidecar: Sidecar
+    ticking: Ticking
+    direct: Any
+    source: Source
+
+    async def through(self, call: Callable[[Any], Any]) -> Any:
+        """What `call` makes of a client whose credentials nobody knows."""
+        agents = client(self.port, "AKIAAGENT", "none")
+        return await asyncio.to_thread(call, agents)
+
+    async def both(self, call: Callable[[Any], Any]) -> Any:
+        """The same, and that it is the same as straight from S3."""
+        through = await self.through(call)
+        assert through == await asyncio.to_thread(call, self.direct)
+        return through
+
+    async def ask(self, method: str, target: str, *fields: str, body: bytes = b"") -> Answered:
+        lines = [f"{method} {target} HTTP/1.1", "Host: kb", "Connection: close", *fields]
+        if body:
+            lines.append(f"Content-Length: {len(body)}")
+        return await ask(self.port, "\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    def place(self, key: str) -> str:
+        return f"s3://kb/{self.bucket}/{key}"
+
+
+@asynccontextmanager
+async def s3_fronting(
+    moto: int, tmp_path: Path, *policies: Policy, **changes: Any
+) -> AsyncIterator[S3Front]:
+    bucket = f"lake-{os.urandom(6).hex()}"
+    direct = client(moto)
+    where = {"LocationConstraint": "eu-west-1"}
+    direct.create_bucket(Bucket=bucket, CreateBucketConfiguration=where)
+    for key in KEYS:
+        direct.put_object(Bucket=bucket, Key=key, Body=f"text of {key}".encode())
+    allowed = policy(
+        allowed_sources=(
+            f"s3://kb/{bucket}/",
+            f"s3://kb/{bucket}/open/*",
+            f"s3://kb/{bucket}/new/*",
+        )
+    )
+    script, ticking = Verifying(moto, "s3"), Ticking()
+    aws = Aws(region=REGION, credentials_file=credentials_file(tmp_path))
+    async with (
+        data_source(script) as upstream,
+        sidecar(tmp_path, *(policies or (allowed,))) as made,
+    ):
+        configured = replace(source(upstream.port, "s3", aws=aws), **changes)
+        async with listening(made, configured, clock=ticking.clock) as port:
+            yield S3Front(port, bucket, upstream, script, made, ticking, direct, configured)
+            # Whatever the sidecar sent was signed as it must be.
+            assert script.faults == []

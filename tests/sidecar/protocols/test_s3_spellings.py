@@ -1,0 +1,128 @@
+"""Whatever S3 received is what was judged, on the wire: paths, queries, copy sources and deletions
+in every spelling, read again from what arrived by a reader of the test's own."""
+
+import asyncio
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.settings import Aws
+from tests.properties import examples
+from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
+from tests.sidecar.proxy.stand import (
+    DataSource,
+    Seen,
+    answer,
+    ask,
+    data_source,
+    listening,
+    policy,
+    sidecar,
+    source,
+)
+
+PIECES = [
+    "/", "//", "shut", "open", "%73hut", "sh%75t", "lake", "l%61ke", "vault", "..", ".", "%2e%2e",
+    "%2f", "%2F", "%5c", "\\", "..;", ";x", "%3b", "%00", "%0d%0a", "#", "%23", "%3f", "%25",
+    "%2573", "%", "S", "é", "%c3%a9", "%c0%ae", "+", "%20", "~", "-s3alias",
+    "arn:aws:s3:x:1:accesspoint",
+]  # fmt: skip
+QUERIES = [
+    "", "?", "?versionId=1", "?versionId=1&versionId=2", "?attributes", "?torrent", "?acl",
+    "?select&select-type=2", "?uploadId=u", "?uploads", "?partNumber=1&uploadId=u", "?delete",
+    "?list-type=2", "?list-type=2&prefix=open/", "?list-type=2&prefix=shut/", "?prefix=%73hut",
+    "?prefix=open/../shut", "?prefix=open/&prefix=shut/", "?Prefix=shut/", "?versions&prefix=shut",
+    "?prefix=open/+", "?x-id=GetObject", "?policy", "?session", "?location", "?tagging",
+    "?X-Amz-Signature=0", "?response-content-type=a/b", "?annotation&annotationName=n", "?prefix",
+]  # fmt: skip
+COPIES = [
+    "", "lake/open/a", "/lake/shut/s", "lake/%73hut/s", "%2Flake%2Fshut", "vault/open/a",
+    "lake/open/../shut/s", "lake/open/a?versionId=1", "lake/open/a?versionId=/../../shut", "lake",
+    "arn:aws:s3:x:1:accesspoint/open/object/a", "lake/open/a+b", "lake//shut",
+]  # fmt: skip
+BODIES = [
+    b"", b"<Delete><Object><Key>open/a</Key></Object></Delete>",
+    b"<Delete><Object><Key>shut/s</Key></Object></Delete>",
+    b"<Delete><Object><Key>open/a</Key></Object><Object><Key>sh&#117;t/s</Key></Object></Delete>",
+    b"<Delete><Object><Key>open/../shut/s</Key></Object></Delete>",
+]  # fmt: skip
+
+PATHS = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=6).map(lambda parts: "/" + "".join(parts)),
+    st.sampled_from(["/", "/lake", "/lake/", "/lake/open/a", "/lake/shut/s", "/vault/open/a"]),
+)
+METHODS = st.sampled_from(["GET", "HEAD", "PUT", "POST", "DELETE"])
+LIST = b"<ListBucketResult></ListBucketResult>"
+
+
+class Running:
+    def __init__(self, runner: asyncio.Runner, port: int, upstream: DataSource) -> None:
+        self.runner = runner
+        self.port = port
+        self.upstream = upstream
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    may = policy(
+        allowed_sources=("s3://kb/lake/open*", "s3://kb/lake/"),
+        denied_sources=("s3://kb/lake/shut*",),
+    )
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+
+        async def enter() -> Running:
+            upstream = await stack.enter_async_context(data_source(answer(body=LIST)))
+            made = await stack.enter_async_context(sidecar(Path(folder), may))
+            aws = Aws(region=REGION, credentials_file=credentials_file(Path(folder)))
+            configured = source(upstream.port, "s3", writes="allow", aws=aws)
+            port = await stack.enter_async_context(listening(made, configured))
+            return Running(runner, port, upstream)
+
+        yield runner.run(enter())
+        runner.run(stack.aclose())
+
+
+def names(seen: Seen) -> set[str]:
+    """What a request names, read as S3 reads it."""
+    path, _, query = seen.target.partition("?")
+    bucket, _, key = unquote(path)[1:].partition("/")
+    prefix = [unquote(each[7:]) for each in query.split("&") if each.startswith("prefix=")]
+    found = {f"{bucket}/{key}", *(f"{bucket}/{each}" for each in prefix)}
+    for copied in seen.values("x-amz-copy-source"):
+        found.add(unquote(copied.partition("?")[0]).removeprefix("/"))
+    if "delete" in query.split("&"):
+        keys = re.findall(r"<Key>(.*?)</Key>", seen.body.decode())
+        found |= {f"{bucket}/{each}" for each in keys}
+    return found
+
+
+@given(METHODS, PATHS, st.sampled_from(QUERIES), st.sampled_from(COPIES), st.sampled_from(BODIES))
+@examples(400)
+def test_what_arrives_is_what_was_judged(
+    running: Running, method: str, path: str, query: str, copied: str, body: bytes
+) -> None:
+    running.upstream.begun.clear()
+    running.upstream.seen.clear()
+    lines = [f"{method} {path}{query} HTTP/1.1", "Host: kb", "Connection: close"]
+    lines += [f"x-amz-copy-source: {copied}"] if copied else []
+    lines += [f"Content-Length: {len(body)}"] if body else []
+    head = "\r\n".join(lines).encode() + b"\r\n\r\n"
+    answered = running.runner.run(ask(running.port, head + body))
+    if answered.status not in (200, 502):
+        assert running.upstream.begun == []
+        assert answered.status in (400, 403)
+        return
+    for seen in running.upstream.seen:
+        assert fault(seen, "s3", {ACCESS: SECRET}) is None
+        for name in names(seen):
+            assert name == "/" or re.match(r"lake/(?:open|\Z)", name), seen.line
+            assert ".." not in name.split("/")
+            assert "//" not in name
