@@ -104,6 +104,8 @@ def faults(pair: Pair, host: str) -> list[str]:
         return ["refused here and served there"] if served and not case.refused else []
     if case.refused:
         return ["not refused"]
+    if "behind" in case.rows and through.status == 502:
+        return []
     if case.gives or straight is None:
         gives = case.gives or 502
         return [] if through.status == gives else [f"not answered with {gives}"]
