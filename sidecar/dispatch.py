@@ -4,11 +4,10 @@ who is asked for a key, in which order faults are judged, and what an error look
 Knows no route and no decision, and waits for nothing: `connection` does the waiting.
 """
 
-import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import NamedTuple
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs
@@ -32,6 +31,7 @@ from sidecar.metrics import Metrics
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.documents import NoPolicySet
 from sidecar.policy_cache.supply import NotBrought, NotHeld, Supply
+from sidecar.route import Call, Reply, Route
 
 log = logging.getLogger(__name__)
 
@@ -41,37 +41,6 @@ _VERSIONS = (HttpVersion11, HttpVersion10)
 # Case-folded once: a look-up by a plain string folds it each time.
 _KEY_HEADER = istr("X-API-Key")
 _ID_HEADER = istr("X-Request-ID")
-
-
-class Reply(NamedTuple):
-    """What a handler answers. Where there is a `durable` the reply waits for it, and is an error
-    where it fails."""
-
-    body: bytes
-    media: bytes = JSON
-    durable: asyncio.Future[None] | None = None
-
-
-class Call(NamedTuple):
-    """What a handler is given beside the body. `key` is None on paths that need none; `query` is
-    still encoded."""
-
-    key: Key | None
-    content_type: str | None
-    query: str = ""
-
-
-Handler = Callable[[Call, bytes], Reply | Awaitable[Reply]]
-
-
-class Route(NamedTuple):
-    """One path. `name` is its label in metrics; `scopes` are those of keys that may call it, None
-    where none is asked for."""
-
-    name: str
-    methods: tuple[str, ...]
-    scopes: tuple[str, ...] | None
-    handle: Handler
 
 
 class Head(NamedTuple):

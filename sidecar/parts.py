@@ -11,7 +11,7 @@ from sidecar.answers import Answers
 from sidecar.api import Api
 from sidecar.centre import Centre
 from sidecar.centre_time import CentreTime
-from sidecar.dispatch import Dispatcher, Route
+from sidecar.dispatch import Dispatcher
 from sidecar.enforce import Enforcer
 from sidecar.entropy import Entropy
 from sidecar.gauges import watch_policy_set, watch_reports, watch_sessions, watch_spool
@@ -27,6 +27,7 @@ from sidecar.proxy.ways import Ways
 from sidecar.readable import Readable
 from sidecar.readiness import Readiness
 from sidecar.report import Reporter
+from sidecar.route import Route
 from sidecar.sessions import Sessions
 from sidecar.settings import Settings
 from sidecar.ship import Shipper
