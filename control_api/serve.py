@@ -12,44 +12,31 @@ import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
-
 from control_api import log_key
 from control_api.alerts.deliver import Deliveries
 from control_api.alerts.watch import Watch
+from control_api.assemble import assemble, routes_of
 from control_api.authenticate import Authenticator
 from control_api.first_start import FirstKeys, first_start
-from control_api.http.docs import page
 from control_api.http.door import Door
-from control_api.http.openapi import describe
 from control_api.http.route import Route
-from control_api.http.routes import METRICS, ROUTES
+from control_api.http.routes import METRICS
 from control_api.http.server import Listener
 from control_api.log.append import Log
-from control_api.metrics import Instruments
 from control_api.policy_watch import PolicyFiles
-from control_api.publishing.publishing import Publishing
-from control_api.put_back import PutBack
 from control_api.rate_limit import Authenticate, RateLimit
 from control_api.retention import Retention
 from control_api.secret_file import make_directory
-from control_api.service import Description, Service
+from control_api.service import Service
 from control_api.settings import Settings
 from control_api.store import tenants as tenant_rows
-from control_api.store.fleet import Fleet
-from control_api.store.sessions import Sessions
 from control_api.store.store import Store
 from control_api.store.tenants import Installation
 from control_api.tenant_settings import publish_settings
-from control_api.tenants import Tenants
 from control_api.workers.place import Place, inherited
-from control_api.workers.siblings import Siblings
-from policies import __version__
 from policies.ground.clock import Clock
-from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest
 from policies.ground.listen import Listen
-from policies.signing import KeyRing
 
 YOUNG = 20_000
 """Objects that are made before the collector looks at them: a batch of records decodes into some
@@ -106,7 +93,7 @@ async def _live(
     ring = log_key.open_or_make(settings.data_dir)
     installed, first_keys = await first_start(store, settings, entropy)
     await log_key.settle(store, ring, settings.data_dir)
-    service = _assemble(
+    service = assemble(
         settings, clock, entropy, store, await Log.open(store), installed, ring, place
     )
     await _publish_all_settings(service)
@@ -147,55 +134,6 @@ async def _live(
             await service.publishing.close()
 
 
-def _assemble(
-    settings: Settings,
-    clock: Clock,
-    entropy: Callable[[int], bytes],
-    store: Store,
-    log: Log,
-    installed: Installation,
-    ring: KeyRing,
-    place: Place | None,
-) -> Service:
-    registry = CollectorRegistry()
-    instruments = Instruments.on(registry)
-    openapi = describe(_routes(settings), __version__)
-    publishing = None
-    if url := settings.redis_url:
-        put_back = PutBack(store, settings, lambda: uuid7(clock.now(), entropy(10)))
-        publishing = Publishing(
-            url, store, ring, installed.epoch, clock, entropy, instruments, put_back.go_on
-        )
-    siblings = None
-    if place is not None:
-        count = instruments.unanswered.inc
-        siblings = Siblings(settings.data_dir, place.index, place.count, registry, count)
-    return Service(
-        settings=settings,
-        clock=clock,
-        entropy=entropy,
-        store=store,
-        log=log,
-        sessions=Sessions(store),
-        fleet=Fleet(store),
-        tenants=Tenants(store),
-        ring=ring,
-        epoch=installed.epoch,
-        instruments=instruments,
-        registry=registry,
-        description=Description(openapi, page(openapi)),
-        publishing=publishing,
-        siblings=siblings,
-    )
-
-
-def _routes(settings: Settings) -> tuple[Route, ...]:
-    """The API's routes: `/metrics` leaves them for a port of its own."""
-    return (
-        ROUTES if settings.metrics_listen is None else tuple(r for r in ROUTES if r is not METRICS)
-    )
-
-
 async def _publish_all_settings(service: Service) -> None:
     """The environment may say something else than at the start before."""
     async with service.store.reading_across() as connection:
@@ -222,7 +160,7 @@ async def _listen(service: Service, installed: Installation, place: Place | None
         return Door(routes, service, authenticate, service.instruments, service.clock, run_id)
 
     api, metrics = (place.api, place.metrics) if place else ((), ())
-    wanted = [("SLUICE_CONTROL_LISTEN", settings.control_listen, _routes(settings), api)]
+    wanted = [("SLUICE_CONTROL_LISTEN", settings.control_listen, routes_of(settings), api)]
     if settings.metrics_listen is not None:
         wanted.append(("SLUICE_METRICS_LISTEN", settings.metrics_listen, (METRICS,), metrics))
     return [
