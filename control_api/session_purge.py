@@ -8,8 +8,8 @@ from collections.abc import Callable
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store import ended_sessions, tenants
+from control_api.store.facets import DAY
 from control_api.store.store import Store
-from control_api.store.tally import DAY
 from control_api.store.transaction import Transaction
 from policies.policy_set import session_name
 from policies.record import change_record

@@ -2,8 +2,8 @@
 Knows nothing of when to run."""
 
 from control_api.store import deliveries
+from control_api.store.facets import DAY
 from control_api.store.store import Store
-from control_api.store.tally import DAY
 from control_api.store.transaction import Transaction
 
 KEPT = 90 * DAY

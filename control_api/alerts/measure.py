@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store import tallies
 from control_api.store.alerts import StoredRule
+from control_api.store.facets import MINUTE, Facet
 from control_api.store.tallies import Count
-from control_api.store.tally import MINUTE, Facet
 from policies.ground.canonical import rfc3339
 
 BY_SECOND = 60

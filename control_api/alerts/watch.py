@@ -16,7 +16,7 @@ from control_api.service import Service
 from control_api.store import alerts, deliveries
 from control_api.store.alerts import StoredRule
 from control_api.store.deliveries import StoredDelivery
-from control_api.store.tally import MINUTE
+from control_api.store.facets import MINUTE
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 from policies.ground.ids import prefixed

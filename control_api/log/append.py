@@ -11,8 +11,9 @@ from sqlalchemy import Connection
 
 from control_api.log.head import check_heads
 from control_api.log.known_ends import Answers, KnownEnds, place
-from control_api.store.chain import Appended, Chain, End, placed
+from control_api.store.chain import Appended, Chain, placed
 from control_api.store.gather import Gather
+from control_api.store.log_heads import End
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from sqlalchemy.exc import IntegrityError
 
 from control_api.store.at_once import STATEMENT
-from control_api.store.chain import Appended, Chain, End
+from control_api.store.chain import Appended, Chain
 from control_api.store.faults import FAULTS, clashed, is_fault
+from control_api.store.log_heads import End
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.record import Record

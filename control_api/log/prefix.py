@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.walk import Part, walk
 from control_api.store import tenants
+from control_api.store.facets import DAY
 from control_api.store.schema import log_entries, log_heads
 from control_api.store.store import Store
-from control_api.store.tally import DAY
 from policies.ground.canonical import b64, micros
 from policies.purge import KIND, Anchor, Purged
 from policies.verify import Verifier

@@ -12,16 +12,16 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, Dialect, Table, bindparam, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Dialect, Table, bindparam, insert, select
 
-from control_api.store import at_once, log_index
+from control_api.store import at_once, log_heads, log_index
 from control_api.store.faults import UnknownState
-from control_api.store.schema import installation, log_entries, log_heads, openings, tenants
+from control_api.store.log_heads import End
+from control_api.store.schema import log_entries, openings
 from control_api.store.tally import Tally
 from policies.entry import Index, index_of
 from policies.ground.canonical import b64, encode, micros, rfc3339
-from policies.ground.errors import Invalid, NotFound
+from policies.ground.errors import Invalid
 from policies.record import MAX_ENTRY, Record
 from policies.source import Place, Spooled
 from policies.tree import Frontier, leaf_hash
@@ -36,16 +36,6 @@ class Appended(NamedTuple):
     eid: str
     leaf_hash: bytes
     ts: int
-
-
-class End(NamedTuple):
-    """Where a log ends: its head's row."""
-
-    log: str
-    size: int
-    last_leaf: bytes
-    last_ts: int
-    frontier: bytes
 
 
 class Chain:
@@ -71,12 +61,7 @@ class Chain:
     def load(cls, connection: Connection, tenant_id: str) -> "Chain":
         """Begins the log with its tenant's first record. `NotFound` where there is no such tenant;
         `UnknownState` where the head is missing or is no head."""
-        wanted = {"tenant": tenant_id}
-        row = connection.execute(_HEAD, wanted).one_or_none()
-        if row is None:
-            _begin(connection, tenant_id)
-            row = connection.execute(_HEAD, wanted).one()
-        return cls(tenant_id, End(*row))
+        return cls(tenant_id, log_heads.load(connection, tenant_id))
 
     def place(self, record: Record, now: int) -> Appended:
         """Of a record made here. `Invalid`, and nothing placed, where it is too large."""
@@ -163,31 +148,7 @@ class Chain:
                 values = [(self.tenant_id, *row) for row in rows]
                 connection.exec_driver_sql(_insertion(table, connection.dialect), values)
         self._tally.save(connection, self.tenant_id)
-        moved = (self.tenant_id, self._begun.size, *self.end[1:])
-        move = dict(zip(_MOVED, moved, strict=True))
-        return connection.execute(_MOVE, move).rowcount == 1
-
-
-def _begin(connection: Connection, tenant_id: str) -> None:
-    """The head of a log without entries. Its name tells the store and the tenant, so that a log
-    from elsewhere is seen to be one."""
-    wanted = {"tenant": tenant_id}
-    if connection.execute(_TENANT, wanted).first() is None:
-        raise NotFound(f"no such tenant: `{tenant_id}`")
-    if connection.execute(_ANY, wanted).first() is not None:
-        raise UnknownState(f"the log of tenant `{tenant_id}` has entries and no head")
-    epoch = connection.execute(_EPOCH).scalar_one()
-    connection.execute(
-        _BEGINNING[connection.dialect.name],
-        {
-            "tenant_id": tenant_id,
-            "log": f"sluice/{epoch}/{tenant_id}",
-            "size": 0,
-            "last_leaf": b"",
-            "last_ts": 0,
-            "frontier": b"",
-        },
-    )
+        return log_heads.move(connection, self.tenant_id, self._begun.size, self.end)
 
 
 def placed(connection: Connection, tenant_id: str, eids: list[str]) -> dict[str, Appended]:
@@ -211,40 +172,6 @@ def _insertion(table: Table, dialect: Dialect) -> str:
     return str(insert(table).compile(dialect=dialect))
 
 
-# The row is locked until the transaction ends: of two replicas, one waits here.
-_HEAD = (
-    select(
-        log_heads.c.log,
-        log_heads.c.size,
-        log_heads.c.last_leaf,
-        log_heads.c.last_ts,
-        log_heads.c.frontier,
-    )
-    .where(log_heads.c.tenant_id == bindparam("tenant"))
-    .with_for_update()
-)
-_TENANT = select(tenants.c.tenant_id).where(tenants.c.tenant_id == bindparam("tenant"))
-_EPOCH = select(installation.c.epoch).where(installation.c.tenant_id == "")
-_ANY = select(log_entries.c.seq).where(log_entries.c.tenant_id == bindparam("tenant")).limit(1)
-# Of two replicas that begin the same log one inserts, and both read what it inserted.
-_BEGINNING = {
-    "sqlite": sqlite.insert(log_heads).on_conflict_do_nothing(),
-    "postgresql": postgresql.insert(log_heads).on_conflict_do_nothing(),
-}
-_MOVED = ("tenant", "loaded", "to_size", "to_leaf", "to_ts", "to_frontier")
-_MOVE = (
-    update(log_heads)
-    .where(
-        log_heads.c.tenant_id == bindparam("tenant"),
-        log_heads.c.size == bindparam("loaded"),
-    )
-    .values(
-        size=bindparam("to_size"),
-        last_leaf=bindparam("to_leaf"),
-        last_ts=bindparam("to_ts"),
-        frontier=bindparam("to_frontier"),
-    )
-)
 _PLACED = select(
     log_entries.c.eid, log_entries.c.seq, log_entries.c.hash, log_entries.c.entry
 ).where(

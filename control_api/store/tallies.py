@@ -6,8 +6,8 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.store.facets import BETWEEN, BUCKETS, Facet
 from control_api.store.schema import first_accesses, tallies
-from control_api.store.tally import BETWEEN, BUCKETS, Facet
 
 
 class Count(NamedTuple):

@@ -9,59 +9,15 @@ count; so they say what the log holds. Time is event time. Knows nothing of what
 `control_api.store.tallies` reads them.
 """
 
-from enum import IntEnum
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Dialect, Table, case, select
 from sqlalchemy.dialects import postgresql, sqlite
 
+from control_api.store.facets import BETWEEN, BUCKETS, KEPT, MISMATCH, SECOND, Facet
 from control_api.store.schema import first_accesses, tallies
 from policies.entry import Index
-
-MISMATCH = "session_agent_mismatch"
-SECOND = 1_000_000
-MINUTE = 60 * SECOND
-HOUR = 60 * MINUTE
-DAY = 24 * HOUR
-BETWEEN = "\x1f"
-"""Between the two parts of a value: a control character, which no identifier has."""
-
-
-class Facet(IntEnum):
-    """What is counted. INVARIANT: a facet's number is in the table, so none moves or goes."""
-
-    source_type = 0
-    agent_role = 1
-    source_id = 2
-    agent = 3
-    agent_source = 4
-    session = 5
-    second = 6
-    minute = 7
-    mismatch_second = 8
-    mismatch_minute = 9
-
-
-BUCKETS: dict[Facet, int] = {
-    Facet.agent: HOUR,
-    Facet.agent_source: DAY,
-    Facet.second: SECOND,
-    Facet.minute: MINUTE,
-    Facet.mismatch_second: SECOND,
-    Facet.mismatch_minute: MINUTE,
-}
-"""How long a bucket is, in microseconds; a facet that is not here has one bucket for all time."""
-
-KEPT: dict[Facet, int] = {
-    Facet.agent: 8 * DAY,
-    Facet.agent_source: 9 * DAY,
-    Facet.second: 2 * HOUR,
-    Facet.minute: 8 * DAY,
-    Facet.mismatch_second: 2 * HOUR,
-    Facet.mismatch_minute: 8 * DAY,
-}
-"""How long a bucket may still be asked for, in microseconds."""
 
 _Key = tuple[int, str, int]
 # What decisions of a batch have in common; a call repeats itself, so there are few.

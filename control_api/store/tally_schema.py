@@ -5,7 +5,7 @@ from sqlalchemy import Column, Index, PrimaryKeyConstraint, SmallInteger, Table
 from control_api.store.columns import count, metadata, ordered_words, time, words
 
 # How many decisions of a facet's value were allowed and denied in a bucket of time. Which facets
-# there are, and how long a bucket of each is, stands in `control_api/store/tally.py`.
+# there are, and how long a bucket of each is, stands in `control_api/store/facets.py`.
 tallies = Table(
     "tallies",
     metadata,

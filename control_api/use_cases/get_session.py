@@ -6,7 +6,7 @@ from control_api.asked import Asked, Identifier
 from control_api.caller import Caller
 from control_api.service import Service
 from control_api.store import sessions, tallies
-from control_api.store.tally import Facet
+from control_api.store.facets import Facet
 from control_api.tenant_shapes import SessionDetail
 from control_api.use_cases.rendered import session_detail
 from policies.ground.errors import NotFound

@@ -5,7 +5,7 @@ from control_api.asked import Nothing
 from control_api.caller import Caller
 from control_api.service import Service
 from control_api.store import agents, tallies
-from control_api.store.tally import DAY
+from control_api.store.facets import DAY
 from control_api.use_cases.rendered import deny_rate
 
 ACTIVITY = 7 * DAY

@@ -6,7 +6,7 @@ from control_api.caller import Caller
 from control_api.count_shapes import RoleCount, SourceCount, Stats, TypeCount
 from control_api.service import Service
 from control_api.store import tallies
-from control_api.store.tally import Facet
+from control_api.store.facets import Facet
 from control_api.use_cases.rendered import deny_rate
 
 TOP = 10

@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 from control_api.log.ingest import ingest
 from control_api.store import tallies
 from control_api.store.chain import Chain
-from control_api.store.tally import BETWEEN, BUCKETS, DAY, Facet, Tally, counted, forget_before
+from control_api.store.facets import BETWEEN, BUCKETS, DAY, Facet
+from control_api.store.tally import Tally, counted, forget_before
 from control_api.store.transaction import Transaction
 from policies.entry import index_of
 from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision
