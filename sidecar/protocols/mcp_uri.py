@@ -109,6 +109,10 @@ def _part(text: str) -> str:
         plain = unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError:
         raise Malformed("the query holds an escape that is not UTF-8") from None
-    if _CONTROL(plain) or _ESCAPED_AGAIN(plain):
-        raise Malformed("the query holds an escaped control character, or is escaped twice")
-    return "/".join(map(encode_segment, plain.split("/"))).replace("=", "%3D").replace("&", "%26")
+    if _CONTROL(plain) or "\\" in plain or _ESCAPED_AGAIN(plain):
+        raise Malformed("the query holds an escaped control character or `\\`, or is escaped twice")
+    segments = plain.split("/")
+    # To a server that takes a URI for the name of a file, the query is more of its path.
+    if any(segment.partition(";")[0] in (".", "..") for segment in segments):
+        raise Malformed("the query holds a dot segment")
+    return "/".join(map(encode_segment, segments)).replace("=", "%3D").replace("&", "%26")

@@ -95,7 +95,9 @@ def _speaking_tools(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def later(ctx: Context) -> str:
-        """Ends its stream before it is done, where the client can resume one."""
+        """Ends its stream before it is done, where the client can resume one: it has to have heard
+        from where."""
+        await asyncio.sleep(0.2)
         await ctx.close_sse_stream()
         await asyncio.sleep(0.1)
         return "here it is"

@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
 from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
 
 from sidecar.settings import Named
 from tests.sidecar.protocols.mcp_server import Served, serving
@@ -113,6 +115,23 @@ async def test_a_denied_call_is_an_error_with_its_decision_and_never_arrives(fro
     assert data["reason"] == caught.value.error.message
     assert data["event_id"]
     assert front.server.names("tools/call") == ["weather"]
+
+
+async def test_a_header_that_names_another_tool_than_the_body_is_refused(front: Front) -> None:
+    async def rename(sent: httpx2.Request) -> None:
+        sent.headers["Mcp-Name"] = "weather"
+
+    async with httpx2.AsyncClient(event_hooks={"request": [rename]}) as renaming:
+        transport = streamable_http_client(front.url, http_client=renaming)
+        async with Client(transport, mode=front.mode, read_timeout_seconds=10) as client:
+            with pytest.raises(MCPError) as caught:
+                await client.call_tool("payroll", {"month": "May"})
+    # Older versions know no such header: there the body decides, as always.
+    assert caught.value.error.code == (-32020 if front.mode == NEW else -32001)
+    assert front.server.names("tools/call") == []
+    # As it is to do, the client lists the tools again and tries once more.
+    denied = {each[0::2] for each in await front.sidecar.decisions()}
+    assert denied == {("DENY", "mcp://kb" if front.mode == NEW else "mcp://kb/tool/payroll")}
 
 
 async def test_resources_prompts_and_completions_are_judged_each_by_its_name(front: Front) -> None:

@@ -69,6 +69,7 @@ def test_a_uri_has_one_form(written: str, canonical: str) -> None:
         "https://a..b/", "http://0x7f.1/", "http://127.1/", "http://2130706433/", "http://[::1]/",
         "https://example.com:0443/", "https://ex%61mple.com/", "https://exämple.com/",
         "x://a?b+c", "x://a?b;c", "x://a?%", "x://a?%00", "x://a?%252e", "x://a?%c0%ae",
+        "file:///a?/../../b", "file:///a?b/%2e%2e/c", "x://a?b=..%2fc", "x://a?b=%5c",
     ],
 )  # fmt: skip
 def test_a_uri_that_can_be_read_in_two_ways_has_none(written: object) -> None:
