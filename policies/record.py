@@ -2,7 +2,8 @@
 
 Everything that does not depend on the place is encoded once, here; `core` and `entry` only join
 bytes. The same record is spooled by a sidecar (`core`, `audit-trail.md`, Entry) and appended by the
-control API (`entry`). Knows the fields of each kind. Knows no clock: ids and times are arguments.
+control API (`entry`). Knows the fields of each kind, all of them here, since together they are the
+format. Knows no clock: ids and times are arguments.
 """
 
 import hashlib

@@ -8,6 +8,9 @@ counter a source.
 
 Duplicate ids are not looked for here: that would cost memory without bound. They are excluded by
 the unique index over `eid`, whose column is held against the bytes.
+
+Longer than a file should be: a walk, and the seam where two walks meet, are judged by the same few
+values, and read best beside each other.
 """
 
 import hashlib

@@ -39,7 +39,7 @@ class KnownEnds:
 
     def know(self, tenant_id: str, end: End) -> None:
         """A batch was committed that ended there."""
-        if not self._store.alone:
+        if self._store.once is None:
             return
         self._ends.pop(tenant_id, None)
         self._ends[tenant_id] = end
@@ -48,8 +48,9 @@ class KnownEnds:
 
     async def append(self, tenant_id: str, records: list[Record]) -> Tried:
         """The batch in one statement, where that can be."""
+        once = self._store.once
         end = self._ends.pop(tenant_id, None)  # whatever goes wrong: it is read anew
-        if end is None:
+        if once is None or end is None:
             return Tried(None)
         chain, now = Chain(tenant_id, end), self._store.clock.now()
         answers = [place(chain, record, now) for record in records]
@@ -57,7 +58,7 @@ class KnownEnds:
             return Tried(None)
         try:
             # If we die before the answer, the batch is there or it is not, whole; nobody was told.
-            if not await self._store.once(tenant_id, STATEMENT, chain.values()):
+            if not await once(tenant_id, STATEMENT, chain.values()):
                 return Tried(None)
         except FAULTS as error:
             if clashed(error):

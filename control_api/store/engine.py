@@ -15,6 +15,14 @@ from control_api.store.url import parse
 T = TypeVar("T")
 
 
+class Once(Protocol):
+    """One statement as a transaction of its own, in the lane's order."""
+
+    async def __call__(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
+        """Whether it gave a row back, after its commit."""
+        ...
+
+
 class Database(Protocol):
     """SQLite or PostgreSQL, at the schema that this version knows.
 
@@ -54,13 +62,9 @@ class Database(Protocol):
         ...
 
     @property
-    def alone(self) -> bool:
-        """Whether `once` is there."""
-        ...
-
-    async def once(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
-        """One statement in the lane's order, a transaction of its own, in one round trip; whether
-        it gave a row back."""
+    def once(self) -> Once | None:
+        """Where one statement may be a transaction of its own; None where that spares nothing, as
+        on SQLite, to which there are no round trips."""
         ...
 
     async def close(self) -> None: ...

@@ -82,10 +82,6 @@ class PostgresqlDatabase:
         async with self.writing(lane) as connection:
             return await connection.run_sync(work)
 
-    @property
-    def alone(self) -> bool:
-        return True
-
     async def once(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
         async with self._lock(lane):
             return await self._connections.once(lane, statement, values)

@@ -89,11 +89,8 @@ class SqliteDatabase:
                 raise
 
     @property
-    def alone(self) -> bool:
-        return False
-
-    async def once(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
-        raise NotImplementedError  # `alone` says so: here a transaction costs no round trips
+    def once(self) -> None:
+        return None
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
         with self._batches.begin() as connection:

@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.database_limits import LIMITS, Limits
 from control_api.revision import WRITTEN
-from control_api.store.engine import Database, connect
+from control_api.store.engine import Database, Once, connect
 from control_api.store.faults import FAULTS, ReadFault, UnknownState, WriteFault, clashed, is_fault
 from control_api.store.gather import start
 from control_api.store.transaction import Published, Transaction
@@ -90,15 +90,11 @@ class Store:
         return result
 
     @property
-    def alone(self) -> bool:
-        """Whether one statement may be a transaction of its own (`once`)."""
-        return self._database.alone
-
-    async def once(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
-        """Whether the statement, a transaction of its own, gave a row back; after its commit. Not
-        done again: `FAULTS` come out as they are, and say nothing of whether it was committed. To
-        be called on the service's task group."""
-        return await self._database.once(lane, statement, values)
+    def once(self) -> Once | None:
+        """Where one statement may be a transaction of its own: `once(lane, statement, values)` says
+        whether it gave a row back. Not done again: `FAULTS` come out as they are, and say nothing
+        of whether it was committed. To be called on the service's task group."""
+        return self._database.once
 
     async def run(
         self, lane: str, work: Callable[[Connection, bool], T], *, again: bool = False

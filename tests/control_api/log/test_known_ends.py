@@ -23,6 +23,7 @@ class Counted:
         self.runs = 0
         database = world.store._database
         once, run = database.once, database.run
+        assert once is not None
 
         async def counted_once(*asked: Any) -> bool:
             try:
@@ -150,6 +151,7 @@ async def test_a_connection_that_is_lost_loses_and_doubles_nothing(
     async with opened(postgresql_url) as world:
         await world.log.append(TENANT, decision())
         once, cut = world.store._database.once, [1]
+        assert once is not None
 
         async def lossy(*asked: Any) -> bool:
             lost = cut.pop() if cut else 0
