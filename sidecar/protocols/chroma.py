@@ -55,6 +55,11 @@ class Chroma(Dialect):
         """The collection that the id in the path stands for."""
         return ((await self._collection(asked)).place,)
 
+    def known_by_id(self, asked: Asked) -> tuple[Place, ...] | None:
+        """As `by_id`, where the id is known."""
+        place = self.hint_by_id(asked)
+        return None if place is None else (place,)
+
     async def by_name(self, asked: Asked) -> tuple[Place, ...]:
         """The collection that the path names."""
         return (self._naming.of(*asked.values),)
@@ -183,21 +188,22 @@ _RETRIEVE, _RESOLVE, _METADATA = Class.RETRIEVE, Class.RESOLVE, Class.METADATA
 _WRITE, _BULK, _ADMIN, _OPEN = Class.WRITE, Class.BULK, Class.ADMIN, Class.OPEN
 _READ = "GET HEAD"
 _by_id, _by_name, _hint = Chroma.by_id, Chroma.by_name, Chroma.hint_by_id
+_known = Chroma.known_by_id
 _shown, _change = Chroma.shown, Chroma.names_change
 
 # INVARIANT: a literal segment stands above a `{parameter}` in its place, as in Chroma's own router.
 # What is not here is denied as `unclassified_route`: a newer Chroma opens nothing by itself.
 ROUTES = (
-    Route("POST", f"{_ONE}/query", _RETRIEVE, _by_id, inspected=json_object),
-    Route("POST", f"{_ONE}/get", _RETRIEVE, _by_id, inspected=json_object),
-    Route("POST", f"{_ONE}/search", _RETRIEVE, _by_id, inspected=json_object),
+    Route("POST", f"{_ONE}/query", _RETRIEVE, _by_id, inspected=json_object, at_once=_known),
+    Route("POST", f"{_ONE}/get", _RETRIEVE, _by_id, inspected=json_object, at_once=_known),
+    Route("POST", f"{_ONE}/search", _RETRIEVE, _by_id, inspected=json_object, at_once=_known),
     Route(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, shows=_shown),
     # Not an id: Chroma's description says `collection_id` here and means the name.
     Route(_READ, f"{_NAMES}/{{name}}", _RESOLVE, _by_name, shows=_shown),
     Route(_READ, f"{_API}/collections/{{crn}}", _RESOLVE, Chroma.by_crn, shows=_shown),
     Route(_READ, _NAMES, _METADATA, composed=Chroma.listed),
     Route(_READ, f"{_NAMES}_count", _METADATA, composed=Chroma.counted),
-    Route(_READ, f"{_ONE}/count", _METADATA, _by_id),
+    Route(_READ, f"{_ONE}/count", _METADATA, _by_id, at_once=_known),
     Route(_READ, f"{_ONE}/indexing_status", _METADATA, _by_id),
     Route(_READ, f"{_ONE}/fork_count", _METADATA, _by_id),
     Route("POST", f"{_ONE}/add", _WRITE, _by_id, _hint),

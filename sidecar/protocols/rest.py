@@ -40,6 +40,9 @@ class Rest(Dialect):
         return _READ if method in ("GET", "HEAD") else _WRITE
 
     async def of_path(self, asked: Asked) -> tuple[Place, ...]:
+        return self.at_once(asked)
+
+    def at_once(self, asked: Asked) -> tuple[Place, ...]:
         return (self._naming.of_path(asked.target.path),)
 
     def hint(self, asked: Asked) -> Place | None:
@@ -58,10 +61,18 @@ class _Rule:
         self._level = route.sensitivity
         self._naming = naming
         self.route = Route(
-            route.method, route.path, _CLASSES[route.class_], self._places, self._hint
+            route.method,
+            route.path,
+            _CLASSES[route.class_],
+            self._places,
+            self._hint,
+            at_once=self._at_once,
         )
 
     async def _places(self, _rest: Rest, asked: Asked) -> tuple[Place, ...]:
+        return (self._place(asked),)
+
+    def _at_once(self, _rest: Rest, asked: Asked) -> tuple[Place, ...]:
         return (self._place(asked),)
 
     def _hint(self, _rest: Rest, asked: Asked) -> Place | None:
@@ -88,5 +99,7 @@ def _expression(pattern: str) -> str:
     return "".join(parts)
 
 
-_READ = Match(Route("GET HEAD", "/**", Class.RETRIEVE, Rest.of_path, Rest.hint), ())
+_READ = Match(
+    Route("GET HEAD", "/**", Class.RETRIEVE, Rest.of_path, Rest.hint, at_once=Rest.at_once), ()
+)
 _WRITE = Match(Route("*", "/**", Class.WRITE, Rest.of_path, Rest.hint), ())

@@ -13,26 +13,49 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from aiohttp import StreamReader
+from aiohttp import StreamReader, hdrs
+from aiohttp.http import RawRequestMessage
 from aiohttp.web_server import Server
 
 from policies.ground.errors import SluiceError
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.short_way import BEGUN, HELD, LONG, ShortWay, UnderWay
 from sidecar.server import Connection
 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Inbound], Awaitable[Reply | Sent]]
 
+HELD_SECONDS = 1.0
+"""How long the rest of a message is waited for before its beginning goes the long way."""
+
 
 class AgentConnection(Connection):
     """One connection of the agent's, each of its requests answered by `handler`."""
 
-    __slots__ = ("_answering", "_grace", "_half_closed", "_handler", "_limits")
+    __slots__ = (
+        "_ahead",
+        "_answering",
+        "_grace",
+        "_half_closed",
+        "_handler",
+        "_held",
+        "_held_until",
+        "_limits",
+        "_rest",
+        "_short_way",
+        "_under_way",
+    )
 
-    def __init__(self, manager: Server, handler: Handler, limits: Limits) -> None:
+    def __init__(
+        self,
+        manager: Server,
+        handler: Handler,
+        limits: Limits,
+        short_way: ShortWay | None = None,
+    ) -> None:
         super().__init__(
             manager,
             loop=asyncio.get_running_loop(),
@@ -49,11 +72,136 @@ class AgentConnection(Connection):
         self._half_closed = False
         self._grace: asyncio.TimerHandle | None = None
         self._answering = False
+        self._short_way = short_way
+        self._ahead: int | None = 0
+        """How many bytes of a message the parser waits for; None where nobody can tell."""
+        self._held = b""
+        """A message of which the rest is waited for before anybody has seen it."""
+        self._held_until: asyncio.TimerHandle | None = None
+        self._under_way: UnderWay | None = None
+        self._rest: Callable[[], Awaitable[Reply | Sent]] | None = None
 
     @property
     def ending(self) -> bool:
         """Whether the agent sends nothing more, and nothing more of it waits."""
         return self._half_closed and not self._messages
+
+    # ------------------------------------------------------------------------------- the short way
+
+    def data_received(self, data: bytes) -> None:
+        short_way = self._short_way
+        # INVARIANT: while `_ahead` is 0, what comes next begins a message, for the parser too.
+        if short_way is not None and self._ahead == 0 and not self._engaged():
+            if self._held:
+                data = self._let_go() + data
+            try:
+                what = short_way.begin(self, data)
+            except Exception:
+                if self._under_way is not None:
+                    raise
+                log.exception("the short way failed; the long way comes to the same and says so")
+                what = LONG
+            if what == BEGUN:
+                self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+                return
+            if what == HELD:
+                self._held = data
+                self._held_until = self._loop.call_later(HELD_SECONDS, self._long)
+                return
+        self._long(data)
+
+    def begun(self, under_way: UnderWay, method: str, target: str) -> Inbound:
+        request = Inbound.plain(method, target, self)
+        self._under_way = under_way
+        self._request_in_progress = True
+        self._current_request = request  # type: ignore[assignment]  # see `_answered`
+        return request
+
+    def tell(self, head: bytes, body: bytes) -> bool:
+        transport = self.transport
+        request = self._under_way.request if self._under_way is not None else None
+        if transport is None or transport.is_closing() or request is None:
+            return False
+        keep = request.keep_alive and not (self._close or self._force_close)
+        ending = b"\r\n" if keep else b"Connection: close\r\n\r\n"
+        transport.write(b"%b%b%b" % (head, ending, body))
+        self._rested()
+        if not keep:
+            transport.close()
+        elif self._messages:
+            self._wake()
+        return True
+
+    def carry_on(self, rest: Callable[[], Awaitable[Reply | Sent]]) -> None:
+        self._rest = rest
+        self._wake()
+
+    def _engaged(self) -> bool:
+        """Whether what arrives has to wait, or is not to be read."""
+        busy = self._request_in_progress or self._messages or self._half_closed
+        return bool(busy or self._close or self._force_close or self._paused)
+
+    def _long(self, data: bytes = b"") -> None:
+        """Give it to the parser; without `data`, what was held."""
+        if self._held:
+            data = self._let_go() + data
+        begins = self._ahead == 0 and not self._messages
+        super().data_received(data)
+        if begins:
+            self._ahead = self._size(data)
+        if self._ahead is not None:
+            self._ahead = self._ahead - len(data) if self._ahead >= len(data) else None
+
+    def _size(self, data: bytes) -> int | None:
+        """How many bytes the message has that `data` begins; None where it can't be told."""
+        end = data.find(b"\r\n\r\n") + 4
+        if len(self._messages) != 1 or end < 4:
+            return None
+        message = self._messages[0][0]
+        if not isinstance(message, RawRequestMessage) or message.chunked or message.upgrade:
+            return None
+        return end + int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
+
+    def _let_go(self) -> bytes:
+        held, self._held = self._held, b""
+        if self._held_until is not None:
+            self._held_until.cancel()
+            self._held_until = None
+        return held
+
+    def _rested(self) -> None:
+        """No request is under way any more."""
+        self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        self._stop_waiting()
+        self._under_way = None
+        self._answering = False
+        self._current_request = None
+        self._request_in_progress = False
+        if self._handler_waiter is not None and not self._handler_waiter.done():
+            self._handler_waiter.set_result(None)
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _process_keepalive(self) -> None:
+        if self._under_way is not None:
+            # The data source thinks; nobody is idle.
+            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        super()._process_keepalive()
+
+    # -------------------------------------------------------------------------------- the long way
+
+    def _due(self) -> bool:
+        return self._rest is not None or (self._under_way is None and bool(self._messages))
+
+    async def _next(self) -> bool:
+        if self._rest is None:
+            return await super()._next()
+        assert self._under_way is not None
+        request, rest = self._under_way.request, self._rest
+        self._rest = self._under_way = None
+        return await self._finished(request, rest())
 
     def answering(self) -> None:
         """From now on a write tells whether the agent is there."""
@@ -69,6 +217,8 @@ class AgentConnection(Connection):
         """An agent that has sent its request may close its sending side and wait for the answer.
         One that went away looks the same until something is written to it, so it is not waited for
         without end."""
+        if self._held:
+            self._long()
         bodies = self._bodies()
         if not bodies or not all(body.is_eof() for body in bodies):
             return False
@@ -80,6 +230,10 @@ class AgentConnection(Connection):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_waiting()
+        self._let_go()
+        under_way, self._under_way, self._rest = self._under_way, None, None
+        if under_way is not None:
+            under_way.gone()
         super().connection_lost(exc)
 
     async def _answered(self, message: object, body: StreamReader) -> bool:
@@ -87,8 +241,12 @@ class AgentConnection(Connection):
         request = Inbound(message, body, self)
         self._request_in_progress = True
         self._current_request = request  # type: ignore[assignment]  # its `_cancel` is used
+        return await self._finished(request, self._handler(request))
+
+    async def _finished(self, request: Inbound, answering: Awaitable[Reply | Sent]) -> bool:
+        body = request.body
         try:
-            answer = await self._handled(request)
+            answer = await self._handled(request, answering)
             if isinstance(answer, Reply):
                 keep = request.keep_alive and not answer.close
                 empty = request.method == "HEAD"
@@ -100,15 +258,11 @@ class AgentConnection(Connection):
         except ConnectionError:
             return False
         finally:
-            self._answering = False
-            self._current_request = None
-            self._request_in_progress = False
-            if self._handler_waiter is not None and not self._handler_waiter.done():
-                self._handler_waiter.set_result(None)
+            self._rested()
 
-    async def _handled(self, request: Inbound) -> Reply | Sent:
+    async def _handled(self, request: Inbound, answering: Awaitable[Reply | Sent]) -> Reply | Sent:
         try:
-            return await self._handler(request)
+            return await answering
         except Exception:
             # A fault of ours: logged here, and nothing of it told to the agent.
             log.exception("a proxied request failed")

@@ -8,20 +8,22 @@ from aiohttp.web_server import Server
 
 from sidecar.proxy.agent_connection import AgentConnection, Handler
 from sidecar.proxy.limits import Limits
+from sidecar.proxy.short_way import ShortWay
 
 
 class AgentServer(Server):
     """Every connection has these limits and answers by `handler`."""
 
-    def __init__(self, handler: Handler, limits: Limits) -> None:
+    def __init__(self, handler: Handler, limits: Limits, short_way: ShortWay | None = None) -> None:
         # With `handler_cancellation` an agent that goes away ends its request.
         super().__init__(_unused, handler_cancellation=True)
         self._handler = handler
         self._limits = limits
+        self._short_way = short_way
 
     def __call__(self) -> AgentConnection:
         # aiohttp's own drops every setting, limits included, when it is given one it doesn't know.
-        return AgentConnection(self, self._handler, self._limits)
+        return AgentConnection(self, self._handler, self._limits, self._short_way)
 
     def prove_settings(self) -> None:
         """Raises `RuntimeError` unless a connection is as it was told to be (proxy.md 0 fact 4):

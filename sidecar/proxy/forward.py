@@ -28,6 +28,7 @@ from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import Judge
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returned
+from sidecar.proxy.pool import Wire
 from sidecar.proxy.relay import Tally, relay, write_whole
 from sidecar.proxy.reply import Reply, Sent
 from sidecar.proxy.upstream import Ask, Upstream
@@ -60,7 +61,7 @@ class Forward:
         limits: Limits,
     ) -> None:
         self._dialect = dialect
-        self._upstream = upstream
+        self.upstream = upstream
         self._judge = judge
         self._lineage = lineage
         self._limits = limits
@@ -75,8 +76,11 @@ class Forward:
             await exchange.finish()
         return Fetched(exchange.status, exchange.reason, exchange.fields, body)
 
-    async def passed(self, request: Inbound, allowed: Allowed) -> Reply | Sent:
-        """Forwards `allowed` and answers `request` with what comes back."""
+    async def passed(
+        self, request: Inbound, allowed: Allowed, wire: Wire | None = None
+    ) -> Reply | Sent:
+        """Forwards `allowed` and answers `request` with what comes back. With `wire` it has been
+        sent on that connection already."""
         route, pendings = allowed.route, allowed.pendings
         tally = Tally()
         outcome: str | None = FAILED
@@ -88,7 +92,7 @@ class Forward:
             elif allowed.prepared.read is not None or allowed.prepared.event is not None:
                 sent = await self._read(request, allowed, tally)
             else:
-                sent = await self._streamed(request, allowed, tally)
+                sent = await self._streamed(request, allowed, tally, wire)
             outcome = COMPLETED
             return sent
         except UpstreamFailed as error:
@@ -111,21 +115,27 @@ class Forward:
             if route.after is not None:
                 route.after(self._dialect)
             if route.class_ is Class.RETRIEVE and outcome is not None:
-                self._note(pendings, tally, outcome, allowed.started)
+                self.note(allowed, tally, outcome)
 
-    async def _send(self, ask: Ask, first: list[asyncio.Future[None]]) -> Exchange:
+    async def _send(
+        self, ask: Ask, first: list[asyncio.Future[None]], wire: Wire | None = None
+    ) -> Exchange:
+        if wire is not None:
+            return await self.upstream.received(wire, ask, first)
         if self._dialect.signs:
-            target = self._upstream.path(ask)
+            target = self.upstream.path(ask)
             whole = None if ask.stream is not None else ask.body
             fields = fields_of(ask.lines)
-            outgoing = Outgoing(ask.method, self._upstream.host, target, fields, whole)
+            outgoing = Outgoing(ask.method, self.upstream.host, target, fields, whole)
             ask = ask._replace(lines=lines_of(await self._dialect.signed(outgoing)))
-        return await self._upstream.send(ask, first)
+        return await self.upstream.send(ask, first)
 
-    async def _streamed(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
+    async def _streamed(
+        self, request: Inbound, allowed: Allowed, tally: Tally, wire: Wire | None
+    ) -> Sent:
         # The data source has the request meanwhile. If the record can't be kept, its answer goes
         # nowhere.
-        exchange = await self._send(allowed.ask, _records(allowed.pendings))
+        exchange = await self._send(allowed.ask, _records(allowed.pendings), wire)
         try:
             return await relay(request, exchange, _event_id(allowed.pendings), tally)
         finally:
@@ -188,9 +198,10 @@ class Forward:
         status, reason, fields, body = answer
         return await write_whole(request, status, reason, fields, body, None)
 
-    def _note(self, pendings: list[Pending], tally: Tally, outcome: str, started: float) -> None:
-        took = int((self.now() - started) * 1000)
-        for pending in pendings:
+    def note(self, allowed: Allowed, tally: Tally, outcome: str) -> None:
+        """What an allowed retrieval returned."""
+        took = int((self.now() - allowed.started) * 1000)
+        for pending in allowed.pendings:
             self._lineage.note(
                 Returned(
                     pending,

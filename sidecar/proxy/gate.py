@@ -10,7 +10,9 @@ Knows the order, and what is refused under which name. Knows nothing of bytes, o
 data source.
 """
 
+from collections.abc import Coroutine
 from functools import partial
+from typing import Any
 
 from policies.ground.errors import Malformed, SluiceError
 from policies.model import SENSITIVITIES
@@ -36,6 +38,7 @@ from sidecar.proxy.headers import Head
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import UNREADABLE, Denied, Judge, Refused
 from sidecar.proxy.limits import Limits
+from sidecar.proxy.pool import Wire
 from sidecar.proxy.reply import Reply, Sent
 from sidecar.proxy.target import Target, canonical
 
@@ -79,25 +82,49 @@ class Gate:
         writes: bool,
         marked: str | None = None,
     ) -> None:
-        self._dialect = dialect
-        self._judge = judge
+        self.dialect = dialect
+        self.judge = judge
         self._forward = forward
-        self._default = default
+        self.upstream = forward.upstream
+        self.note = forward.note
+        self.now = forward.now
+        self.default = default
         self._limits = limits
         self._writes = writes
-        self._marked = marked
+        self.marked = marked
         self._heads = intake.Heads()
         self._known: dict[tuple[str, str], tuple[Target, Match | None]] = {}
 
     async def serve(self, request: Inbound) -> Reply | Sent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
         the answer is the spool's 503."""
-        case = _Case(self._forward.now())
+        case = _Case(self.now())
+        return await self._answered(request, case, self._serve(request, case))
+
+    async def carried_on(
+        self, request: Inbound, allowed: Allowed, pending: Pending | None, wire: Wire | None
+    ) -> Reply | Sent:
+        """The rest of a request that was decided on the short way, and was sent on `wire`."""
+        case = _Case(allowed.started)
+        case.asked = allowed.asked
+        return await self._answered(request, case, self._carried(request, allowed, pending, wire))
+
+    async def _carried(
+        self, request: Inbound, allowed: Allowed, pending: Pending | None, wire: Wire | None
+    ) -> Reply | Sent:
+        if pending is not None and pending.decision.decision != "ALLOW":
+            await pending.durable
+            raise Denied(403, pending)
+        return await self._forward.passed(request, allowed, wire)
+
+    async def _answered(
+        self, request: Inbound, case: "_Case", serving: Coroutine[Any, Any, Reply | Sent]
+    ) -> Reply | Sent:
         try:
             try:
-                return await self._serve(request, case)
+                return await serving
             except Refused as refused:
-                denied = await self._judge.refuse(refused)
+                denied = await self.judge.refuse(refused)
             except Denied as error:
                 denied = error
             return self._told(case, denied)
@@ -118,23 +145,21 @@ class Gate:
                 body, parsed = await intake.read_body(request, head, route.inspected, self._limits)
                 case.asked = asked = asked._replace(body=parsed)
             if route.refined is not None:
-                route = self._open(route.refined(self._dialect, asked), asked)
+                route = self._open(route.refined(self.dialect, asked), asked)
             if route.composed is not None:
-                permits = await self._judge.permitting(who)
-                answer = await route.composed(self._dialect, asked, permits)
+                permits = await self.judge.permitting(who)
+                answer = await route.composed(self.dialect, asked, permits)
                 return await self._forward.composed(request, answer)
             if route.places is not None:
-                places = await route.places(self._dialect, asked)
+                places = await route.places(self.dialect, asked)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
         except Malformed as error:
             close = not request.body.is_eof()
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
         if route.class_ is not Class.OPEN:
-            if self._marked and route.class_ is Class.RETRIEVE and not route.sieved:
-                # It may return any document, so it is judged as if it returned the worst.
-                places = tuple(place._replace(sensitivity="critical") for place in places)
-            pendings = await self._judge.allow(places, who)
+            places = self.levelled(route, places)
+            pendings = await self.judge.allow(places, who)
         if route.class_ is Class.WRITE:
             # A write can't be taken back: its record comes first.
             for pending in pendings:
@@ -142,7 +167,7 @@ class Gate:
         prepared = NOTHING
         if route.prepared is not None:
             sight = await self._sight(places, who)
-            prepared = route.prepared(self._dialect, asked, places, sight)
+            prepared = route.prepared(self.dialect, asked, places, sight)
         if body is None and b"expect" in head.read:
             request.welcome_body()
         readable = route.shows is not None or prepared.read is not None
@@ -153,26 +178,33 @@ class Gate:
         allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started)
         return await self._forward.passed(request, allowed)
 
+    def levelled(self, route: Route, places: tuple[Place, ...]) -> tuple[Place, ...]:
+        """The places at the level at which they are judged."""
+        if self.marked is None or route.class_ is not Class.RETRIEVE or route.sieved:
+            return places
+        # It may return any document, so it is judged as if it returned the worst.
+        return tuple(place._replace(sensitivity="critical") for place in places)
+
     async def _sight(self, places: tuple[Place, ...], who: Attribution) -> Sight:
-        permits = await self._judge.permitting(who)
-        if self._marked is None:
+        permits = await self.judge.permitting(who)
+        if self.marked is None:
             return Sight(permits, "", None)
         levels = tuple(
             level
             for level in SENSITIVITIES
             if all(permits(place._replace(sensitivity=level)) for place in places)
         )
-        return Sight(permits, self._marked, None if levels == SENSITIVITIES else levels)
+        return Sight(permits, self.marked, None if levels == SENSITIVITIES else levels)
 
     def _told(self, case: "_Case", denied: Denied) -> Reply:
         reply = Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)
         refusal = Refusal(denied.status, denied.decision.reason, reply.decision)
-        own = self._dialect.refusal(case.asked, refusal)
+        own = self.dialect.refusal(case.asked, refusal)
         return reply if own is None else reply.in_words_of(own)
 
     def _read(self, request: Inbound) -> Reading:
         """The request as far as its head tells; raises `Refused`."""
-        who = self._default
+        who = self.default
         try:
             head = self._heads.read(request)
         except Malformed as error:
@@ -182,7 +214,7 @@ class Gate:
             raise Refused(400, UNREADABLE, error.message, who, close=True) from error
         try:
             who = attribution(head, who)
-            target, match = self._found(request.method, request.message.path)
+            target, match = self.found(request.method, request.target)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
         if match is None:
@@ -204,14 +236,16 @@ class Gate:
             self._check_open(route, asked)
         return route
 
-    def _found(self, method: str, raw: str) -> tuple[Target, Match | None]:
-        """What a method and a path come to is the same every time, and agents ask the same paths
+    def found(self, method: str, raw: str) -> tuple[Target, Match | None]:
+        """The canonical form of a target, and the row of the table. Raises `Malformed`.
+
+        What a method and a path come to is the same every time, and agents ask the same paths
         over and over: it is kept, for a bounded number of short ones."""
         known = self._known.get((method, raw))
         if known is not None:
             return known
         target = canonical(raw)
-        found = target, self._dialect.match(method, target)
+        found = target, self.dialect.match(method, target)
         if len(raw) <= _LONGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
@@ -224,7 +258,7 @@ class Gate:
             reason = f"`{asked.method} {route.pattern}` is closed: {route.class_.value}"
             raise Refused(403, ROUTE_DENIED, reason, who)
         if not self._writes:
-            place = None if route.hint is None else route.hint(self._dialect, asked)
+            place = None if route.hint is None else route.hint(self.dialect, asked)
             reason = (
                 f"`{asked.method} {route.pattern}` writes, and `writes` is `deny` for this source"
             )

@@ -15,6 +15,7 @@ from sidecar.proxy.gate import Gate
 from sidecar.proxy.judge import Judge
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.lineage import Lineage
+from sidecar.proxy.short_way import ShortWay
 from sidecar.proxy.upstream import Upstream
 from sidecar.settings import Source
 
@@ -44,6 +45,7 @@ class Guarded:
             writes=source.writes == "allow",
             marked=source.sensitivity_field,
         )
+        self.short_way = ShortWay(self.gate)
 
     async def open(self) -> None:
         """Before the first request; connects to nothing yet."""

@@ -5,7 +5,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING
 
-from aiohttp import EMPTY_PAYLOAD, HttpVersion10, StreamReader
+from aiohttp import EMPTY_PAYLOAD, HttpVersion10, HttpVersion11, StreamReader
 from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import ERROR
 
@@ -22,10 +22,22 @@ class Inbound:
     """One request of the agent's.
 
     `fault` is None unless the parser could make nothing of it; then the rest says nothing. `old` is
-    whether the agent speaks HTTP/1.0, `begun` whether any of an answer went out.
+    whether the agent speaks HTTP/1.0, `begun` whether any of an answer went out. `target` and
+    `fields` are as they were written.
     """
 
-    __slots__ = ("_connection", "begun", "body", "fault", "message", "method", "old")
+    __slots__ = (
+        "_connection",
+        "_last",
+        "begun",
+        "body",
+        "fault",
+        "fields",
+        "method",
+        "old",
+        "target",
+        "version",
+    )
 
     def __init__(self, message: object, body: StreamReader, connection: "AgentConnection") -> None:
         self.fault: Malformed | None = None
@@ -33,17 +45,32 @@ class Inbound:
             # The parser's words echo the offending line; what is told is that there was one.
             self.fault = Malformed("the request is not HTTP/1.1")
             message = ERROR
-        self.message = message
         self.method = message.method
+        self.target = message.path
+        self.version = message.version
+        self.fields = message.raw_headers
         self.old = message.version == HttpVersion10
         self.body = body
         self.begun = False
+        self._last = message.should_close
         self._connection = connection
+
+    @classmethod
+    def plain(cls, method: str, target: str, connection: "AgentConnection") -> "Inbound":
+        """A request that was read without the parser, its body included."""
+        request = cls.__new__(cls)
+        request.fault = None
+        request.method, request.target, request.version = method, target, HttpVersion11
+        request.fields = ()
+        request.old = request.begun = request._last = False
+        request.body = EMPTY_PAYLOAD
+        request._connection = connection
+        return request
 
     @property
     def keep_alive(self) -> bool:
         """Whether the connection may carry another request after this one."""
-        return not self.message.should_close and not self._connection.ending
+        return not self._last and not self._connection.ending
 
     def begin(self, data: bytes) -> None:
         """The first bytes of the answer. `ConnectionResetError` where the agent is gone."""

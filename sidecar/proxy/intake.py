@@ -50,15 +50,14 @@ class Heads:
         """The head of a request whose frame can be trusted; `Malformed` for any other."""
         if request.fault is not None:
             raise request.fault
-        message = request.message
-        fields = message.raw_headers
-        usual = message.version == HttpVersion11 and message.method != "CONNECT"
+        fields = request.fields
+        usual = request.version == HttpVersion11 and request.method != "CONNECT"
         if usual:
             known = self._known.get(fields)
             if known is not None:
                 return known
         head = request_head(fields)
-        check_frame(message.method, message.version, head)
+        check_frame(request.method, request.version, head)
         # INVARIANT: a known head's frame was trusted, and method and version are no part of why.
         if usual and sum(len(name) + len(value) for name, value in fields) <= _MOST_BYTES:
             if len(self._known) >= _MOST_HEADS:

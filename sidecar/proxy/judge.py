@@ -11,8 +11,10 @@ from policies.ground.body import identifier_fault
 from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, Pending
 from sidecar.identity import AgentIdentity
+from sidecar.policy_cache.supply import NotHeld
 from sidecar.protocols.protocol import Permits, Place
 from sidecar.proxy.attribution import Attribution
+from sidecar.spool.errors import SpoolError
 
 UNREADABLE = "unreadable_request"
 
@@ -89,10 +91,27 @@ class Judge:
             allowed.append(pending)
         return allowed
 
+    def at_once(self, place: Place, who: Attribution) -> Pending | None:
+        """The decision for one place where it can be made without waiting for anybody; None where
+        it can't, and nothing is recorded."""
+        if identifier_fault(place.source_id) is not None:
+            return None
+        retrieval, key = self._retrieval(place, who), self._agent.key()
+        try:
+            if self._enforcer.must_claim(retrieval, key):
+                return None
+            return self._enforcer.decide(retrieval, key)
+        except (NotHeld, SpoolError):
+            return None  # the long way comes to the same, or brings what is lacking
+
     async def permitting(self, who: Attribution) -> Permits:
         """Whether a name may be seen in a list. Not recorded: nothing is read."""
+        await self._enforcer.prepare(self._retrieval(self._whole, who), self._agent.key())
+        return self.permits_at_once(who)
+
+    def permits_at_once(self, who: Attribution) -> Permits:
+        """As `permitting`, by the documents that are here."""
         key = self._agent.key()
-        await self._enforcer.prepare(self._retrieval(self._whole, who), key)
 
         def permits(place: Place) -> bool:
             retrieval = self._retrieval(place, who)

@@ -7,14 +7,22 @@ from policies.ground.listen import Listen
 from sidecar.proxy.agent_connection import Handler
 from sidecar.proxy.agent_server import AgentServer
 from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.short_way import ShortWay
 
 
 class Listener:
-    """Listens on `listen` and answers by `handler`."""
+    """Listens on `listen` and answers by `handler`, or by `short_way` what may take it."""
 
-    def __init__(self, listen: Listen, handler: Handler, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self,
+        listen: Listen,
+        handler: Handler,
+        limits: Limits = LIMITS,
+        short_way: ShortWay | None = None,
+    ) -> None:
         self._listen = listen
         self._handler = handler
+        self._short_way = short_way
         self._limits = limits
         self._server: AgentServer | None = None
         self._sockets: asyncio.Server | None = None
@@ -22,7 +30,7 @@ class Listener:
     async def start(self) -> None:
         """Opens the port. Raises `OSError` where it is taken, `RuntimeError` where the server does
         not behave as it was told to."""
-        self._server = AgentServer(self._handler, self._limits)
+        self._server = AgentServer(self._handler, self._limits, self._short_way)
         self._server.prove_settings()
         self._sockets = await asyncio.get_running_loop().create_server(
             self._server, self._listen.host, self._listen.port, backlog=1024

@@ -10,7 +10,7 @@ Knows connections. Knows nothing of what is sent.
 import asyncio
 from collections import deque
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 from aiohttp import EMPTY_PAYLOAD, ClientRequest, ClientTimeout, TCPConnector, hdrs
@@ -25,6 +25,18 @@ from sidecar.proxy.limits import Limits
 _TIMER = TimerNoop()
 
 
+class Short(Protocol):
+    """Who is told of an answer before the parser is."""
+
+    def arrived(self, data: bytes) -> bool:
+        """The first bytes of the answer; whether they were all of it."""
+        ...
+
+    def unsure(self) -> None:
+        """The connection was lost before any came."""
+        ...
+
+
 class Wire(ResponseHandler):
     """One connection to the data source: what is written to it, and aiohttp's reading side."""
 
@@ -36,6 +48,8 @@ class Wire(ResponseHandler):
         """aiohttp's hold on it, while it is ours."""
         self.rested = 0.0
         """When it was last laid to rest, by the loop's clock."""
+        self.short: Short | None = None
+        """Who is told of the answer before the parser is."""
 
     def expect(self, *, body: bool) -> None:
         """An answer is next, with a body or, to a HEAD, without one."""
@@ -62,6 +76,11 @@ class Wire(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         """aiohttp's, without what a proxy never asks for: timers between reads, web sockets."""
+        short = self.short
+        if short is not None:
+            self.short = None
+            if short.arrived(data):
+                return
         if self._parser is None or self._upgraded:
             super().data_received(data)
             return
@@ -78,6 +97,12 @@ class Wire(ResponseHandler):
             self._payload = body
             empty = self._skip_payload or message.code in EMPTY_BODY_STATUS_CODES
             self.feed_data((message, EMPTY_PAYLOAD if empty else body))
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        short, self.short = self.short, None
+        if short is not None:
+            short.unsure()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         # A body's reader calls this whenever it is empty; unless reading was paused there is
@@ -169,6 +194,7 @@ class Pool:
     def discard(self, wire: Wire) -> None:
         """Breaks the connection, which is how the data source learns that nobody listens."""
         connection, wire.connection = wire.connection, None
+        wire.short = None
         wire.abort()
         if connection is not None:
             self._held -= 1

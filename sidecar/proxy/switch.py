@@ -45,7 +45,7 @@ class Switch:
             raw = head.one(b"host")
             # Port 0 is none that anybody could name.
             host = None if raw is None else authority(raw.decode("latin-1"), default=0)
-            target = canonical(request.message.path)
+            target = canonical(request.target)
         except Malformed as error:
             raise outside.unreadable(error.message) from error
         found = self._shared.find(host, target)
@@ -53,7 +53,7 @@ class Switch:
             place = place_of("http", self._where(host))
             reason = "no source that listens here has this name and path"
             raise outside.unknown(reason, who, place)
-        request.message = request.message._replace(path=found.target)
+        request.target = found.target
         return self._guarded[found.source.alias]
 
     def _where(self, host: Authority | None) -> Authority:

@@ -22,7 +22,7 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.proxy.exchange import Exchange
 from sidecar.proxy.headers import answer_head
 from sidecar.proxy.limits import Limits
-from sidecar.proxy.pool import Pool, Wire
+from sidecar.proxy.pool import Pool, Short, Wire
 from sidecar.proxy.pump import Pump
 
 _BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
@@ -62,6 +62,9 @@ class Upstream:
         self._pool = Pool(parsed, limits)
         self.open = self._pool.open
         self.close = self._pool.close
+        self.resting = self._pool.resting
+        self.give_back = self._pool.give_back
+        self.discard = self._pool.discard
 
     async def send(self, ask: Ask, first: Iterable[Awaitable[None]] = ()) -> Exchange:
         """Sends `ask`; the answer once its head is there. `UpstreamFailed` where there is none.
@@ -78,6 +81,18 @@ class Upstream:
             wire.write(self._head(ask) + _body(ask))
             if ask.stream is not None:
                 pump = Pump(ask.stream, wire, chunked=ask.chunked)
+        except BaseException as error:
+            self._pool.discard(wire)
+            if isinstance(error, _BROKEN):
+                raise UpstreamFailed("the data source takes no request") from error
+            raise
+        return await self.received(wire, ask, first, pump)
+
+    async def received(
+        self, wire: Wire, ask: Ask, first: Iterable[Awaitable[None]], pump: Pump | None = None
+    ) -> Exchange:
+        """The answer to `ask`, which was sent on `wire`; as `send`."""
+        try:
             for each in first:
                 await each
             while True:
@@ -92,6 +107,13 @@ class Upstream:
             if isinstance(error, _BROKEN):
                 raise UpstreamFailed("the data source gave no answer that can be read") from error
             raise
+
+    def post(self, wire: Wire, ask: Ask, short: Short) -> None:
+        """Sends `ask`, which has no body that is still arriving, on a connection that rested. What
+        comes back is `short`'s, or where that does not take it to be had by `received`."""
+        wire.expect(body=True)
+        wire.short = short
+        wire.write(self._head(ask) + _body(ask))
 
     def path(self, ask: Ask) -> str:
         """The target on the request line to the data source."""

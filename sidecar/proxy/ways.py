@@ -75,6 +75,7 @@ class Ways:
 
     def _reverse(self, listen: Listen, guarded: Sequence[Guarded]) -> Listener:
         if len(guarded) == 1 and guarded[0].source.path is None:
-            return Listener(listen, guarded[0].gate.serve, self._limits)
+            alone = guarded[0]
+            return Listener(listen, alone.gate.serve, self._limits, alone.short_way)
         outside = Outside(str(listen), self._agent, self._enforcer)
         return Listener(listen, Switch(listen, guarded, outside).serve, self._limits)

@@ -27,6 +27,15 @@ class Held:
         pending = await self._enforcer.submit(*arguments)
         return pending._replace(durable=self._held())
 
+    def decide(self, *arguments: Any) -> Pending:
+        return self._enforcer.decide(*arguments)._replace(durable=self._held())
+
+    def must_claim(self, *arguments: Any) -> bool:
+        return self._enforcer.must_claim(*arguments)
+
+    async def prepare(self, *arguments: Any) -> None:
+        await self._enforcer.prepare(*arguments)
+
     async def refuse(self, *arguments: Any) -> Pending:
         pending = await self._enforcer.refuse(*arguments)
         held = self._held()
@@ -60,6 +69,7 @@ async def held(tmp_path: Path) -> AsyncIterator[tuple[Stand, Held]]:
 async def opened(stand: Stand, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
     writer.write(data)
+    writer.write_eof()
     return reader, writer
 
 
