@@ -21,7 +21,8 @@ from policies.ground.errors import SluiceError
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.reply import Reply, Sent
-from sidecar.proxy.short_way import BEGUN, HELD, LONG, ShortWay, UnderWay
+from sidecar.proxy.short_way import BEGUN, HELD, LONG, ShortWay
+from sidecar.proxy.under_way import UnderWay
 from sidecar.server import Connection
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class AgentConnection(Connection):
         "_rest",
         "_short_way",
         "_under_way",
+        "_waited_for",
     )
 
     def __init__(
@@ -72,6 +74,7 @@ class AgentConnection(Connection):
         self._half_closed = False
         self._grace: asyncio.TimerHandle | None = None
         self._answering = False
+        self._waited_for = True
         self._short_way = short_way
         self._ahead: int | None = 0
         """How many bytes of a message the parser waits for; None where nobody can tell."""
@@ -175,6 +178,7 @@ class AgentConnection(Connection):
         self._stop_waiting()
         self._under_way = None
         self._answering = False
+        self._waited_for = True
         self._current_request = None
         self._request_in_progress = False
         if self._handler_waiter is not None and not self._handler_waiter.done():
@@ -208,6 +212,9 @@ class AgentConnection(Connection):
         self._answering = True
         self._stop_waiting()
 
+    def until_agent_closes(self) -> None:
+        self._waited_for = False
+
     def stop_reading(self) -> None:
         self._upgraded = False
         self._message_tail = b""
@@ -220,7 +227,7 @@ class AgentConnection(Connection):
         if self._held:
             self._long()
         bodies = self._bodies()
-        if not bodies or not all(body.is_eof() for body in bodies):
+        if not bodies or not self._waited_for or not all(body.is_eof() for body in bodies):
             return False
         self._half_closed = True
         if not self._answering:

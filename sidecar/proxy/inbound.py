@@ -91,6 +91,11 @@ class Inbound:
         """Waits until the agent has taken enough of what was written."""
         await self._connection._drain_helper()
 
+    def until_agent_closes(self) -> None:
+        """The answer has no end of its own: an agent that closes its sending side is not waiting
+        for it."""
+        self._connection.until_agent_closes()
+
     def welcome_body(self) -> None:
         """Tells an agent that waits before it sends its body to go on."""
         if not self.body.is_eof() and not self.body.total_bytes:

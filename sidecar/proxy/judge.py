@@ -111,13 +111,13 @@ class Judge:
 
     def permits_at_once(self, who: Attribution) -> Permits:
         """As `permitting`, by the documents that are here."""
-        key = self._agent.key()
 
         def permits(place: Place) -> bool:
             retrieval = self._retrieval(place, who)
             if identifier_fault(retrieval.source_id) is not None:
                 return False
-            return self._enforcer.permits(retrieval, key)
+            # A stream may last for hours, and the key be revoked meanwhile.
+            return self._enforcer.permits(retrieval, self._agent.key())
 
         return permits
 

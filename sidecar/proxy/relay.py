@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.proxy.events import Events
+from sidecar.proxy.events import Events, is_event_stream
 from sidecar.proxy.exchange import Exchange
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.reply import Sent
@@ -92,6 +92,8 @@ async def _stream(
     *,
     chunked: bool,
 ) -> None:
+    if is_event_stream(exchange.fields):
+        request.until_agent_closes()
     # A data source may think long between head and body: the agent gets the head when it is there.
     request.begin(head)
     while part := await exchange.next():

@@ -7,6 +7,8 @@ a request became, and whether a denied one ever got there.
 import asyncio
 import contextlib
 import os
+import socket
+import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -175,7 +177,7 @@ async def listening(
         await ways.close(1)
 
 
-async def warm(ways: Ways, connections: int = 2) -> None:
+async def warm(ways: Ways, connections: int = 1) -> None:
     """Opens connections to the data source, where there is one, and lays them to rest."""
     upstream = ways._sources[0]._upstream
     with contextlib.suppress(UpstreamFailed):
@@ -407,3 +409,12 @@ async def until(true: Callable[[], bool], seconds: float = 5) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("not in time")
+
+
+def leave(writer: asyncio.StreamWriter) -> None:
+    """Closes so that the other side hears of it at once, as a killed process does."""
+    transport = writer.transport
+    transport.get_extra_info("socket").setsockopt(
+        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+    )
+    transport.abort()

@@ -2,8 +2,6 @@
 
 import asyncio
 import hashlib
-import socket
-import struct
 import time
 from dataclasses import replace
 from functools import partial
@@ -13,20 +11,11 @@ import psutil
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.stand import Seen, Stand, ask, policy, standing, until
+from tests.sidecar.proxy.stand import Seen, Stand, ask, leave, policy, standing, until
 
 HOST = "Host: kb.test"
 GET = f"GET /a HTTP/1.1\r\n{HOST}\r\n\r\n".encode()
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def leave(writer: asyncio.StreamWriter) -> None:
-    """Closes so that the other side hears of it at once, as a killed process does."""
-    transport = writer.transport
-    transport.get_extra_info("socket").setsockopt(
-        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-    )
-    transport.abort()
 
 
 async def test_each_event_of_a_stream_passes_at_once(stand: Stand) -> None:
@@ -365,3 +354,20 @@ async def test_a_half_close_in_the_middle_of_an_answer_cuts_nothing_off(tmp_path
             rest = await reader.read()
         assert rest == b"3\r\nabc\r\n" * 5 + b"0\r\n\r\n"
         writer.close()
+
+
+async def test_an_agent_that_closes_a_stream_of_events_ends_it(stand: Stand) -> None:
+    async def events(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
+        writer.write(b"Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(30)
+
+    stand.upstream.script = events
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(get("/a"))
+    await reader.readuntil(b"data: 1\n\n")
+    writer.close()
+    await until(lambda: stand.upstream.lost == 1, 2)
+    [lineage] = await stand.sidecar.lineage()
+    assert lineage["outcome"] == "truncated"

@@ -1,0 +1,151 @@
+"""A request on the short way, from its decision to its answer: sent while its record is on the way
+to the disk, answered once both the answer and the record are there.
+
+Knows the order of those. What is out of the ordinary it hands to the long way.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from sidecar.enforce import Pending
+from sidecar.protocols.protocol import Class
+from sidecar.proxy import plain
+from sidecar.proxy.forward import Allowed
+from sidecar.proxy.gate import Gate
+from sidecar.proxy.inbound import Inbound
+from sidecar.proxy.lineage import COMPLETED, TRUNCATED
+from sidecar.proxy.pool import Wire
+from sidecar.proxy.relay import Tally
+from sidecar.proxy.reply import Reply, Sent
+
+
+class Connection(Protocol):
+    """What the short way needs of the agent's connection."""
+
+    def begun(self, under_way: "UnderWay", method: str, target: str) -> Inbound:
+        """A request is under way, and nothing else until it is answered. It, for the long way."""
+        ...
+
+    def tell(self, head: bytes, body: bytes) -> bool:
+        """The answer, its head without the empty line; whether the agent was there."""
+        ...
+
+    def carry_on(self, rest: Callable[[], Awaitable[Reply | Sent]]) -> None:
+        """The request under way is to be answered by what `rest` begins."""
+        ...
+
+
+class UnderWay:
+    """One request from its decision to its answer. Belongs to its connection, which ends it."""
+
+    __slots__ = (
+        "_allowed",
+        "_answer",
+        "_connection",
+        "_gate",
+        "_kept",
+        "_over",
+        "_pending",
+        "_wire",
+        "request",
+    )
+
+    def __init__(
+        self,
+        gate: Gate,
+        connection: Connection,
+        allowed: Allowed,
+        pending: Pending | None,
+        wire: Wire,
+    ) -> None:
+        self._gate = gate
+        self._connection = connection
+        self._allowed = allowed
+        self._pending = pending
+        self._wire: Wire | None = wire
+        self._kept = pending is None
+        self._answer: plain.PlainAnswer | None = None
+        self._over = False
+        """Whether it is answered, handed over, or nobody's any more."""
+
+    def start(self) -> None:
+        ask, wire, pending = self._allowed.ask, self._wire, self._pending
+        self.request = self._connection.begun(self, ask.method, ask.target)
+        assert wire is not None
+        if pending is None or pending.decision.decision == "ALLOW":
+            # The data source has the request while the record is on its way to the disk. If the
+            # record can't be kept, its answer goes nowhere.
+            try:
+                self._gate.upstream.post(wire, ask, self)
+            except ConnectionError:
+                # Nothing was sent yet.
+                self._gate.upstream.discard(wire)
+                self._wire = None
+                self.unsure()
+        else:
+            self._gate.upstream.give_back(wire)
+            self._wire = None
+        if pending is not None:
+            pending.durable.add_done_callback(self._durable)
+
+    def arrived(self, data: bytes) -> bool:
+        """The data source's first bytes; whether they were the whole answer. If not, they and what
+        follows are the parser's."""
+        answer = plain.answer(data)
+        if answer is None:
+            self.unsure()
+            return False
+        assert self._wire is not None
+        self._gate.upstream.give_back(self._wire)
+        self._wire = None
+        self._answer = answer
+        if self._kept:
+            self._finish(answer)
+        return True
+
+    def unsure(self) -> None:
+        """What the data source does is no matter for the short way."""
+        if not self._over:
+            self._over = True
+            self._connection.carry_on(self.carried_on)
+
+    def gone(self) -> None:
+        """The agent is, before any answer. What is upstream is broken off; what was decided is in
+        the log. Not to be called once `carried_on` has begun."""
+        self._over = True
+        if self._wire is not None:
+            self._gate.upstream.discard(self._wire)
+            self._wire = None
+        if self._allowed.route.class_ is Class.RETRIEVE and not self._denied():
+            self._gate.note(self._allowed, Tally(), TRUNCATED)
+
+    async def carried_on(self) -> Reply | Sent:
+        """The rest of it, on the long way."""
+        wire, self._wire = self._wire, None
+        return await self._gate.carried_on(self.request, self._allowed, self._pending, wire)
+
+    def _durable(self, durable: asyncio.Future[None]) -> None:
+        if self._over:
+            return
+        self._kept = True
+        if durable.cancelled() or durable.exception() is not None or self._denied():
+            self.unsure()
+        elif self._answer is not None:
+            self._finish(self._answer)
+
+    def _denied(self) -> bool:
+        return self._pending is not None and self._pending.decision.decision != "ALLOW"
+
+    def _finish(self, answer: plain.PlainAnswer) -> None:
+        self._over = True
+        status, reason, lines, body = answer
+        head = b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n" % (status, reason, lines, len(body))
+        if self._pending is not None:
+            head += b"X-Sluice-Event-Id: %b\r\n" % self._pending.event_id.encode()
+        told = self._connection.tell(head, body)
+        if self._allowed.route.class_ is Class.RETRIEVE:
+            tally = Tally(status)
+            if told:
+                tally.count(body)
+            self._gate.note(self._allowed, tally, COMPLETED if told else TRUNCATED)
