@@ -365,7 +365,7 @@ async def test_an_agent_that_closes_a_stream_of_events_ends_it(stand: Stand) -> 
 
     stand.upstream.script = events
     reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
-    writer.write(get("/a"))
+    writer.write(GET)
     await reader.readuntil(b"data: 1\n\n")
     writer.close()
     await until(lambda: stand.upstream.lost == 1, 2)
