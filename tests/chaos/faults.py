@@ -7,70 +7,50 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from tests.chaos.system import SIDECARS, Process, System
 
 Fault = Callable[[System, float], Awaitable[None]]
 
 
-def _of(kind: str) -> Callable[[System], Process]:
-    return lambda system: getattr(system, kind)[0]
+class Target(Protocol):
+    """A process that runs: a service, or a server."""
+
+    def signal(self, number: signal.Signals) -> None: ...
+
+    def start(self) -> None: ...
 
 
-def killed(kind: str) -> Fault:
+Of = Callable[[System], Target]
+
+
+def killed(of: Of) -> Fault:
     async def fault(system: System, seconds: float) -> None:
-        process = _of(kind)(system)
-        process.service.kill()
+        target = of(system)
+        target.signal(signal.SIGKILL)
         await asyncio.sleep(seconds)
-        await asyncio.to_thread(process.service.start, ready=False)
+        await asyncio.to_thread(target.start)
 
     return fault
 
 
-def stopped(kind: str) -> Fault:
+def stopped(of: Of) -> Fault:
     async def fault(system: System, seconds: float) -> None:
-        process = _of(kind)(system)
-        process.service.signal(signal.SIGSTOP)
+        target = of(system)
+        target.signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(seconds)
         finally:
-            process.service.signal(signal.SIGCONT)
+            target.signal(signal.SIGCONT)
 
     return fault
-
-
-async def postgres_killed(system: System, seconds: float) -> None:
-    system.postgres.signal(signal.SIGKILL)
-    await asyncio.sleep(seconds)
-    await asyncio.to_thread(system.postgres.start)
-
-
-async def postgres_stopped(system: System, seconds: float) -> None:
-    system.postgres.signal(signal.SIGSTOP)
-    try:
-        await asyncio.sleep(seconds)
-    finally:
-        system.postgres.signal(signal.SIGCONT)
 
 
 async def postgres_put_back(system: System, seconds: float) -> None:
     copy = await asyncio.to_thread(system.postgres.copy)
     await asyncio.sleep(seconds)
     await asyncio.to_thread(system.postgres.put_back, copy)
-
-
-async def redis_killed(system: System, seconds: float) -> None:
-    system.redis.signal(signal.SIGKILL)
-    await asyncio.sleep(seconds)
-    await asyncio.to_thread(system.redis.start)
-
-
-async def redis_stopped(system: System, seconds: float) -> None:
-    system.redis.signal(signal.SIGSTOP)
-    try:
-        await asyncio.sleep(seconds)
-    finally:
-        system.redis.signal(signal.SIGCONT)
 
 
 async def redis_flushed(system: System, seconds: float) -> None:
@@ -118,11 +98,11 @@ def disk(error: str) -> Fault:
     return fault
 
 
-def clock(kind: str, hours: int) -> Fault:
+def clock(of: Callable[[System], Process], hours: int) -> Fault:
     async def fault(system: System, seconds: float) -> None:
-        _of(kind)(system).order(clock=hours * 3600.0)
+        of(system).order(clock=hours * 3600.0)
         await asyncio.sleep(seconds)
-        _of(kind)(system).order()
+        of(system).order()
 
     return fault
 
@@ -139,27 +119,43 @@ async def nothing(_: System, seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+def sidecar(system: System) -> Process:
+    return system.sidecars[0]
+
+
+def control(system: System) -> Process:
+    return system.controls[0]
+
+
+def postgres(system: System) -> Target:
+    return system.postgres
+
+
+def redis(system: System) -> Target:
+    return system.redis
+
+
 LINKS = ("sidecar>control", "control>postgres", "sidecar>redis", "control>redis")
 FAULTS: dict[str, Fault] = {
     "nothing": nothing,
-    "sidecar killed": killed("sidecars"),
-    "sidecar stopped": stopped("sidecars"),
-    "control killed": killed("controls"),
-    "control stopped": stopped("controls"),
-    "PostgreSQL killed": postgres_killed,
-    "PostgreSQL stopped": postgres_stopped,
+    "sidecar killed": killed(sidecar),
+    "sidecar stopped": stopped(sidecar),
+    "control killed": killed(control),
+    "control stopped": stopped(control),
+    "PostgreSQL killed": killed(postgres),
+    "PostgreSQL stopped": stopped(postgres),
     "PostgreSQL put back": postgres_put_back,
-    "Redis killed": redis_killed,
-    "Redis stopped": redis_stopped,
+    "Redis killed": killed(redis),
+    "Redis stopped": stopped(redis),
     "Redis flushed": redis_flushed,
     "Redis talks rubbish": redis_garbage,
     **{f"{name} reset": reset(name) for name in LINKS},
     **{f"{name} 5 s slow": slow(name) for name in LINKS},
     "disk full": disk("ENOSPC"),
     "disk fails": disk("EIO"),
-    "sidecar clock +1 h": clock("sidecars", 1),
-    "sidecar clock -1 h": clock("sidecars", -1),
-    "control clock +1 h": clock("controls", 1),
-    "control clock -1 h": clock("controls", -1),
+    "sidecar clock +1 h": clock(sidecar, 1),
+    "sidecar clock -1 h": clock(sidecar, -1),
+    "control clock +1 h": clock(control, 1),
+    "control clock -1 h": clock(control, -1),
     "rolling restart": rolling_restart,
 }

@@ -47,6 +47,17 @@ class Process:
         part.write_text(json.dumps({"clock": clock, "disk": disk}))
         part.replace(self.orders)
 
+    def signal(self, number: signal.Signals) -> None:
+        """As a server's: after SIGKILL, `start` begins anew."""
+        if number is signal.SIGKILL:
+            self.service.kill()
+        else:
+            self.service.signal(number)
+
+    def start(self) -> None:
+        """Not waited for: it is ready once what it needs is."""
+        self.service.start(ready=False)
+
 
 class System:
     """The processes by kind, the links by `from>to`, and the keys to all of it."""
