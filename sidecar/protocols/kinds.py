@@ -13,6 +13,7 @@ MODULES = {
     "qdrant": "sidecar.protocols.qdrant:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
     "s3": "sidecar.protocols.s3:S3",
+    "weaviate": "sidecar.protocols.weaviate:Weaviate",
 }
 
 

@@ -1,0 +1,142 @@
+"""What Weaviate's requests call collections and tenants, in paths, queries and JSON bodies. Pure.
+
+Weaviate writes a collection's first letter large whatever the request has. Its reader of JSON
+(Go's) matches members whatever their case, and takes the last: beside `class`, a `Class` would be
+read too. A member that is one only to such a reader is refused.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from policies.ground.errors import Malformed
+from sidecar.protocols.bodies import json_object
+from sidecar.protocols.protocol import Unresolved
+
+_CLASS = re.compile(r"[A-Za-z][_0-9A-Za-z]{0,254}\Z")
+_TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
+_BEACON = re.compile(r"weaviate://localhost/([A-Za-z][_0-9A-Za-z]*)/[0-9A-Fa-f-]{32,36}(?:/\w+)?\Z")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+
+DEEPEST = 64
+"""How deep a filter may be nested."""
+
+
+class Named(NamedTuple):
+    """A collection as a request names it, which may be an alias, and the tenant, if any."""
+
+    collection: str
+    tenant: str | None = None
+
+
+def collection(name: object) -> str:
+    """A collection's name as Weaviate takes it."""
+    if not isinstance(name, str) or not _CLASS.match(name):
+        raise Unresolved("a collection's name has the form [A-Za-z][_0-9A-Za-z]*")
+    return name[0].upper() + name[1:]
+
+
+def tenant(name: object) -> str | None:
+    """A tenant's name; none where it is absent or empty, as for Weaviate."""
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str) or not _TENANT.match(name):
+        raise Unresolved("a tenant's name has the form [A-Za-z0-9_-]{1,64}")
+    return name
+
+
+def member(body: dict[str, Any], *names: str) -> list[Any]:
+    """The values of members, None for absent ones."""
+    wanted = {name.casefold(): name for name in names}
+    for key in body:
+        known = wanted.get(key.casefold())
+        if known is not None and known != key:
+            raise Malformed(f"`{key[:64]}` may be read as `{known}`")
+    return [body.get(name) for name in names]
+
+
+def named(body: Any, within: str | None = None) -> Named:
+    """The collection and tenant of an object in a body; `within` where another part of the request
+    says the collection."""
+    if not isinstance(body, dict):
+        raise Malformed("the body holds something else where an object is meant")
+    of, whose = member(body, "class", "tenant")
+    if of is None and within is not None:
+        of = within
+    return Named(collection(of), tenant(whose))
+
+
+def of_beacon(text: object) -> str:
+    """The collection that a beacon points into."""
+    found = _BEACON.match(text) if isinstance(text, str) else None
+    if found is None:
+        raise Unresolved("a beacon has the form weaviate://localhost/<collection>/<id>")
+    return collection(found[1])
+
+
+def referred(value: Any) -> Iterator[str]:
+    """The collections that a search's arguments name besides the one searched: on the way of a
+    filter's `path` through references, and by beacon."""
+    pending: list[tuple[Any, int]] = [(value, 0)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > DEEPEST:
+            raise Malformed("the arguments are nested too deeply")
+        if isinstance(node, list):
+            pending += [(each, depth + 1) for each in node if isinstance(each, (list, dict))]
+        elif isinstance(node, dict):
+            path, beacon = member(node, "path", "beacon")
+            if beacon is not None:
+                yield of_beacon(beacon)
+            if isinstance(path, list):
+                yield from (collection(name) for name in path[1::2])
+            for name in ("moveTo", "moveAwayFrom"):
+                [move] = member(node, name)
+                _check_move(move)
+            pending += [(each, depth + 1) for each in node.values()]
+
+
+def _check_move(move: Any) -> None:
+    if move is None:
+        return
+    objects = move.get("objects") if isinstance(move, dict) else move
+    for each in objects if isinstance(objects, list) else [objects]:
+        # An id alone is looked for in every collection.
+        if each is not None and not (isinstance(each, dict) and "beacon" in each):
+            raise Unresolved("an object to move to is named by id alone, not by beacon")
+
+
+def of_query(query: str | None, *names: str) -> list[str | None]:
+    """The values of parameters of a query, None for absent ones. A parameter that stands twice, or
+    in a way that readers differ on, is refused."""
+    found: dict[str, str] = {}
+    for pair in (query or "").split("&"):
+        name, _, text = pair.partition("=")
+        name = _decoded(name)
+        if name in names:
+            if name in found:
+                raise Malformed(f"the query states `{name}` twice")
+            found[name] = _decoded(text)
+    return [found.get(name) for name in names]
+
+
+def _decoded(text: str) -> str:
+    if ";" in text or _BAD_ESCAPE.search(text):
+        raise Malformed("the query can be read in two ways")
+    try:
+        return unquote_to_bytes(text.replace("+", " ")).decode()
+    except UnicodeDecodeError:
+        raise Malformed("the query holds an escape that is not UTF-8") from None
+
+
+def json_array(raw: bytes, media: str | None) -> list[dict[str, Any]]:
+    """A body that is one JSON array of objects, no key twice."""
+    # As a member of an object, for the one reader that looks for keys which stand twice.
+    whole = json_object(b'{"":' + raw + b"}", media)
+    found = whole.get("")
+    if len(whole) != 1 or not isinstance(found, list):
+        raise Malformed("the body is not a JSON array")
+    if not all(isinstance(each, dict) for each in found):
+        raise Malformed("the body's array holds something else than objects")
+    return found
