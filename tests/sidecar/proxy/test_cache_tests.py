@@ -1,0 +1,85 @@
+"""`http-cache-tests`: 350 tests of what stands between client and server, with the sidecar and
+with nothing there. The sidecar is no cache, so the results are the same, or the difference is
+listed.
+
+Skipped where npm's package or Node is absent (`tests/servers.py`). Twenty seconds, asleep for most.
+"""
+
+import asyncio
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from tests import origins, servers
+from tests.sidecar.proxy.stand import listening, sidecar, source
+from tests.stack import Service, free_port, listens, wait_until
+
+_MISFRAMED = "the server's answer can be read in two ways: a 502"
+_SILENT = "the server breaks off without an answer: a client of its own sees that, others a 502"
+DIFFERENCES = {
+    "304-etag-update-response-Content-Length": _MISFRAMED,
+    "headers-store-Content-Length": _MISFRAMED,
+    "headers-store-Transfer-Encoding": _MISFRAMED,
+    "stale-close": _SILENT,
+    "stale-close-must-revalidate": _SILENT,
+    "stale-close-no-cache": _SILENT,
+    "stale-close-proxy-revalidate": _SILENT,
+    "stale-close-s-maxage=2": _SILENT,
+    "stale-sie-503": _SILENT,
+    "stale-sie-close": _SILENT,
+    "stale-warning-become": _SILENT,
+    "stale-warning-stored": _SILENT,
+}
+
+
+def test_what_is_told_of_a_cache_is_told_of_none(tmp_path: Path) -> None:
+    folder, node = servers.need("http-cache-tests"), str(servers.need("node"))
+    port = free_port()
+    told = {
+        "npm_config_protocol": "http",
+        "npm_config_port": str(port),
+        "npm_config_pidfile": str(tmp_path / "pid"),
+        "npm_package_config_id": "",
+    }
+    script = [str(folder / "server" / "server.mjs")]
+    command = [node, "-r", str(origins.APPS / "loopback.cjs"), "--no-warnings", *script]
+    server = Service("http-cache-tests", command, told, tmp_path / "log", port)
+    server.start(ready=False)
+    try:
+        wait_until("the tests' server listens", lambda: listens(port))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            client = [node, "--no-warnings", str(folder / "cli.mjs")]
+            straight, through = runner.run(both(tmp_path, client, {**os.environ, **told}, port))
+    finally:
+        server.stop()
+    assert len(straight) == len(through) > 300
+    different = {name for name in straight if straight[name] != through[name]}
+    shown = {name: (straight[name], through[name]) for name in different - set(DIFFERENCES)}
+    assert not shown
+    # What fails in words of the client's own holds an address, so it never compares as equal.
+    assert different == set(DIFFERENCES)
+
+
+async def both(
+    tmp_path: Path, client: list[str], environ: dict[str, str], port: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the tests say of the server itself, and of the sidecar in front of it."""
+
+    async def results(at: int) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            *client,
+            env={**environ, "npm_config_base": f"http://127.0.0.1:{at}"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await asyncio.wait_for(process.communicate(), 120)
+        found: dict[str, Any] = json.loads(output)
+        return found
+
+    async with (
+        sidecar(tmp_path) as made,
+        listening(made, source(port, writes="allow")) as through,
+    ):
+        return await asyncio.gather(results(port), results(through))
