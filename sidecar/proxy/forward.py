@@ -137,6 +137,7 @@ class Forward:
         # nowhere.
         exchange = await self._send(allowed.ask, _records(allowed.pendings), wire)
         try:
+            _tell_head(allowed, exchange)
             return await relay(request, exchange, _event_id(allowed.pendings), tally)
         finally:
             await exchange.finish()
@@ -169,6 +170,7 @@ class Forward:
         prepared, event_id = allowed.prepared, _event_id(allowed.pendings)
         exchange = await self._send(allowed.ask, _records(allowed.pendings))
         try:
+            _tell_head(allowed, exchange)
             if not 200 <= exchange.status < 300 or exchange.empty:
                 return await relay(request, exchange, event_id, tally)
             if prepared.event is not None and is_event_stream(exchange.fields):
@@ -217,6 +219,11 @@ class Forward:
 
 def _records(pendings: list[Pending]) -> list[asyncio.Future[None]]:
     return [pending.durable for pending in pendings]
+
+
+def _tell_head(allowed: Allowed, exchange: Exchange) -> None:
+    if allowed.prepared.head is not None:
+        allowed.prepared.head(exchange.status, exchange.fields)
 
 
 async def _readable(exchange: Exchange, limits: Limits) -> bytes:

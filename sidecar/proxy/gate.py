@@ -93,7 +93,7 @@ class Gate:
         self._writes = writes
         self.marked = marked
         self._heads = intake.Heads()
-        self._known: dict[tuple[str, str], tuple[Target, Match | None]] = {}
+        self._known: dict[tuple[str, str, bytes | None], tuple[Target, Match | None]] = {}
 
     async def serve(self, request: Inbound) -> Reply | Sent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
@@ -214,7 +214,8 @@ class Gate:
             raise Refused(400, UNREADABLE, error.message, who, close=True) from error
         try:
             who = attribution(head, who)
-            target, match = self.found(request.method, request.target)
+            host = head.one(b"host") if self.dialect.by_host else None
+            target, match = self.found(request.method, request.target, host)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
         if match is None:
@@ -236,20 +237,24 @@ class Gate:
             self._check_open(route, asked)
         return route
 
-    def found(self, method: str, raw: str) -> tuple[Target, Match | None]:
+    def found(
+        self, method: str, raw: str, host: bytes | None = None
+    ) -> tuple[Target, Match | None]:
         """The canonical form of a target, and the row of the table. Raises `Malformed`.
 
         What a method and a path come to is the same every time, and agents ask the same paths
         over and over: it is kept, for a bounded number of short ones."""
-        known = self._known.get((method, raw))
+        known = self._known.get((method, raw, host))
         if known is not None:
             return known
         target = canonical(raw)
+        if host is not None:
+            target = self.dialect.located(host.decode("ascii"), target)
         found = target, self.dialect.match(method, target)
         if len(raw) <= _LONGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[method, raw] = found
+            self._known[method, raw, host] = found
         return found
 
     def _check_open(self, route: Route, asked: Asked) -> None:

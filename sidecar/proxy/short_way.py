@@ -141,7 +141,8 @@ class ShortWay:
             target, match = self._gate.found(*read)
         except Malformed:
             return None
-        if match is None or not _is_short(match):
+        dialect = self._gate.dialect
+        if match is None or dialect.by_host or dialect.signs or not _is_short(match):
             return None
         line = _Line(read[0], target, *match)
         if len(self._lines) >= _MOST_KNOWN:
