@@ -13,10 +13,10 @@ from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 
-KINDS = ("chroma", "mcp", "qdrant", "rest", "s3", "weaviate")
+KINDS = ("bedrock", "chroma", "mcp", "qdrant", "rest", "s3", "weaviate")
 """The data-source protocols that this sidecar speaks."""
 
-AWS_KINDS = ("s3",)
+AWS_KINDS = ("bedrock", "s3")
 """Those whose requests the sidecar signs with AWS credentials of its own."""
 
 ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
@@ -121,7 +121,7 @@ class Source:
     """The path below which it is found on its `listen`; it is taken off before anything is judged
     or forwarded."""
     aws: Aws = field(default_factory=Aws)
-    """The credentials that requests of an `s3` source are signed with."""
+    """The credentials that requests of a `bedrock` or `s3` source are signed with."""
 
 
 @dataclass(frozen=True, slots=True)

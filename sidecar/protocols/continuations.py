@@ -51,3 +51,11 @@ class Continuations:
         if (known.user, known.session) != (who.user, who.session):
             raise Unresolved("the continuation was issued for another user or session")
         return known.places
+
+    def check_holder(self, token: str, who: Attribution) -> None:
+        """Raises `Unresolved` where `token`, a name of the caller's own choice, was issued to
+        another: the first who states it holds it."""
+        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        known = self._issued.get(digest)
+        if known is not None and (known.user, known.session) != (who.user, who.session):
+            raise Unresolved("what is named belongs to another user or session")

@@ -8,6 +8,7 @@ from sidecar.protocols.protocol import Dialect
 from sidecar.settings import Source
 
 MODULES = {
+    "bedrock": "sidecar.protocols.bedrock:Bedrock",
     "chroma": "sidecar.protocols.chroma:Chroma",
     "mcp": "sidecar.protocols.mcp:Mcp",
     "qdrant": "sidecar.protocols.qdrant:Qdrant",

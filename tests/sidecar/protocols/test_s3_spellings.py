@@ -94,8 +94,11 @@ def names(seen: Seen) -> set[str]:
     """What a request names, read as S3 reads it."""
     path, _, query = seen.target.partition("?")
     bucket, _, key = unquote(path)[1:].partition("/")
-    prefix = [unquote(each[7:]) for each in query.split("&") if each.startswith("prefix=")]
-    found = {f"{bucket}/{key}", *(f"{bucket}/{each}" for each in prefix)}
+    found = {f"{bucket}/{key}"}
+    if bucket:
+        # Else it is one of buckets' names, and the list is filtered.
+        stated = [each[7:] for each in query.split("&") if each.startswith("prefix=")]
+        found |= {f"{bucket}/{unquote(each)}" for each in stated}
     for copied in seen.values("x-amz-copy-source"):
         found.add(unquote(copied.partition("?")[0]).removeprefix("/"))
     if "delete" in query.split("&"):
