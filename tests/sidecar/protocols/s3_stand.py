@@ -30,11 +30,17 @@ from tests.sidecar.proxy.stand import (
 KEYS = ("open/a.txt", "open/b.txt", "open/deep/c.txt", "shut/s.txt", "top.txt")
 
 
-def client(port: int, access: str = ACCESS, secret: str = SECRET, **config: Any) -> Any:
+def client(
+    port: int,
+    access: str = ACCESS,
+    secret: str = SECRET,
+    endpoint_url: str | None = None,
+    **config: Any,
+) -> Any:
     """boto3's client of S3, unchanged but for its address."""
     return boto3.client(
         "s3",
-        endpoint_url=f"http://127.0.0.1:{port}",
+        endpoint_url=endpoint_url or f"http://127.0.0.1:{port}",
         aws_access_key_id=access,
         aws_secret_access_key=secret,
         region_name="us-east-1",

@@ -276,6 +276,14 @@ async def test_a_session_is_its_users(front: Front) -> None:
             await front.through(generate(OPEN, told), user)
 
 
+async def test_a_session_that_a_stream_began_is_told_in_its_head(front: Front) -> None:
+    answer = await front.through(generate(OPEN, stream="_stream"))
+    assert answer["sessionId"] == "session-1-s"
+    await front.through(generate(OPEN, "session-1-s"))
+    with pytest.raises(ClientError, match="another user"):
+        await front.through(generate(OPEN, "session-1-s", "_stream"), "bob")
+
+
 SOURCES = [
     ([{"sourceType": "S3", "s3Location": {"uri": "s3://open/a/b.txt"}}], 200),
     ([{"sourceType": "S3", "s3Location": {"uri": "s3://shut/a"}}], 403),
@@ -467,6 +475,9 @@ async def test_a_flow_is_a_source_of_its_own(front: Front) -> None:
         )
 
     await front.through(call("FLOW000001"))
+    await front.through(call("FLOW000001", executionId="run-1"))
+    with pytest.raises(ClientError, match="another user"):
+        await front.through(call("FLOW000001", executionId="run-1"), "bob")
     with pytest.raises(ClientError, match="FLOW000002"):
         await front.through(call("FLOW000002"))
     with pytest.raises(ClientError, match="continuation"):

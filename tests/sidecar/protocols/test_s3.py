@@ -3,6 +3,7 @@ leads to what may not. Every trap of data-sources.md 5.7 for S3 is a test here."
 
 import asyncio
 import hashlib
+import socket
 import urllib.request
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,8 +18,8 @@ from sidecar.protocols.protocol import CLOSED, Class
 from sidecar.protocols.s3 import ROWS, S3
 from sidecar.proxy.target import canonical
 from sidecar.settings import Named
-from tests.sidecar.protocols.s3_stand import KEYS, S3Front, s3_fronting
-from tests.sidecar.proxy.stand import CLOCK, Answered, listening, policy, source
+from tests.sidecar.protocols.s3_stand import KEYS, S3Front, client, s3_fronting
+from tests.sidecar.proxy.stand import CLOCK, Answered, ask, listening, policy, source
 
 
 @pytest.fixture
@@ -301,6 +302,45 @@ def test_a_bucket_that_the_host_names_is_written_into_the_path(
             assert located == target
         else:
             assert located == canonical(f"/{bucket}{raw}")
+
+
+async def test_boto3_may_name_the_bucket_by_the_host(
+    moto: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolve = socket.getaddrinfo
+
+    def here(host: Any, *of: Any, **more: Any) -> Any:
+        below = isinstance(host, str) and host.endswith(".s3.example")
+        return resolve("127.0.0.1" if below else host, *of, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", here)
+    async with s3_fronting(moto, tmp_path, hosts=("*.s3.example",), writes="allow") as front:
+        address = f"http://s3.example:{front.port}"
+        s3 = client(front.port, endpoint_url=address, s3={"addressing_style": "virtual"})
+
+        def use() -> tuple[bytes, list[str]]:
+            bucket = {"Bucket": front.bucket}
+            s3.put_object(**bucket, Key="new/x", Body=b"x")
+            listed = s3.list_objects_v2(**bucket)["Contents"]
+            return text(s3.get_object(**bucket, Key="open/a.txt")), [e["Key"] for e in listed]
+
+        read, listed = await asyncio.to_thread(use)
+        assert read == b"text of open/a.txt"
+        assert listed == ["new/x", "open/a.txt", "open/b.txt", "open/deep/c.txt"]
+        with pytest.raises(ClientError, match="shut"):
+            await asyncio.to_thread(lambda: s3.get_object(Bucket=front.bucket, Key="shut/s.txt"))
+        assert {each.target.split("/")[1].partition("?")[0] for each in front.upstream.seen} == {
+            front.bucket
+        }
+
+
+async def test_one_path_is_judged_anew_for_each_host(moto: int, tmp_path: Path) -> None:
+    async with s3_fronting(moto, tmp_path, hosts=("*.s3.example",)) as front:
+        for bucket, status in ((front.bucket, 200), ("other", 403), (front.bucket, 200)):
+            head = f"GET /open/a.txt HTTP/1.1\r\nHost: {bucket}.s3.example\r\nConnection: close"
+            answered = await ask(front.port, head.encode() + b"\r\n\r\n")
+            assert answered.status == status
+        assert len(front.upstream.seen) == 2
 
 
 # lists
