@@ -18,8 +18,6 @@ from tests.sidecar.proxy.stand import Seen, answer
 OPEN, SHUT = "KBOPEN0001", "KBSHUT0001"
 LEVELS = ("low", "medium", "high", "critical", None, "unheard", 7, ["low"])
 
-Script = Any
-
 
 def documents(base: str) -> list[dict[str, Any]]:
     """One of each level, of no level and of such as are none."""
@@ -162,7 +160,7 @@ class Bedrock:
         await answer("HTTP/1.1 200 OK", body, "Content-Type: application/json")(seen, writer)
 
 
-HANDLERS = [
+HANDLERS: list[tuple[str, Any]] = [
     (r"/knowledgebases/([^/]+)/retrieve", Bedrock.retrieve),
     (r"/retrieveAndGenerate(Stream)?", Bedrock.generate),
     (r"/agenticRetrieveStream", Bedrock.agentic),

@@ -215,7 +215,7 @@ async def test_another_knowledge_base_in_the_body_is_judged_too(front: Front) ->
 
 
 async def test_a_page_stands_for_what_it_was_issued_for(front: Front) -> None:
-    two = {"retrievalConfiguration": {"vectorSearchConfiguration": {"numberOfResults": 3}}}
+    two: Any = {"retrievalConfiguration": {"vectorSearchConfiguration": {"numberOfResults": 3}}}
     first = await front.through(retrieve(**two))
     token = first["nextToken"]
     second = await front.through(retrieve(nextToken=token, **two))
@@ -234,7 +234,7 @@ async def test_a_page_stands_for_what_it_was_issued_for(front: Front) -> None:
 async def test_a_page_of_what_may_no_longer_be_read_is_denied(tmp_path: Path) -> None:
     first = policy(allowed_sources=(f"bedrock://kb/{SHUT}", f"bedrock://kb/{OPEN}"))
     async with fronting(tmp_path, first) as front:
-        two = {"retrievalConfiguration": {"vectorSearchConfiguration": {"numberOfResults": 3}}}
+        two: Any = {"retrievalConfiguration": {"vectorSearchConfiguration": {"numberOfResults": 3}}}
         token = (await front.through(retrieve(SHUT, **two)))["nextToken"]
         # The token of one used with another concerns both.
         await front.through(retrieve(OPEN, nextToken=token, **two))
@@ -406,7 +406,7 @@ async def test_an_agent_is_a_source_of_its_own(front: Front) -> None:
     with pytest.raises(ClientError, match="AGENT00002"):
         await front.through(invoke("AGENT00002"))
     # What a call adds to what the agent has is judged besides.
-    search = {"vectorSearchConfiguration": {}}
+    search: Any = {"vectorSearchConfiguration": {}}
     for base in (OPEN, SHUT):
         bases = [{"knowledgeBaseId": base, "retrievalConfiguration": search}]
         call = invoke(sessionState={"knowledgeBaseConfigurations": bases})
