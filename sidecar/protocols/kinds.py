@@ -11,6 +11,7 @@ MODULES = {
     "bedrock": "sidecar.protocols.bedrock:Bedrock",
     "chroma": "sidecar.protocols.chroma:Chroma",
     "mcp": "sidecar.protocols.mcp:Mcp",
+    "opensearch": "sidecar.protocols.opensearch.dialect:OpenSearch",
     "qdrant": "sidecar.protocols.qdrant:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
     "s3": "sidecar.protocols.s3:S3",

@@ -1,0 +1,229 @@
+"""The query string as OpenSearch and Elasticsearch read it (RestUtils), where everyone reads it
+alike; and which parameters are known to ask for nothing but what path and body say.
+
+A parameter may stand for a part of the path that is not there (`/_search?index=secret`), or for the
+body (`source`): so what is not in the list is refused. Pure.
+"""
+
+import re
+from urllib.parse import unquote_to_bytes
+
+from policies.ground.errors import Malformed
+
+# The server ends a parameter at `;` too, and skips a `=` before the name.
+_PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)(?:=([^;]*))?").fullmatch
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})").search
+
+
+def parameters(query: str | None) -> dict[str, str]:
+    """Names and decoded values. `Malformed` where two readers could read two things."""
+    found: dict[str, str] = {}
+    for part in (query or "").split("&"):
+        if not part:
+            continue
+        pair = _PAIR(part)
+        if pair is None or _BAD_ESCAPE(part):
+            raise Malformed("the query string can be read in more than one way")
+        name, value = pair[1], pair[2] or ""
+        if name in found:
+            raise Malformed(f"the query states `{name}` twice")
+        try:
+            found[name] = unquote_to_bytes(value.replace("+", " ")).decode()
+        except UnicodeDecodeError:
+            raise Malformed(f"the query's `{name}` is not UTF-8") from None
+    return found
+
+
+def known(query: str | None, names: frozenset[str]) -> dict[str, str]:
+    """`parameters`, all of them among `names`."""
+    found = parameters(query)
+    for name in found:
+        if name not in names:
+            raise Malformed(f"the query's `{name}` is not known here to be harmless")
+    return found
+
+
+COMMON = frozenset(("error_trace", "filter_path", "human", "pretty"))
+
+PATTERNS = frozenset(
+    ("allow_no_indices", "expand_wildcards", "ignore_throttled", "ignore_unavailable")
+)
+
+_QUERY = frozenset(
+    ("analyze_wildcard", "analyzer", "default_operator", "df", "lenient", "min_score", "q")
+)
+
+_DOCUMENT = frozenset(
+    (
+        "_source",
+        "_source_exclude_vectors",
+        "_source_excludes",
+        "_source_includes",
+        "docvalue_fields",
+        "fields",
+        "force_synthetic_source",
+        "preference",
+        "realtime",
+        "refresh",
+        "routing",
+        "stored_fields",
+        "version",
+        "version_type",
+    )
+)
+
+READ = (
+    COMMON
+    | PATTERNS
+    | _QUERY
+    | _DOCUMENT
+    | frozenset(
+        (
+            "all_shards",
+            "allow_partial_pit_creation",
+            "allow_partial_results",
+            "allow_partial_search_results",
+            "batched_reduce_size",
+            "cancel_after_time_interval",
+            "ccs_minimize_roundtrips",
+            "columnar",
+            "delimiter",
+            "drop_null_columns",
+            "explain",
+            "field_statistics",
+            "filters",
+            "format",
+            "from",
+            "ids",
+            "include_empty_fields",
+            "include_named_queries_score",
+            "include_unmapped",
+            "keep_alive",
+            "keep_on_completion",
+            "local",
+            "master_timeout",
+            "max_concurrent_searches",
+            "max_concurrent_shard_requests",
+            "offsets",
+            "payloads",
+            "phase_took",
+            "positions",
+            "pre_filter_shard_size",
+            "request_cache",
+            "rest_total_hits_as_int",
+            "return_intermediate_results",
+            "rewrite",
+            "sanitize",
+            "scroll",
+            "search_pipeline",
+            "search_type",
+            "seq_no_primary_term",
+            "size",
+            "sort",
+            "stats",
+            "suggest_field",
+            "suggest_mode",
+            "suggest_size",
+            "suggest_text",
+            "term_statistics",
+            "terminate_after",
+            "timeout",
+            "track_scores",
+            "track_total_hits",
+            "typed_keys",
+            "types",
+            "verbose_pipeline",
+            "wait_for_completion_timeout",
+        )
+    )
+)
+"""Of whatever reads. `q` is a query in Lucene's syntax, which names fields and no index."""
+
+TOLD = (
+    COMMON
+    | PATTERNS
+    | frozenset(
+        (
+            "cluster_manager_timeout",
+            "features",
+            "flat_settings",
+            "include_defaults",
+            "local",
+            "master_timeout",
+            "mode",
+            "wait_for_active_shards",
+            "timeout",
+        )
+    )
+)
+"""Of whatever tells of indices."""
+
+TABLE = (TOLD | frozenset(("bytes", "format", "h", "health", "pri", "s", "time", "v"))) - frozenset(
+    ("filter_path",)
+)
+"""Of `_cat`. With `help` it would tell of columns, and not of indices."""
+
+WRITTEN = (
+    COMMON
+    | PATTERNS
+    | _QUERY
+    | _DOCUMENT
+    | frozenset(
+        (
+            "_slice",
+            "cluster_manager_timeout",
+            "conflicts",
+            "force",
+            "from",
+            "if_primary_term",
+            "if_seq_no",
+            "include_source_on_error",
+            "lang",
+            "list_executed_pipelines",
+            "master_timeout",
+            "max_docs",
+            "op_type",
+            "request_cache",
+            "requests_per_second",
+            "require_alias",
+            "require_data_stream",
+            "retry_on_conflict",
+            "scroll",
+            "scroll_size",
+            "search_timeout",
+            "search_type",
+            "size",
+            "slices",
+            "sort",
+            "stats",
+            "terminate_after",
+            "timeout",
+            "wait_for_active_shards",
+            "wait_for_completion",
+            "wait_if_ongoing",
+            "write_index_only",
+        )
+    )
+)
+"""Of whatever writes. Not `pipeline`: it may send a document to another index."""
+
+UNTOLD = frozenset(
+    (
+        "_source",
+        "_source_exclude_vectors",
+        "_source_excludes",
+        "_source_includes",
+        "explain",
+        "filter_path",
+        "q",
+        "stored_fields",
+        "suggest_field",
+        "suggest_mode",
+        "suggest_size",
+        "suggest_text",
+        "verbose_pipeline",
+        "force_synthetic_source",
+    )
+)
+"""With one of these an answer may lack what shows a document's level, or hold what no filter
+reaches: `q` takes the place of the body's query, `explain` counts documents that it leaves out."""

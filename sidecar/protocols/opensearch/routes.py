@@ -1,0 +1,243 @@
+"""Every route of OpenSearch and Elasticsearch that is judged (data-sources.md 5.3;
+opensearch-api-specification, the servers' REST handlers, and the clients opensearch-py 3.2 and
+elasticsearch 9.5). What is closed by its first segment is in `closed.py`.
+"""
+
+from dataclasses import replace
+
+from policies.ground.errors import Malformed
+from sidecar.protocols.opensearch import (
+    languages,
+    lists,
+    parameters,
+    reading,
+    searching,
+    several,
+    writing,
+)
+from sidecar.protocols.opensearch.bodies import json_or_none, lines
+from sidecar.protocols.opensearch.rows import (
+    asking,
+    freed,
+    listed,
+    naming,
+    read,
+    search,
+    search_later,
+    sieved,
+    write,
+)
+from sidecar.protocols.opensearch.server import Server, hint
+from sidecar.protocols.protocol import Asked, Class, Place, Route
+
+_I = "/{index}"
+_RETRIEVE, _WRITE, _OPEN = Class.RETRIEVE, Class.WRITE, Class.OPEN
+_BULK, _ADMIN = Class.BULK, Class.ADMIN
+_GP = "GET POST"
+_ANY = "GET HEAD POST PUT DELETE"
+
+# A copy is an index of its own, and would be judged by its own name.
+_COPIES = ("_clone", "_split", "_shrink", "_downsample")
+
+# What names mean, and how an index is run.
+_RULES = (
+    "_alias/{name}",
+    "_aliases",
+    "_aliases/{name}",
+    "_block/{block}",
+    "_close",
+    "_freeze",
+    "_open",
+    "_rollover",
+    "_rollover/{new}",
+    "_settings",
+    "_unfreeze",
+    "_upgrade",
+)
+_SCROLL = "/_search/scroll"
+
+
+async def _health(_server: Server, asked: Asked) -> tuple[Place, ...]:
+    """The cluster's health, as long as it is told of the cluster alone."""
+    if parameters.parameters(asked.target.query).get("level", "cluster") != "cluster":
+        raise Malformed("the cluster's health is told without its indices")
+    return ()
+
+
+_DOCUMENT = Route("GET", f"{_I}/_doc/{{id}}", Class.RETRIEVE, reading.by_path)
+_MGET = several.by_documents
+
+# INVARIANT: a literal segment stands above a `{parameter}` in its place, as in the servers' own
+# router; and what stands in an index's place never begins with `_`.
+ROUTES = (
+    Route("GET HEAD", "/", _OPEN),
+    Route("GET", "/_cluster/health", _OPEN, _health),
+    # Continuations before searches: `scroll` stands where a name would.
+    freed("DELETE", _SCROLL),
+    freed("DELETE", f"{_SCROLL}/{{scroll}}"),
+    freed("DELETE", "/_search/point_in_time"),
+    freed("DELETE", "/_pit"),
+    freed("DELETE", "/_async_search/{id}"),
+    freed("DELETE", "/_plugins/_asynchronous_search/{id}"),
+    freed("DELETE", "/_sql/async/delete/{id}"),
+    freed("DELETE", "/_query/async/{id}"),
+    *(
+        replace(read(_GP, pattern, searching.by_scroll), prepared=searching.next_page, sieved=True)
+        for pattern in (_SCROLL, f"{_SCROLL}/{{scroll}}")
+    ),
+    *(
+        replace(read("GET", pattern, searching.by_identity), prepared=prepared, sieved=sieved)
+        for pattern, prepared, sieved in (
+            ("/_async_search/{id}", searching.later, True),
+            ("/_plugins/_asynchronous_search/{id}", searching.later, True),
+            ("/_sql/async/{id}", languages.learning, False),
+            ("/_query/async/{id}", languages.learning, False),
+        )
+    ),
+    Route("GET", "/_async_search/status/{id}", Class.METADATA, searching.by_identity),
+    Route("GET", "/_sql/async/status/{id}", Class.METADATA, searching.by_identity),
+    # A pipeline of searches, which is no continuation.
+    Route("GET PUT DELETE", "/_search/pipeline", _ADMIN),
+    Route("GET PUT DELETE", "/_search/pipeline/{id}", _ADMIN),
+    Route(f"{_GP} DELETE", "/_search/point_in_time/_all", _ADMIN),
+    search(_GP, "/_search"),
+    search(_GP, f"{_I}/_search"),
+    search_later("POST", "/_async_search"),
+    search_later("POST", f"{_I}/_async_search"),
+    search_later("POST", "/_plugins/_asynchronous_search"),
+    search_later("POST", f"{_I}/_plugins/_asynchronous_search"),
+    *(
+        sieved(
+            Route(_GP, pattern, Class.RETRIEVE, several.by_searches, inspected=lines),
+            several.sieved_searches,
+            several.fits_searches,
+        )
+        for pattern in ("/_msearch", f"{_I}/_msearch")
+    ),
+    *(
+        sieved(read(_GP, pattern, _MGET), several.sieved_documents, several.fits_document)
+        for pattern in ("/_mget", f"{_I}/_mget")
+    ),
+    sieved(_DOCUMENT, several.sieved_documents, several.fits_document),
+    # What follows is not narrowed: nothing in these answers could prove what they were made of.
+    Route("HEAD", f"{_I}/_doc/{{id}}", _RETRIEVE, reading.by_path),
+    Route("GET HEAD", f"{_I}/_source/{{id}}", _RETRIEVE, reading.by_path),
+    *(
+        read(_GP, f"{start}/{what}", places)
+        for what, places in (
+            ("_count", searching.by_search),
+            ("_field_caps", reading.by_query),
+            ("_mtermvectors", several.by_documents),
+            ("_rank_eval", reading.by_rank),
+            ("_search_shards", searching.by_search),
+            ("_search/template", reading.by_template),
+            ("_msearch/template", reading.by_template),
+            ("_validate/query", searching.by_search),
+        )
+        for start in ("", _I)
+    ),
+    read(_GP, f"{_I}/_explain/{{id}}", searching.by_search),
+    read(_GP, f"{_I}/_termvectors", reading.by_vectors),
+    read(_GP, f"{_I}/_termvectors/{{id}}", reading.by_vectors),
+    *(
+        asking(f"{start}{what}", languages.by_sql)
+        for start in ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
+        for what in ("", "/translate" if start == "/_sql" else "/_explain")
+    ),
+    *(
+        asking(f"{start}{what}", languages.by_ppl)
+        for start in ("/_plugins/_ppl", "/_opendistro/_ppl")
+        for what in ("", "/_explain")
+    ),
+    asking("/_query", languages.by_esql),
+    asking("/_query/async", languages.by_esql),
+    Route(
+        "POST",
+        "/_query/async/{id}/stop",
+        _RETRIEVE,
+        searching.by_identity,
+        prepared=languages.learning,
+    ),
+    *(
+        Route("POST", f"{start}/close", _OPEN, languages.closed_cursor, inspected=json_or_none)
+        for start in ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
+    ),
+    *(
+        Route(
+            "POST",
+            pattern,
+            Class.METADATA,
+            reading.by_query,
+            inspected=json_or_none,
+            prepared=languages.learning,
+        )
+        for pattern in (f"{_I}/_search/point_in_time", f"{_I}/_pit")
+    ),
+    *(
+        listed(f"{_I}{what}")
+        for what in (
+            "/_mapping",
+            "/_settings",
+            "/_settings/{name}",
+            "/_alias",
+            "/_alias/{name}",
+            "/_mapping/field/{fields}",
+        )
+    ),
+    *(
+        Route("GET", pattern, Class.METADATA, composed=lists.by_name)
+        for pattern in (
+            "/_mapping",
+            "/_mapping/field/{fields}",
+            "/_settings",
+            "/_settings/{name}",
+            "/_alias",
+            "/_aliases",
+            "/_alias/{name}",
+        )
+    ),
+    Route("GET", "/_resolve/index/{name}", Class.METADATA, composed=lists.resolved),
+    *(
+        Route("GET", f"/{what}", Class.METADATA, composed=composed)
+        for what, composed in (
+            ("_data_stream", lists.streams),
+            ("_data_stream/{name}", lists.streams),
+            ("_cat/indices", lists.table),
+            ("_cat/indices/{index}", lists.table),
+            ("_cat/aliases", lists.table),
+            ("_cat/aliases/{name}", lists.table),
+        )
+    ),
+    *(
+        Route("GET", f"{_I}/{what}", Class.METADATA, reading.told)
+        for what in ("_stats", "_stats/{metric}", "_segments", "_recovery")
+    ),
+    *(
+        Route("GET", pattern, Class.METADATA, reading.told_of_last)
+        for pattern in (
+            "/_cat/count/{index}",
+            "/_cluster/health/{index}",
+            "/_data_stream/{name}/_stats",
+        )
+    ),
+    write("POST", f"{_I}/_doc"),
+    write("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
+    write("PUT POST", f"{_I}/_create/{{id}}"),
+    write("POST", f"{_I}/_update/{{id}}"),
+    write("PUT POST", f"{_I}/_mapping"),
+    *(
+        Route("PUT POST", f"{start}/_bulk", _WRITE, writing.by_lines, inspected=lines)
+        for start in ("", _I)
+    ),
+    *(
+        Route("POST", f"{_I}/{what}", _WRITE, writing.by_search, hint, inspected=json_or_none)
+        for what in ("_delete_by_query", "_update_by_query")
+    ),
+    *(write("GET POST", f"{_I}/{what}") for what in ("_refresh", "_flush")),
+    *(Route(_GP, f"/{what}", _WRITE, writing.by_path) for what in ("_refresh", "_flush")),
+    naming("PUT DELETE", "/_data_stream/{name}", writing.by_own_path),
+    *(Route("PUT POST", f"{_I}/{what}/{{target}}", _BULK) for what in _COPIES),
+    *(Route(_ANY, f"{_I}/{what}", _ADMIN) for what in _RULES),
+    listed(_I),
+    naming("PUT DELETE", _I),
+)

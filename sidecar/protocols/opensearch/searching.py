@@ -1,0 +1,170 @@
+"""A search and its continuations: what it concerns, and what of its answer may be seen.
+
+A continuation stands for what the search before it concerned, and is judged anew at every use. Each
+function takes the server first, as a row of the table hands it over.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.opensearch import sieve
+from sidecar.protocols.opensearch.proof import Proof
+from sidecar.protocols.opensearch.references import of_search
+from sidecar.protocols.opensearch.server import (
+    Server,
+    any_index,
+    loaded,
+    read_query,
+    text_member,
+    union,
+)
+from sidecar.protocols.opensearch.shown import Shown
+from sidecar.protocols.protocol import (
+    NOTHING,
+    Asked,
+    Fetched,
+    Passed,
+    Place,
+    Prepared,
+    Sight,
+)
+
+Places = tuple[Place, ...]
+
+
+async def by_search(server: Server, asked: Asked) -> Places:
+    """The indices of the path, or of the point in time, and those that the body names."""
+    query, body = read_query(asked), asked.body
+    names = sorted(of_search(body))
+    if body is None or body.get("pit") is None:
+        return await server.places([*any_index(asked), *names], asked, query)
+    issued = server.issued.find(text_member(body["pit"], "id"), asked.who)
+    if asked.values:
+        names += any_index(asked)
+    return union(issued, await server.places(names, asked, query))
+
+
+def fits_search(server: Server, asked: Asked) -> bool:
+    """Whether a search can be sieved."""
+    field = server.marked
+    if field is None or of_search(asked.body):
+        return False
+    return sieve.fits(asked.body, read_query(asked), field)
+
+
+def whole_search(server: Server, asked: Asked, places: Places, _sight: Sight) -> Prepared:
+    """A search as it is; its continuation is remembered."""
+    if "scroll" not in read_query(asked) and not (asked.body and asked.body.get("pit")):
+        return NOTHING
+    return learning(server, asked, places)
+
+
+def whole_async(server: Server, asked: Asked, places: Places, _sight: Sight) -> Prepared:
+    """A search whose answer may come later."""
+    return learning(server, asked, places)
+
+
+def sieved_search(server: Server, asked: Asked, places: Places, sight: Sight) -> Prepared:
+    if sight.levels is None:
+        return whole_search(server, asked, places, sight)
+    body, shown = sieve.narrowed(asked.body, sight)
+    return Prepared(orjson.dumps(body), _proving(server, asked, places, sight, shown))
+
+
+def sieved_async(server: Server, asked: Asked, places: Places, sight: Sight) -> Prepared:
+    if sight.levels is None:
+        return whole_async(server, asked, places, sight)
+    body, shown = sieve.narrowed(asked.body, sight)
+    return Prepared(orjson.dumps(body), _proving(server, asked, places, sight, shown))
+
+
+def scroll_token(asked: Asked) -> str:
+    """The scroll that is gone on with: stated once, in the body or the path."""
+    return _token(asked, "scroll_id", frozenset(("scroll", "scroll_id")))
+
+
+def _token(asked: Asked, member: str, members: frozenset[str]) -> str:
+    if asked.values and asked.body is not None:
+        raise Malformed("the continuation is stated twice")
+    if asked.values:
+        return asked.values[0]
+    if asked.body is not None and not asked.body.keys() <= members:
+        raise Malformed("the body says more than which continuation is meant")
+    return text_member(asked.body, member)
+
+
+async def by_scroll(server: Server, asked: Asked) -> Places:
+    """What the scroll was begun for."""
+    read_query(asked)
+    return server.issued.find(scroll_token(asked), asked.who)
+
+
+async def by_identity(server: Server, asked: Asked) -> Places:
+    """What the search in the path was begun for."""
+    read_query(asked)
+    return server.issued.find(asked.values[0], asked.who)
+
+
+def next_page(server: Server, asked: Asked, places: Places, sight: Sight) -> Prepared:
+    """More of a scroll."""
+    return _continued(server, asked, places, sight, scroll_token(asked))
+
+
+def later(server: Server, asked: Asked, places: Places, sight: Sight) -> Prepared:
+    """What became of a search whose answer comes later."""
+    return _continued(server, asked, places, sight, asked.values[0])
+
+
+def _continued(server: Server, asked: Asked, places: Places, sight: Sight, token: str) -> Prepared:
+    if sight.levels is None:
+        return learning(server, asked, places)
+    # Begun when more could be seen, it may lack the mark: then nothing of it is shown.
+    shown = Shown(mark=not server.mark_is_hidden(token, asked.who))
+    return Prepared(read=_proving(server, asked, places, sight, shown))
+
+
+async def freed(server: Server, asked: Asked) -> Places:
+    """Continuations that are given back. They must be the caller's own; nothing is read."""
+    read_query(asked)
+    stated: list[Any] = asked.values[0].split(",") if asked.values else []
+    body = asked.body or {}
+    if not body.keys() <= {"scroll_id", "pit_id", "id"} or len(body) + bool(stated) != 1:
+        raise Malformed("the request does not say once which continuations are meant")
+    for value in body.values():
+        stated = value if isinstance(value, list) else [value]
+    for token in stated:
+        if not isinstance(token, str) or not token:
+            raise Malformed("a continuation is not stated as a text")
+        server.issued.find(token, asked.who)
+    return ()
+
+
+def _proving(
+    server: Server, asked: Asked, places: Places, sight: Sight, shown: Shown
+) -> Callable[[Fetched], Passed]:
+    """Reads a search's answer, or one that holds it as `response`."""
+
+    def read(answer: Fetched) -> Passed:
+        proof, whole = Proof(sight), loaded(answer)
+        if not isinstance(whole, dict):
+            raise UpstreamFailed("the data source's answer can't be read")
+        proof.search(whole, shown)
+        if "response" in whole:
+            proof.search(whole["response"], shown)
+        server.learn(whole, asked, places)
+        if not shown.mark:
+            server.hide_mark(whole, asked)
+        return Passed(orjson.dumps(whole), proof.withheld)
+
+    return read
+
+
+def learning(server: Server, asked: Asked, places: Places) -> Prepared:
+    def read(answer: Fetched) -> Passed:
+        server.learn(loaded(answer), asked, places)
+        return Passed(answer.body)
+
+    return Prepared(read=read)

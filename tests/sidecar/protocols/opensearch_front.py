@@ -1,0 +1,87 @@
+"""A listener in front of a minimal OpenSearch (`opensearch_server.py`; the real one comes in no
+wheel), whose agent may read what is called `open…` and nothing else."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from policies.model import Policy
+from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
+from tests.sidecar.protocols.opensearch_server import Server
+from tests.sidecar.proxy.stand import Answered, ask, policy
+
+READERS = policy(allowed_sources=("opensearch://kb/open*",))
+
+
+def named_server() -> Server:
+    """Two indices that may be read, one that may not, a data stream of each sort, and aliases that
+    sound otherwise than what they stand for."""
+    made = Server()
+    for name in ("open_docs", "open_more", "shut_docs", ".ds-open_logs-000001", ".ds-shut-000001"):
+        made.create(name)
+    made.aliases = {
+        "docs": ["open_docs"],
+        "open_alias": ["shut_docs"],
+        "both": ["open_docs", "shut_docs"],
+        "shut_alias": ["open_docs"],
+        "logs": [".ds-open_logs-000001"],
+    }
+    made.streams = {"open_logs": [".ds-open_logs-000001"], "shut": [".ds-shut-000001"]}
+    made.hidden = {".ds-open_logs-000001", ".ds-shut-000001"}
+    return made
+
+
+@asynccontextmanager
+async def fronting(
+    tmp_path: Path, server: Server, *policies: Policy, **changes: Any
+) -> AsyncIterator[Minimal]:
+    script = scripted(server.answer)
+    readers = policies or (READERS,)
+    async with minimal(tmp_path, "opensearch", script, *readers, **changes) as made:
+        yield made
+
+
+def forwarded(front: Minimal) -> list[str]:
+    """What arrived, without the look-ups of names."""
+    return [line for line in front.lines if not line.startswith("GET /_resolve/index/")]
+
+
+async def refused(
+    front: Minimal,
+    case: tuple[str, str, Any],
+    policy_name: str = "analysts-read",
+    status: int = 403,
+    source: str | None = None,
+) -> None:
+    """A request of method, target and body (JSON, or bytes as they are) that is denied under this
+    name, recorded once, and not forwarded."""
+    method, target, body = case
+    before = len(await front.sources())
+    if method == "HEAD":
+        head = f"HEAD {target} HTTP/1.1\r\nHost: kb\r\nConnection: close\r\n\r\n"
+        answered = await ask(front.port, head.encode())
+        assert answered.status == status, case
+    else:
+        raw = body if isinstance(body, bytes) else None
+        answered = await front.ask(method, target, None if raw is not None else body, raw=raw)
+        assert answered.status == status, (case, answered.raw)
+        denied(answered, policy_name, status)
+    assert forwarded(front) == [], case
+    records = await front.sources()
+    assert len(records) == before + 1, case
+    assert records[-1][0] == "DENY", case
+    if source is not None:
+        assert records[-1][1] == f"opensearch://kb/{source}", case
+
+
+def lines(*parts: Any) -> bytes:
+    """A body of one JSON object a line."""
+    return b"".join(json.dumps(part).encode() + b"\n" for part in parts)
+
+
+def indices(answered: Answered) -> set[str]:
+    """The indices that the hits of an answer are of."""
+    assert answered.status == 200, answered.raw
+    return {hit["_index"] for hit in answered.json["hits"]["hits"]}

@@ -1,0 +1,149 @@
+"""What of a search's answer goes on, where the server did not keep to the condition."""
+
+from typing import Any
+
+import pytest
+
+from policies.ground.errors import UpstreamFailed
+from sidecar.protocols.opensearch.proof import Proof
+from sidecar.protocols.opensearch.shown import Shown, shown_of
+from sidecar.protocols.protocol import Sight
+
+
+def proof(*levels: str) -> Proof:
+    return Proof(Sight(lambda _: True, "meta.level", levels or ("low", "medium")))
+
+
+def hit(level: Any, **more: Any) -> dict[str, Any]:
+    return {"_index": "a", "_id": "1", "_source": {"meta": {"level": level}}, **more}
+
+
+def answer(*hits: Any, **more: Any) -> dict[str, Any]:
+    return {"hits": {"total": {"value": len(hits)}, "hits": list(hits)}, **more}
+
+
+@pytest.mark.parametrize(
+    ("source", "seen"),
+    [
+        ({"meta": {"level": "low"}}, True),
+        ({"meta.level": "low"}, True),
+        ({"meta": {"level": ["low"]}}, True),
+        ({"meta": [{"level": "medium"}]}, True),
+        ({"meta": {"level": "high"}}, False),
+        ({"meta": {"level": "LOW"}}, False),
+        ({"meta": {"level": ["low", "high"]}}, False),
+        ({"meta": {"level": "low"}, "meta.level": "high"}, False),
+        ({"meta": [{"level": "low"}, {"level": "critical"}]}, False),
+        ({"meta": {"level": None}}, False),
+        ({"meta": {"level": {"is": "low"}}}, False),
+        ({"meta": "low"}, False),
+        ({"meta": {}}, False),
+        ({}, False),
+        (None, False),
+        ([{"meta": {"level": "low"}}], True),
+    ],
+)
+def test_a_document_is_seen_by_its_own_mark(source: Any, seen: bool) -> None:
+    made, checked = answer({"_id": "1", "_source": source}), proof()
+    checked.search(made, Shown())
+    assert bool(made["hits"]["hits"]) is seen
+    assert checked.withheld == (not seen)
+    assert made["hits"]["total"]["value"] == seen
+
+
+def test_without_a_mark_it_is_as_critical() -> None:
+    made = answer(hit("critical"), hit(None), hit("high"))
+    proof("low", "medium", "critical").search(made, Shown())
+    assert made["hits"]["hits"] == [hit("critical"), hit(None)]
+
+
+def test_what_other_fields_say_of_the_level_counts_for_nothing() -> None:
+    made = answer(hit("high", fields={"meta.level": ["low"]}), {"fields": {"meta.level": ["low"]}})
+    proof().search(made, Shown())
+    assert made["hits"]["hits"] == []
+
+
+def test_documents_within_a_document_show_their_own() -> None:
+    inner = answer(hit("low"), hit("critical"), hit(None))
+    made, checked = answer(hit("low", inner_hits={"more": inner})), proof()
+    checked.search(made, Shown())
+    assert made["hits"]["hits"][0]["inner_hits"]["more"]["hits"]["hits"] == [hit("low")]
+    assert checked.withheld == 2
+
+
+def test_parts_of_a_document_are_seen_with_it() -> None:
+    parts = answer({"_nested": {"field": "parts"}, "_source": {"x": 1}})
+    made = answer(hit("low", inner_hits={"parts": parts}), hit("high", inner_hits={"parts": parts}))
+    proof().search(made, Shown())
+    assert made["hits"]["hits"] == [hit("low", inner_hits={"parts": parts})]
+    mixed = answer({"_nested": {"field": "parts"}, "_source": {}}, hit("high"))
+    made = answer(hit("low", inner_hits={"parts": mixed}))
+    proof().search(made, Shown())
+    assert mixed["hits"]["hits"] == []
+
+
+def test_counts_that_stand_on_what_was_left_out_go_nowhere() -> None:
+    buckets = {"a": {"buckets": [{"key": "x", "doc_count": 2}]}}
+    with pytest.raises(UpstreamFailed):
+        proof().search(answer(hit("low"), hit("high"), aggregations=buckets), Shown())
+    made = answer(hit("low"), aggregations=buckets)
+    proof().search(made, Shown())
+    assert made["aggregations"] == buckets
+    for top in (answer(hit("high")), {"buckets": [{"top": answer(hit(None))}]}):
+        with pytest.raises(UpstreamFailed):
+            proof().search(answer(aggregations={"top": top}), Shown())
+
+
+@pytest.mark.parametrize(
+    "made",
+    [None, [], "x", {"hits": None}, {"hits": {}}, {"hits": {"hits": {}}}, answer(suggest={}),
+     answer(hit("low", inner_hits=[])), answer(hit("low", inner_hits={"a": {}})),
+     answer(hit("low", inner_hits={"a": {"hits": {"hits": None}}}))],
+)  # fmt: skip
+def test_an_answer_that_is_not_understood_goes_nowhere(made: Any) -> None:
+    with pytest.raises(UpstreamFailed):
+        proof().search(made, Shown())
+
+
+def test_the_mark_is_taken_out_where_nobody_asked_for_it() -> None:
+    for source, left in (
+        ({"x": 1, "meta": {"level": "low"}}, {"x": 1}),
+        ({"x": 1, "meta.level": "low"}, {"x": 1}),
+        ({"meta": {"level": "low", "page": 1}}, {"meta": {"page": 1}}),
+    ):
+        made = answer({"_source": source})
+        proof().search(made, Shown(mark=False))
+        assert made["hits"]["hits"] == [{"_source": left}]
+    made = answer({"_id": "1", "_source": {"meta": {"level": "low"}}})
+    proof().search(made, Shown(source=False, mark=False))
+    assert made["hits"]["hits"] == [{"_id": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("stated", "shown"),
+    [
+        (None, Shown()), (True, Shown()), (False, Shown(False, False)), ("x", Shown(mark=False)),
+        ("meta", Shown()), (["x", "meta.*"], Shown()), (["*"], Shown()),
+        (["met?"], Shown(mark=False)),
+        ([], Shown()), ({"excludes": ["vector"]}, Shown()), ({"exclude": "meta"}, None),
+        ({"excludes": ["*level"]}, None),
+        ({"includes": ["x"], "excludes": ["y"]}, Shown(mark=False)),
+        ({"include": ["x"], "includes": ["meta"]}, None), ({"else": 1}, None), (7, None),
+        ([7], None),
+    ],
+)  # fmt: skip
+def test_what_the_caller_asked_to_see(stated: Any, shown: Shown | None) -> None:
+    assert shown_of(stated, "meta.level") == shown
+
+
+def test_a_document_by_its_id() -> None:
+    checked = proof()
+    seen = {"_index": "a", "_id": "1", "found": True, "_source": {"meta": {"level": "low"}}}
+    assert checked.document(seen) is seen
+    for other in ({"found": False, "_id": "1"}, {"error": {}, "_id": "1"}):
+        assert checked.document(other) is other
+    hidden = {**seen, "_source": {"text": "x"}, "_seq_no": 7, "fields": {"text": ["x"]}}
+    assert checked.document(hidden) == {"_index": "a", "_id": "1", "found": False}
+    assert checked.withheld == 1
+    with pytest.raises(UpstreamFailed):
+        checked.document(None)
