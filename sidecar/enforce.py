@@ -37,6 +37,9 @@ from sidecar.spool import Spool, SpoolError, SpoolFull
 
 log = logging.getLogger(__name__)
 
+LET_THROUGH = "report mode, forwarded: "
+"""What the reason of a denial begins with that was let through (`mode: report`)."""
+
 _BRINGS = 3
 _ID_ENTROPY = 10
 _SALT = 32
@@ -53,6 +56,13 @@ class Pending(NamedTuple):
     durable: asyncio.Future[None]
     kept: bool = True
     """False where mode `best_effort` had to drop the record: nothing may cite it."""
+    let_through: bool = False
+    """Whether it is a denial that its source's mode `report` lets through."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether the request may go on."""
+        return self.let_through or self.decision.decision == "ALLOW"
 
 
 class Enforcer:
@@ -86,28 +96,31 @@ class Enforcer:
         await pending.durable
         return pending
 
-    async def submit(self, retrieval: Retrieval, key: Key | None) -> Pending:
+    async def submit(
+        self, retrieval: Retrieval, key: Key | None, *, reports: bool = False
+    ) -> Pending:
         """As `evaluate`, without the wait for the disk: for a caller that has several retrievals to
-        decide, or something to prepare meanwhile."""
+        decide, or something to prepare meanwhile. Where the source only `reports`, a denial is
+        recorded as one that was let through."""
         try:
             for _ in range(_BRINGS):
                 try:
-                    return await self._submit(retrieval, key)
+                    return await self._submit(retrieval, key, reports)
                 except NotHeld as lacking:
                     await self._supply.bring({lacking.name, *documents_for(retrieval)})
             why = "the policy set changes faster than its documents can be fetched"
         except NotBrought as error:
             why = f"the policy set's documents can't be fetched: {error}"
-        return self._conclude(retrieval, refuse("evaluation_error", why), None)
+        return self._conclude(retrieval, refuse("evaluation_error", why), None, reports)
 
-    async def _submit(self, retrieval: Retrieval, key: Key | None) -> Pending:
+    async def _submit(self, retrieval: Retrieval, key: Key | None, reports: bool) -> Pending:
         if self.must_claim(retrieval, key):
             try:
                 await self._sessions.claim(retrieval, masking=self._masks())
             except ClaimFailed as error:
                 unknown = refuse("evaluation_error", f"the session can't be claimed: {error}")
-                return self._conclude(retrieval, unknown, None)
-        return self.decide(retrieval, key)
+                return self._conclude(retrieval, unknown, None, reports)
+        return self.decide(retrieval, key, reports=reports)
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Whether the call names a session that is new here, and may claim it: then `submit` has
@@ -126,7 +139,7 @@ class Enforcer:
             log.exception("a check failed: nothing is claimed")
             return False  # `decide` comes to the same failure, and records it
 
-    def decide(self, retrieval: Retrieval, key: Key | None) -> Pending:
+    def decide(self, retrieval: Retrieval, key: Key | None, *, reports: bool = False) -> Pending:
         """The decision by what is known here and now, its record handed to the spool. Raises
         `NotHeld`, and nothing is decided, where that takes a document that is not here yet."""
         started = self._monotonic()
@@ -152,13 +165,15 @@ class Enforcer:
                 if decision.decision == "ALLOW" and not claimed:
                     facts = None
                     decision = refuse("evaluation_error", "the session is not claimed")
-        pending = self._conclude(retrieval, decision, facts)
+        pending = self._conclude(retrieval, decision, facts, reports)
         self._metrics.evaluate_seconds.observe(self._monotonic() - started)
         return pending
 
-    async def refuse(self, retrieval: Retrieval, policy_name: str, reason: str) -> Pending:
+    async def refuse(
+        self, retrieval: Retrieval, policy_name: str, reason: str, *, reports: bool = False
+    ) -> Pending:
         """Record a DENY that none of the ten checks made, such as a request that can't be read."""
-        pending = self._conclude(retrieval, refuse(policy_name, reason), None)
+        pending = self._conclude(retrieval, refuse(policy_name, reason), None, reports)
         await pending.durable
         return pending
 
@@ -224,9 +239,14 @@ class Enforcer:
         """In doubt, yes: a policy set that is too old may not say any more what is to be masked."""
         return self._policy_set.masks() or self._freshness.stale(self._monotonic())
 
-    def _conclude(self, retrieval: Retrieval, decision: Decision, facts: Facts | None) -> Pending:
+    def _conclude(
+        self, retrieval: Retrieval, decision: Decision, facts: Facts | None, reports: bool = False
+    ) -> Pending:
         """One decision: one record, one metric, one log line."""
         denial = decision.decision == "DENY"
+        let_through = denial and reports
+        if let_through:
+            decision = decision._replace(reason=LET_THROUGH + decision.reason)
         drawn = self._entropy(_ID_ENTROPY + _SALT)
         event_id = uuid7(self._now(), drawn)
         salt = drawn[_ID_ENTROPY:]
@@ -236,9 +256,10 @@ class Enforcer:
             retrieval, decision, facts, event_id=event_id, salt=salt, masking=masking
         )
         try:
-            placed = self._spool.put(record, denial=denial)
+            # INVARIANT: what goes on to the data source takes no room that is kept for denials.
+            placed = self._spool.put(record, denial=denial and not let_through)
         except SpoolFull:
-            if denial:
+            if denial and not let_through:
                 raise
             # Room is kept back for this: an allowed retrieval that can't be recorded becomes a
             # denied one that can.
@@ -246,12 +267,12 @@ class Enforcer:
             return self._conclude(retrieval, full, None)
         # The record has its number. If we die before it is on disk nobody has heard an answer; if
         # after, it ships at the next start.
-        self._metrics.decided(decision)
+        self._metrics.decided(decision, let_through=let_through)
         if log.isEnabledFor(logging.DEBUG):
             answer, policy_name, reason = decision[:3]
             log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)
         core, durable, kept = placed
-        return Pending(decision, event_id, core, durable, kept)
+        return Pending(decision, event_id, core, durable, kept, let_through)
 
 
 def _hear(durable: asyncio.Future[None]) -> None:

@@ -21,6 +21,9 @@ REFUSALS = (
     "key_not_valid",
     "unreadable_request",
     "unclassified_route",
+    "unresolved_source",
+    "route_denied",
+    "write_denied",
     "unknown_destination",
 )
 """What denies outside the ten checks."""
@@ -35,6 +38,8 @@ class Metrics:
     registry: CollectorRegistry
     decisions: Count
     """Decisions by answer and by what decided: `policy` for an ALLOW, else the check or refusal."""
+    reported: Count
+    """Denials that a source in mode `report` let through, by what denied."""
     evaluate_seconds: Durations
     """From a parsed request to its record being in the spool's hands."""
     lineage_lost: Count
@@ -42,13 +47,16 @@ class Metrics:
     responses: Count
     """Answers on the sidecar's own ports, by route and status."""
 
-    def decided(self, decision: Decision) -> None:
-        """Count one decision."""
+    def decided(self, decision: Decision, *, let_through: bool = False) -> None:
+        """Count one decision; `let_through` is a denial by a source whose mode is `report`."""
         if decision.decision == "ALLOW":
             self.decisions.add("ALLOW", "policy")
-        else:
-            by = decision.check or decision.policy_name
-            self.decisions.add("DENY", by if by in DENIED_BY else "other")
+            return
+        by = decision.check or decision.policy_name
+        by = by if by in DENIED_BY else "other"
+        self.decisions.add("DENY", by)
+        if let_through:
+            self.reported.add(by)
 
 
 def make_metrics(registry: CollectorRegistry) -> Metrics:
@@ -61,6 +69,12 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
             "sluice_decisions_total",
             "Decisions, by answer and by what decided",
             ("decision", "by"),
+            registry=registry,
+        ),
+        reported=Count(
+            "sluice_reported_total",
+            "Denials let through by sources in mode `report`, by what denied",
+            ("by",),
             registry=registry,
         ),
         evaluate_seconds=Durations(

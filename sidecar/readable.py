@@ -114,6 +114,7 @@ class Readable:
             "path": source.path,
             "sensitivity": source.sensitivity,
             "writes": source.writes,
+            "mode": source.mode,
             "max_sensitivity": most,
             "sources": [self._judged(place, source, caller) for place in _places(source)],
             "patterns": {"allowed": sorted(allowed), "denied": sorted(denied)},

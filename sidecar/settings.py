@@ -13,13 +13,15 @@ from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 
-KINDS = ("bedrock", "chroma", "mcp", "opensearch", "pinecone", "qdrant", "rest", "s3", "weaviate")
+KINDS = ("bedrock", "chroma", "mcp", "opensearch", "qdrant", "rest", "s3", "weaviate")
 """The data-source protocols that this sidecar speaks."""
 
 AWS_KINDS = ("bedrock", "s3")
 """Those whose requests the sidecar signs with AWS credentials of its own."""
 
 ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
+
+MODES = ("enforce", "report")
 
 COMPRESS = ("auto", "always", "never")
 
@@ -101,6 +103,8 @@ class Source:
     """The level of whatever no name or route covers."""
     writes: str = "deny"
     """Whether writes pass: `deny` or `allow`."""
+    mode: str = "enforce"
+    """`enforce`, or `report`: what would be denied is recorded as that, counted, and forwarded."""
     names: Mapping[str, Named] = field(default_factory=dict)
     """Plain names and levels for source ids, such as `chroma://kb/default/contracts`."""
     routes: tuple[Route, ...] = ()

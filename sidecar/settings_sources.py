@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from policies.model import SENSITIVITIES
-from sidecar.settings import KINDS, ROUTE_CLASSES, Defaults, Named, Route, Source
+from sidecar.settings import KINDS, MODES, ROUTE_CLASSES, Defaults, Named, Route, Source
 from sidecar.settings_aws import aws_of
 from sidecar.settings_section import Section
 from sidecar.settings_ways import hosts_of, listen_of, path_of, upstream_of
@@ -29,6 +29,7 @@ def read_source(section: Section, base: Path) -> Source:
         listen=listen_of(section, needed=True),
         sensitivity=sensitivity,
         writes=section.choice("writes", ("deny", "allow"), "deny"),
+        mode=section.choice("mode", MODES, "enforce"),
         names={
             name: _named(each, name, sensitivity) for name, each in section.named_sections("names")
         },

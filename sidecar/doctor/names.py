@@ -1,5 +1,5 @@
-"""Names of sources that can stand for more than is meant: for addresses inside, or for everybody's
-things at one provider."""
+"""Sources that let more through than is meant: names for addresses inside, or for everybody's
+things at one provider; denials that are only reported."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -31,6 +31,18 @@ BROAD = (
     "workers.dev",
 )
 """Hosts, with all below them, where anybody can keep things: a way to any account of theirs."""
+
+
+def report_mode(scene: Scene) -> Iterator[Finding]:
+    """Sources that deny nothing."""
+    for source in scene.settings.sources:
+        if source.mode == "report":
+            yield Finding(
+                Severity.HIGH,
+                f"source `{source.alias}` is in mode `report`",
+                "what policies deny is recorded, and goes on",
+                "set `mode: enforce` once the log shows no denial that ought to have been none",
+            )
 
 
 def private_names(scene: Scene) -> Iterator[Finding]:

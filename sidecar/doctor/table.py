@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from sidecar.doctor.doors import listeners
 from sidecar.doctor.files import readable, writable
 from sidecar.doctor.finding import Finding, ordered
-from sidecar.doctor.names import broad_hosts, private_names
+from sidecar.doctor.names import broad_hosts, private_names, report_mode
 from sidecar.doctor.reach import direct, grpc_twins
 from sidecar.doctor.redirects import other_users, redirect, udp
 from sidecar.doctor.scene import Scene
@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     redirect,
     udp,
     other_users,
+    report_mode,
     private_names,
     broad_hosts,
 )

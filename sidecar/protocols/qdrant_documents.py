@@ -53,15 +53,15 @@ class Sieve:
 
     def page(self, found: Any, ask: Ask) -> dict[str, Any]:
         """`{"points": […]}`."""
-        page = _only(found, "points", "next_page_offset")
+        page = an_object(found, "result")
         return {**page, "points": self.points(page.get("points"), ask)}
 
     def groups(self, found: Any, ask: Ask) -> dict[str, Any]:
         """`{"groups": [{"hits": […], "lookup": …}]}`; a group without hits is none."""
-        whole = _only(found, "groups")
+        whole = an_object(found, "result")
         kept = []
         for group in a_list(whole.get("groups"), "list of groups"):
-            _only(group, "hits", "id", "lookup")
+            an_object(group, "group")
             hits = self.points(group.get("hits"), ask)
             record = group.get("lookup")
             if not hits:
@@ -138,14 +138,6 @@ def reading_each(marks: Marks, form: Form, asks: list[Ask]) -> Callable[[Fetched
         return _sifted(answer, marks, each)
 
     return read
-
-
-def _only(found: Any, *members: str) -> dict[str, Any]:
-    """An object that holds nothing else: what is not known here might be points."""
-    held = an_object(found, "result")
-    if held.keys() - set(members):
-        raise UpstreamFailed("the data source's result is not of a form known here")
-    return held
 
 
 def parsed(answer: Fetched) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from sidecar.proxy.limits import Limits
 from sidecar.proxy.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returned
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.relay import Tally, relay, write_whole
-from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.reply import Fields, Reply, Sent, fields_of_event
 from sidecar.proxy.upstream import Ask, Upstream
 from sidecar.spool.errors import SpoolError
 
@@ -103,7 +103,7 @@ class Forward:
             for pending in pendings:
                 await pending.durable
             tally.status = error.status
-            return _failed(request, error, _event_id(pendings))
+            return _failed(request, error, _event(pendings))
         except SpoolError:
             # Nothing was answered, and there may be no event for lineage to stand on.
             outcome = None
@@ -138,7 +138,7 @@ class Forward:
         exchange = await self._send(allowed.ask, _records(allowed.pendings), wire)
         try:
             _tell_head(allowed, exchange)
-            return await relay(request, exchange, _event_id(allowed.pendings), tally)
+            return await relay(request, exchange, _event(allowed.pendings), tally)
         finally:
             await exchange.finish()
 
@@ -162,23 +162,23 @@ class Forward:
         for pending in pendings:
             await pending.durable
         return await write_whole(
-            request, exchange.status, exchange.reason, exchange.fields, body, _event_id(pendings)
+            request, exchange.status, exchange.reason, exchange.fields, body, _event(pendings)
         )
 
     async def _read(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
         """An answer goes out as far as it may be seen: whole, or event by event."""
-        prepared, event_id = allowed.prepared, _event_id(allowed.pendings)
+        prepared, event = allowed.prepared, _event(allowed.pendings)
         exchange = await self._send(allowed.ask, _records(allowed.pendings))
         try:
             _tell_head(allowed, exchange)
             if not 200 <= exchange.status < 300 or exchange.empty:
-                return await relay(request, exchange, event_id, tally)
+                return await relay(request, exchange, event, tally)
             if prepared.event is not None and is_event_stream(exchange.fields):
                 refuse_encoded(exchange.fields)
                 events = Events(prepared.event, self._limits.read_answer_bytes)
-                return await relay(request, exchange, event_id, tally, events)
+                return await relay(request, exchange, event, tally, events)
             if prepared.read is None:
-                return await relay(request, exchange, event_id, tally)
+                return await relay(request, exchange, event, tally)
             body = await _readable(exchange, self._limits)
         finally:
             await exchange.finish()
@@ -192,13 +192,13 @@ class Forward:
             tally.count(passed.body)
         tally.status, tally.begun = exchange.status, True
         return await write_whole(
-            request, exchange.status, exchange.reason, fields, passed.body, event_id
+            request, exchange.status, exchange.reason, fields, passed.body, event
         )
 
     async def composed(self, request: Inbound, answer: Fetched) -> Sent:
         """Answers with what was put together of what may be seen."""
         status, reason, fields, body = answer
-        return await write_whole(request, status, reason, fields, body, None)
+        return await write_whole(request, status, reason, fields, body, ())
 
     def note(self, allowed: Allowed, tally: Tally, outcome: str) -> None:
         """What an allowed retrieval returned."""
@@ -232,12 +232,16 @@ async def _readable(exchange: Exchange, limits: Limits) -> bytes:
     return body
 
 
-def _event_id(pendings: list[Pending]) -> str | None:
-    return pendings[-1].event_id if pendings else None
+def _event(pendings: list[Pending]) -> Fields:
+    """Of several, a denial that is let through is what the agent is to hear of."""
+    if not pendings:
+        return ()
+    told = next((each for each in pendings if each.let_through), pendings[-1])
+    return fields_of_event(told.event_id, let_through=told.let_through)
 
 
-def _failed(request: Inbound, error: UpstreamFailed, event_id: str | None) -> Reply:
+def _failed(request: Inbound, error: UpstreamFailed, event: Fields) -> Reply:
     if request.body.exception() is not None:
         broken = Malformed("the body's framing is broken")
-        return Reply.of_error(broken, event_id=event_id, close=True)
-    return Reply.of_error(error, event_id=event_id, close=not request.body.is_eof())
+        return Reply.of_error(broken, event=event, close=True)
+    return Reply.of_error(error, event=event, close=not request.body.is_eof())

@@ -32,6 +32,7 @@ from sidecar.protocols.protocol import (
 )
 from sidecar.proxy import intake
 from sidecar.proxy.attribution import Attribution, attribution
+from sidecar.proxy.case import Case
 from sidecar.proxy.forward import Allowed, Forward
 from sidecar.proxy.framing import Tunnelling
 from sidecar.proxy.headers import Head
@@ -54,16 +55,6 @@ _BARRED = CLOSED | {Class.WRITE}
 
 _MOST_KNOWN = 512
 _LONGEST_KNOWN = 512
-
-
-class _Case:
-    """What is known of a request so far, for whoever has to tell that it may not happen."""
-
-    __slots__ = ("asked", "started")
-
-    def __init__(self, started: float) -> None:
-        self.started = started
-        self.asked: Asked | None = None
 
 
 class Gate:
@@ -98,33 +89,35 @@ class Gate:
     async def serve(self, request: Inbound) -> Reply | Sent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
         the answer is the spool's 503."""
-        case = _Case(self.now())
+        case = Case(self.now())
         return await self._answered(request, case, self._serve(request, case))
 
     async def carried_on(
         self, request: Inbound, allowed: Allowed, pending: Pending | None, wire: Wire | None
     ) -> Reply | Sent:
         """The rest of a request that was decided on the short way, and was sent on `wire`."""
-        case = _Case(allowed.started)
-        case.asked = allowed.asked
+        case = Case(allowed.started, allowed.asked)
         return await self._answered(request, case, self._carried(request, allowed, pending, wire))
 
     async def _carried(
         self, request: Inbound, allowed: Allowed, pending: Pending | None, wire: Wire | None
     ) -> Reply | Sent:
-        if pending is not None and pending.decision.decision != "ALLOW":
+        if pending is not None and not pending.passes:
             await pending.durable
             raise Denied(403, pending)
         return await self._forward.passed(request, allowed, wire)
 
     async def _answered(
-        self, request: Inbound, case: "_Case", serving: Coroutine[Any, Any, Reply | Sent]
+        self, request: Inbound, case: Case, serving: Coroutine[Any, Any, Reply | Sent]
     ) -> Reply | Sent:
         try:
             try:
                 return await serving
             except Refused as refused:
                 denied = await self.judge.refuse(refused)
+                if denied.pending.let_through:
+                    let_through = case.let_through(request, denied.pending)
+                    return await self._forward.passed(request, let_through)
             except Denied as error:
                 denied = error
             return self._told(case, denied)
@@ -134,15 +127,15 @@ class Gate:
             # The agent is gone. What was asked and decided is in the log.
             return Sent(keep_alive=False)
 
-    async def _serve(self, request: Inbound, case: "_Case") -> Reply | Sent:
-        route, asked, head = self._read(request)
+    async def _serve(self, request: Inbound, case: Case) -> Reply | Sent:
+        route, asked, head = self._read(request, case)
         who = asked.who
         case.asked = asked
-        body: bytes | None = None
         places, pendings = _NOBODY, list[Pending]()
         try:
             if route.inspected is not None:
-                body, parsed = await intake.read_body(request, head, route.inspected, self._limits)
+                read = await intake.read_body(request, head, route.inspected, self._limits)
+                case.body, parsed = read
                 case.asked = asked = asked._replace(body=parsed)
             if route.refined is not None:
                 route = self._open(route.refined(self.dialect, asked), asked)
@@ -168,11 +161,11 @@ class Gate:
         if route.prepared is not None:
             sight = await self._sight(places, who)
             prepared = route.prepared(self.dialect, asked, places, sight)
-        if body is None and b"expect" in head.read:
+        if case.body is None and b"expect" in head.read:
             request.welcome_body()
         readable = route.shows is not None or prepared.read is not None
         readable = readable or prepared.event is not None
-        ask = intake.forwarded(request, head, asked.target, body, readable=readable)
+        ask = intake.forwarded(request, head, asked.target, case.body, readable=readable)
         if prepared.body is not None:
             ask = ask.with_body(prepared.body)
         allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started)
@@ -196,17 +189,17 @@ class Gate:
         )
         return Sight(permits, self.marked, None if levels == SENSITIVITIES else levels)
 
-    def _told(self, case: "_Case", denied: Denied) -> Reply:
+    def _told(self, case: Case, denied: Denied) -> Reply:
         reply = Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)
         refusal = Refusal(denied.status, denied.decision.reason, reply.decision)
         own = self.dialect.refusal(case.asked, refusal)
         return reply if own is None else reply.in_words_of(own)
 
-    def _read(self, request: Inbound) -> Reading:
+    def _read(self, request: Inbound, case: Case) -> Reading:
         """The request as far as its head tells; raises `Refused`."""
         who = self.default
         try:
-            head = self._heads.read(request)
+            case.head = head = self._heads.read(request)
         except Malformed as error:
             if isinstance(error, Tunnelling):
                 request.stop_reading()
@@ -218,12 +211,14 @@ class Gate:
             target, match = self.found(request.method, request.target, host)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
+        values = () if match is None else match.values
+        fetch = partial(self._forward.fetch, head)
+        asked = Asked(request.method, target, values, None, fetch, head.forward, who)
+        case.read = asked
         if match is None:
             reason = f"the data source has no route for `{request.method}` of this path known here"
             raise Refused(403, UNCLASSIFIED, reason, who)
-        route, values = match
-        fetch = partial(self._forward.fetch, head)
-        asked = Asked(request.method, target, values, None, fetch, head.forward, who)
+        case.route = route = match.route
         if route.class_ in _BARRED:
             self._check_open(route, asked)
         return route, asked, head

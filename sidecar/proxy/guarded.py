@@ -35,7 +35,8 @@ class Guarded:
         self._upstream = Upstream(source.upstream, limits)
         self._lineage = Lineage(enforcer)
         dialect = dialect_of(source, clock.monotonic)
-        judge = Judge(source.kind, Naming(source).whole, agent, enforcer)
+        reports = source.mode == "report"
+        judge = Judge(source.kind, Naming(source).whole, agent, enforcer, reports=reports)
         self.gate = Gate(
             dialect,
             judge,

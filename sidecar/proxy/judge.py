@@ -49,6 +49,7 @@ class Denied(Exception):
     def __init__(self, status: int, pending: Pending, *, close: bool = False) -> None:
         super().__init__()
         self.status = status
+        self.pending = pending
         self.decision = pending.decision
         self.event_id = pending.event_id
         self.close = close
@@ -56,16 +57,26 @@ class Denied(Exception):
 
 class Judge:
     """Decides for one agent about one data source: `kind` is the audit trail's `source_type`,
-    `whole` what is named where a request can't be told more closely."""
+    `whole` what is named where a request can't be told more closely. Where it `reports`, what would
+    be denied is recorded as that and goes on (the source's `mode`)."""
 
-    def __init__(self, kind: str, whole: Place, agent: AgentIdentity, enforcer: Enforcer) -> None:
+    def __init__(
+        self,
+        kind: str,
+        whole: Place,
+        agent: AgentIdentity,
+        enforcer: Enforcer,
+        *,
+        reports: bool = False,
+    ) -> None:
+        self.reports = reports
         self._kind = kind
         self._whole = whole
         self._agent = agent
         self._enforcer = enforcer
 
     async def allow(self, places: Iterable[Place], who: Attribution) -> list[Pending]:
-        """One pending decision for each place, every one an ALLOW; else raises `Denied`, or
+        """One pending decision for each place, every one of which passes; else raises `Denied`, or
         `Refused` for a name that the audit trail can't hold."""
         key = self._agent.key()
         asked = []
@@ -83,8 +94,8 @@ class Judge:
             asked.sort(key=lambda each: permits(each, key))
         allowed: list[Pending] = []
         for retrieval in asked:
-            pending = await self._enforcer.submit(retrieval, key)
-            if pending.decision.decision != "ALLOW":
+            pending = await self._enforcer.submit(retrieval, key, reports=self.reports)
+            if not pending.passes:
                 for each in (*allowed, pending):
                     await each.durable
                 raise Denied(403, pending)
@@ -100,7 +111,7 @@ class Judge:
         try:
             if self._enforcer.must_claim(retrieval, key):
                 return None
-            return self._enforcer.decide(retrieval, key)
+            return self._enforcer.decide(retrieval, key, reports=self.reports)
         except (NotHeld, SpoolError):
             return None  # the long way comes to the same, or brings what is lacking
 
@@ -113,6 +124,8 @@ class Judge:
         """As `permitting`, by the documents that are here."""
 
         def permits(place: Place) -> bool:
+            if self.reports:
+                return True
             retrieval = self._retrieval(place, who)
             if identifier_fault(retrieval.source_id) is not None:
                 return False
@@ -122,9 +135,13 @@ class Judge:
         return permits
 
     async def refuse(self, refused: Refused) -> Denied:
-        """Records it; what the agent is to be told."""
+        """Records it; what the agent is to be told, unless it goes on."""
         retrieval = self._retrieval(refused.place or self._whole, refused.who)
-        pending = await self._enforcer.refuse(retrieval, refused.policy_name, refused.reason)
+        # INVARIANT: what can be read in two ways goes on to nobody, whatever the mode.
+        reports = self.reports and refused.policy_name != UNREADABLE
+        pending = await self._enforcer.refuse(
+            retrieval, refused.policy_name, refused.reason, reports=reports
+        )
         return Denied(refused.status, pending, close=refused.close)
 
     def _retrieval(self, place: Place, who: Attribution) -> Retrieval:

@@ -1,7 +1,7 @@
 """Passes the data source's answer on to the agent, byte for byte and as it comes: what was not
 taken is not read, so a slow agent costs a slow data source, and no memory.
 
-Knows heads and bodies. Knows nothing of decisions but that an event has an id.
+Knows heads and bodies. Knows nothing of decisions but that fields tell of their event.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.proxy.events import Events, is_event_stream
 from sidecar.proxy.exchange import Exchange
 from sidecar.proxy.inbound import Inbound
-from sidecar.proxy.reply import Sent
+from sidecar.proxy.reply import Fields, Sent
 
 _NO_CONTENT = 204
 
@@ -45,7 +45,7 @@ class Tally:
 async def relay(
     request: Inbound,
     exchange: Exchange,
-    event_id: str | None,
+    event: Fields,
     tally: Tally,
     events: Events | None = None,
 ) -> Sent:
@@ -59,7 +59,7 @@ async def relay(
     delimited = exchange.length is None and old and not empty
     chunked = exchange.length is None and not old and not empty
     keep_alive = request.keep_alive and not delimited
-    head = _head(exchange, event_id, chunked=chunked, keep_alive=keep_alive, old=old)
+    head = _head(exchange, event, chunked=chunked, keep_alive=keep_alive, old=old)
     tally.status = exchange.status
     tally.begun = True
     if empty:
@@ -116,7 +116,7 @@ async def write_whole(
     reason: str,
     fields: list[tuple[bytes, bytes]],
     body: bytes,
-    event_id: str | None,
+    event: Fields,
 ) -> Sent:
     """Writes an answer that was read whole, or put together here."""
     old = request.old
@@ -125,7 +125,7 @@ async def write_whole(
     lines += [b"%b: %b" % each for each in fields]
     if status != _NO_CONTENT:
         lines.append(b"Content-Length: %d" % len(body))
-    head = _finished(lines, event_id, keep_alive=keep_alive, old=old)
+    head = _finished(lines, event, keep_alive=keep_alive, old=old)
     request.begin(head if request.method == "HEAD" else head + body)
     if request.congested:
         await request.drain()
@@ -133,7 +133,7 @@ async def write_whole(
 
 
 def _head(
-    exchange: Exchange, event_id: str | None, *, chunked: bool, keep_alive: bool, old: bool
+    exchange: Exchange, event: Fields, *, chunked: bool, keep_alive: bool, old: bool
 ) -> bytes:
     reason = exchange.reason.encode("utf-8", "surrogateescape")
     lines = [b"HTTP/1.1 %d %b" % (exchange.status, reason)]
@@ -142,12 +142,11 @@ def _head(
         lines.append(b"Content-Length: " + exchange.length)
     elif chunked:
         lines.append(b"Transfer-Encoding: chunked")
-    return _finished(lines, event_id, keep_alive=keep_alive, old=old)
+    return _finished(lines, event, keep_alive=keep_alive, old=old)
 
 
-def _finished(lines: list[bytes], event_id: str | None, *, keep_alive: bool, old: bool) -> bytes:
-    if event_id is not None:
-        lines.append(b"X-Sluice-Event-Id: " + event_id.encode())
+def _finished(lines: list[bytes], event: Fields, *, keep_alive: bool, old: bool) -> bytes:
+    lines += [b"%b: %b" % each for each in event]
     if not keep_alive:
         lines.append(b"Connection: close")
     elif old:

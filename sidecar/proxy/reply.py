@@ -15,6 +15,13 @@ _JSON = (b"Content-Type", b"application/json")
 _OWN = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 
 
+def fields_of_event(event_id: str, *, let_through: bool = False) -> Fields:
+    """What the answer to a request that went on tells of its decision; `let_through` is a denial by
+    a source whose mode is `report`."""
+    told = ((b"X-Sluice-Event-Id", event_id.encode()),)
+    return (*told, (b"X-Sluice-Decision", b"DENY")) if let_through else told
+
+
 class Reply:
     """An answer that is still to be written. `close` ends the connection with it."""
 
@@ -31,12 +38,9 @@ class Reply:
         """Set when it is written: whether the connection carries on."""
 
     @classmethod
-    def of_error(
-        cls, error: SluiceError, *, event_id: str | None = None, close: bool = False
-    ) -> "Reply":
-        """`event_id` is that of the decision that had allowed what then failed."""
-        told = () if event_id is None else ((b"X-Sluice-Event-Id", event_id.encode()),)
-        return cls(error.status, (_JSON, *told, *_OWN), error.encoded(), close=close)
+    def of_error(cls, error: SluiceError, *, event: Fields = (), close: bool = False) -> "Reply":
+        """`event` tells of the decision by which it went on that then failed."""
+        return cls(error.status, (_JSON, *event, *_OWN), error.encoded(), close=close)
 
     @classmethod
     def of_denial(

@@ -73,7 +73,7 @@ class UnderWay:
         ask, wire, pending = self._allowed.ask, self._wire, self._pending
         self.request = self._connection.begun(self, ask.method, ask.target)
         assert wire is not None
-        if pending is None or pending.decision.decision == "ALLOW":
+        if pending is None or pending.passes:
             # The data source has the request while the record is on its way to the disk. If the
             # record can't be kept, its answer goes nowhere.
             try:
@@ -135,7 +135,7 @@ class UnderWay:
             self._finish(self._answer)
 
     def _denied(self) -> bool:
-        return self._pending is not None and self._pending.decision.decision != "ALLOW"
+        return self._pending is not None and not self._pending.passes
 
     def _finish(self, answer: plain.PlainAnswer) -> None:
         self._over = True
@@ -143,6 +143,8 @@ class UnderWay:
         head = b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n" % (status, reason, lines, len(body))
         if self._pending is not None:
             head += b"X-Sluice-Event-Id: %b\r\n" % self._pending.event_id.encode()
+            if self._pending.let_through:
+                head += b"X-Sluice-Decision: DENY\r\n"
         told = self._connection.tell(head, body)
         if self._allowed.route.class_ is Class.RETRIEVE:
             tally = Tally(status)

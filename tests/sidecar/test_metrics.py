@@ -79,6 +79,17 @@ def test_whatever_denies_has_a_label_of_a_closed_set() -> None:
     assert counted == {*REFUSALS, *NAMES, "other", "policy"}
 
 
+def test_a_denial_that_is_let_through_is_counted_as_both() -> None:
+    metrics = make_metrics(CollectorRegistry())
+    metrics.decided(refuse("write_denied", ""), let_through=True)
+    metrics.decided(refuse("somebody's text", ""), let_through=True)
+    metrics.decided(refuse("write_denied", ""))
+    found = samples(metrics.registry)
+    assert found["sluice_reported_total", (("by", "write_denied"),)] == 1
+    assert found["sluice_reported_total", (("by", "other"),)] == 1
+    assert found["sluice_decisions_total", (("by", "write_denied"), ("decision", "DENY"))] == 2
+
+
 def test_no_byte_of_entropy_is_given_twice() -> None:
     drawn = bytearray()
 

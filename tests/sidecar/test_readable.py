@@ -86,6 +86,7 @@ async def test_the_agent_hears_what_it_may_read_and_up_to_which_level(tmp_path: 
             assert (answer["agent_id"], answer["agent_role"]) == (AGENT, "underwriter")
             kb, crm = answer["items"]
             assert (kb["alias"], kb["kind"], kb["sensitivity"]) == ("kb", "chroma", "medium")
+            assert kb["mode"] == "enforce"
             assert kb["listen"] == "127.0.0.1:0"
             assert judged(kb) == {
                 "chroma://kb": False,

@@ -48,6 +48,7 @@ sources:
     listen: 127.0.0.1:18001
     sensitivity: high
     writes: allow
+    mode: report
     routes:
       - {method: GET, path: "/customers/{id}/**", class: retrieve,
          source_id: "customers-{id}", sensitivity: critical}
@@ -125,6 +126,7 @@ def test_every_key_is_read_and_paths_are_relative_to_the_file(base: Path) -> Non
             listen=Listen("127.0.0.1", 18001),
             sensitivity="high",
             writes="allow",
+            mode="report",
             routes=(
                 Route("GET", "/customers/{id}/**", "retrieve", "customers-{id}", "critical"),
                 Route("*", "/health", "metadata"),
@@ -242,6 +244,7 @@ sources:
         (("    listen: 127.0.0.1:18000\n", ""), "sources[0].listen: is required"),
         (("    upstream: http://127.0.0.1:8000\n", ""), "sources[0].upstream: is required"),
         (("medium", "medium\n    writes: maybe"), "`maybe` is not one of deny, allow"),
+        (("medium", "medium\n    mode: audit"), "`audit` is not one of enforce, report"),
         (("medium", "medium\n    header: x"), "sources[0].header: there is no such key"),
         (("medium", "medium\n    names: [a]"), "sources[0].names: must be a mapping"),
         (

@@ -243,6 +243,12 @@ def test_an_address_that_is_written_out_is_meant(tmp_path: Path, host: str) -> N
     assert found(scene(tmp_path, text=with_source(9, host)), "private_names") == []
 
 
+def test_a_source_that_only_reports_is_found(tmp_path: Path) -> None:
+    for mode, findings in (("enforce", 0), ("report", 1)):
+        text = f"{with_source(9)}    mode: {mode}\n"
+        assert len(found(scene(tmp_path, text=text), "report_mode")) == findings
+
+
 # ------------------------------------------------------------------------------------------- whole
 
 

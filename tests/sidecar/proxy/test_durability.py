@@ -23,12 +23,12 @@ class Held:
         self.waiting: list[asyncio.Future[None]] = []
         self.notes: list[tuple[dict[str, Any], str]] = []
 
-    async def submit(self, *arguments: Any) -> Pending:
-        pending = await self._enforcer.submit(*arguments)
+    async def submit(self, *arguments: Any, **more: Any) -> Pending:
+        pending = await self._enforcer.submit(*arguments, **more)
         return pending._replace(durable=self._held())
 
-    def decide(self, *arguments: Any) -> Pending:
-        return self._enforcer.decide(*arguments)._replace(durable=self._held())
+    def decide(self, *arguments: Any, **more: Any) -> Pending:
+        return self._enforcer.decide(*arguments, **more)._replace(durable=self._held())
 
     def must_claim(self, *arguments: Any) -> bool:
         return self._enforcer.must_claim(*arguments)
@@ -36,8 +36,8 @@ class Held:
     async def prepare(self, *arguments: Any) -> None:
         await self._enforcer.prepare(*arguments)
 
-    async def refuse(self, *arguments: Any) -> Pending:
-        pending = await self._enforcer.refuse(*arguments)
+    async def refuse(self, *arguments: Any, **more: Any) -> Pending:
+        pending = await self._enforcer.refuse(*arguments, **more)
         held = self._held()
         await held
         return pending

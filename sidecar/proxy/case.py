@@ -1,0 +1,44 @@
+"""What is known of a request so far, and what it comes to where it is refused and goes on
+nevertheless, by its source's mode (`report`). Judges nothing."""
+
+from policies.ground.errors import Malformed
+from sidecar.enforce import Pending
+from sidecar.protocols.protocol import NOTHING, Asked, Class, Route
+from sidecar.proxy import intake
+from sidecar.proxy.forward import Allowed
+from sidecar.proxy.headers import Head
+from sidecar.proxy.inbound import Inbound
+
+
+class Case:
+    """`read` is what the request's head says, `asked` what it is once a row of the table covers
+    it; `body` is the whole body where it had to be read. `started` is when it began."""
+
+    __slots__ = ("asked", "body", "head", "read", "route", "started")
+
+    def __init__(self, started: float, asked: Asked | None = None) -> None:
+        self.started = started
+        self.head: Head | None = None
+        self.read: Asked | None = None
+        self.route: Route | None = None
+        self.asked = asked
+        self.body: bytes | None = None
+
+    def let_through(self, request: Inbound, pending: Pending) -> Allowed:
+        """The request as it came, for `pending`, whose record is durable. Raises `Malformed` where
+        it was not read that far."""
+        head, asked = self.head, self.read
+        if head is None or asked is None:
+            raise Malformed("the request can't be read")
+        if self.body is None and b"expect" in head.read:
+            request.welcome_body()
+        ask = intake.forwarded(request, head, asked.target, self.body, readable=False)
+        return Allowed(_as_it_is(self.route), asked, ask, NOTHING, (), [pending], self.started)
+
+
+def _as_it_is(route: Route | None) -> Route:
+    """Nothing is read of what it returns; what it may change of names is still heard of."""
+    if route is None:
+        return Route("*", "/**", Class.RETRIEVE)
+    class_ = Class.WRITE if route.class_ is Class.WRITE else Class.RETRIEVE
+    return Route(route.methods, route.pattern, class_, before=route.before, after=route.after)

@@ -1,0 +1,244 @@
+"""A source in mode `report`: what would be denied goes on, and the log has it as the denial it
+is."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from sidecar.enforce import LET_THROUGH
+from sidecar.settings import Named, Route
+from sidecar.spool.errors import SpoolFull
+from tests.sidecar.proxy.stand import Seen, Stand, answer, get, policy, standing
+
+CLOSED = policy(denied_sources=("rest://kb/secret", "contracts"))
+UNKNOWN_ID = "2a8c53c4-6d3f-4f5c-8a3c-8f3d1f3c7a11"
+COLLECTIONS = "/api/v2/tenants/t/databases/d/collections"
+
+
+def post(target: str, body: bytes = b"{}", *fields: str) -> bytes:
+    lines = [
+        f"POST {target} HTTP/1.1",
+        "Host: kb.test",
+        "Connection: close",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        *fields,
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def recorded(stand: Stand) -> list[dict[str, Any]]:
+    """`pub.response` of each decision."""
+    records = await stand.sidecar.records()
+    return [each["pub"]["response"] for each in records if each["kind"] == "decision"]
+
+
+async def test_a_denied_retrieval_goes_on_and_is_recorded_as_denied(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        answered = await stand.ask(get("/secret"))
+        assert (answered.status, answered.body) == (200, b"ok")
+        assert answered.fields["x-sluice-decision"] == "DENY"
+        assert stand.upstream.targets == ["/secret"]
+        [told] = await recorded(stand)
+        assert (told["decision"], told["policy_name"]) == ("DENY", "analysts-read")
+        assert told["check"] == "source"
+        assert told["reason"].startswith(f"{LET_THROUGH}source `rest://kb/secret` is in")
+        [record] = [r for r in await stand.sidecar.records() if r["kind"] == "decision"]
+        assert answered.fields["x-sluice-event-id"] == record["eid"]
+
+
+async def test_what_it_returned_is_lineage_on_that_event(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        event_id = (await stand.ask(get("/secret"))).fields["x-sluice-event-id"]
+        [lineage] = await stand.sidecar.lineage()
+        assert lineage["event"]["id"] == event_id
+        assert lineage["outcome"] == "completed"
+        detail = lineage["detail"]
+        assert (detail["status"], detail["bytes"], detail["withheld"]) == (200, 2, 0)
+        assert detail["sha256"] == hashlib.sha256(b"ok").hexdigest()
+
+
+async def test_what_is_allowed_is_as_ever(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        answered = await stand.ask(get("/a"))
+        assert answered.status == 200
+        assert "x-sluice-decision" not in answered.fields
+        [told] = await recorded(stand)
+        assert told["decision"] == "ALLOW"
+        assert not told["reason"].startswith(LET_THROUGH)
+
+
+async def test_it_is_counted_by_what_denied(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        for data in (get("/secret"), post("/a"), get("/a")):
+            assert (await stand.ask(data)).status == 200
+        registry = stand.sidecar.enforcer._metrics.registry
+
+        def count(name: str, **labels: str) -> float | None:
+            return registry.get_sample_value(name, labels)
+
+        assert count("sluice_reported_total", by="source") == 1
+        assert count("sluice_reported_total", by="write_denied") == 1
+        assert count("sluice_decisions_total", decision="DENY", by="source") == 1
+        assert count("sluice_decisions_total", decision="ALLOW", by="policy") == 1
+
+
+async def test_a_source_enforces_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED) as stand:
+        assert (await stand.ask(get("/secret"))).status == 403
+        assert stand.upstream.targets == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        get("/a/../secret"),
+        get("/a%2fb"),
+        get("/a", "Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n",
+        get("/a", "X-Sluice-User: a", "X-Sluice-User: b"),
+        b"nonsense\r\n\r\n",
+        b"CONNECT a.test:443 HTTP/1.1\r\nHost: a.test:443\r\n\r\n",
+    ],
+)
+async def test_what_can_be_read_in_two_ways_is_refused_all_the_same(
+    tmp_path: Path, data: bytes
+) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        assert (await stand.ask(data)).status == 400
+        assert stand.upstream.begun == []
+        [told] = await recorded(stand)
+        assert told["policy_name"] == "unreadable_request"
+        assert not told["reason"].startswith(LET_THROUGH)
+
+
+@pytest.mark.parametrize(
+    ("changes", "data", "policy_name"),
+    [
+        ({}, post("/a", b"\x00raw, and no JSON"), "write_denied"),
+        (
+            {"routes": (Route("GET", "/shut/**", "deny"),)},
+            get("/shut/door"),
+            "route_denied",
+        ),
+        ({"kind": "chroma"}, get("/api/v9/nothing"), "unclassified_route"),
+        ({"kind": "chroma"}, post("/api/v2/reset"), "route_denied"),
+        (
+            {"kind": "chroma"},
+            post(f"{COLLECTIONS}/{UNKNOWN_ID}/query", b'{"query_embeddings":[[1.0, 2e0]]}'),
+            "unresolved_source",
+        ),
+    ],
+)
+async def test_whatever_is_denied_without_a_policy_goes_on_as_it_came(
+    tmp_path: Path, changes: dict[str, Any], data: bytes, policy_name: str
+) -> None:
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        looked_up = "/by-id/" in seen.target
+        head = "HTTP/1.1 404 Not Found" if looked_up else "HTTP/1.1 200 OK"
+        await answer(head)(seen, writer)
+
+    async with standing(tmp_path, CLOSED, mode="report", **changes) as stand:
+        stand.upstream.script = script
+        answered = await stand.ask(data)
+        assert (answered.status, answered.body) == (200, b"ok")
+        assert answered.fields["x-sluice-decision"] == "DENY"
+        [told] = await recorded(stand)
+        assert (told["decision"], told["policy_name"]) == ("DENY", policy_name)
+        assert told["reason"].startswith(LET_THROUGH)
+        line, body = data.partition(b"\r\n")[0], data.partition(b"\r\n\r\n")[2]
+        last = stand.upstream.seen[-1]
+        assert (last.line.encode(), last.body) == (line, body)
+
+
+async def test_an_agent_that_waits_to_send_its_body_is_told_to(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        writer.write(post("/a", b"", "Expect: 100-continue").replace(b"Length: 0", b"Length: 4"))
+        async with asyncio.timeout(5):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+            writer.write(b"body")
+            assert (await reader.read()).endswith(b"ok")
+        writer.close()
+        assert stand.upstream.seen[-1].body == b"body"
+
+
+async def test_lists_and_documents_are_not_filtered(tmp_path: Path) -> None:
+    listed = [
+        {"id": UNKNOWN_ID, "name": name, "tenant": "t", "database": "d"}
+        for name in ("contracts", "wiki")
+    ]
+    names = {"chroma://kb/t/d/contracts": Named("contracts", "high")}
+
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        found: object = {"ids": [["1"]], "documents": [["worst"]], "metadatas": [[{}]]}
+        if seen.line.startswith("GET"):
+            found = listed[0] if "by-id" in seen.target else listed
+        json = "Content-Type: application/json"
+        await answer("HTTP/1.1 200 OK", orjson.dumps(found), json)(seen, writer)
+
+    async with standing(
+        tmp_path,
+        policy(denied_sources=("contracts",), max_sensitivity="low"),
+        kind="chroma",
+        mode="report",
+        names=names,
+        sensitivity_field="level",
+    ) as stand:
+        stand.upstream.script = script
+        answered = await stand.ask(get(COLLECTIONS))
+        assert [each["name"] for each in answered.json] == ["contracts", "wiki"]
+        query = b'{"query_embeddings":[[1.0]],"n_results":3}'
+        answered = await stand.ask(post(f"{COLLECTIONS}/{UNKNOWN_ID}/query", query))
+        assert answered.json["documents"] == [["worst"]]
+        assert answered.fields["x-sluice-decision"] == "DENY"
+        assert stand.upstream.seen[-1].body == query
+        [told] = await recorded(stand)
+        assert (told["decision"], told["policy_name"]) == ("DENY", "analysts-read")
+
+
+async def test_what_can_not_be_recorded_does_not_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        put = stand.sidecar.spool.put
+
+        def denials_only(record: Any, *, denial: bool) -> Any:
+            if not denial:
+                raise SpoolFull
+            return put(record, denial=denial)
+
+        monkeypatch.setattr(stand.sidecar.spool, "put", denials_only)
+        for data in (get("/secret"), post("/a"), get("/a")):
+            answered = await stand.ask(data)
+            assert answered.status == 403
+            assert answered.json["decision"]["policy_name"] == "audit_unavailable"
+        assert stand.upstream.begun == []
+        for told in await recorded(stand):
+            assert not told["reason"].startswith(LET_THROUGH)
+
+
+async def test_an_agent_whose_key_is_gone_goes_on_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        monkeypatch.setattr(type(stand.sidecar.agent), "key", lambda _self: None)
+        assert (await stand.ask(get("/a"))).status == 200
+        [told] = await recorded(stand)
+        assert told["policy_name"] == "key_not_valid"
+        assert told["reason"].startswith(LET_THROUGH)
+
+
+async def test_a_data_source_that_is_away_is_a_502_with_the_decision(tmp_path: Path) -> None:
+    async def breaking(_seen: Any, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        stand.upstream.script = breaking
+        for data in (get("/secret"), post("/a")):
+            answered = await stand.ask(data)
+            assert answered.status == 502
+            assert answered.fields["x-sluice-decision"] == "DENY"
