@@ -13,7 +13,7 @@ from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 
-KINDS = ("bedrock", "chroma", "mcp", "opensearch", "qdrant", "rest", "s3", "weaviate")
+KINDS = ("bedrock", "chroma", "mcp", "opensearch", "pinecone", "qdrant", "rest", "s3", "weaviate")
 """The data-source protocols that this sidecar speaks."""
 
 AWS_KINDS = ("bedrock", "s3")

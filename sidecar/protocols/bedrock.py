@@ -56,8 +56,10 @@ class Bedrock(Dialect):
         return _TABLE.match(method, target)
 
     async def signed(self, outgoing: Outgoing) -> Fields:
-        # `x-amz-source-arn` and its like speak for somebody.
-        return await self._signer.signed(outgoing, lambda name: name == b"x-amzn-trace-id")
+        # `x-amz-source-arn` and its like speak for somebody. A digest is of the body that came.
+        fields = [each for each in outgoing.fields if each[0].lower() != b"content-md5"]
+        passes = (b"x-amzn-trace-id",).__contains__
+        return await self._signer.signed(outgoing._replace(fields=fields), passes)
 
     def retrieved(self, asked: Asked, places: Places, sight: Sight) -> Prepared:
         """Documents of the levels that may be seen, for this user; the next page is remembered."""

@@ -12,6 +12,7 @@ MODULES = {
     "chroma": "sidecar.protocols.chroma:Chroma",
     "mcp": "sidecar.protocols.mcp:Mcp",
     "opensearch": "sidecar.protocols.opensearch.dialect:OpenSearch",
+    "pinecone": "sidecar.protocols.pinecone:Pinecone",
     "qdrant": "sidecar.protocols.qdrant:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
     "s3": "sidecar.protocols.s3:S3",

@@ -53,15 +53,15 @@ class Sieve:
 
     def page(self, found: Any, ask: Ask) -> dict[str, Any]:
         """`{"points": […]}`."""
-        page = an_object(found, "result")
+        page = _only(found, "points", "next_page_offset")
         return {**page, "points": self.points(page.get("points"), ask)}
 
     def groups(self, found: Any, ask: Ask) -> dict[str, Any]:
         """`{"groups": [{"hits": […], "lookup": …}]}`; a group without hits is none."""
-        whole = an_object(found, "result")
+        whole = _only(found, "groups")
         kept = []
         for group in a_list(whole.get("groups"), "list of groups"):
-            an_object(group, "group")
+            _only(group, "hits", "id", "lookup")
             hits = self.points(group.get("hits"), ask)
             record = group.get("lookup")
             if not hits:
@@ -138,6 +138,14 @@ def reading_each(marks: Marks, form: Form, asks: list[Ask]) -> Callable[[Fetched
         return _sifted(answer, marks, each)
 
     return read
+
+
+def _only(found: Any, *members: str) -> dict[str, Any]:
+    """An object that holds nothing else: what is not known here might be points."""
+    held = an_object(found, "result")
+    if held.keys() - set(members):
+        raise UpstreamFailed("the data source's result is not of a form known here")
+    return held
 
 
 def parsed(answer: Fetched) -> dict[str, Any]:

@@ -92,7 +92,7 @@ class S3(Dialect):
 
     async def of_written(self, asked: Asked) -> tuple[Place, ...]:
         """The key that is written, and the one that is read for it."""
-        check_fields(asked.fields, copies=True)
+        check_fields(asked.fields, writes=True)
         check_framing(asked.fields)
         source = copied(asked.fields)
         written = self._place(*asked.values)

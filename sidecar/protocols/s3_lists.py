@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.protocol import Passed
-from sidecar.protocols.s3_xml import Element, Unreadable, read
+from sidecar.protocols.s3_xml import Element, Unreadable, inside, read, span
 
 Visible = Callable[[str], bool]
 
@@ -64,7 +64,7 @@ def listed(body: bytes, visible: Visible) -> Passed:
             kept += 1
         else:
             hidden |= names
-            cuts.append((child.start, child.end, b""))
+            cuts.append((*span(body, child), b""))
     if _tells(root, visible, hidden, url=url) or (_goes_on(root) is None and cuts and not kept):
         # To cut out what names the next page would end the list there.
         raise UpstreamFailed(
@@ -73,7 +73,7 @@ def listed(body: bytes, visible: Visible) -> Passed:
     withheld = len(cuts)
     count = root.one("KeyCount")
     if cuts and count is not None:
-        cuts.append((count.inner, count.close, b"%d" % kept))
+        cuts.append((*inside(body, count), b"%d" % kept))
     return Passed(_cut(body, cuts), withheld)
 
 
@@ -93,7 +93,7 @@ def buckets(body: bytes, visible: Visible) -> bytes:
             if bucket.name != "Bucket" or name is None:
                 raise UpstreamFailed("the data source's list has an entry without a name")
             if not visible(name.text):
-                cuts.append((bucket.start, bucket.end, b""))
+                cuts.append((*span(body, bucket), b""))
     return _cut(body, cuts)
 
 
@@ -165,7 +165,9 @@ def _answer(body: bytes) -> Element:
 
 
 def _cut(body: bytes, cuts: list[tuple[int, int, bytes]]) -> bytes:
-    whole = bytearray(body)
-    for start, end, instead in sorted(cuts, reverse=True):
-        whole[start:end] = instead
-    return bytes(whole)
+    left: list[bytes] = []
+    at = 0
+    for start, end, instead in sorted(cuts):
+        left += (body[at:start], instead)
+        at = end
+    return b"".join((*left, body[at:]))

@@ -97,16 +97,18 @@ def passes(name: bytes) -> bool:
     return name in _KNOWN or name == b"x-amzn-trace-id" or name.startswith(_KNOWN_FAMILIES)
 
 
-def check_fields(fields: Fields, *, copies: bool = False) -> None:
+def check_fields(fields: Fields, *, writes: bool = False) -> None:
     """Raises `Malformed` for a field of AWS's that is not known here, stands twice, or could be
-    signed in two ways; and for one that names a source to copy where nothing `copies`."""
+    signed in two ways; and, where no object `writes`, for one that only an upload has."""
     seen: set[bytes] = set()
     for raw, value in fields:
         name = raw.lower()
         if not name.startswith(b"x-amz") and name not in (b"content-type", b"content-md5"):
             continue
-        strange = name.startswith(COPY_SOURCE) and not copies
-        if strange or (name.startswith(b"x-amz-") and not (passes(name) or governs(name, value))):
+        of_upload = name.startswith(COPY_SOURCE) or value.startswith(b"STREAMING-")
+        if (of_upload and not writes) or (
+            name.startswith(b"x-amz-") and not (passes(name) or governs(name, value))
+        ):
             raise Malformed(f"the header `{name.decode()[:64]}` is not known here")
         if name in seen:
             raise Malformed(f"the header `{name.decode()[:64]}` stands twice")

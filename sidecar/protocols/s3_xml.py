@@ -6,22 +6,20 @@ from html import escape
 from typing import Any, NamedTuple
 from xml.parsers.expat import ExpatError, ParserCreate
 
-_TAG = re.compile(rb"""<(?:[^"'>]|"[^"]*"|'[^']*')*>""").match
+_TAG = re.compile(rb"""<[^"'>]*(?:"[^"]*"[^"'>]*|'[^']*'[^"'>]*)*>""").match
 _DEEPEST = 8
 _BOM = b"\xef\xbb\xbf"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Element(NamedTuple):
-    """An element, where it begins and ends in the text, its own text, and what is in it."""
+    """An element, its place in the body, its own text, and what is in it."""
 
     name: str
     start: int
-    inner: int
-    """Where its start tag ends."""
+    """Where its start tag begins."""
     close: int
-    """Where its end tag begins."""
-    end: int
+    """Where its end tag begins, if it has one."""
     text: str
     children: list["Element"]
 
@@ -38,6 +36,29 @@ class Unreadable(Exception):
 def read(body: bytes) -> Element:
     """The root element. Raises `Unreadable`."""
     return _Reader(body).root()
+
+
+def span(body: bytes, element: Element) -> tuple[int, int]:
+    """Where the element begins and ends in `body`, which it was read from."""
+    _, close = inside(body, element)
+    return element.start, close if _is_empty(body, element) else _tag_end(body, close)
+
+
+def inside(body: bytes, element: Element) -> tuple[int, int]:
+    """Where what is in the element begins and ends."""
+    start = _tag_end(body, element.start)
+    return start, start if _is_empty(body, element) else element.close
+
+
+def _is_empty(body: bytes, element: Element) -> bool:
+    # Of `<a/>` there is no end tag, and the place told of one is behind it.
+    return body.startswith(b"/>", _tag_end(body, element.start) - 2)
+
+
+def _tag_end(body: bytes, at: int) -> int:
+    found = _TAG(body, at)
+    assert found is not None
+    return found.end()
 
 
 def error(code: str, message: str, decision: dict[str, str]) -> bytes:
@@ -61,7 +82,7 @@ class _Reader:
 
     def __init__(self, body: bytes) -> None:
         self._body = body
-        self._open: list[tuple[str, int, int, list[str], list[Element]]] = []
+        self._open: list[tuple[str, int, list[str], list[Element]]] = []
         self._root: Element | None = None
         parser = self._parser = ParserCreate("UTF-8")
         parser.buffer_text = True
@@ -92,26 +113,17 @@ class _Reader:
     def _started(self, name: str, _attributes: dict[str, str]) -> None:
         if len(self._open) >= _DEEPEST:
             raise Unreadable("it is nested too deeply")
-        at = self._parser.CurrentByteIndex
-        self._open.append((name, at, self._tag_end(at), [], []))
+        self._open.append((name, self._parser.CurrentByteIndex, [], []))
 
     def _ended(self, name: str) -> None:
-        _, start, inner, text, children = self._open.pop()
-        at = self._parser.CurrentByteIndex
-        # Of `<a/>` there is no end tag, and the place told is behind it.
-        empty = self._body.startswith(b"/>", inner - 2)
-        close, end = (inner, inner) if empty else (at, self._tag_end(at))
-        element = Element(name, start, inner, close, end, "".join(text), children)
+        _, start, text, children = self._open.pop()
+        close = self._parser.CurrentByteIndex
+        element = Element(name, start, close, "".join(text), children)
         if self._open:
-            self._open[-1][4].append(element)
+            self._open[-1][3].append(element)
         else:
             self._root = element
 
     def _said(self, text: str) -> None:
         if self._open:
-            self._open[-1][3].append(text)
-
-    def _tag_end(self, at: int) -> int:
-        found = _TAG(self._body, at)
-        assert found is not None
-        return found.end()
+            self._open[-1][2].append(text)

@@ -12,8 +12,9 @@ from graphql import GraphQLError, Visitor, parse, print_ast, visit
 from graphql.language import ast
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.lenient import member
 from sidecar.protocols.protocol import Unresolved
-from sidecar.protocols.weaviate_names import Named, collection, member, referred, tenant
+from sidecar.protocols.weaviate_names import Named, collection, referred, tenant
 
 MOST_TOKENS = 20_000
 

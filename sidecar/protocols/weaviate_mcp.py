@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.lenient import member
 from sidecar.protocols.protocol import Fetched, Refusal, Unresolved
-from sidecar.protocols.weaviate_names import Named, collection, member, referred, tenant
+from sidecar.protocols.weaviate_names import Named, collection, referred, tenant
 
 READ, METADATA, WRITE, OPEN = "read", "metadata", "write", "open"
 

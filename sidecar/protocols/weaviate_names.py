@@ -1,23 +1,21 @@
 """What Weaviate's requests call collections and tenants, in paths, queries and JSON bodies. Pure.
 
-Weaviate writes a collection's first letter large whatever the request has. Its reader of JSON
-(Go's) matches members whatever their case, and takes the last: beside `class`, a `Class` would be
-read too. A member that is one only to such a reader is refused.
+Weaviate writes a collection's first letter large whatever the request has. Its reader of JSON is
+Go's: beside `class`, it would read a `Class` too (`lenient.py`).
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
-from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.bodies import json_object
+from sidecar.protocols.lenient import member
 from sidecar.protocols.protocol import Unresolved
 
 _CLASS = re.compile(r"[A-Za-z][_0-9A-Za-z]{0,254}\Z")
 _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _BEACON = re.compile(r"weaviate://localhost/([A-Za-z][_0-9A-Za-z]*)/[0-9A-Fa-f-]{32,36}(?:/\w+)?\Z")
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 DEEPEST = 64
 """How deep a filter may be nested."""
@@ -44,16 +42,6 @@ def tenant(name: object) -> str | None:
     if not isinstance(name, str) or not _TENANT.match(name):
         raise Unresolved("a tenant's name has the form [A-Za-z0-9_-]{1,64}")
     return name
-
-
-def member(body: dict[str, Any], *names: str) -> list[Any]:
-    """The values of members, None for absent ones."""
-    wanted = {name.casefold(): name for name in names}
-    for key in body:
-        known = wanted.get(key.casefold())
-        if known is not None and known != key:
-            raise Malformed(f"`{key[:64]}` may be read as `{known}`")
-    return [body.get(name) for name in names]
 
 
 def named(body: Any, within: str | None = None) -> Named:
@@ -105,29 +93,6 @@ def _check_move(move: Any) -> None:
         # An id alone is looked for in every collection.
         if each is not None and not (isinstance(each, dict) and "beacon" in each):
             raise Unresolved("an object to move to is named by id alone, not by beacon")
-
-
-def of_query(query: str | None, *names: str) -> list[str | None]:
-    """The values of parameters of a query, None for absent ones. A parameter that stands twice, or
-    in a way that readers differ on, is refused."""
-    found: dict[str, str] = {}
-    for pair in (query or "").split("&"):
-        name, _, text = pair.partition("=")
-        name = _decoded(name)
-        if name in names:
-            if name in found:
-                raise Malformed(f"the query states `{name}` twice")
-            found[name] = _decoded(text)
-    return [found.get(name) for name in names]
-
-
-def _decoded(text: str) -> str:
-    if ";" in text or _BAD_ESCAPE.search(text):
-        raise Malformed("the query can be read in two ways")
-    try:
-        return unquote_to_bytes(text.replace("+", " ")).decode()
-    except UnicodeDecodeError:
-        raise Malformed("the query holds an escape that is not UTF-8") from None
 
 
 def json_array(raw: bytes, media: str | None) -> list[dict[str, Any]]:

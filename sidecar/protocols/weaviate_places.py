@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from policies.ground.errors import Malformed
 from sidecar.protocols import weaviate_mcp as mcp
 from sidecar.protocols.aliases import Aliases
+from sidecar.protocols.lenient import member, of_query
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Asked, Place, Unresolved
 from sidecar.protocols.weaviate_graphql import sources
@@ -16,10 +17,8 @@ from sidecar.protocols.weaviate_lists import aliases_of
 from sidecar.protocols.weaviate_names import (
     Named,
     collection,
-    member,
     named,
     of_beacon,
-    of_query,
     referred,
     tenant,
 )

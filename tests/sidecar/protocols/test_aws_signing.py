@@ -319,6 +319,21 @@ async def test_without_credentials_nothing_is_forwarded(
         )
 
 
+def test_the_library_is_loaded_for_those_who_need_it() -> None:
+    code = """
+import sys, sidecar.serve
+from policies.ground.listen import Listen
+from sidecar.protocols.kinds import MODULES, dialect_of
+from sidecar.settings import AWS_KINDS, Source
+def load(kind):
+    dialect_of(Source("a", kind, "http://a", Listen("127.0.0.1", 0), "low"), lambda: 0.0)
+    return "botocore" in sys.modules
+assert not any(load(kind) for kind in MODULES if kind not in AWS_KINDS)
+assert all(load(kind) for kind in AWS_KINDS)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 # another verifier
 
 

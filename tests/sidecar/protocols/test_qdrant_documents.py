@@ -179,7 +179,7 @@ async def test_who_may_see_everything_gets_qdrants_answer_as_it_is(
     "result",
     [
         None, {}, {"points": None}, {"points": [1]}, [{"id": 1}], {"points": {"1": {}}},
-        {"groups": []}, "x",
+        {"groups": []}, "x", {"points": [], "more": [{"id": 1}]},
     ],
 )  # fmt: skip
 async def test_an_answer_of_another_form_stays_here(tmp_path: Path, result: object) -> None:

@@ -260,6 +260,7 @@ async def test_a_presigned_request_is_refused(front: S3Front) -> None:
     "field",
     [
         "x-amz-copy-source: /other/key",
+        "x-amz-content-sha256: STREAMING-UNSIGNED-PAYLOAD-TRAILER",
         "X-Amz-Brand-New: 1",
         "x-amz-expected-bucket-owner: 1\r\nX-AMZ-Expected-Bucket-Owner: 2",
         "x-amz-expected-bucket-owner: caf\xe9",
