@@ -48,12 +48,16 @@ DIFFERENCES = {
     # Comes back in another form.
     "answer": "an answer that is no HTTP, or can be read in two ways, is a 502 (A1)",
     "silence": "where the server ends the connection without an answer, the agent gets a 502",
+    "unkept": "the server closes a connection that it said it keeps: the next request is a 502",
     "behind": "bytes behind an answer without body may be another one: a 502 if they come with it",
     "short": "of an answer that breaks off, what could be read comes; that it broke off is seen",
     "interim": "interim answers are not relayed (README)",
 }
 
 
+UNKEPT = 20
+"""How many requests of a thousand may be lost so: nginx closes behind a 412, Node behind each
+answer that it is told by the byte. haproxy now and then cuts one off that waits for a 100."""
 HOST = b"host.placeholder"
 """Stands for the server's own name and port."""
 CASES = 1000

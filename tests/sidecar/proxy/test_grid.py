@@ -17,7 +17,7 @@ import uvloop
 
 from tests import origins
 from tests.origins import Origin
-from tests.sidecar.proxy.grid import DIFFERENCES, Case, cases
+from tests.sidecar.proxy.grid import DIFFERENCES, UNKEPT, Case, cases
 from tests.sidecar.proxy.grid_wire import Result, exchange
 from tests.sidecar.proxy.stand import listening, sidecar, source
 
@@ -42,6 +42,8 @@ class Pair:
     number: int
     straight: Result | None
     through: Result | None
+    again: int
+    """How often it was asked again, since the connection it went over was lost."""
 
 
 @pytest.mark.parametrize("name", origins.ALL)
@@ -52,6 +54,7 @@ def test_the_same_answer_straight_and_through(tmp_path: Path, name: str) -> None
         host = f"127.0.0.1:{origin.port}"
         arrived = origin.cases()
     assert len(pairs) >= 1000
+    assert sum(pair.again for pair in pairs) <= UNKEPT
     wrong = [f"{told}: {shown(pair)}" for pair in pairs for told in faults(pair, host)]
     assert not wrong, f"{len(wrong)} of {len(pairs)}\n" + "\n".join(wrong[:40])
     denied = {f"p{pair.number:04}" for pair in pairs if pair.through and refused(pair.through)}
@@ -61,7 +64,7 @@ def test_the_same_answer_straight_and_through(tmp_path: Path, name: str) -> None
 
 def test_every_difference_is_met_and_has_a_reason() -> None:
     met = {row for name in origins.ALL for each in cases(name) for row in each.rows}
-    assert met == set(DIFFERENCES)
+    assert met | {"unkept"} == set(DIFFERENCES)
 
 
 async def run(tmp_path: Path, origin: Origin) -> list[Pair]:
@@ -83,13 +86,24 @@ async def run(tmp_path: Path, origin: Origin) -> list[Pair]:
 
             async with room:
                 straight, through = await asyncio.gather(ask(origin.port, "d"), ask(port, "p"))
-                return Pair(case, number, straight, through)
+                again = 0
+                while lost(case, straight, through) and again < 3:
+                    again += 1
+                    straight, through = await asyncio.gather(ask(origin.port, "d"), ask(port, "p"))
+                return Pair(case, number, straight, through, again)
 
         return list(await asyncio.gather(*(one(*each) for each in enumerate(made))))
 
 
 def refused(result: Result) -> bool:
     return result.value(b"x-sluice-decision") == b"DENY"
+
+
+def lost(case: Case, straight: Result | None, through: Result | None) -> bool:
+    """Whether this is the row `unkept`, or might be."""
+    if straight is None or through is None or case.gives or case.rows & {"behind", "short"}:
+        return False
+    return (straight.status != 502 and through.status == 502) or not straight.whole
 
 
 def faults(pair: Pair, host: str) -> list[str]:
@@ -155,6 +169,8 @@ def echo_of(result: Result) -> dict[str, Any] | None:
     if result.value(b"content-type") != b"application/json" or not result.body:
         return None
     seen: dict[str, Any] = json.loads(result.body)
+    if "fields" not in seen:
+        return None
     # haproxy tells a server behind it which connections stay.
     seen["fields"] = [each for each in seen["fields"] if each[0] not in ("x-case", "connection")]
     return seen
