@@ -13,6 +13,7 @@ sidecar's own credentials (R9). Knows S3; judges nothing.
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+from policies.ground.errors import Malformed
 from sidecar.protocols import s3_lists, s3_xml
 from sidecar.protocols.aws_query import parameters
 from sidecar.protocols.aws_signing import Signer
@@ -66,6 +67,8 @@ class S3(Dialect):
         name = name.lower().removesuffix(".")
         for domain in self._domains:
             bucket = name.removesuffix(domain)
+            if not bucket:
+                raise Malformed("the header `host` names no bucket")
             if bucket != name:
                 path = f"/{encode_segment(bucket)}{target.path}"
                 return Target(path, target.query, (bucket, *target.segments))

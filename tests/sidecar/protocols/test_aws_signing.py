@@ -8,13 +8,15 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from sidecar.protocols.aws_signing import KEPT_SECONDS
+from policies.ground.errors import SluiceError
+from sidecar.protocols.aws_signing import KEPT_SECONDS, Signer
 from sidecar.settings import Aws, Source
 from tests.sidecar.protocols.aws import (
     ACCESS,
@@ -332,6 +334,14 @@ assert not any(load(kind) for kind in MODULES if kind not in AWS_KINDS)
 assert all(load(kind) for kind in AWS_KINDS)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_sidecar_without_the_library_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "botocore.session", None)
+    with pytest.raises(SluiceError, match=r"sluice\[aws\]"):
+        Signer(Aws(), "s3", time.monotonic)
 
 
 # another verifier

@@ -14,6 +14,7 @@ import botocore.session
 import pytest
 from botocore.exceptions import ClientError
 
+from policies.ground.errors import Malformed
 from sidecar.protocols.protocol import CLOSED, Class
 from sidecar.protocols.s3 import ROWS, S3
 from sidecar.proxy.target import canonical
@@ -303,6 +304,12 @@ def test_a_bucket_that_the_host_names_is_written_into_the_path(
             assert located == target
         else:
             assert located == canonical(f"/{bucket}{raw}")
+
+
+def test_a_host_without_a_bucket_is_refused() -> None:
+    dialect = S3(source(1, "s3", hosts=("*.s3.example",)), CLOCK.monotonic)
+    with pytest.raises(Malformed):
+        dialect.located(".s3.example", canonical("/shut/s.txt"))
 
 
 async def test_boto3_may_name_the_bucket_by_the_host(
