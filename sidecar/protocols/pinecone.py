@@ -8,6 +8,7 @@ The table at the end holds the data plane's routes, and those of an assistant. K
 routes; judges nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -44,13 +45,18 @@ from sidecar.protocols.protocol import (
     Unresolved,
 )
 from sidecar.proxy.target import Target
+from sidecar.settings import Source
 
 
 class Pinecone(Places, Dialect):
     """One index."""
 
+    def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
+        super().__init__(source, monotonic)
+        self._table = _PLAIN if source.sensitivity_field is None else _TABLE
+
     def match(self, method: str, target: Target) -> Match | None:
-        return _TABLE.match(method, target)
+        return self._table.match(method, target)
 
     def narrowed(
         self, form: Form, asked: Asked, places: tuple[Place, ...], sight: Sight
@@ -116,18 +122,36 @@ def _named(element: Any) -> str:
 
 
 _RETRIEVE, _METADATA, _WRITE, _BULK = Class.RETRIEVE, Class.METADATA, Class.WRITE, Class.BULK
-_path, _body, _hint = Pinecone.of_path, Pinecone.of_body, Pinecone.hint
+_path, _body, _hint = Places.of_path, Places.of_body, Places.hint
+
+Known = Callable[[Any, Asked], tuple[Place, ...]]
 
 _R, _D = "/records/namespaces/{namespace}", "/namespaces/{namespace}/documents"
 _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
 
 
-def _sieved(methods: str, path: str, places: Any, form: Form) -> Route:
+def _row(
+    methods: str, path: str, class_: Class, known: Known, hint: Any = None, **more: Any
+) -> Route:
+    """A row whose sources the request tells by itself."""
+
+    async def places(pinecone: Any, asked: Asked) -> tuple[Place, ...]:
+        return known(pinecone, asked)
+
+    return Route(methods, path, class_, places, hint, at_once=known, **more)
+
+
+def _plain(methods: str, path: str, known: Known, *, pages: bool = False) -> Route:
+    """A retrieval that returns whatever is there."""
+    inspected = None if methods == "GET" else json_object
+    prepared = Pinecone.paged if pages else None
+    return _row(methods, path, _RETRIEVE, known, inspected=inspected, prepared=prepared)
+
+
+def _sieved(methods: str, path: str, known: Known, form: Form) -> Route:
     """A row that leaves out what may not be seen. A request that can't be narrowed is another row:
     all of it is judged as one."""
-    inspected = None if methods == "GET" else json_object
-    pages = Pinecone.paged if form.pages else None
-    blunt = Route(methods, path, _RETRIEVE, places, inspected=inspected, prepared=pages)
+    blunt = _plain(methods, path, known, pages=form.pages)
 
     def prepared(
         pinecone: Pinecone, asked: Asked, found: tuple[Place, ...], sight: Sight
@@ -143,50 +167,43 @@ def _sieved(methods: str, path: str, places: Any, form: Form) -> Route:
 
 _STATS = Route("GET POST", "/describe_index_stats", _METADATA, prepared=Pinecone.counted)
 
-# INVARIANT: a literal segment stands above a `{parameter}` in its place. What is not here is denied
-# as `unclassified_route`: a newer Pinecone opens nothing by itself.
-ROUTES = (
-    _sieved("POST", "/query", Pinecone.of_queries, QUERY),
-    _sieved("GET", "/vectors/fetch", Pinecone.of_query, FETCH),
-    _sieved("POST", "/vectors/fetch_by_metadata", _body, BY_METADATA),
-    _sieved("POST", f"{_R}/search", Pinecone.of_records, SEARCH),
-    _sieved("POST", f"{_D}/search", Pinecone.of_documents, DOCUMENTS),
-    _sieved("POST", f"{_D}/fetch", Pinecone.of_documents, FETCHED),
+_SEARCHES: tuple[tuple[str, str, Known, Form], ...] = (
+    ("POST", "/query", Places.of_queries, QUERY),
+    ("GET", "/vectors/fetch", Places.of_query, FETCH),
+    ("POST", "/vectors/fetch_by_metadata", _body, BY_METADATA),
+    ("POST", f"{_R}/search", Places.of_records, SEARCH),
+    ("POST", f"{_D}/search", Places.of_documents, DOCUMENTS),
+    ("POST", f"{_D}/fetch", Places.of_documents, FETCHED),
+)
+_OTHERS = (
     # Ids without metadata: nothing in the answer could prove what they are of.
-    Route("GET", "/vectors/list", _RETRIEVE, Pinecone.of_query, prepared=Pinecone.paged),
-    Route(
-        "POST",
-        f"{_D}/list",
-        _RETRIEVE,
-        Pinecone.of_documents,
-        inspected=json_object,
-        prepared=Pinecone.paged,
-    ),
-    Route("POST", _CHAT, _RETRIEVE, Pinecone.of_assistant),
-    Route("POST", f"{_CHAT}/context", _RETRIEVE, Pinecone.of_assistant),
-    Route("POST", f"{_CHAT}/chat/completions", _RETRIEVE, Pinecone.of_assistant),
-    Route("GET", _FILES, _RETRIEVE, Pinecone.of_assistant),
-    Route("GET", f"{_FILES}/{{file}}", _RETRIEVE, Pinecone.of_assistant),
+    _plain("GET", "/vectors/list", Places.of_query, pages=True),
+    _plain("POST", f"{_D}/list", Places.of_documents, pages=True),
+    _row("POST", _CHAT, _RETRIEVE, Places.of_assistant),
+    _row("POST", f"{_CHAT}/context", _RETRIEVE, Places.of_assistant),
+    _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, Places.of_assistant),
+    _row("GET", _FILES, _RETRIEVE, Places.of_assistant),
+    _row("GET", f"{_FILES}/{{file}}", _RETRIEVE, Places.of_assistant),
     Route("GET", "/namespaces", _METADATA, prepared=Pinecone.listed),
-    Route("GET", "/namespaces/{namespace}", _METADATA, _path),
+    _row("GET", "/namespaces/{namespace}", _METADATA, _path),
     replace(_STATS, inspected=optional_json_object, refined=Pinecone.stats),
-    Route("POST", "/vectors/upsert", _WRITE, _body, inspected=json_object),
-    Route("POST", "/vectors/update", _WRITE, _body, inspected=json_object),
-    Route("POST", "/vectors/delete", _WRITE, _body, inspected=json_object),
-    Route("POST", "/namespaces", _WRITE, Pinecone.created, inspected=json_object),
-    Route("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
-    Route("POST", f"{_R}/upsert", _WRITE, _path, _hint),
+    _row("POST", "/vectors/upsert", _WRITE, _body, inspected=json_object),
+    _row("POST", "/vectors/update", _WRITE, _body, inspected=json_object),
+    _row("POST", "/vectors/delete", _WRITE, _body, inspected=json_object),
+    _row("POST", "/namespaces", _WRITE, Places.created, inspected=json_object),
+    _row("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
+    _row("POST", f"{_R}/upsert", _WRITE, _path, _hint),
     *(
-        Route("POST", f"{_D}/{what}", _WRITE, _path, _hint)
+        _row("POST", f"{_D}/{what}", _WRITE, _path, _hint)
         for what in ("upsert", "update", "delete")
     ),
-    Route("POST", _FILES, _WRITE, Pinecone.of_assistant, Pinecone.hint_of_assistant),
-    Route(
+    _row("POST", _FILES, _WRITE, Places.of_assistant, Places.hint_of_assistant),
+    _row(
         "DELETE",
         f"{_FILES}/{{file}}",
         _WRITE,
-        Pinecone.of_assistant,
-        Pinecone.hint_of_assistant,
+        Places.of_assistant,
+        Places.hint_of_assistant,
     ),
     # They copy from storage outside, into any namespace.
     Route("GET POST", "/bulk/imports", _BULK),
@@ -196,4 +213,15 @@ ROUTES = (
     Route("GET PATCH DELETE", "/assistant/assistants/{assistant}", Class.ADMIN),
 )
 
+# INVARIANT: a literal segment stands above a `{parameter}` in its place. What is not here is denied
+# as `unclassified_route`: a newer Pinecone opens nothing by itself.
+ROUTES = (*(_sieved(*each) for each in _SEARCHES), *_OTHERS)
+
 _TABLE = Table(ROUTES)
+# Where records have no level of their own nothing is left out, however a request is put.
+_PLAIN = Table(
+    (
+        *(_plain(methods, path, of, pages=form.pages) for methods, path, of, form in _SEARCHES),
+        *_OTHERS,
+    )
+)

@@ -24,22 +24,22 @@ class Places:
         self._naming = Naming(source)
         self._pages = Continuations(monotonic)
 
-    async def of_path(self, asked: Asked) -> tuple[Place, ...]:
+    def of_path(self, asked: Asked) -> tuple[Place, ...]:
         """The namespace that the path names."""
         return (self._of(asked.values[0]),)
 
-    async def of_query(self, asked: Asked) -> tuple[Place, ...]:
+    def of_query(self, asked: Asked) -> tuple[Place, ...]:
         """The namespace that the query names, and what a page was begun for."""
         name, token = of_query(asked.target.query, "namespace", "paginationToken")
         return _each(self._of(name), *self._begun(asked, token))
 
-    async def of_body(self, asked: Asked) -> tuple[Place, ...]:
+    def of_body(self, asked: Asked) -> tuple[Place, ...]:
         """The namespace that the body names, and what a page was begun for."""
         name, token = member(asked.body, "namespace", "paginationToken")
         _check_filter(asked.body)
         return _each(self._of(name), *self._begun(asked, token))
 
-    async def of_queries(self, asked: Asked) -> tuple[Place, ...]:
+    def of_queries(self, asked: Asked) -> tuple[Place, ...]:
         """The namespaces of a query, and of each of the `queries` that an older API takes."""
         name, queries = member(asked.body, "namespace", "queries")
         names = [name]
@@ -50,7 +50,7 @@ class Places:
         _check_filter(asked.body, "includeMetadata", "id")
         return _each(*map(self._of, names))
 
-    async def of_records(self, asked: Asked) -> tuple[Place, ...]:
+    def of_records(self, asked: Asked) -> tuple[Place, ...]:
         """The namespace of a search of records."""
         [query] = member(asked.body, "query")
         if not isinstance(query, dict):
@@ -59,19 +59,19 @@ class Places:
         _check_names(asked.body, "fields")
         return (self._of(asked.values[0]),)
 
-    async def of_documents(self, asked: Asked) -> tuple[Place, ...]:
+    def of_documents(self, asked: Asked) -> tuple[Place, ...]:
         """The namespace of a search of documents, and what a page was begun for."""
         [token] = member(asked.body, "pagination_token")
         _check_filter(asked.body, "score_by", "ids")
         _check_names(asked.body, "include_fields")
         return _each(self._of(asked.values[0]), *self._begun(asked, token))
 
-    async def created(self, asked: Asked) -> tuple[Place, ...]:
+    def created(self, asked: Asked) -> tuple[Place, ...]:
         """The namespace that is made."""
         [name] = member(asked.body, "name")
         return (self._of(name),)
 
-    async def of_assistant(self, asked: Asked) -> tuple[Place, ...]:
+    def of_assistant(self, asked: Asked) -> tuple[Place, ...]:
         """The assistant that the path names: what it has read."""
         return (self._naming.of(ASSISTANT, asked.values[0]),)
 

@@ -1,8 +1,7 @@
 """Qdrant's HTTP API (data-sources.md 5.2; Qdrant 1.19's own description and `src/actix/api`).
 
 A request names a collection in its path and may name more in its body, to look up vectors or
-records there (`qdrant_references.py`). Each name may be an alias; what counts is the collection
-that it stands for, which Qdrant is asked for.
+records there (`qdrant_places.py`, `qdrant_references.py`).
 
 The table at the end holds every route of the description, and those that Qdrant still serves
 without describing them. Knows Qdrant's routes; judges nothing.
@@ -14,17 +13,14 @@ from typing import Any
 
 import orjson
 
-from sidecar.protocols.aliases import Aliases
 from sidecar.protocols.bodies import json_object, optional_json_object
 from sidecar.protocols.marks import marks_of
-from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import (
     NOTHING,
     Asked,
     Class,
     Dialect,
     Match,
-    Place,
     Prepared,
     Route,
     Sight,
@@ -41,10 +37,10 @@ from sidecar.protocols.qdrant_documents import (
     reading,
     reading_each,
 )
-from sidecar.protocols.qdrant_lists import aliases_of, listed
+from sidecar.protocols.qdrant_lists import listed
+from sidecar.protocols.qdrant_places import Places
 from sidecar.protocols.qdrant_references import (
     Examples,
-    collections,
     discovers_by_point,
     never_by_point,
     queries_by_point,
@@ -55,40 +51,20 @@ from sidecar.proxy.target import Target
 from sidecar.settings import Source
 
 
-class Qdrant(Dialect):
-    """One Qdrant server, and what is known of its aliases."""
+class Qdrant(Places, Dialect):
+    """One Qdrant server."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._naming = Naming(source)
-        self._aliases = Aliases(monotonic, "/aliases", aliases_of)
+        super().__init__(source, monotonic)
+        self._table = _PLAIN if source.sensitivity_field is None else _TABLE
 
     def match(self, method: str, target: Target) -> Match | None:
-        return _TABLE.match(method, target)
-
-    async def of_path(self, asked: Asked) -> tuple[Place, ...]:
-        """The collection that the path names."""
-        return await self._places(asked, [asked.values[0]])
-
-    async def of_request(self, asked: Asked) -> tuple[Place, ...]:
-        """That, and those that the body names."""
-        return await self._places(asked, [asked.values[0], *collections(asked.body)])
-
-    async def of_batch(self, asked: Asked) -> tuple[Place, ...]:
-        """The same of each request of a batch."""
-        named = [name for each in searches(asked.body) for name in collections(each)]
-        return await self._places(asked, [asked.values[0], *named])
-
-    def hint(self, asked: Asked) -> Place | None:
-        aliases = self._aliases.known(asked) or {}
-        return self._naming.of(aliases.get(asked.values[0], asked.values[0]))
+        return self._table.match(method, target)
 
     def created(self, asked: Asked) -> Route:
         """A collection made from another is a copy of it, and would be judged by another name."""
         copies = asked.body is not None and asked.body.get("init_from") is not None
         return _COPY if copies else _CREATE
-
-    def names_change(self) -> None:
-        self._aliases.forget()
 
     def collections_listed(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
         """`{"collections": [{"name"}]}`, as far as they may be seen."""
@@ -97,10 +73,6 @@ class Qdrant(Dialect):
     def aliases_listed(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
         """`{"aliases": [{"alias_name", "collection_name"}]}`, as far as their targets may be."""
         return Prepared(read=listed("aliases", "collection_name", self._naming, sight))
-
-    async def _places(self, asked: Asked, names: list[str]) -> tuple[Place, ...]:
-        aliases = await self._aliases.table(asked)
-        return tuple(dict.fromkeys(self._naming.of(aliases.get(name, name)) for name in names))
 
 
 def _one(path: str, form: Form, examples: Examples = never_by_point) -> Route:
@@ -113,7 +85,7 @@ def _one(path: str, form: Form, examples: Examples = never_by_point) -> Route:
         ask = narrowed(asked.body, marks, form)
         return Prepared(orjson.dumps(ask.body), reading(marks, form, ask))
 
-    return _sieved(path, Qdrant.of_request, prepared, examples)
+    return _sieved(path, False, prepared, examples)
 
 
 def _batch(path: str, form: Form, examples: Examples = never_by_point) -> Route:
@@ -130,19 +102,36 @@ def _batch(path: str, form: Form, examples: Examples = never_by_point) -> Route:
     def any_of(body: dict[str, Any]) -> bool:
         return any(examples(each) for each in searches(body))
 
-    return _sieved(path, Qdrant.of_batch, prepared, any_of)
+    return _sieved(path, True, prepared, any_of)
 
 
-def _sieved(path: str, places: Any, prepared: Any, examples: Examples) -> Route:
+def _sieved(path: str, batch: bool, prepared: Any, examples: Examples) -> Route:
     """A row that leaves out what may not be seen. A request that puts a point in a vector's place
     is another row: its answer tells what that point is like, so all of it is judged as one."""
-    blunt = Route("POST", path, _RETRIEVE, places, inspected=json_object)
-    sharp = replace(blunt, prepared=prepared, sieved=True)
+    sharp = replace(_plain(path, batch=batch), prepared=prepared, sieved=True)
+    blunt = _plain(path, batch=batch)
 
     def refined(_qdrant: Qdrant, asked: Asked) -> Route:
         return blunt if examples(asked.body) else sharp
 
-    return replace(sharp, refined=refined)
+    return replace(sharp, refined=refined, at_once=None)
+
+
+def _plain(path: str, *, batch: bool = False) -> Route:
+    """A row that returns whatever is there."""
+    places, known = (
+        (Qdrant.of_batch, Qdrant.known_batch)
+        if batch
+        else (Qdrant.of_request, Qdrant.known_request)
+    )
+    return Route("POST", path, _RETRIEVE, places, inspected=json_object, at_once=known)
+
+
+def _unmarked(route: Route) -> Route:
+    """The row of a data source whose documents have no level of their own: nothing is left out, so
+    it makes no difference how a request is put."""
+    batch = route.places is Qdrant.of_batch
+    return _plain(route.pattern, batch=batch) if route.sieved else route
 
 
 _RETRIEVE, _METADATA, _WRITE = Class.RETRIEVE, Class.METADATA, Class.WRITE
@@ -157,11 +146,6 @@ _CREATE = Route(
     "PUT", _C, _WRITE, _path, _hint, inspected=optional_json_object, before=_change, after=_change
 )
 _COPY = Route("PUT", _C, _BULK)
-
-
-def _unsieved(path: str) -> Route:
-    # Numbers and ids without payload: nothing in the answer could prove what it was made of.
-    return Route("POST", path, _RETRIEVE, Qdrant.of_request, inspected=json_object)
 
 
 def _write(methods: str, path: str) -> Route:
@@ -188,11 +172,12 @@ ROUTES = (
     _one(f"{_S}/points/scroll", SCROLL),
     # A hidden point would have to look like one that is not there, which has a status of its own.
     Route("GET", f"{_P}/{{id}}", _RETRIEVE, _path),
-    _unsieved(f"{_P}/count"),
-    _unsieved(f"{_S}/points/count"),
-    _unsieved(f"{_P}/search/matrix/pairs"),
-    _unsieved(f"{_P}/search/matrix/offsets"),
-    _unsieved(f"{_C}/facet"),
+    # Numbers and ids without payload: nothing in the answer could prove what it was made of.
+    _plain(f"{_P}/count"),
+    _plain(f"{_S}/points/count"),
+    _plain(f"{_P}/search/matrix/pairs"),
+    _plain(f"{_P}/search/matrix/offsets"),
+    _plain(f"{_C}/facet"),
     Route("GET", "/collections", _METADATA, prepared=Qdrant.collections_listed),
     Route("GET", "/aliases", _METADATA, prepared=Qdrant.aliases_listed),
     Route("GET", _C, _METADATA, _path),
@@ -248,3 +233,4 @@ ROUTES = (
 )
 
 _TABLE = Table(ROUTES)
+_PLAIN = Table(map(_unmarked, ROUTES))
