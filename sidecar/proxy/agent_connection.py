@@ -39,13 +39,13 @@ class AgentConnection(Connection):
     __slots__ = (
         "_ahead",
         "_answering",
+        "_carries_on",
         "_grace",
         "_half_closed",
         "_handler",
         "_held",
         "_held_until",
         "_limits",
-        "_rest",
         "_short_way",
         "_under_way",
         "_waited_for",
@@ -82,7 +82,8 @@ class AgentConnection(Connection):
         """A message of which the rest is waited for before anybody has seen it."""
         self._held_until: asyncio.TimerHandle | None = None
         self._under_way: UnderWay | None = None
-        self._rest: Callable[[], Awaitable[Reply | Sent]] | None = None
+        self._carries_on = False
+        """Whether it is to be answered on the long way."""
 
     @property
     def ending(self) -> bool:
@@ -113,19 +114,15 @@ class AgentConnection(Connection):
                 return
         self._long(data)
 
-    def begun(self, under_way: UnderWay, method: str, target: str) -> Inbound:
-        request = Inbound.plain(method, target, self)
+    def begun(self, under_way: UnderWay) -> None:
         self._under_way = under_way
         self._request_in_progress = True
-        self._current_request = request  # type: ignore[assignment]  # see `_answered`
-        return request
 
     def tell(self, head: bytes, body: bytes) -> bool:
         transport = self.transport
-        request = self._under_way.request if self._under_way is not None else None
-        if transport is None or transport.is_closing() or request is None:
+        if transport is None or transport.is_closing():
             return False
-        keep = request.keep_alive and not (self._close or self._force_close)
+        keep = not (self.ending or self._close or self._force_close)
         ending = b"\r\n" if keep else b"Connection: close\r\n\r\n"
         transport.write(b"%b%b%b" % (head, ending, body))
         self._rested()
@@ -135,8 +132,8 @@ class AgentConnection(Connection):
             self._wake()
         return True
 
-    def carry_on(self, rest: Callable[[], Awaitable[Reply | Sent]]) -> None:
-        self._rest = rest
+    def carry_on(self) -> None:
+        self._carries_on = True
         self._wake()
 
     def _engaged(self) -> bool:
@@ -197,15 +194,17 @@ class AgentConnection(Connection):
     # -------------------------------------------------------------------------------- the long way
 
     def _due(self) -> bool:
-        return self._rest is not None or (self._under_way is None and bool(self._messages))
+        return self._carries_on or (self._under_way is None and bool(self._messages))
 
     async def _next(self) -> bool:
-        if self._rest is None:
+        under_way = self._under_way
+        if under_way is None:
             return await super()._next()
-        assert self._under_way is not None
-        request, rest = self._under_way.request, self._rest
-        self._rest = self._under_way = None
-        return await self._finished(request, rest())
+        self._under_way, self._carries_on = None, False
+        ask = under_way.known.ask
+        request = Inbound.plain(ask.method, ask.target, self)
+        self._current_request = request  # type: ignore[assignment]  # see `_answered`
+        return await self._finished(request, under_way.carried_on(request))
 
     def answering(self) -> None:
         """From now on a write tells whether the agent is there."""
@@ -227,7 +226,8 @@ class AgentConnection(Connection):
         if self._held:
             self._long()
         bodies = self._bodies()
-        if not bodies or not self._waited_for or not all(body.is_eof() for body in bodies):
+        waits = bool(bodies) or self._under_way is not None
+        if not (waits and self._waited_for and all(body.is_eof() for body in bodies)):
             return False
         self._half_closed = True
         if not self._answering:
@@ -238,7 +238,7 @@ class AgentConnection(Connection):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_waiting()
         self._let_go()
-        under_way, self._under_way, self._rest = self._under_way, None, None
+        under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.gone()
         super().connection_lost(exc)

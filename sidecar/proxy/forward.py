@@ -202,19 +202,16 @@ class Forward:
 
     def note(self, allowed: Allowed, tally: Tally, outcome: str) -> None:
         """What an allowed retrieval returned."""
-        took = int((self.now() - allowed.started) * 1000)
         for pending in allowed.pendings:
-            self._lineage.note(
-                Returned(
-                    pending,
-                    outcome,
-                    tally.status,
-                    tally.size,
-                    tally.sha256,
-                    took,
-                    tally.withheld,
-                )
-            )
+            self.noted(pending, tally, outcome, allowed.started)
+
+    def noted(self, pending: Pending, tally: Tally, outcome: str, started: float) -> None:
+        """What the retrieval of one decision returned."""
+        took = int((self.now() - started) * 1000)
+        size, digest = tally.size, tally.sha256
+        self._lineage.note(
+            Returned(pending, outcome, tally.status, size, digest, took, tally.withheld)
+        )
 
 
 def _records(pendings: list[Pending]) -> list[asyncio.Future[None]]:

@@ -78,6 +78,7 @@ class Gate:
         self._forward = forward
         self.upstream = forward.upstream
         self.note = forward.note
+        self.noted = forward.noted
         self.now = forward.now
         self.default = default
         self._limits = limits

@@ -11,7 +11,7 @@ way. Fields, target, route, body and decision are read and made by the same func
 Knows what may take it. What becomes of a request that does is `under_way.py`'s.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.enforce import Pending
@@ -28,11 +28,10 @@ from sidecar.protocols.protocol import (
 )
 from sidecar.proxy import plain
 from sidecar.proxy.attribution import Attribution
-from sidecar.proxy.forward import Allowed
 from sidecar.proxy.gate import Gate
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.target import Target
-from sidecar.proxy.under_way import Connection, UnderWay
+from sidecar.proxy.under_way import Connection, PlainRequest, UnderWay
 from sidecar.proxy.upstream import Ask
 
 LONGEST_BODY = 64 * 1024
@@ -59,37 +58,25 @@ class ShortWay:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self._heads: dict[bytes, PlainRequest] = {}
         self._blocks: dict[bytes, plain.PlainHead] = {}
         self._lines: dict[bytes, _Line] = {}
 
     def begin(self, connection: Connection, data: bytes) -> int:
         """`LONG`, `HELD` or `BEGUN`. `data` begins a message, and nothing else is under way."""
-        line_end = data.find(b"\r\n")
-        end = data.find(_END, line_end) + 4
-        if line_end < 0 or end < 4:
+        end = data.find(_END) + 4
+        known = self._heads.get(data[:end]) or self._read(data, end)
+        if known is None:
             return LONG
-        line = self._lines.get(data[:line_end]) or self._read_line(data[:line_end])
-        if line is None:
-            return LONG
-        block = data[line_end + 2 : end]
-        head = self._blocks.get(block) or self._read_block(block)
-        if head is None or head.length > LONGEST_BODY:
-            return LONG
-        missing = end + head.length - len(data)
+        missing = end + known.length - len(data)
         if missing:
             return HELD if missing > 0 else LONG
-        return self._begin(connection, line, head, data[end:])
-
-    def _begin(
-        self, connection: Connection, line: _Line, head: plain.PlainHead, body: bytes
-    ) -> int:
-        gate, route, who = self._gate, line.route, head.who
+        gate, route, asked = self._gate, known.route, known.asked
         started = gate.now()
+        body = data[end:]
         try:
-            parsed = None if route.inspected is None else route.inspected(body, head.media)
-            asked = Asked(
-                line.method, line.target, line.values, parsed, _fetch, head.head.forward, who
-            )
+            if route.inspected is not None:
+                asked = asked._replace(body=route.inspected(body, known.media))
             places = () if route.at_once is None else route.at_once(gate.dialect, asked)
         except (Malformed, Unresolved):
             return LONG
@@ -102,17 +89,37 @@ class ShortWay:
             return LONG
         pending = None
         if places:
-            pending = self._judged(gate.levelled(route, places)[0], who, wire)
+            pending = self._judged(gate.levelled(route, places)[0], asked.who, wire)
             if pending is None:
                 return LONG
         # The decision is made, and its record is under way.
-        ask = Ask(
-            line.method, line.target.forwarded, head.head.lines, head.head.length, False, body
-        )
-        pendings = [] if pending is None else [pending]
-        allowed = Allowed(route, asked, ask, NOTHING, places, pendings, started)
-        UnderWay(self._gate, connection, allowed, pending, wire).start()
+        UnderWay(gate, connection, known, asked, places, body, pending, wire, started).start()
         return BEGUN
+
+    def _read(self, data: bytes, end: int) -> PlainRequest | None:
+        line_end = data.find(b"\r\n")
+        if end < 4 or end > plain.LONGEST or line_end < 0:
+            return None
+        line = self._lines.get(data[:line_end]) or self._read_line(data[:line_end])
+        if line is None:
+            return None
+        block = data[line_end + 2 : end]
+        head = self._blocks.get(block) or self._read_block(block)
+        if head is None or head.length > LONGEST_BODY:
+            return None
+        method, target, route, values = line
+        fields = head.head.forward
+        ask = Ask(method, target.forwarded, head.head.lines, head.head.length)
+        known = PlainRequest(
+            route,
+            Asked(method, target, values, None, _fetch, fields, head.who),
+            ask,
+            self._gate.upstream.head(ask),
+            head.length,
+            head.media,
+        )
+        _keep(self._heads, data[:end], known)
+        return known
 
     def _judged(self, place: Place, who: Attribution, wire: Wire) -> Pending | None:
         pending = None
@@ -145,18 +152,20 @@ class ShortWay:
         if match is None or dialect.by_host or dialect.signs or not _is_short(match):
             return None
         line = _Line(read[0], target, *match)
-        if len(self._lines) >= _MOST_KNOWN:
-            self._lines.clear()
-        self._lines[raw] = line
+        _keep(self._lines, raw, line)
         return line
 
     def _read_block(self, block: bytes) -> plain.PlainHead | None:
         head = plain.request_fields(block, self._gate.default)
         if head is not None:
-            if len(self._blocks) >= _MOST_KNOWN:
-                self._blocks.clear()
-            self._blocks[block] = head
+            _keep(self._blocks, block, head)
         return head
+
+
+def _keep(known: dict[bytes, Any], raw: bytes, made: object) -> None:
+    if len(known) >= _MOST_KNOWN:
+        known.clear()
+    known[raw] = made
 
 
 def _is_short(match: Match) -> bool:

@@ -5,79 +5,102 @@ Knows the order of those. What is out of the ordinary it hands to the long way.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sidecar.enforce import Pending
-from sidecar.protocols.protocol import Class
-from sidecar.proxy import plain
+from sidecar.protocols.protocol import NOTHING, Asked, Class, Place, Route
 from sidecar.proxy.forward import Allowed
 from sidecar.proxy.gate import Gate
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.lineage import COMPLETED, TRUNCATED
+from sidecar.proxy.plain_answer import PlainAnswer, plain_answer
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.relay import Tally
 from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.upstream import Ask
 
 
 class Connection(Protocol):
     """What the short way needs of the agent's connection."""
 
-    def begun(self, under_way: "UnderWay", method: str, target: str) -> Inbound:
-        """A request is under way, and nothing else until it is answered. It, for the long way."""
+    def begun(self, under_way: "UnderWay") -> None:
+        """A request is under way, and nothing else until it is answered."""
         ...
 
     def tell(self, head: bytes, body: bytes) -> bool:
         """The answer, its head without the empty line; whether the agent was there."""
         ...
 
-    def carry_on(self, rest: Callable[[], Awaitable[Reply | Sent]]) -> None:
-        """The request under way is to be answered by what `rest` begins."""
+    def carry_on(self) -> None:
+        """The request under way is to be answered by its `carried_on`."""
         ...
+
+
+class PlainRequest(NamedTuple):
+    """What a head came to: everything that its body does not change. `sent` is the head that the
+    data source gets, `length` how many bytes follow it."""
+
+    route: Route
+    asked: Asked
+    ask: Ask
+    sent: bytes
+    length: int
+    media: str | None
 
 
 class UnderWay:
     """One request from its decision to its answer. Belongs to its connection, which ends it."""
 
     __slots__ = (
-        "_allowed",
         "_answer",
+        "_asked",
+        "_body",
         "_connection",
         "_gate",
         "_kept",
         "_over",
         "_pending",
+        "_places",
+        "_started",
         "_wire",
-        "request",
+        "known",
     )
 
     def __init__(
         self,
         gate: Gate,
         connection: Connection,
-        allowed: Allowed,
+        known: PlainRequest,
+        asked: Asked,
+        places: tuple[Place, ...],
+        body: bytes,
         pending: Pending | None,
         wire: Wire,
+        started: float,
     ) -> None:
+        self.known = known
         self._gate = gate
         self._connection = connection
-        self._allowed = allowed
+        self._asked = asked
+        self._places = places
+        self._body = body
         self._pending = pending
         self._wire: Wire | None = wire
+        self._started = started
         self._kept = pending is None
-        self._answer: plain.PlainAnswer | None = None
+        self._answer: PlainAnswer | None = None
         self._over = False
         """Whether it is answered, handed over, or nobody's any more."""
 
     def start(self) -> None:
-        ask, wire, pending = self._allowed.ask, self._wire, self._pending
-        self.request = self._connection.begun(self, ask.method, ask.target)
+        wire, pending = self._wire, self._pending
         assert wire is not None
+        self._connection.begun(self)
         if pending is None or pending.passes:
             # The data source has the request while the record is on its way to the disk. If the
             # record can't be kept, its answer goes nowhere.
             try:
-                self._gate.upstream.post(wire, ask, self)
+                self._gate.upstream.post(wire, self.known.sent + self._body, self)
             except ConnectionError:
                 # Nothing was sent yet.
                 self._gate.upstream.discard(wire)
@@ -92,7 +115,7 @@ class UnderWay:
     def arrived(self, data: bytes) -> bool:
         """The data source's first bytes; whether they were the whole answer. If not, they and what
         follows are the parser's."""
-        answer = plain.answer(data)
+        answer = plain_answer(data)
         if answer is None:
             self.unsure()
             return False
@@ -108,7 +131,7 @@ class UnderWay:
         """What the data source does is no matter for the short way."""
         if not self._over:
             self._over = True
-            self._connection.carry_on(self.carried_on)
+            self._connection.carry_on()
 
     def gone(self) -> None:
         """The agent is, before any answer. What is upstream is broken off; what was decided is in
@@ -117,13 +140,21 @@ class UnderWay:
         if self._wire is not None:
             self._gate.upstream.discard(self._wire)
             self._wire = None
-        if self._allowed.route.class_ is Class.RETRIEVE and not self._denied():
-            self._gate.note(self._allowed, Tally(), TRUNCATED)
+        if self.known.route.class_ is Class.RETRIEVE and not self._denied():
+            self._gate.note(self._allowed(), Tally(), TRUNCATED)
 
-    async def carried_on(self) -> Reply | Sent:
+    async def carried_on(self, request: Inbound) -> Reply | Sent:
         """The rest of it, on the long way."""
         wire, self._wire = self._wire, None
-        return await self._gate.carried_on(self.request, self._allowed, self._pending, wire)
+        allowed = self._allowed()
+        return await self._gate.carried_on(request, allowed, self._pending, wire)
+
+    def _allowed(self) -> Allowed:
+        pendings = [] if self._pending is None else [self._pending]
+        ask = self.known.ask._replace(body=self._body)
+        return Allowed(
+            self.known.route, self._asked, ask, NOTHING, self._places, pendings, self._started
+        )
 
     def _durable(self, durable: asyncio.Future[None]) -> None:
         if self._over:
@@ -137,17 +168,17 @@ class UnderWay:
     def _denied(self) -> bool:
         return self._pending is not None and not self._pending.passes
 
-    def _finish(self, answer: plain.PlainAnswer) -> None:
+    def _finish(self, answer: PlainAnswer) -> None:
         self._over = True
-        status, reason, lines, body = answer
-        head = b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n" % (status, reason, lines, len(body))
-        if self._pending is not None:
-            head += b"X-Sluice-Event-Id: %b\r\n" % self._pending.event_id.encode()
-            if self._pending.let_through:
-                head += b"X-Sluice-Decision: DENY\r\n"
+        status, line, fields, body = answer
+        pending = self._pending
+        event = b"" if pending is None else b"X-Sluice-Event-Id: %b\r\n" % pending.event_id.encode()
+        if pending is not None and pending.let_through:
+            event += b"X-Sluice-Decision: DENY\r\n"
+        head = b"%b\r\n%bContent-Length: %d\r\n%b" % (line, fields, len(body), event)
         told = self._connection.tell(head, body)
-        if self._allowed.route.class_ is Class.RETRIEVE:
+        if pending is not None and self.known.route.class_ is Class.RETRIEVE:
             tally = Tally(status)
             if told:
                 tally.count(body)
-            self._gate.note(self._allowed, tally, COMPLETED if told else TRUNCATED)
+            self._gate.noted(pending, tally, COMPLETED if told else TRUNCATED, self._started)

@@ -78,7 +78,7 @@ class Upstream:
         pump = None
         try:
             wire.expect(body=ask.method != "HEAD")
-            wire.write(self._head(ask) + _body(ask))
+            wire.write(self.head(ask) + _body(ask))
             if ask.stream is not None:
                 pump = Pump(ask.stream, wire, chunked=ask.chunked)
         except BaseException as error:
@@ -108,12 +108,12 @@ class Upstream:
                 raise UpstreamFailed("the data source gave no answer that can be read") from error
             raise
 
-    def post(self, wire: Wire, ask: Ask, short: Short) -> None:
-        """Sends `ask`, which has no body that is still arriving, on a connection that rested. What
-        comes back is `short`'s, or where that does not take it to be had by `received`."""
+    def post(self, wire: Wire, data: bytes, short: Short) -> None:
+        """Sends a whole request on a connection that rested. What comes back is `short`'s, or where
+        that does not take it to be had by `received`."""
         wire.expect(body=True)
         wire.short = short
-        wire.write(self._head(ask) + _body(ask))
+        wire.write(data)
 
     def path(self, ask: Ask) -> str:
         """The target on the request line to the data source."""
@@ -142,7 +142,8 @@ class Upstream:
             stream,
         )
 
-    def _head(self, ask: Ask) -> bytes:
+    def head(self, ask: Ask) -> bytes:
+        """The head of `ask` as it is sent."""
         if ask.length is not None:
             framing = b"Content-Length: %b\r\n" % ask.length
         else:

@@ -34,7 +34,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     started = UnderWay.start
 
     def start(self: UnderWay) -> None:
-        found.append(self._allowed.ask.target)
+        found.append(self.known.ask.target)
         started(self)
 
     monkeypatch.setattr(UnderWay, "start", start)
@@ -200,7 +200,7 @@ async def test_a_fault_of_ours_before_the_decision_is_told_by_the_long_way(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("internal words")
 
-    monkeypatch.setattr(short_way.ShortWay, "_begin", broken)
+    monkeypatch.setattr(short_way.ShortWay, "_read", broken)
     assert (await talk.ask(get("/a"))).status == 200
     assert len(await stand.sidecar.decisions()) == 2
 
