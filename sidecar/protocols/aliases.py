@@ -47,7 +47,7 @@ class Aliases:
 
     def known(self, asked: Asked) -> Table | None:
         """The aliases, where they can be told without asking."""
-        found = self._known.get(_credentials(asked))
+        found = self._known.get(credentials(asked))
         if found is None or self._monotonic() - found[1] > KEPT_SECONDS:
             return None
         return found[0]
@@ -73,15 +73,16 @@ class Aliases:
         # An answer to a question from before a change is good for the request that asked, which
         # set out before it too, and for no other.
         if era == self._era:
-            credentials = _credentials(asked)
-            self._known.pop(credentials, None)
+            key = credentials(asked)
+            self._known.pop(key, None)
             while len(self._known) >= KEPT:
                 del self._known[next(iter(self._known))]
-            self._known[credentials] = table, at
+            self._known[key] = table, at
         return table
 
 
-def _credentials(asked: Asked) -> Credentials:
+def credentials(asked: Asked) -> Credentials:
+    """What of a request's fields says on whose behalf the data source answers."""
     return tuple(field for field in _lowered(asked) if field[0] in _CREDENTIALS)
 
 

@@ -185,6 +185,8 @@ ROUTES = (
     Route("GET HEAD", f"{_TENANTS}/{{tenant}}", _METADATA, _tenant),
     Route("POST", f"{_C}/properties/{{property}}/tokenize", _METADATA, _path),
     Route("GET", f"{_V1}/aliases", _METADATA, prepared=Weaviate.aliases_listed),
+    # As the client for JavaScript spells it; Weaviate takes both for one.
+    Route("GET", f"{_V1}/aliases/", _METADATA, prepared=Weaviate.aliases_listed),
     Route("GET", f"{_V1}/aliases/{{alias}}", _METADATA, Places.of_alias),
     Route("GET", f"{_V1}/nodes", _METADATA, prepared=Weaviate.nodes_listed),
     Route("GET", f"{_V1}/nodes/{{class}}", _METADATA, _path, prepared=Weaviate.nodes_listed),

@@ -12,6 +12,7 @@ from sidecar.protocols.aliases import Aliases
 from sidecar.protocols.lenient import member, of_query
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Asked, Place, Unresolved
+from sidecar.protocols.weaviate_classes import Classes
 from sidecar.protocols.weaviate_graphql import sources
 from sidecar.protocols.weaviate_lists import aliases_of
 from sidecar.protocols.weaviate_names import (
@@ -41,6 +42,7 @@ class Places:
         self._naming = Naming(source)
         # A Weaviate from before 1.32 has no aliases.
         self._aliases = Aliases(monotonic, f"{_V1}/aliases", aliases_of, absent=(404,))
+        self._classes = Classes(monotonic, f"{_V1}/schema")
 
     async def of_queries(self, asked: Asked) -> tuple[Place, ...]:
         """The collections of a GraphQL request, or of each of a batch."""
@@ -126,13 +128,16 @@ class Places:
 
     def names_change(self) -> None:
         self._aliases.forget()
+        self._classes.forget()
 
     async def _places(self, asked: Asked, names: Iterable[Named]) -> tuple[Place, ...]:
         read = [Named(collection(each.collection), each.tenant) for each in names]
         aliases = await self._aliases.table(asked)
-        return tuple(
-            dict.fromkeys(self._of(aliases.get(name, name), whose) for name, whose in read)
-        )
+        own = {
+            name: aliases.get(name) or await self._classes.own_name(name, asked)
+            for name in dict.fromkeys(name for name, _ in read)
+        }
+        return tuple(dict.fromkeys(self._of(own[name], whose) for name, whose in read))
 
     def _target(self, name: str, asked: Asked) -> str:
         """What `name` stands for, as far as that is known."""

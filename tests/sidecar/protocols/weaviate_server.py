@@ -72,7 +72,8 @@ class Server:
             case "GET", ["v1", "schema"]:
                 return 200, {"classes": [{"class": name} for name in COLLECTIONS]}
             case (("GET" | "DELETE"), ["v1", "schema", name]):
-                return 200, {"class": name}
+                own = ALIASES.get(name, name)
+                return (200, {"class": own}) if own in COLLECTIONS else (404, None)
             case "GET", ["v1", "schema", _, "tenants"]:
                 return 200, [{"name": name} for name in ("ours", "theirs")]
             case "GET", ["v1", "nodes", *_]:
