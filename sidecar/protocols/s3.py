@@ -1,9 +1,8 @@
 """S3, and whatever speaks its interface (data-sources.md 5.7; the operations of botocore's model).
 
-What an S3 request does is told by its method, by whether its path names a key, a bucket or neither,
-and by the names of its query's parameters: `?acl`, `?versions`, `?uploadId=…`. A query that no row
-below describes in full is denied. A bucket that is named by the host is written into the path
-(`located`), and the data source gets that form.
+What a request does is told by its method, by whether its path names a key, a bucket or neither, and
+by the names of its query's parameters (`?acl`): a query that no row below describes in full is
+denied. A bucket that is named by the host is written into the path, and goes on in that form.
 
 A key is read as `s3://<alias>/<bucket>/<key>`, and listed as the prefix that was asked for; of a
 list that goes out, the names that may not be read are cut. The request is signed anew with the
