@@ -40,23 +40,30 @@ def identities(points: list[Any]) -> list[int]:
     return sorted(point["id"] for point in points)
 
 
+READS: list[tuple[str, dict[str, Any]]] = [
+    ("/query", {"query": V}),
+    ("/query", {"query": {"nearest": V}}),
+    ("/query", {"query": {"fusion": "rrf"}, "prefetch": [{"query": V}, {"query": V}]}),
+    ("/query", {"query": V, "filter": {"should": [{"has_id": [1, 2, 3, 4, 5, 6, 7]}]}}),
+    ("/query", {"query": {"recommend": {"positive": [V]}}}),
+    ("/scroll", {}),
+    ("/scroll", {"filter": {"must_not": {"key": "acl.level", "match": {"value": "x"}}}}),
+    ("/search", {"vector": V, "limit": 10}),
+    ("/recommend", {"positive": [V], "limit": 10}),
+    ("/discover", {"target": V, "context": [{"positive": V, "negative": V}], "limit": 10}),
+    ("", {"ids": [1, 2, 3, 4, 5, 6, 7]}),
+]
+FORMS = [None, ["text"], {"exclude": ["acl"]}]
+
+
 @pytest.mark.parametrize(
-    ("verb", "body"),
+    ("verb", "body", "payload"),
     [
-        ("/query", {"query": V}),
-        ("/query", {"query": {"nearest": V}}),
-        ("/query", {"query": {"fusion": "rrf"}, "prefetch": [{"query": V}, {"query": V}]}),
-        ("/query", {"query": V, "filter": {"should": [{"has_id": [1, 2, 3, 4, 5, 6, 7]}]}}),
-        ("/query", {"query": {"recommend": {"positive": [V]}}}),
-        ("/scroll", {}),
-        ("/scroll", {"filter": {"must_not": {"key": "acl.level", "match": {"value": "x"}}}}),
-        ("/search", {"vector": V, "limit": 10}),
-        ("/recommend", {"positive": [V], "limit": 10}),
-        ("/discover", {"target": V, "context": [{"positive": V, "negative": V}], "limit": 10}),
-        ("", {"ids": [1, 2, 3, 4, 5, 6, 7]}),
+        *((*each, payload) for each in READS for payload in FORMS),
+        *((*READS[0], payload) for payload in (True, False)),
+        *(("/scroll", {}, payload) for payload in (True, False)),
     ],
 )
-@pytest.mark.parametrize("payload", [None, True, False, ["text"], {"exclude": ["acl"]}])
 async def test_only_points_that_may_be_seen_come_back(
     front: Minimal, verb: str, body: dict[str, Any], payload: object
 ) -> None:
