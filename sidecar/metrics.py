@@ -46,6 +46,8 @@ class Metrics:
     """Retrieval lineage that the spool had no room for."""
     responses: Count
     """Answers on the sidecar's own ports, by route and status."""
+    egress_refused: Count
+    """Addresses that a data source's name led to and may not lead to, by why."""
 
     def decided(self, decision: Decision, *, let_through: bool = False) -> None:
         """Count one decision; `let_through` is a denial by a source whose mode is `report`."""
@@ -90,6 +92,12 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
             "sluice_http_responses_total",
             "Answers, by route and status",
             ("route", "code"),
+            registry=registry,
+        ),
+        egress_refused=Count(
+            "sluice_egress_refused_total",
+            "Addresses that a data source's name may not lead to, by why",
+            ("reason",),
             registry=registry,
         ),
     )

@@ -23,6 +23,8 @@ from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.copy import Copy, Whole
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.port import Port
+from sidecar.proxy.addresses import Egress
+from sidecar.proxy.own_ports import OwnPorts
 from sidecar.proxy.ways import Ways
 from sidecar.readable import Readable
 from sidecar.readiness import Readiness
@@ -101,6 +103,7 @@ class Parts:
         self._agent = self._speaking(settings)
         self._answers = Answers(clock)
         self._prefix = entropy(4).hex()
+        self._own_ports = OwnPorts()
         self.listeners: list[Listening] = [*self._own(settings), *self._proxies(settings)]
 
     def _own(self, settings: Settings) -> list[Port]:
@@ -125,7 +128,7 @@ class Parts:
         dispatcher = Dispatcher(
             routes, self._keys, self._answers, self._metrics, self._prefix, self._supply
         )
-        return Port(listen, dispatcher)
+        return Port(listen, dispatcher, self._own_ports)
 
     def _speaking(self, settings: Settings) -> AgentIdentity | None:
         agent = settings.agent
@@ -136,7 +139,8 @@ class Parts:
     def _proxies(self, settings: Settings) -> list[Ways]:
         if self._agent is None:
             return []
-        return [Ways(settings.sources, self._agent, self._enforcer, self._clock)]
+        egress = Egress(self._own_ports, self._metrics.egress_refused.add)
+        return [Ways(settings.sources, self._agent, self._enforcer, self._clock, egress)]
 
     def _copy(self, settings: Settings, host: Clock, entropy: Callable[[int], bytes]) -> Copy:
         known = settings, self.centre, self.cache_file, self._freshness, host

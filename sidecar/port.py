@@ -9,6 +9,7 @@ from aiohttp.web_server import Server
 from policies.ground.listen import Listen
 from sidecar.connection import OwnConnection, Service
 from sidecar.known_heads import KnownHeads
+from sidecar.proxy.own_ports import OwnPorts
 
 KEEPALIVE_SECONDS = 60.0
 """How long a connection may be idle, or a head be on its way."""
@@ -20,11 +21,12 @@ MAX_HEADERS = 128
 class Port(Server):
     """Listens, and answers by `service`."""
 
-    def __init__(self, listen: Listen, service: Service) -> None:
+    def __init__(self, listen: Listen, service: Service, own: OwnPorts) -> None:
         # A client that hangs up does not take back what was decided: its record is under way.
         super().__init__(_unused, handler_cancellation=False)
         self._listen = listen
         self._service = service
+        self._own = own
         self._known_heads = KnownHeads()
         self._listening: asyncio.Server | None = None
 
@@ -47,6 +49,7 @@ class Port(Server):
         self._listening = await self._loop.create_server(
             self, self._listen.host, self._listen.port, backlog=1024
         )
+        self._own.add(self._listening.sockets)
 
     @property
     def address(self) -> Listen:

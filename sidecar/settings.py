@@ -87,6 +87,30 @@ class Aws:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate of ours, PEM."""
+
+    certificate: Path
+    """The file with the certificate and those that lead to its authority."""
+    key: Path
+    """The file with its private key, not encrypted."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamTls:
+    """How a data source is spoken to over TLS. Verification can't be switched off."""
+
+    ca: Path | None = None
+    """A file with the authorities it is verified by; the system's where none is given."""
+    certificate: Path | None = None
+    """A file with the certificate that we show, where it asks for one."""
+    key: Path | None = None
+    """The file with that certificate's private key, not encrypted."""
+    server_name: str | None = None
+    """The name it is asked and verified by, where that is not the one in `upstream`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One data source, and the ways that lead to it."""
 
@@ -126,6 +150,13 @@ class Source:
     or forwarded."""
     aws: Aws = field(default_factory=Aws)
     """The credentials that requests of a `bedrock` or `s3` source are signed with."""
+    addresses: tuple[str, ...] = ()
+    """The networks, as CIDR, that the name in `upstream` may resolve to though they are not
+    public."""
+    tls: UpstreamTls = field(default_factory=UpstreamTls)
+    """How an `https` upstream is verified, and what it is shown."""
+    listen_tls: Pair | None = None
+    """The certificate by which `listen` speaks TLS; without one it speaks plain HTTP."""
 
 
 @dataclass(frozen=True, slots=True)

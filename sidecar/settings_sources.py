@@ -7,7 +7,8 @@ from policies.model import SENSITIVITIES
 from sidecar.settings import KINDS, MODES, ROUTE_CLASSES, Defaults, Named, Route, Source
 from sidecar.settings_aws import aws_of
 from sidecar.settings_section import Section
-from sidecar.settings_ways import hosts_of, listen_of, path_of, upstream_of
+from sidecar.settings_tls import pair_of, upstream_tls
+from sidecar.settings_ways import addresses_of, hosts_of, listen_of, path_of, upstream_of
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
@@ -41,6 +42,9 @@ def read_source(section: Section, base: Path) -> Source:
         hosts=hosts_of(section),
         path=path_of(section),
         aws=aws_of(section, kind, base),
+        addresses=addresses_of(section),
+        tls=upstream_tls(section, base),
+        listen_tls=pair_of(section, "listen_tls", base),
     )
     if source.routes and kind != "rest":
         section.complain("routes", "are for sources of the kind `rest`")

@@ -3,6 +3,7 @@ that nothing leads to two. Knows the keys `listen`, `hosts` and `path` and no ot
 
 from collections import defaultdict
 from collections.abc import Sequence
+from ipaddress import ip_network
 
 from policies.ground.errors import Malformed
 from policies.ground.listen import Listen
@@ -40,6 +41,17 @@ def hosts_of(section: Section) -> tuple[str, ...]:
             HostPattern.parse(text)
         except Malformed as error:
             section.complain("hosts", f"`{text}`: {error}; it is `name` or `*.name`")
+    return texts
+
+
+def addresses_of(section: Section) -> tuple[str, ...]:
+    """`addresses`, each a network."""
+    texts = section.texts("addresses")
+    for text in texts:
+        try:
+            ip_network(text)
+        except ValueError as error:
+            section.complain("addresses", f"`{text}` is no network such as 10.0.0.0/8: {error}")
     return texts
 
 
@@ -93,6 +105,12 @@ def _refuse_alike(
     top: Section, sources: Sequence[Source], listen: Listen, indexes: Sequence[int]
 ) -> None:
     """Of several sources on one address each is told from the others by a name or a path."""
+    for index in indexes[1:]:
+        if sources[index].listen_tls != sources[indexes[0]].listen_tls:
+            top.complain(
+                f"sources[{index}].listen_tls",
+                f"`{listen}` has another certificate in sources[{indexes[0]}], or none",
+            )
     seen: dict[tuple[object, object], int] = {}
     for index in indexes:
         names: set[HostPattern | None]

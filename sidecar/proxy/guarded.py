@@ -9,10 +9,13 @@ from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
 from sidecar.protocols.kinds import dialect_of
 from sidecar.protocols.names import Naming
+from sidecar.proxy.addresses import Egress, Guard
 from sidecar.proxy.attribution import default_attribution
+from sidecar.proxy.dialler import Dialler
+from sidecar.proxy.directory import upstream_parts
 from sidecar.proxy.forward import Forward
 from sidecar.proxy.gate import Gate
-from sidecar.proxy.judge import Judge
+from sidecar.proxy.judge import Judge, Refused
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.lineage import Lineage
 from sidecar.proxy.short_way import ShortWay
@@ -21,7 +24,7 @@ from sidecar.settings import Source
 
 
 class Guarded:
-    """`source` behind its `gate`, for one agent."""
+    """`source` behind its `gate`, for one agent; `who` asks where a request does not say."""
 
     def __init__(
         self,
@@ -29,24 +32,35 @@ class Guarded:
         agent: AgentIdentity,
         enforcer: Enforcer,
         clock: Clock,
+        egress: Egress,
         limits: Limits = LIMITS,
     ) -> None:
         self.source = source
-        self._upstream = Upstream(source.upstream, limits)
+        host = upstream_parts(source.upstream).authority.host
+        guard = Guard(host, source.addresses, egress)
+        self._upstream = Upstream(
+            source.upstream, Dialler(source.upstream, source.tls, guard, limits), limits
+        )
         self._lineage = Lineage(enforcer)
         dialect = dialect_of(source, clock.monotonic)
+        self.who = default_attribution(source.defaults, agent.id or agent.role)
         reports = source.mode == "report"
-        judge = Judge(source.kind, Naming(source).whole, agent, enforcer, reports=reports)
+        whole = Naming(source).whole
+        self.judge = judge = Judge(source.kind, whole, agent, enforcer, reports=reports)
         self.gate = Gate(
             dialect,
             judge,
             Forward(dialect, self._upstream, judge, self._lineage, clock.monotonic, limits),
-            default_attribution(source.defaults, agent.id or agent.role),
+            self.who,
             limits,
             writes=source.writes == "allow",
             marked=source.sensitivity_field,
         )
         self.short_way = ShortWay(self.gate)
+
+    async def record(self, policy_name: str, reason: str) -> None:
+        """Records a denial that nobody can be told of, under the source's own name."""
+        await self.judge.record(Refused(403, policy_name, reason, self.who))
 
     async def open(self) -> None:
         """Before the first request; connects to nothing yet."""

@@ -5,9 +5,11 @@ be read, told or classed is denied under a name of its own. Knows the agent, the
 and the enforcer. Knows nothing of bytes or connections.
 """
 
+import logging
 from collections.abc import Iterable
 
 from policies.ground.body import identifier_fault
+from policies.ground.errors import SluiceError
 from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, Pending
 from sidecar.identity import AgentIdentity
@@ -15,6 +17,8 @@ from sidecar.policy_cache.supply import NotHeld
 from sidecar.protocols.protocol import Permits, Place
 from sidecar.proxy.attribution import Attribution
 from sidecar.spool.errors import SpoolError
+
+log = logging.getLogger(__name__)
 
 UNREADABLE = "unreadable_request"
 
@@ -143,6 +147,13 @@ class Judge:
             retrieval, refused.policy_name, refused.reason, reports=reports
         )
         return Denied(refused.status, pending, close=refused.close)
+
+    async def record(self, refused: Refused) -> None:
+        """As `refuse`, where nobody is left to be told."""
+        try:
+            await self.refuse(refused)
+        except SluiceError as error:
+            log.warning("a denial by `%s` can't be recorded: %s", refused.policy_name, error)
 
     def _retrieval(self, place: Place, who: Attribution) -> Retrieval:
         return Retrieval(

@@ -30,6 +30,8 @@ class Limits:
 
     idle_seconds: float = 75.0
     """How long a client's connection may wait for a whole request head."""
+    handshake_seconds: float = 10.0
+    """How long TLS may take to be spoken by both sides of a connection that ends here."""
     lingering_seconds: float = 2.0
     """How long the rest of a refused body is read away, so that the refusal can be read."""
     half_close_seconds: float = 10.0

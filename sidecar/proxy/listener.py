@@ -1,40 +1,59 @@
-"""A port on which agents speak HTTP to the proxy, from its first connection to its last. Knows
-nothing of what passes through: a handler answers."""
+"""A port on which agents speak HTTP to the proxy, over TLS where it has a certificate, from its
+first connection to its last. Knows nothing of what passes through: a handler answers."""
 
 import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
 
 from policies.ground.listen import Listen
 from sidecar.proxy.agent_connection import Handler
 from sidecar.proxy.agent_server import AgentServer
+from sidecar.proxy.errands import Errands
+from sidecar.proxy.judge import UNREADABLE
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.short_way import ShortWay
+from sidecar.proxy.tls_layer import TlsLayer
+
+Record = Callable[[str, str], Coroutine[Any, Any, None]]
+"""Records a denial: its policy name, and the reason."""
 
 
 class Listener:
-    """Listens on `listen` and answers by `handler`, or by `short_way` what may take it."""
+    """Listens on `listen` and answers by `handler`, or by `short_way` what may take it. With `tls`
+    it speaks TLS, and `record`s what is none."""
 
     def __init__(
         self,
         listen: Listen,
         handler: Handler,
+        record: Record,
         limits: Limits = LIMITS,
+        *,
         short_way: ShortWay | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._listen = listen
         self._handler = handler
+        self._record = record
         self._short_way = short_way
         self._limits = limits
+        self._tls = tls
+        self._errands = Errands()
         self._server: AgentServer | None = None
         self._sockets: asyncio.Server | None = None
 
-    async def start(self) -> None:
-        """Opens the port. Raises `OSError` where it is taken, `RuntimeError` where the server does
-        not behave as it was told to."""
+    async def start(self) -> Sequence[Any]:
+        """Opens the port, and gives its sockets. Raises `OSError` where it is taken, `RuntimeError`
+        where the server does not behave as it was told to."""
         self._server = AgentServer(self._handler, self._limits, self._short_way)
         self._server.prove_settings()
+        made = self._server if self._tls is None else partial(self._over_tls, self._tls)
         self._sockets = await asyncio.get_running_loop().create_server(
-            self._server, self._listen.host, self._listen.port, backlog=1024
+            made, self._listen.host, self._listen.port, backlog=1024
         )
+        return self._sockets.sockets
 
     @property
     def port(self) -> int:
@@ -47,6 +66,15 @@ class Listener:
         """Takes no more connections, lets what is under way finish for `seconds`, then ends it."""
         if self._sockets is not None:
             self._sockets.close()
+        closing: list[Awaitable[None]] = [self._errands.close(seconds)]
         if self._server is not None:
             self._server.pre_shutdown()
-            await self._server.shutdown(seconds)
+            closing.append(self._server.shutdown(seconds))
+        await asyncio.gather(*closing)
+
+    def _over_tls(self, context: ssl.SSLContext) -> TlsLayer:
+        assert self._server is not None
+        return TlsLayer(context, self._server, self._limits.handshake_seconds, self._failed)
+
+    def _failed(self, reason: str) -> None:
+        self._errands.run(self._record(UNREADABLE, reason))

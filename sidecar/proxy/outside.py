@@ -61,6 +61,10 @@ class Outside:
     def unknown(self, reason: str, who: Attribution, place: Place | None = None) -> Refused:
         return Refused(403, UNKNOWN, reason, who, place=place)
 
+    async def record(self, policy_name: str, reason: str, place: Place | None = None) -> None:
+        """Records what nobody can be told."""
+        await self._judge.record(Refused(403, policy_name, reason, self._default, place=place))
+
     async def refuse(self, request: Inbound, refused: Refused) -> Reply:
         """Records it; what the agent is told."""
         try:

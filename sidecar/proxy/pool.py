@@ -1,8 +1,8 @@
 """Connections to one data source, kept open between requests.
 
-aiohttp's connector opens them, with its names, addresses and TLS, and says how many there may be;
-it also keeps them, at a cost per request that a proxy of one destination need not pay. So those in
-use and those at rest are its own "in use" here.
+aiohttp's connector opens them (`dialler.py`), and says how many there may be; it also keeps them,
+at a cost per request that a proxy of one destination need not pay. So those in use and those at
+rest are its own "in use" here.
 
 Knows connections. Knows nothing of what is sent.
 """
@@ -13,13 +13,12 @@ from functools import partial
 from typing import Any, Protocol
 
 import aiohttp
-from aiohttp import EMPTY_PAYLOAD, ClientRequest, ClientTimeout, TCPConnector, hdrs
+from aiohttp import EMPTY_PAYLOAD
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.helpers import EMPTY_BODY_STATUS_CODES, TimerNoop
-from yarl import URL
 
-from policies.ground.errors import UpstreamFailed
+from sidecar.proxy.dialler import Dialler
 from sidecar.proxy.limits import Limits
 
 _TIMER = TimerNoop()
@@ -112,15 +111,11 @@ class Wire(ResponseHandler):
 
 
 class Pool:
-    """At most `limits.connections` to the data source at `url`."""
+    """At most `limits.connections`, opened by `dialler`."""
 
-    def __init__(self, url: URL, limits: Limits) -> None:
-        self._url = url
+    def __init__(self, dialler: Dialler, limits: Limits) -> None:
+        self._dialler = dialler
         self._limits = limits
-        self._timeout = ClientTimeout(
-            total=None, connect=limits.connect_seconds, sock_connect=limits.connect_seconds
-        )
-        self._connector: TCPConnector | None = None
         self._resting: deque[Wire] = deque()
         self._held = 0
         self._waiting = 0
@@ -130,23 +125,17 @@ class Pool:
         """Opens no connection yet: a data source that is away does not keep the sidecar from
         starting."""
         self._loop = asyncio.get_running_loop()
-        self._connector = TCPConnector(
-            limit=self._limits.connections,
-            keepalive_timeout=self._limits.upstream_idle_seconds,
-            ttl_dns_cache=10,
-        )
+        self._dialler.open()
         made: Any = partial(Wire, self._loop, self._limits)
-        self._connector._factory = made
-        # What the connector asks of a request: where to, with which TLS. It is never sent.
-        self._template = ClientRequest(hdrs.METH_GET, self._url, loop=self._loop)
+        assert self._dialler.connector is not None
+        self._dialler.connector._factory = made
 
     async def close(self) -> None:
         if self._sweeping is not None:
             self._sweeping.cancel()
         while self._resting:
             self.discard(self._resting.pop())
-        if self._connector is not None:
-            await self._connector.close()
+        await self._dialler.close()
 
     def resting(self) -> Wire | None:
         """A connection that is there, of the caller's own, to be given back or discarded."""
@@ -161,12 +150,9 @@ class Pool:
 
     async def connect(self) -> Wire:
         """A new connection, as `resting`. `UpstreamFailed` where there is none to be had."""
-        assert self._connector is not None
         self._waiting += 1
         try:
-            connection = await self._connector.connect(self._template, [], self._timeout)
-        except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamFailed("the data source can't be reached") from error
+            connection = await self._dialler.connect()
         finally:
             self._waiting -= 1
         made = connection.protocol

@@ -19,6 +19,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.proxy.dialler import Dialler
 from sidecar.proxy.exchange import Exchange
 from sidecar.proxy.headers import answer_head
 from sidecar.proxy.limits import Limits
@@ -51,15 +52,15 @@ class Ask(NamedTuple):
 
 
 class Upstream:
-    """The data source at `url`, with an optional path prefix, as one listener sees it."""
+    """The data source at `url`, with an optional path prefix; `dialler` opens its connections."""
 
-    def __init__(self, url: str, limits: Limits) -> None:
+    def __init__(self, url: str, dialler: Dialler, limits: Limits) -> None:
         parsed = URL(url)
         self._prefix = parsed.raw_path.rstrip("/").encode()
         self.host = parsed.host_port_subcomponent or ""
         """The value of `Host` that the data source gets."""
         self._host = self.host.encode()
-        self._pool = Pool(parsed, limits)
+        self._pool = Pool(dialler, limits)
         self.open = self._pool.open
         self.close = self._pool.close
         self.resting = self._pool.resting

@@ -11,12 +11,14 @@ from policies.ground.clock import Clock
 from policies.ground.listen import Listen
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
+from sidecar.proxy.addresses import Egress
 from sidecar.proxy.guarded import Guarded
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.listener import Listener
 from sidecar.proxy.outside import Outside
 from sidecar.proxy.switch import Switch
 from sidecar.settings import Source
+from sidecar.tls_files import server_context
 
 
 class Ways:
@@ -28,12 +30,16 @@ class Ways:
         agent: AgentIdentity,
         enforcer: Enforcer,
         clock: Clock,
+        egress: Egress,
         limits: Limits = LIMITS,
     ) -> None:
         self._agent = agent
         self._enforcer = enforcer
+        self._egress = egress
         self._limits = limits
-        self._sources = [Guarded(source, agent, enforcer, clock, limits) for source in sources]
+        self._sources = [
+            Guarded(source, agent, enforcer, clock, egress, limits) for source in sources
+        ]
         self._ports: dict[str, Listener] = {}
         for listen, guarded in self._by_port():
             made = self._reverse(listen, guarded)
@@ -45,7 +51,7 @@ class Ways:
         for guarded in self._sources:
             await guarded.open()
         for port in dict.fromkeys(self._ports.values()):
-            await port.start()
+            self._egress.own.add(await port.start())
 
     def port(self, alias: str) -> int:
         """The port on which this source is found."""
@@ -74,8 +80,12 @@ class Ways:
         return [*found.items(), *apart]
 
     def _reverse(self, listen: Listen, guarded: Sequence[Guarded]) -> Listener:
-        if len(guarded) == 1 and guarded[0].source.path is None:
-            alone = guarded[0]
-            return Listener(listen, alone.gate.serve, self._limits, alone.short_way)
+        first = guarded[0]
+        pair = first.source.listen_tls
+        tls = None if pair is None else server_context(pair)
+        if len(guarded) == 1 and first.source.path is None:
+            handler, record, short_way = first.gate.serve, first.record, first.short_way
+            return Listener(listen, handler, record, self._limits, short_way=short_way, tls=tls)
         outside = Outside(str(listen), self._agent, self._enforcer)
-        return Listener(listen, Switch(listen, guarded, outside).serve, self._limits)
+        switch = Switch(listen, guarded, outside)
+        return Listener(listen, switch.serve, outside.record, self._limits, tls=tls)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.settings import Pair, UpstreamTls
+from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.test_settings import LEAST, base, complaints, load
 
 __all__ = ["base"]
@@ -83,3 +85,60 @@ def test_sources_that_nothing_tells_apart_share_no_address(
 def test_a_source_that_nothing_leads_to_is_a_complaint(base: Path) -> None:
     [told] = complaints(base, AGENT + "sources:\n" + item("a", port=0))
     assert "sources[0].listen: is required" in told
+
+
+@pytest.fixture
+def pair(base: Path) -> dict[str, str]:
+    made = authority().issue("kb.test")
+    other = authority().issue("other.test", password=b"secret")
+    for name, path in {
+        "tls.crt": made.certificate, "tls.key": made.key, "locked.key": other.key,
+        "ca.pem": authority().path,
+    }.items():  # fmt: skip
+        (base / name).write_bytes(path.read_bytes())
+    return {"certificate": "tls.crt", "key": "tls.key"}
+
+
+def test_certificates_are_read_at_the_start(base: Path, pair: dict[str, str]) -> None:
+    text = item("a", f"listen_tls: {pair}", "tls: {ca: ca.pem, server_name: A.test}")
+    text = text.replace("http://", "https://")
+    [source] = load(base, AGENT + "sources:\n" + text).sources
+    assert source.listen_tls == Pair(base / "tls.crt", base / "tls.key")
+    assert source.tls == UpstreamTls(base / "ca.pem", None, None, "a.test")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("listen_tls: {certificate: tls.crt}", "listen_tls.key: is required"),
+        ("listen_tls: {certificate: none, key: tls.key}", "no such file or directory"),
+        ("listen_tls: {certificate: tls.key, key: tls.key}", "listen_tls: `certificate` and `key`"),
+        ("listen_tls: {certificate: tls.crt, key: locked.key}", "listen_tls: `certificate`"),
+        ("listen_tls: {certificate: ca.pem, key: tls.key}", "key values mismatch"),
+        ("listen_tls: {certificate: tls.crt, key: tls.key, verify: no}", "there is no such key"),
+        ("tls: {ca: none}", "tls: `ca` can't be used: no such file"),
+        ("tls: {ca: tls.key}", "tls: `ca`"),
+        ("tls: {certificate: tls.crt}", "tls: `certificate` and `key` go together"),
+        ("tls: {verify: false}", "tls.verify: there is no such key"),
+        ("tls: {server_name: 'a b'}", "tls.server_name: the host is not a host"),
+        ("addresses: [10.0.0.0/33]", "addresses: `10.0.0.0/33` is no network"),
+        ("addresses: [10.0.0.1/8]", "addresses: `10.0.0.1/8` is no network"),
+    ],
+)
+def test_a_fault_of_tls_is_told_at_the_start(
+    base: Path, pair: dict[str, str], line: str, said: str
+) -> None:
+    text = item("a", line).replace("http://", "https://")
+    [told] = complaints(base, AGENT + "sources:\n" + text)
+    assert said in told, told
+
+
+def test_tls_is_for_an_upstream_that_speaks_it(base: Path) -> None:
+    [told] = complaints(base, AGENT + "sources:\n" + item("a", "tls: {server_name: a.test}"))
+    assert "is for an upstream that is https://" in told
+
+
+def test_sources_on_one_address_have_one_certificate(base: Path, pair: dict[str, str]) -> None:
+    text = AGENT + "sources:\n" + item("a", "path: /a", f"listen_tls: {pair}")
+    [told] = complaints(base, text + item("b", "path: /b"))
+    assert "sources[1].listen_tls: `127.0.0.1:18000` has another certificate" in told

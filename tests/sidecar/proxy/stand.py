@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -36,11 +37,13 @@ from policies.source import read_payload
 from sidecar.centre import Centre
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity, Keys
-from sidecar.metrics import make_metrics
+from sidecar.metrics import Metrics, make_metrics
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.supply import Everything
+from sidecar.proxy.addresses import Egress
 from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.own_ports import OwnPorts
 from sidecar.proxy.ways import Ways
 from sidecar.sessions import Sessions
 from sidecar.settings import Defaults, Source
@@ -68,8 +71,12 @@ def policy(**changes: Any) -> Policy:
 class Sidecar:
     """An enforcer with its spool, and the agent that speaks through it."""
 
-    def __init__(self, enforcer: Enforcer, spool: Spool, agent: AgentIdentity) -> None:
+    def __init__(
+        self, enforcer: Enforcer, spool: Spool, agent: AgentIdentity, metrics: Metrics
+    ) -> None:
         self.enforcer = enforcer
+        self.metrics = metrics
+        self.egress = Egress(OwnPorts(), metrics.egress_refused.add)
         self.spool = spool
         self.agent = agent
 
@@ -130,18 +137,20 @@ async def sidecar(
     # Nobody is the centre here: a session can't be claimed, and nothing else needs it.
     centre = await Centre("http://127.0.0.1:9", "unused").__aenter__()
     sessions = Sessions(centre, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
+    metrics = make_metrics(CollectorRegistry())
     enforcer = Enforcer(
         policy_set,
         freshness,
         sessions,
         opened,
-        make_metrics(CollectorRegistry()),
+        metrics,
         CLOCK,
         os.urandom,
         Everything(),
     )
     try:
-        yield Sidecar(enforcer, opened, AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK)))
+        agent = AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK))
+        yield Sidecar(enforcer, opened, agent, metrics)
     finally:
         await centre.__aexit__(None, None, None)
         running.cancel()
@@ -167,7 +176,7 @@ async def listening(
 ) -> AsyncIterator[int]:
     """The port of a listener. Under uvloop it has connections to the data source already, so that
     what may takes the short way; under asyncio's own loop what comes first takes the long one."""
-    ways = Ways((configured,), made.agent, made.enforcer, clock, limits)
+    ways = Ways((configured,), made.agent, made.enforcer, clock, made.egress, limits)
     await ways.start()
     if type(asyncio.get_running_loop()).__module__.startswith("uvloop"):
         await warm(ways)
@@ -306,9 +315,11 @@ async def _gone(reader: asyncio.StreamReader) -> None:
 
 
 @asynccontextmanager
-async def data_source(script: Script | None = None) -> AsyncIterator[DataSource]:
+async def data_source(
+    script: Script | None = None, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[DataSource]:
     made = DataSource() if script is None else DataSource(script)
-    server = await asyncio.start_server(made._serve, "127.0.0.1", 0, limit=1 << 20)
+    server = await asyncio.start_server(made._serve, "127.0.0.1", 0, limit=1 << 20, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

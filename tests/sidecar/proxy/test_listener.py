@@ -35,7 +35,7 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     async with data_source(slow) as upstream, sidecar(tmp_path) as made:
-        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK)
+        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         port = ways.port("kb")
         _, idle = await asyncio.open_connection("127.0.0.1", port)
@@ -57,7 +57,7 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
         await asyncio.sleep(30)
 
     async with data_source(never) as upstream, sidecar(tmp_path) as made:
-        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK)
+        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         asking = asyncio.get_running_loop().create_task(ask(ways.port("kb"), get("/a")))
         await until(lambda: len(upstream.seen) == 1)
@@ -73,7 +73,7 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
         taken.listen()
         where = Listen("127.0.0.1", taken.getsockname()[1])
         async with sidecar(tmp_path) as made:
-            ways = Ways([source(1, listen=where)], made.agent, made.enforcer, CLOCK)
+            ways = Ways([source(1, listen=where)], made.agent, made.enforcer, CLOCK, made.egress)
             with pytest.raises(OSError, match="in use"):
                 await ways.start()
             await ways.close(1)
@@ -81,7 +81,7 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
 
 async def test_a_listener_that_never_started_closes(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as made:
-        await Ways([source(1)], made.agent, made.enforcer, CLOCK).close(1)
+        await Ways([source(1)], made.agent, made.enforcer, CLOCK, made.egress).close(1)
 
 
 async def test_a_data_source_that_does_not_take_connections_is_a_502(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ async def two(tmp_path: Path, kb: dict[str, Any], crm: dict[str, Any]) -> AsyncI
             source(one.port, listen=listen, **kb),
             source(other.port, alias="crm", listen=listen, **crm),
         )
-        ways = Ways(sources, made.agent, made.enforcer, CLOCK)
+        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         try:
             yield Two(port, one, other, made)

@@ -1,0 +1,37 @@
+"""Tasks that no request waits for, kept until they are done: a denial that has nobody left to hear
+of it is still recorded. Knows tasks."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class Errands:
+    """The tasks of one port."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(errand)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def close(self, seconds: float) -> None:
+        """Waits for them for `seconds`, then ends them."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        left = set(self._tasks)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a connection failed", exc_info=task.exception())

@@ -1,0 +1,61 @@
+"""The certificates of a settings file. Each is read at once: one that is missing, damaged or of
+another key is a complaint, and no failure in the middle of the night. Knows `tls` and the keys that
+hold a certificate of ours."""
+
+from pathlib import Path
+
+from policies.ground.errors import Malformed
+from sidecar.proxy.hosts import canonical_host
+from sidecar.settings import Pair, UpstreamTls
+from sidecar.settings_section import Section
+from sidecar.tls_files import client_context, server_context
+
+
+def pair_of(source: Section, key: str, base: Path) -> Pair | None:
+    """A certificate of ours under `key`; None where there is none."""
+    section = source.section(key)
+    if not section.given:
+        return None
+    pair = Pair(section.path("certificate", base), section.path("key", base))
+    section.close()
+    if base in (pair.certificate, pair.key):
+        return None  # an absent one has its complaint
+    try:
+        server_context(pair)
+    except ValueError as error:
+        source.complain(key, str(error))
+    return pair
+
+
+def upstream_tls(source: Section, base: Path) -> UpstreamTls:
+    """`tls`, towards the data source."""
+    section = source.section("tls")
+    ca, certificate, key = (_path(section, each, base) for each in ("ca", "certificate", "key"))
+    tls = UpstreamTls(ca, certificate, key, _server_name(section))
+    section.close()
+    if not section.given:
+        return tls
+    if not (source.text("upstream") or "").startswith("https://"):
+        source.complain("tls", "is for an upstream that is https://")
+    elif (tls.certificate is None) != (tls.key is None):
+        source.complain("tls", "`certificate` and `key` go together")
+    else:
+        try:
+            client_context(tls)
+        except ValueError as error:
+            source.complain("tls", str(error))
+    return tls
+
+
+def _path(section: Section, key: str, base: Path) -> Path | None:
+    text = section.text(key)
+    return base / text if text else None
+
+
+def _server_name(section: Section) -> str | None:
+    text = section.text("server_name")
+    try:
+        return None if text is None else canonical_host(text)
+    except Malformed as error:
+        section.complain("server_name", str(error))
+        return None

@@ -1,0 +1,105 @@
+"""An authority of a test run's own, and certificates that it signs."""
+
+import datetime as dt
+import ipaddress
+import ssl
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from sidecar.settings import Pair
+
+_NOW = dt.datetime.now(dt.UTC)
+_PEM = serialization.Encoding.PEM
+
+
+@dataclass
+class Authority:
+    """Signs; its own certificate is at `path`."""
+
+    folder: Path
+    name: str
+    _key: ec.EllipticCurvePrivateKey
+    _certificate: x509.Certificate
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.name}.pem"
+
+    def issue(self, *names: str, password: bytes | None = None) -> Pair:
+        """A certificate for these names and addresses."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        made = (
+            _builder(names[0], self._certificate.subject, key)
+            .add_extension(x509.SubjectAlternativeName([_name(each) for each in names]), False)
+            .sign(self._key, hashes.SHA256())
+        )
+        stem = self.folder / f"{self.name}-{made.serial_number:x}"
+        pair = Pair(stem.with_suffix(".crt"), stem.with_suffix(".key"))
+        pair.certificate.write_bytes(made.public_bytes(_PEM))
+        cipher: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        if password is not None:
+            cipher = serialization.BestAvailableEncryption(password)
+        form = serialization.PrivateFormat.PKCS8
+        pair.key.write_bytes(key.private_bytes(_PEM, form, cipher))
+        return pair
+
+    def client(self, pair: Pair | None = None) -> ssl.SSLContext:
+        """What a client is to trust this authority by, and to show."""
+        context = ssl.create_default_context(cafile=self.path)
+        if pair is not None:
+            context.load_cert_chain(pair.certificate, pair.key)
+        return context
+
+    def server(self, *names: str, asks: bool = False) -> ssl.SSLContext:
+        """What a server shows for these names; `asks` for a certificate of this authority."""
+        pair = self.issue(*names)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pair.certificate, pair.key)
+        if asks:
+            context.load_verify_locations(self.path)
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+@cache
+def authority(name: str = "authority") -> Authority:
+    """One of this process's own for each name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    made = (
+        _builder(name, subject, key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+        .sign(key, hashes.SHA256())
+    )
+    authority = Authority(Path(mkdtemp(prefix="sluice-tls-")), name, key, made)
+    authority.path.write_bytes(made.public_bytes(_PEM))
+    return authority
+
+
+def _builder(
+    name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_NOW - dt.timedelta(days=1))
+        .not_valid_after(_NOW + dt.timedelta(days=2))
+    )
+
+
+def _name(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
