@@ -84,7 +84,7 @@ class Enforcer:
         self._freshness = freshness
         self._sessions = sessions
         self._spool = spool
-        self._metrics = metrics
+        self.metrics = metrics
         self._now = clock.now
         self._monotonic = clock.monotonic
         self._entropy = entropy
@@ -166,7 +166,7 @@ class Enforcer:
                     facts = None
                     decision = refuse("evaluation_error", "the session is not claimed")
         pending = self._conclude(retrieval, decision, facts, reports)
-        self._metrics.evaluate_seconds.observe(self._monotonic() - started)
+        self.metrics.evaluate_seconds.observe(self._monotonic() - started)
         return pending
 
     async def refuse(
@@ -213,7 +213,7 @@ class Enforcer:
         """Record what an allowed retrieval returned, as lineage on its event. The caller has its
         answer already, so lineage that can't be kept is counted and changes nothing."""
         if not pending.kept:
-            self._metrics.lineage_lost.add()
+            self.metrics.lineage_lost.add()
             return
         record_id = uuid7(self._now(), self._entropy(_ID_ENTROPY))
         event_id, core = pending.event_id, pending.core
@@ -221,7 +221,7 @@ class Enforcer:
         try:
             placed = self._spool.put(record, denial=False)
         except SpoolError as error:
-            self._metrics.lineage_lost.add()
+            self.metrics.lineage_lost.add()
             log.warning("lineage of event %s is lost: %s", event_id, error)
         else:
             # The spool reports a failing disk itself; nobody waits for this record.
@@ -267,7 +267,7 @@ class Enforcer:
             return self._conclude(retrieval, full, None)
         # The record has its number. If we die before it is on disk nobody has heard an answer; if
         # after, it ships at the next start.
-        self._metrics.decided(decision, let_through=let_through)
+        self.metrics.decided(decision, let_through=let_through)
         if log.isEnabledFor(logging.DEBUG):
             answer, policy_name, reason = decision[:3]
             log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)

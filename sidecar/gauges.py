@@ -4,6 +4,7 @@ from policies.policy_set import PolicySet
 from sidecar.instruments import Watches
 from sidecar.policy_cache.copy import Following
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.proxy.ways import Ways
 from sidecar.report import Reporter
 from sidecar.sessions import Sessions
 from sidecar.ship import Shipper
@@ -41,6 +42,23 @@ def watch_sessions(watches: Watches, sessions: Sessions) -> None:
         "Claims without a usable answer",
         lambda: sessions.failures,
     )
+
+
+def watch_proxy(watches: Watches, ways: Ways) -> None:
+    watches.gauge(
+        "sluice_proxy_agent_connections",
+        "Open connections of agents",
+        lambda: ways.agent_connections,
+    )
+    watches.gauge(
+        "sluice_proxy_source_connections",
+        "Open connections to data sources",
+        lambda: ways.source_connections,
+    )
+    watches.count(
+        "sluice_proxy_received_bytes_total", "Bytes that came from agents", lambda: ways.received
+    )
+    watches.count("sluice_proxy_sent_bytes_total", "Bytes that went to agents", lambda: ways.sent)
 
 
 def watch_reports(watches: Watches, reporter: Reporter) -> None:

@@ -48,6 +48,10 @@ class Metrics:
     """Answers on the sidecar's own ports, by route and status."""
     egress_refused: Count
     """Addresses that a data source's name led to and may not lead to, by why."""
+    requests: Count
+    """Requests through the proxy, by kind of source, decision and class of status."""
+    upstream_failures: Count
+    """What data sources failed at, by their kind and the cause."""
 
     def decided(self, decision: Decision, *, let_through: bool = False) -> None:
         """Count one decision; `let_through` is a denial by a source whose mode is `report`."""
@@ -98,6 +102,18 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
             "sluice_egress_refused_total",
             "Addresses that a data source's name may not lead to, by why",
             ("reason",),
+            registry=registry,
+        ),
+        requests=Count(
+            "sluice_proxy_requests_total",
+            "Requests through the proxy, by kind of source, decision and class of status",
+            ("kind", "decision", "code"),
+            registry=registry,
+        ),
+        upstream_failures=Count(
+            "sluice_upstream_failures_total",
+            "What data sources failed at, by their kind and the cause",
+            ("kind", "cause"),
             registry=registry,
         ),
     )

@@ -14,7 +14,7 @@ from sidecar.centre_time import CentreTime
 from sidecar.dispatch import Dispatcher
 from sidecar.enforce import Enforcer
 from sidecar.entropy import Entropy
-from sidecar.gauges import watch_policy_set, watch_reports, watch_sessions, watch_spool
+from sidecar.gauges import watch_policy_set, watch_proxy, watch_reports, watch_sessions, watch_spool
 from sidecar.identity import AgentIdentity, Keys
 from sidecar.instruments import Watches
 from sidecar.key_file import read_key
@@ -104,7 +104,10 @@ class Parts:
         self._answers = Answers(clock)
         self._prefix = entropy(4).hex()
         self._own_ports = OwnPorts()
-        self.listeners: list[Listening] = [*self._own(settings), *self._proxies(settings)]
+        self.listeners: list[Listening] = [
+            *self._own(settings),
+            *self._proxies(settings, watches),
+        ]
 
     def _own(self, settings: Settings) -> list[Port]:
         readable = Readable(
@@ -136,11 +139,13 @@ class Parts:
             return None
         return AgentIdentity.of(agent.id, agent.role, read_key(agent.key_file), self._keys)
 
-    def _proxies(self, settings: Settings) -> list[Ways]:
+    def _proxies(self, settings: Settings, watches: Watches) -> list[Ways]:
         if self._agent is None:
             return []
         egress = Egress(self._own_ports, self._metrics.egress_refused.add)
-        return [Ways(settings.sources, self._agent, self._enforcer, self._clock, egress)]
+        ways = Ways(settings.sources, self._agent, self._enforcer, self._clock, egress)
+        watch_proxy(watches, ways)
+        return [ways]
 
     def _copy(self, settings: Settings, host: Clock, entropy: Callable[[int], bytes]) -> Copy:
         known = settings, self.centre, self.cache_file, self._freshness, host

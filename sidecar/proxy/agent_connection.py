@@ -22,6 +22,7 @@ from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.reply import Reply, Sent
 from sidecar.proxy.short_way import BEGUN, HELD, LONG, ShortWay
+from sidecar.proxy.traffic import Flow
 from sidecar.proxy.under_way import UnderWay
 from sidecar.server import Connection
 
@@ -40,6 +41,7 @@ class AgentConnection(Connection):
         "_ahead",
         "_answering",
         "_carries_on",
+        "_flow",
         "_grace",
         "_half_closed",
         "_handler",
@@ -56,6 +58,7 @@ class AgentConnection(Connection):
         manager: Server,
         handler: Handler,
         limits: Limits,
+        flow: Flow,
         short_way: ShortWay | None = None,
     ) -> None:
         super().__init__(
@@ -71,6 +74,7 @@ class AgentConnection(Connection):
         )
         self._handler = handler
         self._limits = limits
+        self._flow = flow
         self._half_closed = False
         self._grace: asyncio.TimerHandle | None = None
         self._answering = False
@@ -93,6 +97,7 @@ class AgentConnection(Connection):
     # ------------------------------------------------------------------------------- the short way
 
     def data_received(self, data: bytes) -> None:
+        self._flow.received += len(data)
         short_way = self._short_way
         # INVARIANT: while `_ahead` is 0, what comes next begins a message, for the parser too.
         if short_way is not None and self._ahead == 0 and not self._engaged():
@@ -124,7 +129,9 @@ class AgentConnection(Connection):
             return False
         keep = not (self.ending or self._close or self._force_close)
         ending = b"\r\n" if keep else b"Connection: close\r\n\r\n"
-        transport.write(b"%b%b%b" % (head, ending, body))
+        whole = b"%b%b%b" % (head, ending, body)
+        self._flow.sent += len(whole)
+        transport.write(whole)
         self._rested()
         if not keep:
             transport.close()
@@ -192,6 +199,10 @@ class AgentConnection(Connection):
         super()._process_keepalive()
 
     # -------------------------------------------------------------------------------- the long way
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self._flow.sent += len(data)
 
     def _due(self) -> bool:
         return self._carries_on or (self._under_way is None and bool(self._messages))

@@ -9,6 +9,7 @@ from aiohttp.web_server import Server
 from sidecar.proxy.agent_connection import AgentConnection, Handler
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.short_way import ShortWay
+from sidecar.proxy.traffic import Flow
 
 
 class AgentServer(Server):
@@ -19,11 +20,12 @@ class AgentServer(Server):
         super().__init__(_unused, handler_cancellation=True)
         self._handler = handler
         self._limits = limits
+        self.flow = Flow()
         self._short_way = short_way
 
     def __call__(self) -> AgentConnection:
         # aiohttp's own drops every setting, limits included, when it is given one it doesn't know.
-        return AgentConnection(self, self._handler, self._limits, self._short_way)
+        return AgentConnection(self, self._handler, self._limits, self.flow, self._short_way)
 
     def prove_settings(self) -> None:
         """Raises `RuntimeError` unless a connection is as it was told to be (proxy.md 0 fact 4):

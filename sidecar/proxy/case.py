@@ -1,6 +1,8 @@
 """What is known of a request so far, and what it comes to where it is refused and goes on
 nevertheless, by its source's mode (`report`). Judges nothing."""
 
+from collections.abc import Iterable
+
 from policies.ground.errors import Malformed
 from sidecar.enforce import Pending
 from sidecar.protocols.protocol import NOTHING, Asked, Class, Route
@@ -8,16 +10,19 @@ from sidecar.proxy import intake
 from sidecar.proxy.forward import Allowed
 from sidecar.proxy.headers import Head
 from sidecar.proxy.inbound import Inbound
+from sidecar.proxy.traffic import UNDECIDED
 
 
 class Case:
     """`read` is what the request's head says, `asked` what it is once a row of the table covers
-    it; `body` is the whole body where it had to be read. `started` is when it began."""
+    it; `body` is the whole body where it had to be read; `decision` what it came to. `started` is
+    when it began."""
 
-    __slots__ = ("asked", "body", "head", "read", "route", "started")
+    __slots__ = ("asked", "body", "decision", "head", "read", "route", "started")
 
     def __init__(self, started: float, asked: Asked | None = None) -> None:
         self.started = started
+        self.decision = UNDECIDED
         self.head: Head | None = None
         self.read: Asked | None = None
         self.route: Route | None = None
@@ -34,6 +39,12 @@ class Case:
             request.welcome_body()
         ask = intake.forwarded(request, head, asked.target, self.body, readable=False)
         return Allowed(_as_it_is(self.route), asked, ask, NOTHING, (), [pending], self.started)
+
+
+def decided(pendings: Iterable[Pending]) -> str:
+    """In one word, what a set of decisions that all pass came to."""
+    passing = [pending.let_through for pending in pendings]
+    return UNDECIDED if not passing else "DENY" if any(passing) else "ALLOW"
 
 
 def _as_it_is(route: Route | None) -> Route:

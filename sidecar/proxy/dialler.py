@@ -13,9 +13,9 @@ from aiohttp import ClientRequest, ClientTimeout, TCPConnector, hdrs
 from aiohttp.connector import Connection
 from yarl import URL
 
-from policies.ground.errors import UpstreamFailed
 from sidecar.proxy.addresses import Guard
 from sidecar.proxy.limits import Limits
+from sidecar.proxy.traffic import Unreachable, Unverified
 from sidecar.settings import UpstreamTls
 from sidecar.tls_files import client_context
 
@@ -64,12 +64,14 @@ class Dialler:
         )
 
     async def connect(self) -> Connection:
-        """A new connection. `UpstreamFailed` where there is none to be had."""
+        """A new connection. `Unreachable` or `Unverified` where there is none to be had."""
         assert self.connector is not None
         try:
             return await self.connector.connect(self._template, [], self._timeout)
+        except aiohttp.ClientSSLError as error:
+            raise Unverified from error
         except (aiohttp.ClientError, OSError) as error:
-            raise UpstreamFailed("the data source can't be reached") from error
+            raise Unreachable from error
 
     async def close(self) -> None:
         if self.connector is not None:

@@ -3,10 +3,10 @@
 import aiohttp
 from aiohttp import StreamReader
 
-from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.protocol import AnswerTooLarge
 from sidecar.proxy.pool import Pool, Wire
 from sidecar.proxy.pump import Pump
+from sidecar.proxy.traffic import BrokenOff
 
 _BROKEN = (aiohttp.ClientError, OSError)
 
@@ -59,15 +59,15 @@ class Exchange:
     async def next(self) -> bytes:
         """What has arrived of the body, as soon as anything has; empty at its end.
 
-        `UpstreamFailed` where it breaks off.
+        `BrokenOff` where it breaks off.
         """
         try:
             return await self.stream.readany()
         except _BROKEN as error:
-            raise UpstreamFailed("the data source broke off its answer") from error
+            raise BrokenOff from error
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; `UpstreamFailed` where it breaks off, `AnswerTooLarge` where it is larger
+        """The whole body; `BrokenOff` where it breaks off, `AnswerTooLarge` where it is larger
         than `limit` bytes."""
         whole = bytearray()
         while part := await self.next():

@@ -31,6 +31,7 @@ from sidecar.proxy.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returne
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.relay import Tally, relay, write_whole
 from sidecar.proxy.reply import Fields, Reply, Sent, fields_of_event
+from sidecar.proxy.traffic import Traffic
 from sidecar.proxy.upstream import Ask, Upstream
 from sidecar.spool.errors import SpoolError
 
@@ -57,6 +58,7 @@ class Forward:
         upstream: Upstream,
         judge: Judge,
         lineage: Lineage,
+        traffic: Traffic,
         monotonic: Callable[[], float],
         limits: Limits,
     ) -> None:
@@ -64,6 +66,7 @@ class Forward:
         self.upstream = upstream
         self._judge = judge
         self._lineage = lineage
+        self.traffic = traffic
         self._limits = limits
         self.now = monotonic
 
@@ -96,10 +99,12 @@ class Forward:
             outcome = COMPLETED
             return sent
         except UpstreamFailed as error:
+            if request.body.exception() is None:
+                self.traffic.failed(error)
             if tally.begun:
                 # The agent has part of it. The connection ends short, and it can tell.
                 outcome = TRUNCATED
-                return Sent(keep_alive=False)
+                return Sent(keep_alive=False, status=tally.status)
             for pending in pendings:
                 await pending.durable
             tally.status = error.status

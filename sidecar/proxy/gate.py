@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from policies.ground.errors import Malformed, SluiceError
+from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from policies.model import SENSITIVITIES
 from sidecar.enforce import Pending
 from sidecar.protocols.protocol import (
@@ -32,7 +32,7 @@ from sidecar.protocols.protocol import (
 )
 from sidecar.proxy import intake
 from sidecar.proxy.attribution import Attribution, attribution
-from sidecar.proxy.case import Case
+from sidecar.proxy.case import Case, decided
 from sidecar.proxy.forward import Allowed, Forward
 from sidecar.proxy.framing import Tunnelling
 from sidecar.proxy.headers import Head
@@ -77,6 +77,7 @@ class Gate:
         self.judge = judge
         self._forward = forward
         self.upstream = forward.upstream
+        self.traffic = forward.traffic
         self.note = forward.note
         self.noted = forward.noted
         self.now = forward.now
@@ -98,31 +99,52 @@ class Gate:
     ) -> Reply | Sent:
         """The rest of a request that was decided on the short way, and was sent on `wire`."""
         case = Case(allowed.started, allowed.asked)
-        return await self._answered(request, case, self._carried(request, allowed, pending, wire))
+        carried = self._carried(request, case, allowed, pending, wire)
+        return await self._answered(request, case, carried)
 
     async def _carried(
-        self, request: Inbound, allowed: Allowed, pending: Pending | None, wire: Wire | None
+        self,
+        request: Inbound,
+        case: Case,
+        allowed: Allowed,
+        pending: Pending | None,
+        wire: Wire | None,
     ) -> Reply | Sent:
         if pending is not None and not pending.passes:
             await pending.durable
             raise Denied(403, pending)
+        case.decision = decided(allowed.pendings)
         return await self._forward.passed(request, allowed, wire)
 
     async def _answered(
+        self, request: Inbound, case: Case, serving: Coroutine[Any, Any, Reply | Sent]
+    ) -> Reply | Sent:
+        answer: Reply | Sent | None = None
+        try:
+            answer = await self._came_to(request, case, serving)
+            return answer
+        finally:
+            self.traffic.came_to(case.decision, answer)
+
+    async def _came_to(
         self, request: Inbound, case: Case, serving: Coroutine[Any, Any, Reply | Sent]
     ) -> Reply | Sent:
         try:
             try:
                 return await serving
             except Refused as refused:
+                case.decision = "DENY"
                 denied = await self.judge.refuse(refused)
                 if denied.pending.let_through:
                     let_through = case.let_through(request, denied.pending)
                     return await self._forward.passed(request, let_through)
             except Denied as error:
+                case.decision = "DENY"
                 denied = error
             return self._told(case, denied)
         except SluiceError as error:
+            if isinstance(error, UpstreamFailed):
+                self.traffic.failed(error)  # when it was asked for a name
             return Reply.of_error(error, close=not request.body.is_eof())
         except ConnectionError:
             # The agent is gone. What was asked and decided is in the log.
@@ -154,6 +176,7 @@ class Gate:
         if route.class_ is not Class.OPEN:
             places = self.levelled(route, places)
             pendings = await self.judge.allow(places, who)
+            case.decision = decided(pendings)
         if route.class_ is Class.WRITE:
             # A write can't be taken back: its record comes first.
             for pending in pendings:

@@ -19,6 +19,7 @@ from sidecar.proxy.judge import Judge, Refused
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.lineage import Lineage
 from sidecar.proxy.short_way import ShortWay
+from sidecar.proxy.traffic import Traffic
 from sidecar.proxy.upstream import Upstream
 from sidecar.settings import Source
 
@@ -47,10 +48,19 @@ class Guarded:
         reports = source.mode == "report"
         whole = Naming(source).whole
         self.judge = judge = Judge(source.kind, whole, agent, enforcer, reports=reports)
+        traffic = Traffic(enforcer.metrics, source.kind)
         self.gate = Gate(
             dialect,
             judge,
-            Forward(dialect, self._upstream, judge, self._lineage, clock.monotonic, limits),
+            Forward(
+                dialect,
+                self._upstream,
+                judge,
+                self._lineage,
+                traffic,
+                clock.monotonic,
+                limits,
+            ),
             self.who,
             limits,
             writes=source.writes == "allow",
@@ -61,6 +71,11 @@ class Guarded:
     async def record(self, policy_name: str, reason: str) -> None:
         """Records a denial that nobody can be told of, under the source's own name."""
         await self.judge.record(Refused(403, policy_name, reason, self.who))
+
+    @property
+    def connections(self) -> int:
+        """How many to the data source are open."""
+        return self._upstream.connections
 
     async def open(self) -> None:
         """Before the first request; connects to nothing yet."""

@@ -15,6 +15,7 @@ from sidecar.proxy.judge import UNREADABLE
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.short_way import ShortWay
 from sidecar.proxy.tls_layer import TlsLayer
+from sidecar.proxy.traffic import Flow
 
 Record = Callable[[str, str], Coroutine[Any, Any, None]]
 """Records a denial: its policy name, and the reason."""
@@ -54,6 +55,16 @@ class Listener:
             made, self._listen.host, self._listen.port, backlog=1024
         )
         return self._sockets.sockets
+
+    @property
+    def connections(self) -> int:
+        """How many of agents are open."""
+        return 0 if self._server is None else len(self._server.connections)
+
+    @property
+    def flow(self) -> Flow:
+        """The bytes on those so far."""
+        return Flow() if self._server is None else self._server.flow
 
     @property
     def port(self) -> int:

@@ -17,6 +17,7 @@ from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.intake import Heads
 from sidecar.proxy.judge import UNREADABLE, Judge, Refused
 from sidecar.proxy.reply import Reply
+from sidecar.proxy.traffic import Traffic
 
 UNKNOWN = "unknown_destination"
 NAME_MISMATCH = "name_mismatch"
@@ -34,6 +35,7 @@ class Outside:
     """`door` names the port at which it arrived."""
 
     def __init__(self, door: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
+        self._traffic = Traffic(enforcer.metrics, _KIND)
         self._judge = Judge(_KIND, place_of(_KIND, door), agent, enforcer)
         self._default = Attribution(agent.id or agent.role, None, None, None)
         self._heads = Heads()
@@ -70,5 +72,7 @@ class Outside:
         try:
             denied = await self._judge.refuse(refused)
         except SluiceError as error:
+            self._traffic.answered("DENY", error.status)
             return Reply.of_error(error, close=not request.body.is_eof())
+        self._traffic.answered("DENY", denied.status)
         return Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)

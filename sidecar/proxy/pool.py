@@ -137,6 +137,11 @@ class Pool:
             self.discard(self._resting.pop())
         await self._dialler.close()
 
+    @property
+    def connections(self) -> int:
+        """How many are open, in use or at rest."""
+        return self._held
+
     def resting(self) -> Wire | None:
         """A connection that is there, of the caller's own, to be given back or discarded."""
         while self._resting:

@@ -64,7 +64,7 @@ async def relay(
     tally.begun = True
     if empty:
         request.begin(head)
-        return Sent(keep_alive=keep_alive)
+        return Sent(keep_alive=keep_alive, status=exchange.status)
     whole = None if events is not None else exchange.at_hand()
     if whole is not None:
         # The usual case: an answer that came in one piece goes on in one piece.
@@ -72,7 +72,7 @@ async def relay(
         request.begin(head + (_chunk(whole, last=True) if chunked else whole))
         if request.congested:
             await request.drain()
-        return Sent(keep_alive=keep_alive)
+        return Sent(keep_alive=keep_alive, status=exchange.status)
     try:
         await _stream(request, exchange, head, tally, events, chunked=chunked)
     except UpstreamFailed:
@@ -80,7 +80,7 @@ async def relay(
             # An orderly end would look like the end of the body.
             request.reset()
         raise
-    return Sent(keep_alive=keep_alive)
+    return Sent(keep_alive=keep_alive, status=exchange.status)
 
 
 async def _stream(
@@ -129,7 +129,7 @@ async def write_whole(
     request.begin(head if request.method == "HEAD" else head + body)
     if request.congested:
         await request.drain()
-    return Sent(keep_alive=keep_alive)
+    return Sent(keep_alive=keep_alive, status=status)
 
 
 def _head(

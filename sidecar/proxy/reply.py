@@ -83,9 +83,10 @@ class Reply:
 
 
 class Sent:
-    """An answer that is on its way already."""
+    """An answer that is on its way already; `status` 0 where none was begun."""
 
-    __slots__ = ("keep_alive",)
+    __slots__ = ("keep_alive", "status")
 
-    def __init__(self, *, keep_alive: bool) -> None:
+    def __init__(self, *, keep_alive: bool, status: int = 0) -> None:
         self.keep_alive = keep_alive
+        self.status = status

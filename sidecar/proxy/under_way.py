@@ -17,6 +17,7 @@ from sidecar.proxy.plain_answer import PlainAnswer, plain_answer
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.relay import Tally
 from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.traffic import UNDECIDED
 from sidecar.proxy.upstream import Ask
 
 
@@ -140,6 +141,7 @@ class UnderWay:
         if self._wire is not None:
             self._gate.upstream.discard(self._wire)
             self._wire = None
+        self._gate.traffic.answered(self._decision(), 0)
         if self.known.route.class_ is Class.RETRIEVE and not self._denied():
             self._gate.note(self._allowed(), Tally(), TRUNCATED)
 
@@ -168,6 +170,12 @@ class UnderWay:
     def _denied(self) -> bool:
         return self._pending is not None and not self._pending.passes
 
+    def _decision(self) -> str:
+        pending = self._pending
+        if pending is None:
+            return UNDECIDED
+        return "DENY" if pending.let_through else pending.decision.decision
+
     def _finish(self, answer: PlainAnswer) -> None:
         self._over = True
         status, line, fields, body = answer
@@ -177,6 +185,7 @@ class UnderWay:
             event += b"X-Sluice-Decision: DENY\r\n"
         head = b"%b\r\n%bContent-Length: %d\r\n%b" % (line, fields, len(body), event)
         told = self._connection.tell(head, body)
+        self._gate.traffic.answered(self._decision(), status if told else 0)
         if pending is not None and self.known.route.class_ is Class.RETRIEVE:
             tally = Tally(status)
             if told:

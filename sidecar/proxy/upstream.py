@@ -18,13 +18,13 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-from policies.ground.errors import UpstreamFailed
 from sidecar.proxy.dialler import Dialler
 from sidecar.proxy.exchange import Exchange
 from sidecar.proxy.headers import answer_head
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.pool import Pool, Short, Wire
 from sidecar.proxy.pump import Pump
+from sidecar.proxy.traffic import Unanswered
 
 _BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
 
@@ -67,6 +67,11 @@ class Upstream:
         self.give_back = self._pool.give_back
         self.discard = self._pool.discard
 
+    @property
+    def connections(self) -> int:
+        """How many to the data source are open."""
+        return self._pool.connections
+
     async def send(self, ask: Ask, first: Iterable[Awaitable[None]] = ()) -> Exchange:
         """Sends `ask`; the answer once its head is there. `UpstreamFailed` where there is none.
 
@@ -85,7 +90,7 @@ class Upstream:
         except BaseException as error:
             self._pool.discard(wire)
             if isinstance(error, _BROKEN):
-                raise UpstreamFailed("the data source takes no request") from error
+                raise Unanswered("the data source takes no request") from error
             raise
         return await self.received(wire, ask, first, pump)
 
@@ -106,7 +111,7 @@ class Upstream:
             if pump is not None:
                 await pump.stop()
             if isinstance(error, _BROKEN):
-                raise UpstreamFailed("the data source gave no answer that can be read") from error
+                raise Unanswered from error
             raise
 
     def post(self, wire: Wire, data: bytes, short: Short) -> None:

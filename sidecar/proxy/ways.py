@@ -57,6 +57,26 @@ class Ways:
         """The port on which this source is found."""
         return self._ports[alias].port
 
+    @property
+    def agent_connections(self) -> int:
+        """How many of agents are open."""
+        return sum(each.connections for each in set(self._ports.values()))
+
+    @property
+    def source_connections(self) -> int:
+        """How many to data sources are open, in use or at rest."""
+        return sum(each.connections for each in self._sources)
+
+    @property
+    def received(self) -> int:
+        """Bytes that came from agents."""
+        return sum(each.flow.received for each in set(self._ports.values()))
+
+    @property
+    def sent(self) -> int:
+        """Bytes that went to agents."""
+        return sum(each.flow.sent for each in set(self._ports.values()))
+
     async def close(self, seconds: float) -> None:
         """Takes no more connections, lets what is under way finish for `seconds`, then ends it."""
         try:

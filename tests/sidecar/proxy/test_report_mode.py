@@ -76,7 +76,7 @@ async def test_it_is_counted_by_what_denied(tmp_path: Path) -> None:
     async with standing(tmp_path, CLOSED, mode="report") as stand:
         for data in (get("/secret"), post("/a"), get("/a")):
             assert (await stand.ask(data)).status == 200
-        registry = stand.sidecar.enforcer._metrics.registry
+        registry = stand.sidecar.enforcer.metrics.registry
 
         def count(name: str, **labels: str) -> float | None:
             return registry.get_sample_value(name, labels)

@@ -68,6 +68,9 @@ async def test_a_data_source_that_cannot_be_verified_gets_nothing(
         assert [each[0] for each in await stand.sidecar.decisions()] == ["ALLOW"]
         [lineage] = await stand.sidecar.lineage()
         assert lineage["outcome"] == "failed"
+        registry = stand.sidecar.enforcer.metrics.registry
+        labels = {"kind": "rest", "cause": "unverified"}
+        assert registry.get_sample_value("sluice_upstream_failures_total", labels) == 1
 
 
 async def test_a_data_source_is_verified_by_the_name_it_is_said_to_have(tmp_path: Path) -> None:
