@@ -2,11 +2,15 @@
 things at one provider; denials that are only reported."""
 
 from collections.abc import Iterator
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 from sidecar.doctor.finding import Finding, Severity
 from sidecar.doctor.machine import Unseen
 from sidecar.doctor.scene import Scene
+from sidecar.proxy.addresses import refusal
+
+MANY = 256
+"""Addresses in one entry of `addresses`: more are hardly those of one data source."""
 
 BROAD = (
     "amazonaws.com",
@@ -46,17 +50,28 @@ def report_mode(scene: Scene) -> Iterator[Finding]:
 
 
 def private_names(scene: Scene) -> Iterator[Finding]:
-    """Names that stand for addresses which are not public."""
+    """Names that stand for addresses which are not public, and how far `addresses` lets them go."""
     for source, host, _, addresses in scene.upstreams:
         if isinstance(addresses, Unseen) or host == "localhost" or _is_address(host):
             continue
-        private = [str(each) for each in addresses if not each.is_global or each.is_multicast]
-        if private:
+        name = f"source `{source.alias}`: `{host}`"
+        for network in map(ip_network, source.addresses):
+            if network.num_addresses > MANY:
+                yield Finding(
+                    Severity.MEDIUM,
+                    f"{name} may lead to anything in {network}",
+                    "who answers for the name leads the sidecar to whatever it reaches inside",
+                    "narrow `addresses` to those that the data source has",
+                )
+        covered = [ip_network(each) for each in source.addresses]
+        inside = [each for each in addresses if not any(each in network for network in covered)]
+        refused = [str(each) for each in inside if refusal(each) is not None]
+        if refused:
             yield Finding(
-                Severity.MEDIUM,
-                f"source `{source.alias}`: `{host}` stands for {', '.join(private)}",
-                "who answers for the name leads the sidecar to whatever it reaches inside",
-                "write the address itself into `upstream`, or be sure of the name's server",
+                Severity.LOW,
+                f"{name} stands for {', '.join(refused)}, where no name may lead by itself",
+                "the sidecar refuses it, and requests end with 502; nobody passes it by",
+                "if it is meant, name the address in the source's `addresses`",
             )
 
 

@@ -226,16 +226,37 @@ def test_the_twins_are_where_the_data_sources_have_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "private"),
+    ("address", "refused"),
     [("10.1.2.3", True), ("127.0.0.1", True), ("169.254.169.254", True), ("100.64.0.1", True),
-     ("fd00::1", True), ("224.0.0.1", True), ("93.184.215.14", False), ("2606:2800::1", False)],
+     ("fd00::1", True), ("224.0.0.1", True), ("64:ff9b::a00:1", True), ("93.184.215.14", False),
+     ("2606:2800::1", False)],
 )  # fmt: skip
-def test_a_name_for_a_private_address_is_found(tmp_path: Path, address: str, private: bool) -> None:
+def test_a_name_for_a_private_address_is_found(tmp_path: Path, address: str, refused: bool) -> None:
     machine = bare()
     machine.named["kb.test"] = [ip_address(address)]
-    findings = seen(found(scene(tmp_path, machine, with_source(9, "kb.test")), "private_names"))
-    expected = [("medium", f"source `kb`: `kb.test` stands for {address}")]
-    assert findings == (expected if private else [])
+    findings = found(scene(tmp_path, machine, with_source(9, "kb.test")), "private_names")
+    assert [each.severity.value for each in findings] == (["low"] if refused else [])
+    assert all(address in each.seen for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "severities"),
+    [
+        ("[10.1.2.3/32]", []),
+        ("[10.1.2.0/24]", []),
+        ("[10.0.0.0/8]", ["medium"]),
+        ("[10.9.0.0/24]", ["low"]),
+        ("[0.0.0.0/0, '::/0']", ["medium", "medium"]),
+    ],
+)
+def test_a_name_that_may_lead_to_many_addresses_is_found(
+    tmp_path: Path, addresses: str, severities: list[str]
+) -> None:
+    machine = bare()
+    machine.named["kb.test"] = [ip_address("10.1.2.3")]
+    text = f"{with_source(9, 'kb.test')}    addresses: {addresses}\n"
+    findings = found(scene(tmp_path, machine, text), "private_names")
+    assert [each.severity.value for each in findings] == severities
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
