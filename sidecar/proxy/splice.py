@@ -107,11 +107,12 @@ class Splice:
     async def finished(self) -> Spliced:
         """Returns once it is over; cancelled, it breaks both connections."""
         try:
-            how = await self._finished
+            # Not the future itself, which would be cancelled with whoever waits for it.
+            await asyncio.wait((self._finished,))
         except asyncio.CancelledError:
             self.lost()
             raise
-        return Spliced(how, self.up.count, self.down.count)
+        return Spliced(self._finished.result(), self.up.count, self.down.count)
 
     def passed(self, way: Way, data: bytes) -> None:
         self._last = self._loop.time()
