@@ -7,8 +7,6 @@ it over.
 
 from typing import Any
 
-import orjson
-
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import (
@@ -17,11 +15,9 @@ from sidecar.protocols.opensearch.indices import (
     members,
     source_of,
 )
-from sidecar.protocols.opensearch.server import Server, loaded
-from sidecar.protocols.protocol import Asked, Fetched, Permits
+from sidecar.protocols.opensearch.server import Server, dumped, loaded
+from sidecar.protocols.protocol import Asked, Fetched, Permits, Unresolved
 from sidecar.proxy.headers import without_whole
-
-_JSON = b"application/json"
 
 
 async def by_name(server: Server, asked: Asked, permits: Permits) -> Fetched:
@@ -50,6 +46,8 @@ async def resolved(server: Server, asked: Asked, permits: Permits) -> Fetched:
     """Indices, aliases and data streams that a name stands for."""
     parameters.known(asked.target.query, parameters.TOLD)
     items(asked.values[0])
+    if asked.body:
+        raise Unresolved("what the body does to names is not known here")
     answer, whole = await _asked_for(asked)
     if answer.status != 200:
         return answer
@@ -110,4 +108,4 @@ def _rows(server: Server, found: Any, column: str, permits: Permits) -> list[Any
 
 
 def _composed(answer: Fetched, seen: Any) -> Fetched:
-    return answer._replace(fields=without_whole(answer.fields), body=orjson.dumps(seen))
+    return answer._replace(fields=without_whole(answer.fields), body=dumped(seen))

@@ -6,7 +6,16 @@ own, so it is `Unresolved`, and so is a word of those that do where it is not ex
 
 import re
 
-from sidecar.protocols.opensearch.tokens import MARK, NUMBER, QUOTED, WORD, Cursor, Token, tokens
+from sidecar.protocols.opensearch.tokens import (
+    BARE,
+    MARK,
+    NUMBER,
+    QUOTED,
+    WORD,
+    Cursor,
+    Token,
+    tokens,
+)
 from sidecar.protocols.protocol import Unresolved
 
 # Commands that work on what comes through the pipe, and read nothing else.
@@ -61,7 +70,7 @@ _ESQL = frozenset(
 )
 _ESQL_READS = frozenset(("from", "ts", "lookup", "join", "enrich", "fork", "promql", "metrics"))
 
-_TABLE = r"(?:`[^`]+`|[A-Za-z0-9_.@][A-Za-z0-9_.@*-]*)"
+_TABLE = rf"(?:`[^`]+`|{BARE})"
 # The first place from which on there is nothing but tables: behind an `as` stands none.
 _TABLES = rf"{_TABLE}(?:\s*,\s*{_TABLE})*"
 _LAST = re.compile(rf"(?:.*?[\s\]])??({_TABLES})(?:\s+as\s+\w+)?\s*", re.I | re.S)
@@ -213,8 +222,9 @@ def _sources(cursor: Cursor) -> list[str]:
     while cursor.skip(","):
         found.append(_plain(cursor))
     if cursor.skip("metadata"):
-        while cursor.now is not None and (cursor.now.kind == WORD or cursor.is_mark(",")):
-            cursor.next()
+        cursor.word()
+        while cursor.skip(","):
+            cursor.word()
     if cursor.now is not None and not cursor.is_mark("|"):
         raise Unresolved("what stands behind an index can't be told")
     return found

@@ -14,6 +14,8 @@ from sidecar.protocols.marks import UNMARKED
 from sidecar.protocols.opensearch.shown import Shown
 from sidecar.protocols.protocol import Sight
 
+_DEEPEST = 32
+
 _UNREADABLE = "the data source's answer can't be read for its documents' levels"
 
 
@@ -110,11 +112,13 @@ class Proof:
         return (mark if known else UNMARKED) in self._levels
 
 
-def _values(node: Any, parts: list[str]) -> list[Any]:
+def _values(node: Any, parts: list[str], depth: int = 0) -> list[Any]:
     """All that a document holds at a path: each step an object's member, dots in names included,
-    as the server indexes them."""
+    as the server indexes them. A list within lists without end is no mark."""
     if isinstance(node, list):
-        return [value for each in node for value in _values(each, parts)]
+        if depth > _DEEPEST:
+            return [None]
+        return [value for each in node for value in _values(each, parts, depth + 1)]
     if not parts:
         return [node]
     if not isinstance(node, dict):
@@ -123,7 +127,7 @@ def _values(node: Any, parts: list[str]) -> list[Any]:
         value
         for count in range(1, len(parts) + 1)
         if (name := ".".join(parts[:count])) in node
-        for value in _values(node[name], parts[count:])
+        for value in _values(node[name], parts[count:], depth)
     ]
 
 

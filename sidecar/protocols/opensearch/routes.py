@@ -196,7 +196,13 @@ ROUTES = (
             "/_alias/{name}",
         )
     ),
-    Route("GET", "/_resolve/index/{name}", Class.METADATA, composed=lists.resolved),
+    Route(
+        _GP,
+        "/_resolve/index/{name}",
+        Class.METADATA,
+        inspected=json_or_none,
+        composed=lists.resolved,
+    ),
     *(
         Route("GET", f"/{what}", Class.METADATA, composed=composed)
         for what, composed in (
@@ -223,7 +229,7 @@ ROUTES = (
     write("POST", f"{_I}/_doc"),
     write("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
     write("PUT POST", f"{_I}/_create/{{id}}"),
-    write("POST", f"{_I}/_update/{{id}}"),
+    Route("POST", f"{_I}/_update/{{id}}", _WRITE, writing.by_update, hint, inspected=json_or_none),
     write("PUT POST", f"{_I}/_mapping"),
     *(
         Route("PUT POST", f"{start}/_bulk", _WRITE, writing.by_lines, inspected=lines)

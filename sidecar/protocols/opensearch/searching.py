@@ -16,6 +16,7 @@ from sidecar.protocols.opensearch.references import of_search
 from sidecar.protocols.opensearch.server import (
     Server,
     any_index,
+    dumped,
     loaded,
     read_query,
     text_member,
@@ -156,8 +157,8 @@ def _proving(
             proof.search(whole["response"], shown)
         server.learn(whole, asked, places)
         if not shown.mark:
-            server.hide_mark(whole, asked)
-        return Passed(orjson.dumps(whole), proof.withheld)
+            server.hide_mark(whole, asked, places)
+        return Passed(dumped(whole), proof.withheld)
 
     return read
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from policies.ground.errors import Malformed
+from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.continuations import Continuations
 from sidecar.protocols.names import Naming
 from sidecar.protocols.opensearch import parameters
@@ -52,12 +52,12 @@ class Server(Dialect):
                 if isinstance(token, str) and token:
                     self.issued.issue(token, asked.who, places)
 
-    def hide_mark(self, answer: dict[str, Any], asked: Asked) -> None:
+    def hide_mark(self, answer: dict[str, Any], asked: Asked, places: tuple[Place, ...]) -> None:
         """The pages of its continuations hold a mark that the caller did not ask for."""
         for member in TOKENS:
             token = answer.get(member)
             if isinstance(token, str) and token:
-                self.issued.issue(token + _HIDDEN, asked.who, ())
+                self.issued.issue(token + _HIDDEN, asked.who, places)
 
     def mark_is_hidden(self, token: str, who: Attribution) -> bool:
         """Whether the caller did not ask for the mark in the pages of `token`."""
@@ -95,6 +95,14 @@ def loaded(answer: Fetched) -> Any:
         return orjson.loads(answer.body)
     except orjson.JSONDecodeError:
         return None
+
+
+def dumped(answer: Any) -> bytes:
+    """An answer as it goes on. What is nested deeper than can be written goes nowhere."""
+    try:
+        return orjson.dumps(answer)
+    except orjson.JSONEncodeError as error:
+        raise UpstreamFailed("the data source's answer is nested too deeply") from error
 
 
 def read_query(asked: Asked) -> dict[str, str]:

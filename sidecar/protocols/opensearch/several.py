@@ -16,6 +16,7 @@ from sidecar.protocols.opensearch.references import of_query, of_search
 from sidecar.protocols.opensearch.server import (
     Server,
     any_index,
+    dumped,
     loaded,
     objects,
     read_query,
@@ -66,7 +67,7 @@ _HEAD = frozenset(
 
 def searches(asked: Asked, query: dict[str, str]) -> list[Line]:
     """The searches of a body of lines: a head and a body each."""
-    if len(asked.body) % 2:
+    if not asked.body or len(asked.body) % 2:
         raise Malformed("the last search has no body")
     found = []
     for head, body in zip(asked.body[::2], asked.body[1::2], strict=True):
@@ -121,7 +122,7 @@ def sieved_searches(_server: Server, asked: Asked, _places: Places, sight: Sight
             raise UpstreamFailed("the data source answers another number of searches")
         for part, (_, _, shown) in zip(parts, found, strict=True):
             proof.search(part, shown)
-        return Passed(orjson.dumps(whole), proof.withheld)
+        return Passed(dumped(whole), proof.withheld)
 
     return Prepared(body, read)
 
@@ -164,6 +165,6 @@ def sieved_documents(_server: Server, _asked: Asked, _places: Places, sight: Sig
             whole["docs"] = [proof.document(each) for each in parts]
         else:
             whole = proof.document(whole)
-        return Passed(orjson.dumps(whole) if proof.withheld else answer.body, proof.withheld)
+        return Passed(dumped(whole) if proof.withheld else answer.body, proof.withheld)
 
     return Prepared(read=read)

@@ -75,6 +75,10 @@ _BEYOND = frozenset(
     )
 )
 
+# The condition stands around the whole anyway.
+_DEEPEST = 16
+_DEEPEST_WRITTEN = 200
+
 _RETRIEVERS = frozenset(("knn", "linear", "rrf", "standard", "text_similarity_reranker"))
 
 
@@ -86,23 +90,24 @@ def fits(body: dict[str, Any] | None, query: dict[str, str], field: str) -> bool
         return False
     if shown_of(body.get("_source"), field) is None:
         return False
-    return all(_is_within(node) for node in _nodes(body)) and _plain_retriever(body)
+    return all(map(_is_within, _nodes(body))) and _plain_retriever(body)
 
 
-def _nodes(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    pending: list[Any] = [body[key] for key in body if key != "_source"]
+def _nodes(body: dict[str, Any]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Every object in a search, with how deep it stands."""
+    pending: list[tuple[int, Any]] = [(1, body[key]) for key in body if key != "_source"]
     while pending:
-        node = pending.pop()
+        depth, node = pending.pop()
         if type(node) is dict:
-            yield node
-            pending += node.values()
-        elif type(node) is list:
-            pending += [each for each in node if type(each) in (dict, list)]
+            yield depth, node
+        inner = node.values() if type(node) is dict else node if type(node) is list else ()
+        pending += [(depth + 1, each) for each in inner if type(each) in (dict, list)]
 
 
-def _is_within(node: dict[str, Any]) -> bool:
-    """Whether an object is none that reaches beyond the query."""
-    if not _BEYOND.isdisjoint(node):
+def _is_within(at: tuple[int, dict[str, Any]]) -> bool:
+    """Whether an object is none that reaches beyond the query, and can be written again."""
+    depth, node = at
+    if depth > _DEEPEST_WRITTEN or not _BEYOND.isdisjoint(node):
         return False
     # Terms that no document has any more stand in the answer with a count of 0: it would tell of
     # those whose documents are left out.
@@ -159,19 +164,20 @@ def condition(field: str, levels: tuple[str, ...]) -> dict[str, Any]:
 def within(query: Any, only: dict[str, Any]) -> dict[str, Any]:
     """`query`, of documents that `only` matches."""
     if isinstance(query, dict) and list(query) == ["hybrid"] and isinstance(query["hybrid"], dict):
-        # It has to stand outermost (OpenSearch, hybrid search).
+        # It has to stand outermost (OpenSearch, hybrid search), and holds no other of its kind.
         hybrid = dict(query["hybrid"])
         if isinstance(hybrid.get("queries"), list):
-            hybrid["queries"] = [within(each, only) for each in hybrid["queries"]]
+            queries = [_nearer(each, only) for each in hybrid["queries"]]
+            hybrid["queries"] = [{"bool": {"must": [each], "filter": [only]}} for each in queries]
             return {"hybrid": hybrid}
     inner = {"match_all": {}} if query is None else _nearer(query, only)
     return {"bool": {"must": [inner], "filter": [only]}}
 
 
-def _nearer(query: Any, only: dict[str, Any]) -> Any:
+def _nearer(query: Any, only: dict[str, Any], depth: int = 0) -> Any:
     """`query` with the condition inside its searches by vector, as far as they stand where all that
-    they find counts."""
-    if not isinstance(query, dict):
+    they find counts, and not too deep."""
+    if not isinstance(query, dict) or depth > _DEEPEST:
         return query
     made = dict(query)
     for key in ("knn", "neural"):
@@ -184,16 +190,16 @@ def _nearer(query: Any, only: dict[str, Any]) -> Any:
     clauses = made.get("bool")
     if isinstance(clauses, dict):
         made["bool"] = {
-            key: _each_nearer(value, only) if key in ("must", "should", "filter") else value
+            key: _each_nearer(value, only, depth) if key in ("must", "should", "filter") else value
             for key, value in clauses.items()
         }
     return made
 
 
-def _each_nearer(value: Any, only: dict[str, Any]) -> Any:
+def _each_nearer(value: Any, only: dict[str, Any], depth: int) -> Any:
     if isinstance(value, list):
-        return [_nearer(each, only) for each in value]
-    return _nearer(value, only)
+        return [_nearer(each, only, depth + 1) for each in value]
+    return _nearer(value, only, depth + 1)
 
 
 def _near(clause: Any, only: dict[str, Any]) -> Any:

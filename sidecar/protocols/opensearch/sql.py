@@ -13,6 +13,28 @@ _ENDS_TABLES = frozenset(
 )
 _JOINS = frozenset(("join", "inner", "left", "right", "full", "cross", "outer", "on", "using"))
 
+# Words of the language that are no name for a table either.
+_NO_ALIAS = frozenset(
+    (
+        "all",
+        "and",
+        "as",
+        "between",
+        "by",
+        "distinct",
+        "from",
+        "in",
+        "is",
+        "like",
+        "not",
+        "null",
+        "or",
+        "select",
+        "set",
+        "values",
+    )
+)
+
 # Would change what the words after it mean (`FROM FROZEN x`), or begin what is no query.
 _REFUSED = frozenset(
     (
@@ -85,6 +107,8 @@ def _tables(cursor: Cursor, found: list[str], among_tables: list[bool]) -> None:
         if cursor.skip("(", "select"):
             among_tables.append(False)
             return
+        if cursor.is_word(*_ENDS_TABLES, *_JOINS, *_NO_ALIAS):
+            raise Unresolved("the query has no name where one is due")
         found.append(cursor.name())
         _alias(cursor)
         if not cursor.skip(","):
@@ -98,9 +122,8 @@ def _tables(cursor: Cursor, found: list[str], among_tables: list[bool]) -> None:
 def _alias(cursor: Cursor) -> None:
     said = cursor.skip("as")
     piece = cursor.now
-    if piece is None or piece.kind != WORD:
-        if said:
-            raise Unresolved("what stands behind a table can't be told")
-        return
-    if said or not cursor.is_word(*_ENDS_TABLES, *_JOINS):
+    plain = piece is not None and piece.kind == WORD
+    if plain and not cursor.is_word(*_ENDS_TABLES, *_JOINS, *_NO_ALIAS):
         cursor.next()
+    elif said or cursor.is_word(*_NO_ALIAS):
+        raise Unresolved("what stands behind a table can't be told")

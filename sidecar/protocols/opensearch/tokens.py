@@ -28,8 +28,12 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
-# A table's name where one is due: more than a word, and up to what can't be part of one anywhere.
-_BARE = re.compile(r"[A-Za-z0-9_.@][A-Za-z0-9_.@*-]*(?=[\s,;)|\]]|\Z)|\*(?=[\s,;)|\]]|\Z)")
+BARE = r"[A-Za-z0-9_.@](?:[A-Za-z0-9_.@*-]*[A-Za-z0-9_@*-])?"
+"""A table's name where one is due: more than a word. It does not end with a dot, behind which
+another piece of it may stand."""
+
+# Up to what can't be part of one anywhere.
+_NAME = re.compile(rf"(?:{BARE}|\*)(?=[\s,;)|\]]|\Z)")
 
 
 class Token(NamedTuple):
@@ -114,7 +118,7 @@ class Cursor:
             raise Unresolved("the query ends where a name is due")
         if piece.kind == QUOTED:
             return piece.text
-        found = _BARE.match(self.text, piece.start)
+        found = _NAME.match(self.text, piece.start)
         if found is None:
             raise Unresolved("the query has no name where one is due")
         while self.now is not None and self.now.start < found.end():

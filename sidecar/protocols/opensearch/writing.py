@@ -45,6 +45,18 @@ async def by_own_path(server: Server, asked: Asked) -> Places:
     return await server.places(path_index(asked), asked, _query(asked), "all")
 
 
+async def by_update(server: Server, asked: Asked) -> Places:
+    """Of an update, whose answer may hold the document."""
+    query = _query(asked)
+    if server.marked is not None and _shows(query, asked.body or {}):
+        raise Unresolved("an update that returns the document can't be told from reading it")
+    return await server.places(any_index(asked), asked, query, "all")
+
+
+def _shows(query: dict[str, str], body: dict[str, Any]) -> bool:
+    return any(name.startswith("_source") for name in (*query, *body))
+
+
 async def by_search(server: Server, asked: Asked) -> Places:
     """Of a write by query: the path's, and those that the query names."""
     names = [*any_index(asked), *sorted(of_search(asked.body))]
@@ -58,8 +70,11 @@ async def by_lines(server: Server, asked: Asked) -> Places:
     lines = iter(asked.body)
     for line in lines:
         action, target = _action(line)
-        if action != "delete" and next(lines, None) is None:
+        document = {} if action == "delete" else next(lines, None)
+        if document is None:
             raise Malformed("the last write has no document")
+        if action == "update" and server.marked is not None and _shows(query, document):
+            raise Unresolved("an update that returns the document can't be told from reading it")
         names += any_index(asked) if target is None else items(target)
     if not names:
         raise Malformed("the body holds no write")

@@ -11,6 +11,8 @@ from urllib.parse import parse_qsl, unquote
 
 Answer = tuple[int, Any]
 
+_SHARDS = {"total": 1, "successful": 1, "skipped": 0, "failed": 0}
+
 
 class Server:
     """Indices of documents, each `{"text", "page", "meta": {"level", "owner"}}`, and names that
@@ -60,7 +62,8 @@ class Server:
             case ["_search", "scroll", *rest]:
                 return self._scrolled(method, rest[0] if rest else body["scroll_id"])
             case [*_, "_search", "point_in_time"] | [*_, "_pit"] if method == "POST":
-                return 200, {"pit_id": self._page([], self._concrete(parts[0])), "id": "pit"}
+                token = self._page([], self._concrete(parts[0]))
+                return 200, {"pit_id" if parts[-1] == "point_in_time" else "id": token}
             case [*_, "_search", "point_in_time"] | ["_pit"]:
                 return 200, {"pits": []}
             case [*head, "_search"]:
@@ -164,7 +167,7 @@ class Server:
             for name, identity, document in found
         ]
         answer: dict[str, Any] = {
-            "took": 1, "timed_out": False,
+            "took": 1, "timed_out": False, "_shards": _SHARDS,
             "hits": {"total": {"value": len(hits), "relation": "eq"}, "hits": hits},
         }  # fmt: skip
         for name, agg in (body.get("aggs") or {}).items():
@@ -218,7 +221,8 @@ class Server:
         hits, _ = self.pages[token]
         self.pages[token] = (hits[1:], None)
         total = {"value": len(hits), "relation": "eq"}
-        return 200, {"_scroll_id": token, "hits": {"total": total, "hits": hits[:1]}}
+        found = {"total": total, "hits": hits[:1]}
+        return 200, {"_scroll_id": token, "_shards": _SHARDS, "hits": found}
 
     def _msearch(self, default: str, lines: list[Any]) -> Any:
         responses = []

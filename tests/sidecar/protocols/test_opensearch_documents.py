@@ -216,3 +216,49 @@ async def test_who_may_see_everything_asks_as_it_likes(tmp_path: Path, server: S
         assert len(identities(answered.json)) == len(LEVELS)
         assert front.upstream.seen[-1].body == raw
         assert len(identities((await front.ask("POST", SEARCH, {})).json)) == len(LEVELS)
+
+
+async def test_an_update_that_returns_the_document_is_denied(
+    tmp_path: Path, server: Server
+) -> None:
+    async with fronting(tmp_path, server, READERS, writes="allow", **MARKED) as front:
+        for target, body in (
+            ("/docs/_update/7?_source=true", {"doc": {}}),
+            ("/docs/_update/7?_source_includes=text", {"doc": {}}),
+            ("/docs/_update/7", {"doc": {}, "_source": True}),
+            ("/docs/_bulk?_source=true", lines({"update": {"_id": "7"}}, {"doc": {}})),
+            ("/docs/_bulk", lines({"update": {"_id": "7"}}, {"doc": {}, "_source": ["text"]})),
+            ("/docs/_bulk", lines({"update": {"_id": "7", "_source": True}}, {"doc": {}})),
+        ):
+            raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+            denied(await front.ask("POST", target, raw=raw), "unresolved_source")
+        assert (await front.ask("POST", "/docs/_update/7", {"doc": {}})).status == 200
+
+
+async def test_a_continuation_can_be_had_by_no_name_of_ours(front: Minimal) -> None:
+    """What is kept of a scroll whose mark is hidden is judged like the scroll."""
+    first = await front.ask("POST", f"{SEARCH}?scroll=1m", {"_source": ["text"]})
+    before = len(await front.sources())
+    token = first.json["_scroll_id"] + "\x00mark"
+    await front.ask("POST", "/_search/scroll", {"scroll_id": token})
+    assert len(await front.sources()) == before + 1
+
+
+async def test_a_query_is_narrowed_as_deep_as_it_can_be_written(front: Minimal) -> None:
+    query: Any = {"knn": {"vector": {"vector": [1.0], "k": 1}}}
+    for depth in range(1, 301):
+        query = {"bool": {"must": [query]}}
+        if depth in (2, 60):
+            answered = await front.ask("POST", SEARCH, {"query": query})
+            assert identities(answered.json) == ["1", "3"]
+    denied(await front.ask("POST", SEARCH, {"query": query}), "analysts-read")
+
+
+async def test_an_answer_that_cant_be_written_goes_nowhere(front: Minimal, server: Server) -> None:
+    deep: Any = "x"
+    for _ in range(400):
+        deep = [deep]
+    server.indices["docs"]["1"]["text"] = deep
+    assert (await front.ask("POST", SEARCH, {})).status == 502
+    server.indices["docs"]["1"]["meta"]["level"] = deep
+    assert identities((await front.ask("POST", SEARCH, {"query": ALL})).json) == ["3"]

@@ -1,0 +1,116 @@
+"""Every call that the two client libraries can make is classed, or is left out on purpose: the
+paths are read from the libraries' own source."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import elasticsearch
+import opensearchpy
+
+from sidecar.protocols.opensearch.dialect import OpenSearch
+from sidecar.protocols.opensearch.routes import ROUTES
+from sidecar.protocols.protocol import Class
+from sidecar.proxy.target import canonical
+from tests.sidecar.proxy.stand import CLOCK, source
+
+# The part of a path by which it is told, for what is denied as `unclassified_route`.
+LEFT_OUT = {
+    # They read an index in a way of their own.
+    "_eql", "_graph", "_mvt", "_terms_enum", "_rollup_search", "_fleet",
+    # They tell of all indices, or of an index's inside, in numbers.
+    "_field_usage_stats", "_disk_usage", "_shard_stores", "_stats", "_segments", "_recovery",
+    "_searchable_snapshots",
+    # Upkeep of an index, and what is kept of it elsewhere.
+    "_cache", "_forcemerge", "_analyze", "_reload_search_analyzers", "_ccr", "_ilm", "_lifecycle",
+    "_migration", "_rollup", "ingestion", "stream",
+    # Other clusters.
+    "cluster",
+}  # fmt: skip
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
+SAMPLE = "idx"
+
+
+def _opensearch_calls() -> Iterator[tuple[str, str]]:
+    root = Path(opensearchpy.__file__).parent
+    for path in [*(root / "client").glob("*.py"), *(root / "plugins").glob("*.py")]:
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef):
+                yield from _made_paths(function)
+
+
+def _made_paths(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
+    """Method, `*` where it is not a constant, and path."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    sent = [call for call in calls if getattr(call.func, "attr", "") == "perform_request"]
+    methods = {
+        call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else "*"
+        for call in sent
+    }
+    if not sent:
+        return
+    method = methods.pop() if len(methods) == 1 else "*"
+    for call in sent:
+        if len(call.args) > 1 and isinstance(call.args[1], ast.Constant):
+            yield str(method), str(call.args[1].value)
+    for call in calls:
+        if getattr(call.func, "id", "") != "_make_path":
+            continue
+        parts = [part.value if isinstance(part, ast.Constant) else SAMPLE for part in call.args]
+        yield str(method), "/" + "/".join(map(str, parts))
+
+
+def _elasticsearch_calls() -> Iterator[tuple[str, str]]:
+    root = Path(elasticsearch.__file__).parent / "_sync" / "client"
+    for path in root.glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            text = ast.unparse(function)
+            methods = set(re.findall(r"perform_request\('([A-Z]+)'", text))
+            for found in re.findall(r"__path = f?(['\"])(/.*?)\1$", text, re.MULTILINE):
+                plain = re.sub(r"\{__path_parts\[.\w+.\]\}", SAMPLE, found[1])
+                yield methods.pop() if len(methods) == 1 else "*", plain
+
+
+def test_every_call_of_the_clients_is_classed_or_left_out_on_purpose() -> None:
+    dialect = OpenSearch(source(1, "opensearch"), CLOCK.monotonic)
+    calls = {*_opensearch_calls(), *_elasticsearch_calls()}
+    assert len(calls) > 800
+    unknown: dict[str, set[str]] = {}
+    for method, path in sorted(calls):
+        target = canonical(path)
+        tried = METHODS if method == "*" else (method,)
+        if not any(dialect.match(each, target) for each in tried):
+            parts = [part for part in target.segments if part != SAMPLE]
+            left_out = LEFT_OUT.intersection(parts)
+            if not left_out:
+                unknown.setdefault(path, set()).add(method)
+    assert unknown == {}, "\n".join(f"{k} {v}" for k, v in unknown.items())
+
+
+def test_what_is_left_out_stands_in_no_row() -> None:
+    literal = {part for route in ROUTES for part in route.pattern.split("/")}
+    # In these three one index is told of, or several that are named.
+    kept = {"_stats", "_segments", "_recovery"}
+    assert not (LEFT_OUT - kept) & literal
+
+
+def test_a_row_that_reads_says_what_it_reads() -> None:
+    for route in ROUTES:
+        if route.class_ in (Class.RETRIEVE, Class.WRITE, Class.METADATA):
+            assert route.places is not None or route.composed is not None, route.pattern
+        if route.class_ is Class.OPEN and route.places is None:
+            assert route.pattern == "/"
+
+
+def test_a_literal_is_matched_before_a_name() -> None:
+    dialect = OpenSearch(source(1, "opensearch"), CLOCK.monotonic)
+    for route in ROUTES:
+        for method in route.methods.split():
+            path = re.sub(r"\{\w+\}", SAMPLE, route.pattern)
+            found = dialect.match(method, canonical(path))
+            assert found is not None, (method, path)
+            assert found.route.pattern == route.pattern, (method, path, found.route.pattern)
