@@ -3,6 +3,7 @@ kernel does by them. Skipped where there is no root, no `iptables` or no namespa
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,19 +37,16 @@ pytestmark = pytest.mark.skipif(not _possible(), reason="no root, no iptables, o
 
 PLACE = f"{SOURCE_ADDRESS}:{SOURCE_PORT}"
 REACHED = f"source `kb`: {PLACE} takes connections of UID {AGENT}, the agent's"
-COMPLETE = f"""
-for each in iptables ip6tables; do
-  test $each = iptables && own=127.0.0.0/8 || own=::1
-  $each -t nat -N SLUICE
-  $each -t nat -A SLUICE -m owner --uid-owner {SIDECAR} -j RETURN
-  $each -t nat -A SLUICE -d $own -j RETURN
-  $each -t nat -A SLUICE -p tcp -j REDIRECT --to-ports 8712
-  $each -t nat -A OUTPUT -p tcp -j SLUICE
-  $each -A OUTPUT -m owner --uid-owner {SIDECAR} -j ACCEPT
-  $each -A OUTPUT -d $own -j ACCEPT
-  $each -A OUTPUT ! -p tcp -m owner --uid-owner 0-4294967294 -j REJECT
-done
-"""
+README = (ROOT / "deploy" / "README.md").read_text()
+RULES = re.search(r"```sh\n(# packet filter: .*?)```", README, re.DOTALL)
+assert RULES
+COMPLETE = f"SIDECAR={SIDECAR} PORT=8712\n{RULES[1]}"
+"""The rules as they are to be pasted."""
+MORE = re.search(r"`(\$each -A OUTPUT -p tcp .*?)`", README)
+assert MORE
+WALL = "\n".join(line for line in COMPLETE.splitlines() if "-t nat" not in line)
+WALL = WALL.replace("done", f"{MORE[1]}\ndone")
+"""What the README makes of them for a reverse proxy alone."""
 
 
 class Inside:
@@ -118,11 +116,21 @@ def test_complete_rules_lead_everybody_to_the_sidecar_and_are_no_finding(inside:
     assert inside("doctor") == []
 
 
+def test_a_wall_around_a_reverse_proxy_lets_nothing_else_out(inside: Inside) -> None:
+    inside("rules", WALL)
+    for address in (SOURCE_ADDRESS, *WORLD):
+        assert inside("connect", AGENT, address, SOURCE_PORT) == "ConnectionRefusedError"
+        assert inside("udp", AGENT, address, 443) == "PermissionError"
+    assert inside("connect", AGENT, "127.0.0.1", 8710) == "sidecar"
+    assert inside("connect", SIDECAR, SOURCE_ADDRESS, SOURCE_PORT) == "source"
+    assert inside("doctor") == []
+
+
 @pytest.mark.parametrize(
     ("undone", "tried", "severity", "says"),
     [
         (
-            "iptables -D OUTPUT ! -p tcp -m owner --uid-owner 0-4294967294 -j REJECT",
+            "iptables -D OUTPUT 3",
             ("udp", AGENT, WORLD[0], 443, "sent"),
             "high",
             f"UDP over IPv4 leaves UID {AGENT}, to ports: 443, 53, others",
