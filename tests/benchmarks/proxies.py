@@ -14,7 +14,7 @@ import http.client
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.benchmarks import rivals
 from tests.benchmarks.chroma import chroma
 from tests.benchmarks.measure import CORES, LOAD, SERVER, Figure, bare, load, request
 from tests.benchmarks.services import directory
+from tests.benchmarks.turns import Rounds, Run, held, median, ratio, rounds_of, with_cpu
 from tests.stack import Stack, free_port, running, wait_until
 
 CONNECTIONS = 16
@@ -35,8 +36,6 @@ FREE = {CORES[-1]}
 load."""
 BESIDE = {CORES[2 % len(CORES)]}
 """Where the control API is."""
-
-Run = Callable[[], dict[str, Any]]
 
 
 @contextmanager
@@ -85,27 +84,6 @@ def our_turn(
     return found
 
 
-def rounds_of(runs: dict[str, Run], rounds: int) -> list[dict[str, dict[str, Any]]]:
-    """What each gave in each round, after one turn each to warm up."""
-    for run in runs.values():
-        run()
-    found = []
-    for number in range(rounds):
-        # Nobody always follows the same one.
-        order = list(runs) if number % 2 == 0 else list(reversed(runs))
-        found.append({name: runs[name]() for name in order})
-    return found
-
-
-def median(found: list[dict[str, dict[str, Any]]], name: str, what: str) -> float:
-    return float(statistics.median(each[name][what] for each in found))
-
-
-def ratio(found: list[dict[str, dict[str, Any]]], other: str, what: str) -> float:
-    """Median over the rounds of ours to theirs."""
-    return float(statistics.median(each["ours"][what] / each[other][what] for each in found))
-
-
 def starters() -> Iterator[tuple[str, rivals.Rival, Path]]:
     """The rivals that are here."""
     for name, start in rivals.ALL.items():
@@ -124,23 +102,24 @@ def against_rivals(cores: set[int], seconds: float, rounds: int) -> Iterator[Fig
         upstream = stack.enter_context(bare(made, "upstream", ANSWER, source))
         decision = stack.enter_context(bare(made, "decision", "-", cores))
         place = rivals.Place(made, upstream.port, decision.port, cores)
-        ports = {
-            name: stack.enter_context(start(program, place)).port
-            for name, start, program in starters()
-        }
         port, ours = stack.enter_context(sidecar(made / "stack", upstream.port, cores))
-        runs: dict[str, Run] = {"ours": partial(our_turn, ours, port, SENT, CONNECTIONS, seconds)}
-        for name, at in ports.items():
-            runs[name] = partial(load, at, SENT, CONNECTIONS, seconds)
+        turn = partial(our_turn, ours, port, SENT, CONNECTIONS, seconds)
+        runs = {"ours": with_cpu(turn, [ours.sidecar])}
+        for name, start, program in starters():
+            rival = stack.enter_context(start(program, place))
+            asked = [] if name == "mitmdump" else [decision]
+            turn = partial(load, rival.port, SENT, CONNECTIONS, seconds)
+            runs[name] = with_cpu(turn, [rival, *asked])
         found = rounds_of(runs, rounds)
     yield from compared(found, len(cores))
 
 
-def compared(found: list[dict[str, dict[str, Any]]], cores: int) -> Iterator[Figure]:
+def compared(found: Rounds, cores: int) -> Iterator[Figure]:
     on = "one core" if cores == 1 else f"{cores} cores"
     rates = {"nginx": 1.0, "envoy": 1.5, "mitmdump": 8.0} if cores == 1 else {}
     tails = {"nginx": 1.0} if cores == 1 else {}
     our_rate, our_tail = median(found, "ours", "rate"), median(found, "ours", "p99")
+    our_cpu = median(found, "ours", "cpu")
     for name in found[0]:
         if name == "ours":
             continue
@@ -149,14 +128,8 @@ def compared(found: list[dict[str, dict[str, Any]]], cores: int) -> Iterator[Fig
         yield held(f"proxy to {name}, {on}, rate", value, rate, rates.get(name), ">=")
         value = f"{our_tail:.2f} ms against {median(found, name, 'p99'):.2f} ms"
         yield held(f"proxy to {name}, {on}, p99", value, tail, tails.get(name), "<=")
-
-
-def held(name: str, value: str, found: float, target: float | None, sign: str) -> Figure:
-    """A ratio with its target, or without one."""
-    if target is None:
-        return Figure(name, value, found, "", True)
-    reached = found >= target if sign == ">=" else found <= target
-    return Figure(name, value, found, f"{sign} {target}", reached)
+        value = f"{our_cpu:.0f} µs against {median(found, name, 'cpu'):.0f} µs"
+        yield held(f"proxy to {name}, {on}, CPU", value, ratio(found, name, "cpu"), None, "<=")
 
 
 def added(seconds: float, rounds: int) -> Iterator[Figure]:
