@@ -23,6 +23,7 @@ class Exchange:
         "fields",
         "length",
         "reason",
+        "retries",
         "status",
         "stream",
     )
@@ -48,6 +49,8 @@ class Exchange:
         self.length = length
         self.empty = empty
         self.stream = stream
+        self.retries = 0
+        """How often the request was sent again."""
 
     def at_hand(self) -> bytes | None:
         """The whole body where it came with the head, else None."""

@@ -185,6 +185,7 @@ class Forward:
             if prepared.read is None:
                 return await relay(request, exchange, event, tally)
             body = await _readable(exchange, self._limits)
+            tally.retries = exchange.retries
         finally:
             await exchange.finish()
         fields = exchange.fields
@@ -215,7 +216,9 @@ class Forward:
         took = int((self.now() - started) * 1000)
         size, digest = tally.size, tally.sha256
         self._lineage.note(
-            Returned(pending, outcome, tally.status, size, digest, took, tally.withheld)
+            Returned(
+                pending, outcome, tally.status, size, digest, took, tally.withheld, tally.retries
+            )
         )
 
 

@@ -18,7 +18,8 @@ MOST = 256
 
 class Returned(NamedTuple):
     """What one retrieval returned. `sha256` in hex, of the body as it was handed on;
-    `withheld` counts the documents that were left out of it."""
+    `withheld` counts the documents that were left out of it, `retries` how often the request was
+    sent again."""
 
     pending: Pending
     outcome: str
@@ -27,6 +28,7 @@ class Returned(NamedTuple):
     sha256: str
     duration_ms: int
     withheld: int
+    retries: int = 0
 
 
 class Lineage:
@@ -59,4 +61,6 @@ class Lineage:
                 "duration_ms": returned.duration_ms,
                 "withheld": returned.withheld,
             }
+            if returned.retries:
+                detail["retries"] = returned.retries
             self._enforcer.note_retrieval(returned.pending, detail, returned.outcome)

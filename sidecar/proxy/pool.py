@@ -47,6 +47,10 @@ class Wire(ResponseHandler):
         """aiohttp's hold on it, while it is ours."""
         self.rested = 0.0
         """When it was last laid to rest, by the loop's clock."""
+        self.reused = False
+        """Whether it has carried a request before the present one."""
+        self.heard = False
+        """Whether any byte has come since the present request was sent."""
         self.short: Short | None = None
         """Who is told of the answer before the parser is."""
 
@@ -75,6 +79,7 @@ class Wire(ResponseHandler):
 
     def data_received(self, data: bytes) -> None:
         """aiohttp's, without what a proxy never asks for: timers between reads, web sockets."""
+        self.heard = True
         short = self.short
         if short is not None:
             self.short = None
@@ -149,6 +154,7 @@ class Pool:
             # One on which something arrived that nobody had asked for would give this request
             # another one's answer.
             if not wire.should_close and not self._stale(wire) and wire.is_connected():
+                wire.reused, wire.heard = True, False
                 return wire
             self.discard(wire)
         return None

@@ -20,12 +20,13 @@ _NO_CONTENT = 204
 @dataclass(slots=True)
 class Tally:
     """What was handed on of an answer: its status as the agent got it, the bytes of its body, and
-    their SHA-256, and how many documents were left out."""
+    their SHA-256, how many documents were left out, and how often it was asked again."""
 
     status: int = 0
     size: int = 0
     begun: bool = False
     withheld: int = 0
+    retries: int = 0
     _digest: Any = None
 
     def count(self, data: bytes) -> None:
@@ -61,6 +62,7 @@ async def relay(
     keep_alive = request.keep_alive and not delimited
     head = _head(exchange, event, chunked=chunked, keep_alive=keep_alive, old=old)
     tally.status = exchange.status
+    tally.retries = exchange.retries
     tally.begun = True
     if empty:
         request.begin(head)

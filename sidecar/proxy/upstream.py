@@ -4,11 +4,12 @@ aiohttp's connector opens and verifies the connections, its parser reads the ans
 written here rather than by `ClientSession`, which would rewrite the target, merge fields that
 differ only in case, invent fields, follow redirects, keep cookies, read proxy settings from the
 environment, inflate bodies and send a request a second time on its own (proxy.md 0 facts 1 to 3,
-A1). Nothing is retried: the data source sees a request once, as the audit trail does.
+A1). What may do harm twice is sent once.
 
 Knows no policy and no protocol above HTTP.
 """
 
+import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ from sidecar.proxy.limits import Limits
 from sidecar.proxy.pool import Pool, Short, Wire
 from sidecar.proxy.pump import Pump
 from sidecar.proxy.traffic import Unanswered
+
+log = logging.getLogger(__name__)
 
 _BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
 
@@ -81,38 +84,62 @@ class Upstream:
         wire = self._pool.resting()
         if wire is None:
             wire = await self._pool.connect()
-        pump = None
+        return await self.received(wire, ask, first, self._sent(wire, ask))
+
+    async def received(
+        self, wire: Wire, ask: Ask, first: Iterable[Awaitable[None]], pump: Pump | None = None
+    ) -> Exchange:
+        """The answer to `ask`, which was sent on `wire`; as `send`.
+
+        A connection that rested may have been closed by the data source while the request was on
+        its way. Where that is all that can have happened, and asking twice does no harm, it is
+        asked once more, on a new connection (RFC 9112 section 9.3.1).
+        """
         try:
-            wire.expect(body=ask.method != "HEAD")
+            for each in first:
+                await each
+            return await self._answered(wire, ask, pump)
+        except BaseException as error:
+            self._pool.discard(wire)
+            if pump is not None:
+                await pump.stop()
+            if not isinstance(error, _BROKEN):
+                raise
+            if not (wire.reused and not wire.heard and _harmless(ask)):
+                raise Unanswered from error
+        log.info("a request is sent once more: the data source had closed the connection")
+        return await self._again(ask)
+
+    async def _again(self, ask: Ask) -> Exchange:
+        wire = await self._pool.connect()
+        try:
+            self._sent(wire, ask)
+            exchange = await self._answered(wire, ask, None)
+        except BaseException as error:
+            self._pool.discard(wire)
+            if isinstance(error, _BROKEN):
+                raise Unanswered from error
+            raise
+        exchange.retries = 1
+        return exchange
+
+    def _sent(self, wire: Wire, ask: Ask) -> Pump | None:
+        wire.expect(body=ask.method != "HEAD")
+        try:
             wire.write(self.head(ask) + _body(ask))
-            if ask.stream is not None:
-                pump = Pump(ask.stream, wire, chunked=ask.chunked)
         except BaseException as error:
             self._pool.discard(wire)
             if isinstance(error, _BROKEN):
                 raise Unanswered("the data source takes no request") from error
             raise
-        return await self.received(wire, ask, first, pump)
+        return None if ask.stream is None else Pump(ask.stream, wire, chunked=ask.chunked)
 
-    async def received(
-        self, wire: Wire, ask: Ask, first: Iterable[Awaitable[None]], pump: Pump | None = None
-    ) -> Exchange:
-        """The answer to `ask`, which was sent on `wire`; as `send`."""
-        try:
-            for each in first:
-                await each
-            while True:
-                message, stream = await wire.read()
-                # Interim answers are not relayed (proxy.md A1); `101` nobody here asked for.
-                if message.code >= 200 or message.code == 101:
-                    return self._answer(wire, pump, ask.method, message, stream)
-        except BaseException as error:
-            self._pool.discard(wire)
-            if pump is not None:
-                await pump.stop()
-            if isinstance(error, _BROKEN):
-                raise Unanswered from error
-            raise
+    async def _answered(self, wire: Wire, ask: Ask, pump: Pump | None) -> Exchange:
+        while True:
+            message, stream = await wire.read()
+            # Interim answers are not relayed (proxy.md A1); `101` nobody here asked for.
+            if message.code >= 200 or message.code == 101:
+                return self._answer(wire, pump, ask.method, message, stream)
 
     def post(self, wire: Wire, data: bytes, short: Short) -> None:
         """Sends a whole request on a connection that rested. What comes back is `short`'s, or where
@@ -162,6 +189,11 @@ class Upstream:
             ask.lines,
             framing,
         )
+
+
+def _harmless(ask: Ask) -> bool:
+    """Whether the data source may be asked this twice (RFC 9110 section 9.2.2)."""
+    return ask.method in ("GET", "HEAD") and ask.stream is None and not ask.body
 
 
 def _body(ask: Ask) -> bytes:

@@ -391,10 +391,11 @@ async def test_connections_are_used_again(stand: Stand) -> None:
     assert stand.upstream.connections == 1
 
 
-async def test_a_request_is_sent_once_however_it_fails(stand: Stand) -> None:
-    await stand.ask(get("/warm"))
-    stand.upstream.script = scripted(close=True)
-    for method in ("GET", "PUT", "DELETE"):
+async def test_a_write_is_sent_once_however_it_fails(stand: Stand) -> None:
+    for method in ("PUT", "DELETE", "POST"):
+        stand.upstream.script = answer()
+        await stand.ask(get("/warm"))
+        stand.upstream.script = scripted(close=True)
         asked = f"{method} /once HTTP/1.1\r\n{HOST}\r\nConnection: close\r\n\r\n".encode()
         assert (await stand.ask(asked)).status == 502
     assert stand.upstream.targets.count("/once") == 3
@@ -424,3 +425,64 @@ async def test_the_environment_sends_nothing_elsewhere(
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     async with standing(tmp_path, policy()) as made:
         assert (await made.ask(get("/a"))).status == 200
+
+
+GET_LEAN = b"GET /b HTTP/1.1\r\nHost: kb\r\n\r\n"
+POST_LEAN = b"POST /b HTTP/1.1\r\nHost: kb\r\nContent-Length: 0\r\n\r\n"
+HEAD_LEAN = b"HEAD /b HTTP/1.1\r\nHost: kb\r\n\r\n"
+
+
+@pytest.mark.parametrize("data", [GET_LEAN, HEAD_LEAN])
+async def test_a_read_on_a_connection_that_was_closed_meanwhile_is_sent_once_more(
+    stand: Stand, data: bytes
+) -> None:
+    closing = ["first"]
+
+    async def closes(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if closing and seen.target == "/b":
+            closing.pop()
+            writer.close()  # as a server does whose time for an unused connection has run out
+        else:
+            await answer()(seen, writer)
+
+    stand.upstream.script = closes
+    await ask(stand.port, get("/a"))
+    answered = await ask(stand.port, data)
+    assert answered.status == 200
+    assert stand.upstream.targets == ["/a", "/b", "/b"]
+    assert len(await stand.sidecar.decisions()) == 2
+    [_, lineage] = await stand.sidecar.lineage(2)
+    assert lineage["detail"]["retries"] == 1
+    assert lineage["outcome"] == "completed"
+
+
+async def test_a_read_is_sent_once_more_and_not_again(stand: Stand) -> None:
+    async def closes(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if seen.target == "/b":
+            writer.close()
+        else:
+            await answer()(seen, writer)
+
+    stand.upstream.script = closes
+    await ask(stand.port, get("/a"))
+    assert (await ask(stand.port, GET_LEAN)).status == 502
+    assert stand.upstream.targets == ["/a", "/b", "/b"]
+
+
+@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 2"])
+async def test_what_may_do_harm_twice_or_was_answered_in_part_is_not_sent_again(
+    stand: Stand, said: bytes
+) -> None:
+    async def closes(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if seen.target == "/b":
+            writer.write(said)
+            await writer.drain()
+            writer.close()
+        else:
+            await answer()(seen, writer)
+
+    stand.upstream.script = closes
+    await ask(stand.port, get("/a"))
+    data = GET_LEAN if said else POST_LEAN
+    assert (await ask(stand.port, data)).status == 502
+    assert stand.upstream.targets == ["/a", "/b"]
