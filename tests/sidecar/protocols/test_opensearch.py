@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sidecar.settings import Named
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch_front import (
     READERS,
@@ -202,3 +203,15 @@ async def test_a_name_that_nothing_has_is_itself(front: Minimal) -> None:
     assert await front.sources() == [("ALLOW", "opensearch://kb/open_none")]
     front.upstream.seen.clear()
     await refused(front, ("GET", "/shut_none/_mapping", None), source="shut_none")
+
+
+async def test_policies_may_know_an_index_by_a_plain_name(tmp_path: Path) -> None:
+    names = {"opensearch://kb/shut_docs": Named("contracts", "low")}
+    readers = policy(allowed_sources=("contracts",))
+    async with fronting(tmp_path, named_server(), readers, names=names) as front:
+        for expression in ("shut_docs", "open_alias", "shut_d*"):
+            answered = await front.ask("POST", f"/{expression}/_search", {})
+            assert indices(answered) == {"shut_docs"}
+        assert set(await front.sources()) == {("ALLOW", "contracts")}
+        front.upstream.seen.clear()
+        await refused(front, ("POST", "/open_docs/_search", {}))
