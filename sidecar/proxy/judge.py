@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 UNREADABLE = "unreadable_request"
 
+_LONGEST_REASON = 512
+
 
 class Refused(Exception):
     """A request that may not happen for a reason that is none of the ten checks. Nothing is
@@ -140,11 +142,17 @@ class Judge:
 
     async def refuse(self, refused: Refused) -> Denied:
         """Records it; what the agent is to be told, unless it goes on."""
-        retrieval = self._retrieval(refused.place or self._whole, refused.who)
+        place = refused.place
+        # One record that the log can't hold would hold up all that come after it: what the agent
+        # wrote is named only as far as it fits.
+        if place is None or identifier_fault(place.source_id) is not None:
+            place = self._whole
+        retrieval = self._retrieval(place, refused.who)
         # INVARIANT: what can be read in two ways goes on to nobody, whatever the mode.
         reports = self.reports and refused.policy_name != UNREADABLE
+        reason = refused.reason[:_LONGEST_REASON].encode(errors="replace").decode()
         pending = await self._enforcer.refuse(
-            retrieval, refused.policy_name, refused.reason, reports=reports
+            retrieval, refused.policy_name, reason, reports=reports
         )
         return Denied(refused.status, pending, close=refused.close)
 

@@ -1,0 +1,70 @@
+"""Whatever an agent writes, its denial is recorded in a form that the control API takes: one record
+that it can't read would set aside all that wait behind it (proxy.md B, issue 5 show 7)."""
+
+from pathlib import Path
+
+import pytest
+
+from policies.ground.listen import Listen
+from sidecar.protocols.protocol import Place
+from sidecar.proxy.attribution import Attribution
+from sidecar.proxy.judge import UNREADABLE, Judge, Refused
+from sidecar.proxy.ways import Ways
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    ask,
+    get,
+    policy,
+    sidecar,
+    source,
+    standing,
+)
+from tests.stack import free_port
+
+NOBODY = Attribution("somebody", None, None, None)
+LONG = "/" + "a" * 400
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("path", [LONG, "/%C2%85", "/" + "%C3%A9" * 90])
+async def test_a_denied_write_to_a_name_that_no_record_holds(
+    tmp_path: Path, method: str, path: str
+) -> None:
+    async with standing(tmp_path, policy()) as stand:
+        found = await stand.ask(
+            f"{method} {path} HTTP/1.1\r\nHost: kb\r\nContent-Length: 0\r\n\r\n".encode()
+        )
+        assert found.status in (400, 403)
+        [(decision, name, named)] = await stand.sidecar.decisions()
+        assert decision == "DENY"
+        assert name in ("write_denied", UNREADABLE)
+        assert named == "rest://kb"
+        assert stand.upstream.begun == []
+
+
+async def test_the_longest_host_there_is(tmp_path: Path) -> None:
+    host = ".".join(["a" * 61] * 4) + ".abcde"
+    listen = Listen("127.0.0.1", free_port())
+    async with sidecar(tmp_path) as made:
+        sources = (
+            source(1, listen=listen, hosts=("kb.test",)),
+            source(2, alias="b", listen=listen, hosts=("b.test",)),
+        )
+        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await ways.start()
+        try:
+            found = await ask(listen.port, get("/a", host=f"{host}:65535"))
+        finally:
+            await ways.close(1)
+        assert found.status == 403
+        [(decision, name, _)] = await made.decisions()
+        assert (decision, name) == ("DENY", "unknown_destination")
+
+
+@pytest.mark.parametrize("reason", ["x" * 200_000, "a lone surrogate: \ud800", "é" * 100_000])
+async def test_a_reason_that_quotes_the_request(tmp_path: Path, reason: str) -> None:
+    async with sidecar(tmp_path) as made:
+        judge = Judge("rest", Place("rest://kb", "low"), made.agent, made.enforcer)
+        denied = await judge.refuse(Refused(400, UNREADABLE, reason, NOBODY))
+        assert denied.decision.reason.startswith(reason[:10])
+        assert [each[:2] for each in await made.decisions()] == [("DENY", UNREADABLE)]
