@@ -25,6 +25,9 @@ REFUSALS = (
     "route_denied",
     "write_denied",
     "unknown_destination",
+    "name_mismatch",
+    "no_server_name",
+    "encrypted_hello",
 )
 """What denies outside the ten checks."""
 

@@ -25,7 +25,7 @@ from sidecar.policy_cache.freshness import Freshness
 from sidecar.port import Port
 from sidecar.proxy.addresses import Egress
 from sidecar.proxy.own_ports import OwnPorts
-from sidecar.proxy.ways import Ways
+from sidecar.proxy.ways import Named, Ways
 from sidecar.readable import Readable
 from sidecar.readiness import Readiness
 from sidecar.report import Reporter
@@ -143,7 +143,14 @@ class Parts:
         if self._agent is None:
             return []
         egress = Egress(self._own_ports, self._metrics.egress_refused.add)
-        ways = Ways(settings.sources, self._agent, self._enforcer, self._clock, egress)
+        ways = Ways(
+            settings.sources,
+            self._agent,
+            self._enforcer,
+            self._clock,
+            egress,
+            named=Named(settings.forward_proxy, settings.encrypted_hello == "allow"),
+        )
         watch_proxy(watches, ways)
         return [ways]
 

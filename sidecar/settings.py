@@ -27,7 +27,6 @@ COMPRESS = ("auto", "always", "never")
 
 LATER = MappingProxyType(
     {
-        "forward_proxy": "give each source a `listen` of its own",
         "transparent": "give each source a `listen` of its own",
     }
 )
@@ -157,6 +156,9 @@ class Source:
     """How an `https` upstream is verified, and what it is shown."""
     listen_tls: Pair | None = None
     """The certificate by which `listen` speaks TLS; without one it speaks plain HTTP."""
+    terminate: Pair | None = None
+    """The certificate by which TLS to this source ends here, in a tunnel or redirected, so that
+    each request in it is judged; without one it is decided once and passed on unread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,11 @@ class Settings:
     """Who speaks through the proxy listeners; needed as soon as there is a source."""
     sources: tuple[Source, ...]
     """The data sources behind this sidecar."""
+    forward_proxy: Listen | None = None
+    """Where agents find the HTTP forward proxy, as `HTTP_PROXY` and `HTTPS_PROXY` name it."""
+    encrypted_hello: str = "deny"
+    """Whether TLS that is passed on unread may hide the server's name behind another one: `deny` or
+    `allow`."""
 
     @property
     def compresses(self) -> bool:

@@ -52,12 +52,17 @@ class _Reader:
             key_file=self._key_file(top),
             listen=top.listen("listen", "127.0.0.1:8710") or Listen("127.0.0.1", 0),
             metrics_listen=top.listen("metrics_listen"),
+            forward_proxy=top.listen("forward_proxy"),
+            encrypted_hello=top.choice("encrypted_hello", ("deny", "allow"), "deny"),
             cache=top.path("cache", self._base, "cache"),
             staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
             drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
             spool=self._spool(top.section("spool")),
             agent=self._agent(top.section("agent")),
-            sources=tuple(read_source(section, self._base) for section in top.sections("sources")),
+            sources=tuple(
+                read_source(section, self._base, elsewhere=top.has("forward_proxy"))
+                for section in top.sections("sources")
+            ),
         )
         for key, instead in LATER.items():
             top.refuse(key, instead)

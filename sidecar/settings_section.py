@@ -51,6 +51,10 @@ class Section:
         """Whether something is wrong with the value of `key`."""
         return key in self._complained
 
+    def has(self, key: str) -> bool:
+        """Whether `key` is there at all."""
+        return self._get(key) is not None
+
     def text(self, key: str, default: str | None = None) -> str | None:
         """A string; a number or truth value where one is meant must be quoted."""
         node = self._get(key)

@@ -16,8 +16,9 @@ _ENDPOINT = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?\Z")
 _METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 
 
-def read_source(section: Section, base: Path) -> Source:
-    """One source; paths in it are relative to `base`."""
+def read_source(section: Section, base: Path, *, elsewhere: bool) -> Source:
+    """One source; paths in it are relative to `base`. `elsewhere` is whether other ways than a
+    `listen` of its own lead to it."""
     alias = section.required("alias")
     if alias and not _ALIAS.match(alias):
         section.complain("alias", "must have the form [a-z0-9][a-z0-9_.-]{0,63}")
@@ -27,7 +28,7 @@ def read_source(section: Section, base: Path) -> Source:
         alias=alias,
         kind=kind,
         upstream=upstream_of(section),
-        listen=listen_of(section, needed=True),
+        listen=listen_of(section, needed=not elsewhere),
         sensitivity=sensitivity,
         writes=section.choice("writes", ("deny", "allow"), "deny"),
         mode=section.choice("mode", MODES, "enforce"),
@@ -45,6 +46,7 @@ def read_source(section: Section, base: Path) -> Source:
         addresses=addresses_of(section),
         tls=upstream_tls(section, base),
         listen_tls=pair_of(section, "listen_tls", base),
+        terminate=pair_of(section, "terminate", base),
     )
     if source.routes and kind != "rest":
         section.complain("routes", "are for sources of the kind `rest`")

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 
 from policies.ground.errors import Malformed
 from policies.ground.listen import Listen
-from sidecar.proxy.directory import HostPattern, path_segments, upstream_parts
+from sidecar.proxy.directory import HostPattern, Names, path_segments, upstream_parts
 from sidecar.settings import Settings, Source
 from sidecar.settings_section import Section
 
@@ -86,6 +86,9 @@ def _refuse_ports(top: Section, settings: Settings) -> None:
     taken = {settings.listen: "listen"}
     if settings.metrics_listen is not None:
         _take(top, taken, settings.metrics_listen, "metrics_listen")
+    if settings.forward_proxy is not None:
+        _take(top, taken, settings.forward_proxy, "forward_proxy")
+        _refuse_one_name(top, settings.sources)
     shared: dict[Listen, list[int]] = defaultdict(list)
     for index, source in enumerate(settings.sources):
         if source.listen is not None and source.listen.port:
@@ -93,6 +96,19 @@ def _refuse_ports(top: Section, settings: Settings) -> None:
     for listen, indexes in shared.items():
         _take(top, taken, listen, f"sources[{indexes[0]}].listen")
         _refuse_alike(top, settings.sources, listen, indexes)
+
+
+def _refuse_one_name(top: Section, sources: Sequence[Source]) -> None:
+    """Where sources are found by their names, each name leads to one."""
+    try:
+        clashes = list(Names(sources).clashes())
+    except (Malformed, ValueError):
+        return  # said already
+    for first, second, name in clashes:
+        top.complain(
+            f"sources[{sources.index(second)}].hosts",
+            f"`{name}` leads to sources[{sources.index(first)}] too, below the same path",
+        )
 
 
 def _take(top: Section, taken: dict[Listen, str], listen: Listen, key: str) -> None:

@@ -12,6 +12,7 @@ Knows connections and messages. Knows nothing of what is asked.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import StreamReader, hdrs
 from aiohttp.http import RawRequestMessage
@@ -22,6 +23,7 @@ from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.reply import Reply, Sent
 from sidecar.proxy.short_way import BEGUN, HELD, LONG, ShortWay
+from sidecar.proxy.side import Side
 from sidecar.proxy.traffic import Flow
 from sidecar.proxy.under_way import UnderWay
 from sidecar.server import Connection
@@ -29,6 +31,9 @@ from sidecar.server import Connection
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Inbound], Awaitable[Reply | Sent]]
+
+Within = Callable[[Handler], "AgentConnection"]
+"""Makes a connection within another one, on which the handler answers."""
 
 HELD_SECONDS = 1.0
 """How long the rest of a message is waited for before its beginning goes the long way."""
@@ -230,6 +235,20 @@ class AgentConnection(Connection):
         self._message_tail = b""
         self.close()
 
+    def tunnel(self, most: int) -> "tuple[Side, Within]":
+        """Leaves the connection to another protocol, with what arrived behind the request. Whatever
+        becomes of it, its end is told here too. `ConnectionResetError` where the agent is gone."""
+        tail, self._message_tail = self._message_tail, b""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the agent closed the connection")
+        side = Side(most, self.connection_lost).adopt(transport, tail)
+        if self._buffer_paused:
+            self._buffer_paused = False
+            transport.resume_reading()
+        assert self._manager is not None
+        return side, partial(_within, self._manager, self._limits, self._flow)
+
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes an answer
         """An agent that has sent its request may close its sending side and wait for the answer.
         One that went away looks the same until something is written to it, so it is not waited for
@@ -298,3 +317,7 @@ class AgentConnection(Connection):
         self._grace = None
         if self.transport is not None:
             self.transport.abort()
+
+
+def _within(manager: Server, limits: Limits, flow: Flow, handler: Handler) -> AgentConnection:
+    return AgentConnection(manager, handler, limits, flow)

@@ -96,6 +96,15 @@ class Group(NamedTuple):
         """The one source there; None where only a path could tell."""
         return self.rows[0].source if len(self.rows) == 1 else None
 
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return tuple(row.source.alias for row in self.rows)
+
+    @property
+    def opaque(self) -> bool:
+        """Whether what passes to it is no HTTP, and the data source may speak first."""
+        return self.rows[0].source.kind == "tcp"
+
     def find(self, target: Target) -> Found | None:
         for source, _, below in self.rows:
             rest = _below(below, target)

@@ -18,6 +18,7 @@ from sidecar.proxy.gate import Gate
 from sidecar.proxy.judge import Judge, Refused
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.lineage import Lineage
+from sidecar.proxy.opaque import Opaque
 from sidecar.proxy.short_way import ShortWay
 from sidecar.proxy.traffic import Traffic
 from sidecar.proxy.upstream import Upstream
@@ -42,6 +43,9 @@ class Guarded:
         self._upstream = Upstream(
             source.upstream, Dialler(source.upstream, source.tls, guard, limits), limits
         )
+        # For those who speak TLS, or no HTTP, through a connection that we only open.
+        unread = Dialler(source.upstream, source.tls, guard, limits, raw=True)
+        self._unread = unread
         self._lineage = Lineage(enforcer)
         dialect = dialect_of(source, clock.monotonic)
         self.who = default_attribution(source.defaults, agent.id or agent.role)
@@ -67,6 +71,7 @@ class Guarded:
             marked=source.sensitivity_field,
         )
         self.short_way = ShortWay(self.gate)
+        self.opaque = Opaque(source, judge, unread, self._lineage, limits)
 
     async def record(self, policy_name: str, reason: str) -> None:
         """Records a denial that nobody can be told of, under the source's own name."""
@@ -80,8 +85,10 @@ class Guarded:
     async def open(self) -> None:
         """Before the first request; connects to nothing yet."""
         await self._upstream.open()
+        self._unread.open()
 
     async def close(self) -> None:
         """After the last request: hands over what is to be recorded, and closes connections."""
         self._lineage.flush()
         await self._upstream.close()
+        await self._unread.close()

@@ -12,7 +12,8 @@ from aiohttp.web_protocol import ERROR
 from policies.ground.errors import Malformed
 
 if TYPE_CHECKING:
-    from sidecar.proxy.agent_connection import AgentConnection
+    from sidecar.proxy.agent_connection import AgentConnection, Within
+    from sidecar.proxy.side import Side
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET = struct.pack("ii", 1, 0)
@@ -104,6 +105,11 @@ class Inbound:
     def stop_reading(self) -> None:
         """Nothing behind this request is read: it may not be HTTP (RFC 9931)."""
         self._connection.stop_reading()
+
+    def tunnel(self, most: int) -> "tuple[Side, Within]":
+        """Its connection, as the one end of a tunnel, and who makes connections within it. This
+        request is answered when the tunnel has ended. See `Side` for `most`."""
+        return self._connection.tunnel(most)
 
     def reset(self) -> None:
         """Breaks the connection so that the agent can't take its end for the body's."""

@@ -32,6 +32,12 @@ class Limits:
     """How long a client's connection may wait for a whole request head."""
     handshake_seconds: float = 10.0
     """How long TLS may take to be spoken by both sides of a connection that ends here."""
+    opening_seconds: float = 10.0
+    """How long the first bytes of a tunnel may take to tell what is spoken in it."""
+    tunnel_idle_seconds: float = 600.0
+    """How long nothing may pass through a connection that nobody reads."""
+    rejudge_seconds: float = 1.0
+    """How often a connection that nobody reads is judged again."""
     lingering_seconds: float = 2.0
     """How long the rest of a refused body is read away, so that the refusal can be read."""
     half_close_seconds: float = 10.0

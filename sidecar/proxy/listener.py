@@ -34,6 +34,7 @@ class Listener:
         *,
         short_way: ShortWay | None = None,
         tls: ssl.SSLContext | None = None,
+        errands: Errands | None = None,
     ) -> None:
         self._listen = listen
         self._handler = handler
@@ -41,7 +42,7 @@ class Listener:
         self._short_way = short_way
         self._limits = limits
         self._tls = tls
-        self._errands = Errands()
+        self._errands = errands or Errands()
         self._server: AgentServer | None = None
         self._sockets: asyncio.Server | None = None
 

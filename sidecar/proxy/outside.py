@@ -40,21 +40,22 @@ class Outside:
         self._default = Attribution(agent.id or agent.role, None, None, None)
         self._heads = Heads()
 
-    def read(self, request: Inbound) -> Head:
-        """The request's head; raises `Refused` where its frame can't be trusted."""
+    def read(self, request: Inbound, place: Place | None = None) -> Head:
+        """The request's head; raises `Refused` where its frame can't be trusted. `place` is where
+        it leads, as far as that is known."""
         try:
             return self._heads.read(request)
         except Malformed as error:
             if isinstance(error, Tunnelling):
                 request.stop_reading()
-            raise self.unreadable(error.message) from error
+            raise self.unreadable(error.message, place) from error
 
-    def who(self, head: Head) -> Attribution:
+    def who(self, head: Head, place: Place | None = None) -> Attribution:
         """Who asks; raises `Refused`."""
         try:
             return attribution(head, self._default)
         except Malformed as error:
-            raise self.unreadable(error.message) from error
+            raise self.unreadable(error.message, place) from error
 
     def unreadable(self, reason: str, place: Place | None = None) -> Refused:
         """Where one request ends and the next begins can't be trusted any more."""

@@ -6,19 +6,39 @@ Knows which parts there are, and their order: sources open before their ports an
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from policies.ground.clock import Clock
 from policies.ground.listen import Listen
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
 from sidecar.proxy.addresses import Egress
+from sidecar.proxy.connect import Connect
+from sidecar.proxy.directory import Names
+from sidecar.proxy.errands import Errands
+from sidecar.proxy.forward_proxy import ForwardProxy
 from sidecar.proxy.guarded import Guarded
+from sidecar.proxy.inside import Places
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.listener import Listener
 from sidecar.proxy.outside import Outside
+from sidecar.proxy.passage import Passage
 from sidecar.proxy.switch import Switch
 from sidecar.settings import Source
 from sidecar.tls_files import server_context
+
+FORWARD_PROXY = "forward_proxy"
+
+
+class Named(NamedTuple):
+    """The ways on which an agent says by name where it means to go. `hidden` is whether a TLS hello
+    may hide that name."""
+
+    forward_proxy: Listen | None
+    hidden: bool = False
+
+
+NOT_NAMED = Named(None)
 
 
 class Ways:
@@ -32,6 +52,7 @@ class Ways:
         clock: Clock,
         egress: Egress,
         limits: Limits = LIMITS,
+        named: Named = NOT_NAMED,
     ) -> None:
         self._agent = agent
         self._enforcer = enforcer
@@ -44,6 +65,8 @@ class Ways:
         for listen, guarded in self._by_port():
             made = self._reverse(listen, guarded)
             self._ports |= {each.source.alias: made for each in guarded}
+        if named.forward_proxy is not None:
+            self._ports[FORWARD_PROXY] = self._forward(named.forward_proxy, named)
 
     async def start(self) -> None:
         """Opens the ports. Raises `OSError` where one is taken, `RuntimeError` where a server does
@@ -54,7 +77,7 @@ class Ways:
             self._egress.own.add(await port.start())
 
     def port(self, alias: str) -> int:
-        """The port on which this source is found."""
+        """The port on which this source is found, or that of `FORWARD_PROXY`."""
         return self._ports[alias].port
 
     @property
@@ -109,3 +132,13 @@ class Ways:
         outside = Outside(str(listen), self._agent, self._enforcer)
         switch = Switch(listen, guarded, outside)
         return Listener(listen, switch.serve, outside.record, self._limits, tls=tls)
+
+    def _forward(self, listen: Listen, named: Named) -> Listener:
+        by_alias = {guarded.source.alias: guarded for guarded in self._sources}
+        places = Places(Names([each.source for each in self._sources]), by_alias)
+        outside = Outside(str(listen), self._agent, self._enforcer)
+        errands = Errands()
+        passage = Passage(places, outside, errands, self._limits, hidden=named.hidden)
+        connect = Connect(passage, outside, errands, self._limits)
+        proxy = ForwardProxy(places, outside, connect)
+        return Listener(listen, proxy.serve, outside.record, self._limits, errands=errands)

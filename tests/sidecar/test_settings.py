@@ -87,6 +87,8 @@ def test_two_keys_are_enough(base: Path) -> None:
         key_file=base / "sidecar.key",
         listen=Listen("127.0.0.1", 8710),
         metrics_listen=None,
+        forward_proxy=None,
+        encrypted_hello="deny",
         cache=base / "cache",
         staleness_seconds=30.0,
         drain_seconds=10.0,
@@ -364,7 +366,6 @@ def test_all_complaints_come_at_once(base: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "forward_proxy: 127.0.0.1:8711",
         "transparent: 127.0.0.1:8712",
     ],
 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from policies.ground.listen import Listen
 from sidecar.settings import Pair, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.test_settings import LEAST, base, complaints, load
@@ -142,3 +143,36 @@ def test_sources_on_one_address_have_one_certificate(base: Path, pair: dict[str,
     text = AGENT + "sources:\n" + item("a", "path: /a", f"listen_tls: {pair}")
     [told] = complaints(base, text + item("b", "path: /b"))
     assert "sources[1].listen_tls: `127.0.0.1:18000` has another certificate" in told
+
+
+def test_a_forward_proxy_leads_to_sources_that_listen_nowhere(
+    base: Path, pair: dict[str, str]
+) -> None:
+    text = "forward_proxy: 127.0.0.1:8711\nencrypted_hello: allow\n" + AGENT
+    told = load(base, text + "sources:\n" + item("a", f"terminate: {pair}", port=0))
+    assert told.forward_proxy == Listen("127.0.0.1", 8711)
+    assert told.encrypted_hello == "allow"
+    assert told.sources[0].listen is None
+    assert told.sources[0].terminate == Pair(base / "tls.crt", base / "tls.key")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "shared"),
+    [
+        ([], [], "127.0.0.1:8000"),
+        (["hosts: [a.test]"], ["hosts: ['A.test.:443']"], "a.test:443"),
+    ],
+)
+def test_a_name_leads_to_one_source(
+    base: Path, one: list[str], two: list[str], shared: str
+) -> None:
+    text = "forward_proxy: 127.0.0.1:8711\n" + AGENT + "sources:\n"
+    other = item("b", *two, port=0).replace(":8000", ":8001" if two else ":8000")
+    [told] = complaints(base, text + item("a", *one, port=0) + other)
+    assert f"sources[1].hosts: `{shared}` leads to sources[0] too" in told
+
+
+def test_a_forward_proxy_has_an_address_of_its_own(base: Path) -> None:
+    text = "forward_proxy: 127.0.0.1:8710\n" + AGENT + "sources:\n" + item("a")
+    [told] = complaints(base, text)
+    assert "forward_proxy: `127.0.0.1:8710` is the address of `listen` too" in told

@@ -1,0 +1,216 @@
+"""What an agent reaches with `HTTP_PROXY`: configured sources by the address it means, and nothing
+else, whatever a target or a header says."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from policies.ground.listen import Listen
+from sidecar.proxy.forward_proxy import absolute
+from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.ways import FORWARD_PROXY, Named, Ways
+from sidecar.settings import Source, UpstreamTls
+from tests.sidecar.proxy.certificates import authority
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    Answered,
+    DataSource,
+    Sidecar,
+    answer,
+    ask,
+    data_source,
+    policy,
+    sidecar,
+    source,
+)
+
+
+@asynccontextmanager
+async def proxying(
+    made: Sidecar, *sources: Source, limits: Limits = LIMITS, hidden: bool = False
+) -> AsyncIterator[int]:
+    """The port of a forward proxy to these sources."""
+    named = Named(Listen("127.0.0.1", 0), hidden)
+    ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
+    await ways.start()
+    try:
+        yield ways.port(FORWARD_PROXY)
+    finally:
+        await ways.close(1)
+
+
+@dataclass
+class Proxy:
+    """`kb` is a plain source that is also called `kb.test`, `api` one over TLS below `/v1`."""
+
+    port: int
+    kb: DataSource
+    api: DataSource
+    sidecar: Sidecar
+
+    async def get(self, target: str, *fields: str, host: str | None = None) -> Answered:
+        """A GET of a target in absolute form."""
+        named = host if host is not None else target.partition("://")[2].partition("/")[0]
+        lines = [f"GET {target} HTTP/1.1", f"Host: {named}", *fields]
+        return await ask(self.port, "\r\n".join(lines).encode() + b"\r\n\r\n")
+
+
+@pytest.fixture
+async def proxy(tmp_path: Path) -> AsyncIterator[Proxy]:
+    closed = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*"))
+    ours = authority()
+    async with (
+        data_source(answer(body=b"of kb")) as kb,
+        data_source(answer(body=b"of api"), ours.server("localhost")) as api,
+        sidecar(tmp_path, closed) as made,
+    ):
+        over_tls = source(
+            api.port, alias="api", tls=UpstreamTls(ca=ours.path), hosts=("api.test",), listen=None
+        )
+        over_tls = replace(over_tls, upstream=f"https://localhost:{api.port}/v1")
+        plain = source(kb.port, hosts=("kb.test", "*.kb.test"), listen=None)
+        async with proxying(made, plain, over_tls) as port:
+            yield Proxy(port, kb, api, made)
+
+
+async def test_a_source_is_found_by_its_upstream_and_by_its_names(proxy: Proxy) -> None:
+    here = f"127.0.0.1:{proxy.kb.port}"
+    for where in (
+        here,
+        "kb.test",
+        "KB.test.",
+        "kb.test:80",
+        "a.kb.test",
+        f"kb.test:{proxy.kb.port}",
+    ):
+        answered = await proxy.get(f"http://{where}/a?x=%2Fy")
+        assert (answered.status, answered.body) == (200, b"of kb"), where
+    assert {each.target for each in proxy.kb.seen} == {"/a?x=%2Fy"}
+    assert {each.values("host")[0] for each in proxy.kb.seen} == {here}
+    assert {each[2] for each in await proxy.sidecar.decisions()} == {"rest://kb/a"}
+
+
+async def test_what_is_asked_for_lies_below_the_path_of_the_upstream(proxy: Proxy) -> None:
+    where = f"localhost:{proxy.api.port}"
+    for target in (f"https://{where}/v1/a", f"http://{where}/v1/a", "https://api.test/v1/a",
+                   "http://api.test/v1/a", "HTTPS://API.test/%761/a"):  # fmt: skip
+        assert (await proxy.get(target)).body == b"of api", target
+    assert {each.target for each in proxy.api.seen} == {"/v1/a"}
+    assert {each[2] for each in await proxy.sidecar.decisions()} == {"rest://api/a"}
+    for target in ("/a", "/v1x/a", "/V1/a", "/"):
+        answered = await proxy.get(f"https://api.test{target}")
+        assert answered.json["decision"]["policy_name"] == "unknown_destination"
+
+
+async def test_a_denied_request_reaches_nobody(proxy: Proxy) -> None:
+    for target in ("/secret", "/%73ecret", "/secret/x?y"):
+        answered = await proxy.get(f"http://kb.test{target}")
+        assert answered.status == 403
+        assert answered.json["decision"]["policy_name"] == "analysts-read"
+    assert proxy.kb.begun == []
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        ("http://evil.test/a", "http://evil.test:80"),
+        ("https://Evil.test./a", "https://evil.test:443"),
+        ("http://evil.test:81", "http://evil.test:81"),
+        ("http://169.254.169.254/latest", "http://169.254.169.254:80"),
+        ("http://[::ffff:127.0.0.1]/a", "http://[::ffff:7f00:1]:80"),
+        ("http://127.0.0.1/a", "http://127.0.0.1:80"),
+        ("http://kb.test:81/a", "http://kb.test:81"),
+        ("http://kb.test.evil.test/a", "http://kb.test.evil.test:80"),
+        ("https://kb.test/a", "https://kb.test:443"),
+    ],
+)
+async def test_what_leads_nowhere_is_denied_and_recorded(
+    proxy: Proxy, target: str, named: str
+) -> None:
+    answered = await proxy.get(target)
+    assert answered.status == 403
+    assert answered.json["decision"]["policy_name"] == "unknown_destination"
+    assert await proxy.sidecar.decisions() == [("DENY", "unknown_destination", named)]
+    [record] = await proxy.sidecar.records()
+    request = record["pub"]["request"]
+    assert (request["source_type"], request["sensitivity_level"]) == ("web", "critical")
+    assert proxy.kb.begun == proxy.api.begun == []
+
+
+# proxy.md B 26: the sidecar's own ports are no way to anything.
+async def test_own_ports_are_not_reached_through_ourselves(proxy: Proxy) -> None:
+    for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "127.1"):
+        answered = await proxy.get(f"http://{host}:{proxy.port}/metrics")
+        assert answered.status in (400, 403), host
+    assert {each[0] for each in await proxy.sidecar.decisions()} == {"DENY"}
+
+
+UNREADABLE = [
+    "/a", "*", "kb.test", "kb.test:80", "//kb.test/a", "http:/kb.test/a", "http:kb.test/a",
+    "ftp://kb.test/a", "foo://kb.test/a", "http://", "http:///a", "http://:80/a",
+    "http://u@kb.test/a", "http://u:p@kb.test/a", "http://kb.test@evil.test/a",
+    "http://evil.test#@kb.test/a", "http://evil.test\\@kb.test/a", "http://kb.test:/a",
+    "http://kb.test:0/a", "http://kb.test:99999/a", "http://kb.test:x/a", "http://127.1/a",
+    "http://0x7f.0.0.1/a", "http://2130706433/a", "http://[::1%25lo]/a", "http://[kb.test]/a",
+    "http://k%62.test/a", "http://kb.test%2f/a", "http://kb..test/a", "http://kb.test/../secret",
+    "http://kb.test/%2e%2e/secret", "http://kb.test//secret", "http://kb.test/a%2fsecret",
+    "http://kb.test/a#b", "http://kb.test/a\\b", "http://kb.test/%252fa", "http://kb.test/%zz",
+    "http://kb.test#/secret", "http://kb.test/..;/secret", "http://k\u00e4.test/a",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", UNREADABLE)
+async def test_a_target_with_two_readings_is_refused(proxy: Proxy, target: str) -> None:
+    answered = await proxy.get(target, host="kb.test")
+    assert answered.status == 400, answered.raw[:300]
+    assert await proxy.sidecar.decisions() == [("DENY", "unreadable_request", "web://127.0.0.1:0")]
+    assert proxy.kb.begun == proxy.api.begun == []
+
+
+@pytest.mark.parametrize("host", ["evil.test", "kb.test:81", "a@kb.test", "", "kb.test, evil.test"])
+async def test_a_host_that_means_another_server_than_the_target_is_refused(
+    proxy: Proxy, host: str
+) -> None:
+    answered = await proxy.get("http://kb.test/a", host=host)
+    assert answered.status == 400
+    assert proxy.kb.begun == []
+
+
+async def test_each_request_on_a_connection_is_judged_by_its_own_destination(
+    proxy: Proxy,
+) -> None:
+    lines = "GET {} HTTP/1.1\r\nHost: {}\r\n\r\n"
+    wanted = [
+        ("http://kb.test/a", "kb.test"), ("http://evil.test/a", "evil.test"),
+        ("http://api.test/v1/b", "api.test"), ("http://kb.test/secret", "kb.test"),
+        ("http://kb.test", "kb.test"),
+    ]  # fmt: skip
+    answered = await ask(proxy.port, "".join(lines.format(*each) for each in wanted).encode())
+    statuses = [part[:3] for part in answered.raw.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"200", b"403", b"200", b"403", b"200"]
+    assert (proxy.kb.targets, proxy.api.targets) == (["/a", "/"], ["/v1/b"])
+
+
+async def test_what_is_between_agent_and_proxy_stays_there(proxy: Proxy) -> None:
+    fields = ("Proxy-Connection: keep-alive", "Proxy-Authorization: Basic x", "X-Sluice-User: eve")
+    assert (await proxy.get("http://kb.test/a", *fields)).status == 200
+    [seen] = proxy.kb.seen
+    assert [name for name, _ in seen.fields] == ["Host"]
+    [record] = [each for each in await proxy.sidecar.records() if each["kind"] == "decision"]
+    assert record["pub"]["response"]["decision"] == "ALLOW"
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("http://a.test", ("http", ("a.test", 80), "/")),
+        ("https://a.test", ("https", ("a.test", 443), "/")),
+        ("HTTP://A.test?x", ("http", ("a.test", 80), "/?x")),
+        ("http://[::1]:81/x", ("http", ("::1", 81), "/x")),
+    ],
+)
+def test_a_target_is_taken_apart(target: str, expected: object) -> None:
+    assert absolute(target) == expected
