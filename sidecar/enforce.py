@@ -219,13 +219,11 @@ class Enforcer:
         event_id, core = pending.event_id, pending.core
         record = retrieval_lineage(event_id, core, detail, outcome, record_id=record_id)
         try:
-            placed = self._spool.put(record, denial=False)
+            # The spool reports a failing disk itself; nobody waits for this record.
+            self._spool.put(record, denial=False, hurry=False)
         except SpoolError as error:
             self.metrics.lineage_lost.add()
             log.warning("lineage of event %s is lost: %s", event_id, error)
-        else:
-            # The spool reports a failing disk itself; nobody waits for this record.
-            placed.durable.add_done_callback(_hear)
 
     def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
         facts = gather(self._policy_set, key, retrieval)
@@ -273,8 +271,3 @@ class Enforcer:
             log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)
         core, durable, kept = placed
         return Pending(decision, event_id, core, durable, kept, let_through)
-
-
-def _hear(durable: asyncio.Future[None]) -> None:
-    if not durable.cancelled():
-        durable.exception()

@@ -154,7 +154,7 @@ class Gate:
         route, asked, head = self._read(request, case)
         who = asked.who
         case.asked = asked
-        places, pendings = _NOBODY, list[Pending]()
+        pendings: list[Pending] = []
         try:
             if route.inspected is not None:
                 read = await intake.read_body(request, head, route.inspected, self._limits)
@@ -166,8 +166,7 @@ class Gate:
                 permits = await self.judge.permitting(who)
                 answer = await route.composed(self.dialect, asked, permits)
                 return await self._forward.composed(request, answer)
-            if route.places is not None:
-                places = await route.places(self.dialect, asked)
+            places = await self._places(route, asked)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
         except Malformed as error:
@@ -194,6 +193,15 @@ class Gate:
             ask = ask.with_body(prepared.body)
         allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started)
         return await self._forward.passed(request, allowed)
+
+    async def _places(self, route: Route, asked: Asked) -> tuple[Place, ...]:
+        if route.places is None:
+            return _NOBODY
+        places = await route.places(self.dialect, asked)
+        if not places:
+            # Nothing to judge would be nothing to deny.
+            raise Unresolved("the request names no source")
+        return places
 
     def levelled(self, route: Route, places: tuple[Place, ...]) -> tuple[Place, ...]:
         """The places at the level at which they are judged."""

@@ -80,7 +80,7 @@ class ShortWay:
             places = () if route.at_once is None else route.at_once(gate.dialect, asked)
         except (Malformed, Unresolved):
             return LONG
-        if places is None or len(places) > 1:
+        if places is None or len(places) > 1 or (route.at_once is not None and not places):
             return LONG
         if route.prepared is not None and not self._as_it_is(route, asked, places):
             return LONG

@@ -74,23 +74,25 @@ class Spool:
         parts = await open_parts(settings, source_id, clock, entropy, disk or Disk())
         return cls(settings, parts, clock)
 
-    def put(self, record: Record, *, denial: bool) -> Placed:
+    def put(self, record: Record, *, denial: bool, hurry: bool = True) -> Placed:
         """Number the record, chain it, and send it on its way to the disk. Raises a `SpoolError`
         where it finds no place, before it has a number; `durable` raises one where the disk does
-        not take it. In mode `best_effort` neither does."""
+        not take it. In mode `best_effort` neither does. Without `hurry` nobody waits: it goes to
+        the disk with the next record that somebody waits for, or a moment later, and `durable` says
+        nothing."""
         tail = self._tail
         try:
             if self._succession.refusal is not None:
                 raise SpoolUnwritable(self._succession.refusal)
             if tail.waiting > self._memory_bytes:
                 raise SpoolSlow("records wait in memory for a disk that does not take them")
-            digest = tail.add(record, denial=denial)
+            digest = tail.add(record, denial=denial, hurry=hurry)
         except SpoolError as error:
             if not self._best_effort:
                 raise
             self._keeper.dropped(error.message)
             return Placed(_NOT_KEPT, self._done, kept=False)
-        if self._best_effort:
+        if self._best_effort or not hurry:
             return Placed(digest, self._done)
         durable = tail.durable()
         if self._deadlines is not None:

@@ -29,6 +29,9 @@ MOST_TURNS = 64
 """Of the loop, for which a batch goes on gathering while each brings further records. A sync costs
 more than a record: under a crowd one serves many, alone a record waits for one turn."""
 
+LATER_SECONDS = 0.02
+"""How long a record that nobody waits for may wait for one that somebody does."""
+
 _FRAME_HEAD = Struct(">II").pack
 _LARGEST = FRAME + MAX_PAYLOAD
 
@@ -67,6 +70,8 @@ class Tail:
         self._gathered: list[Job] = []
         self._in_flight = 0
         self._armed = False
+        self._hurry = False
+        self._later: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
 
     def resume(self, instance: Instance, n: int, prev: str, room: int) -> None:
@@ -79,6 +84,7 @@ class Tail:
         """A new instance, whose first records are `gaps`. What was gathered for the former one goes
         to the disk before it. The future is done once header and gaps are on disk."""
         self.instance, self.n, self._prev = instance, 0, ""
+        self._hurry = True
         self._open_segment()
         for gap in gaps:
             self.add(gap, denial=True)
@@ -90,8 +96,9 @@ class Tail:
         self._job.waiters.append(future)
         return future
 
-    def add(self, record: Record, *, denial: bool) -> bytes:
-        """Number, chain and gather the record; its core hash."""
+    def add(self, record: Record, *, denial: bool, hurry: bool = True) -> bytes:
+        """Number, chain and gather the record; its core hash. Without `hurry` it may wait for the
+        next one."""
         n = self.n
         t = rfc3339(self._now())
         src = src_member(self.instance.source, self.instance.id, n, self._prev, t)
@@ -111,6 +118,7 @@ class Tail:
         self._prev = b64(digest)
         self.room -= size
         self.waiting += size
+        self._hurry = self._hurry or hurry
         if not self._armed and not self._in_flight:
             self._schedule()
         return digest
@@ -178,10 +186,20 @@ class Tail:
         self._schedule()
 
     def _schedule(self) -> None:
-        # Not at once: whatever else is ready on the loop joins this batch.
-        if not self._armed:
-            self._armed = True
-            self._loop.call_soon(self._coalesce, self.n, MOST_TURNS)
+        if self._hurry:
+            # Not at once: whatever else is ready on the loop joins this batch.
+            if not self._armed:
+                self._armed = True
+                self._loop.call_soon(self._coalesce, self.n, MOST_TURNS)
+        elif self.waiting and self._later is None:
+            # A sync costs more than a record: what nobody waits for is no reason for one.
+            self._later = self._loop.call_later(LATER_SECONDS, self._late)
+
+    def _late(self) -> None:
+        self._later = None
+        self._hurry = True
+        if not self._in_flight:
+            self._schedule()
 
     def _coalesce(self, before: int, turns: int) -> None:
         """Flush once a turn of the loop brought no further record."""
@@ -194,7 +212,7 @@ class Tail:
         self._armed = False
         if self._in_flight:
             return
-        jobs, self._gathered = self._gathered, []
+        jobs, self._gathered, self._hurry = self._gathered, [], False
         for job in jobs:
             if job.frames:
                 self._in_flight += 1

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from policies.model import Policy
-from sidecar.protocols.protocol import Asked, Class
+from sidecar.protocols import rest
+from sidecar.protocols.protocol import Asked, Class, Match
+from sidecar.protocols.protocol import Route as Route_
 from sidecar.protocols.rest import Rest
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.target import canonical
@@ -141,4 +143,17 @@ async def test_every_spelling_of_a_denied_path_is_denied(tmp_path: Path, target:
     async with standing(tmp_path, shut) as stand:
         assert (await stand.ask(get(target))).status == 403
         assert (await stand.sidecar.decisions())[0][2] == "rest://kb/secret"
+        assert stand.upstream.begun == []
+
+
+async def test_a_protocol_that_names_no_source_lets_nothing_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none(*_: Any) -> tuple[()]:
+        return ()
+
+    monkeypatch.setattr(rest, "_READ", Match(Route_("GET", "/**", Class.RETRIEVE, none), ()))
+    async with standing(tmp_path) as stand:
+        assert (await stand.ask(get("/a"))).status == 403
+        assert await stand.sidecar.decisions() == [("DENY", "unresolved_source", "rest://kb")]
         assert stand.upstream.begun == []
