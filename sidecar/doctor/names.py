@@ -80,13 +80,15 @@ def broad_hosts(scene: Scene) -> Iterator[Finding]:
     if not scene.by_name:
         return
     for source, host, _, _ in scene.upstreams:
+        if source.terminate is not None or not source.upstream.startswith("https://"):
+            continue  # each request in it is judged
         for name in dict.fromkeys((host, *source.hosts)):
             if _is_broad(name):
                 yield Finding(
                     Severity.MEDIUM,
                     f"source `{source.alias}` lets through connections to `{name}`",
                     "inside TLS one name fronts for another: any account there is within reach",
-                    "name one host, or have TLS terminated here so that each request is judged",
+                    "name one host, or give the source `terminate`: then each request is judged",
                 )
 
 

@@ -55,7 +55,7 @@ class Scene:
     @property
     def by_name(self) -> bool:
         """Whether connections may pass that are decided by the name alone."""
-        return bool(self.transparent or getattr(self.settings, "forward_proxy", None))
+        return self.settings.forward_proxy is not None or self.transparent is not None
 
     @property
     def trusted(self) -> frozenset[int]:
@@ -108,6 +108,8 @@ def _rules(machine: Machine, version: int) -> Rules | Unseen:
 
 def _doors(settings: Settings) -> list[Door]:
     doors = [Door("`listen`", settings.listen, speaks=False)]
+    if settings.forward_proxy is not None:
+        doors.append(Door("`forward_proxy`", settings.forward_proxy, speaks=True))
     for source in settings.sources:
         if source.listen is not None:
             doors.append(Door(f"source `{source.alias}`", source.listen, speaks=True))

@@ -22,9 +22,8 @@ from sidecar.proxy.limits import Limits
 from sidecar.proxy.opaque import Passed
 from sidecar.proxy.outside import Outside, place_of
 from sidecar.proxy.passage import Passage
-from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.reply import Reply, Sent, fields_of_event
 
-_GRANTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 # RFC 9209.
 _WHY = {400: b"http_request_error", 403: b"http_request_denied", 502: b"destination_unavailable"}
 
@@ -53,7 +52,7 @@ class Connect:
         except SluiceError as error:
             return _last(request, Reply.of_error(error))
         side, within = request.tunnel(self._limits.buffer_bytes)
-        side.transport.write(_GRANTED)
+        side.transport.write(_granted(passed))
         # Whatever becomes of this request, what is under way is recorded to its end.
         going = self._errands.run(self._passage.go(side, within, to, passed))
         try:
@@ -81,6 +80,14 @@ class Connect:
         """What is decided for the whole tunnel; None where each request in it will be judged."""
         guarded = self._passage.opaque(to.group)
         return None if guarded is None else await guarded.opaque.open(to.who)
+
+
+def _granted(passed: Passed | None) -> bytes:
+    """The answer, which tells of a denial that the source's mode lets through."""
+    told = [] if passed is None else [each for each in passed.pendings if each.let_through]
+    fields = fields_of_event(told[0].event_id, let_through=True) if told else ()
+    lines = b"".join(b"%b: %b\r\n" % field for field in fields)
+    return b"HTTP/1.1 200 Connection established\r\n%b\r\n" % lines
 
 
 def _framed(request: Inbound, head: Head) -> Authority:

@@ -71,7 +71,7 @@ class Guarded:
             marked=source.sensitivity_field,
         )
         self.short_way = ShortWay(self.gate)
-        self.opaque = Opaque(source, judge, unread, self._lineage, limits)
+        self.opaque = Opaque(source, judge, unread, self._lineage, traffic, limits)
 
     async def record(self, policy_name: str, reason: str) -> None:
         """Records a denial that nobody can be told of, under the source's own name."""
@@ -80,7 +80,7 @@ class Guarded:
     @property
     def connections(self) -> int:
         """How many to the data source are open."""
-        return self._upstream.connections
+        return self._upstream.connections + self.opaque.connections
 
     async def open(self) -> None:
         """Before the first request; connects to nothing yet."""

@@ -13,17 +13,19 @@ import hashlib
 import logging
 from typing import NamedTuple
 
-from policies.ground.errors import SluiceError
+from policies.ground.errors import SluiceError, UpstreamFailed
 from policies.model import RANK
 from sidecar.enforce import Pending
 from sidecar.protocols.protocol import Place
 from sidecar.proxy.attribution import Attribution
+from sidecar.proxy.case import decided
 from sidecar.proxy.dialler import Dialler
 from sidecar.proxy.judge import Denied, Judge, Refused
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returned
 from sidecar.proxy.side import Side
 from sidecar.proxy.splice import Ended, Splice
+from sidecar.proxy.traffic import Flow, Traffic
 from sidecar.settings import Source
 
 log = logging.getLogger(__name__)
@@ -35,7 +37,13 @@ class Opaque:
     """The connections to one source that nobody reads."""
 
     def __init__(
-        self, source: Source, judge: Judge, dialler: Dialler, lineage: Lineage, limits: Limits
+        self,
+        source: Source,
+        judge: Judge,
+        dialler: Dialler,
+        lineage: Lineage,
+        traffic: Traffic,
+        limits: Limits,
     ) -> None:
         self._place = Place(f"{source.kind}://{source.alias}", _highest(source))
         # What is no HTTP has no writes that could be told from reads.
@@ -43,21 +51,32 @@ class Opaque:
         self._judge = judge
         self._dialler = dialler
         self._lineage = lineage
+        self._traffic = traffic
+        self._carried = Flow()
+        self._open: set[Splice] = set()
         self._limits = limits
 
     async def open(self, who: Attribution) -> "Passed":
         """Decides, and connects once the record is on disk. Raises `Denied` or `Refused`,
         `UpstreamFailed` where the data source can't be reached, `SpoolError`."""
         started = asyncio.get_running_loop().time()
-        pendings = await self._judged(who)
+        try:
+            pendings = await self._judged(who)
+        except Denied as denied:
+            self._traffic.answered("DENY", denied.status)
+            raise
         for pending in pendings:
             await pending.durable
         try:
             connection = await self._dialler.connect()
-        except BaseException:
+        except BaseException as error:
             self._note(pendings, FAILED, None, started)
+            if isinstance(error, UpstreamFailed):
+                self._traffic.failed(error)
+                self._traffic.answered(decided(pendings), error.status)
             raise
         assert connection.transport is not None
+        self._traffic.answered(decided(pendings), 200)
 
         def lost(_exc: Exception | None) -> None:
             connection.close()
@@ -74,6 +93,7 @@ class Opaque:
         splice = Splice(agent.transport, upstream.transport, idle, digest.update)
         agent.join(splice, splice.up, splice.down)
         upstream.join(splice, splice.down, splice.up)
+        self._open.add(splice)
         finished = asyncio.get_running_loop().create_task(splice.finished())
         outcome = TRUNCATED
         try:
@@ -87,7 +107,23 @@ class Opaque:
         finally:
             splice.lost()
             finished.cancel()
+            self._open.remove(splice)
+            self._carried.received += splice.up.count
+            self._carried.sent += splice.down.count
             self._note(passed.pendings, outcome, splice, passed.started, digest.hexdigest())
+
+    @property
+    def connections(self) -> int:
+        """How many are joined."""
+        return len(self._open)
+
+    @property
+    def flow(self) -> Flow:
+        """The bytes that were passed on so far, from agents and to them."""
+        flow = Flow()
+        flow.received = self._carried.received + sum(each.up.count for each in self._open)
+        flow.sent = self._carried.sent + sum(each.down.count for each in self._open)
+        return flow
 
     def drop(self, passed: "Passed") -> None:
         passed.upstream.transport.abort()

@@ -66,6 +66,7 @@ class Outside:
 
     async def record(self, policy_name: str, reason: str, place: Place | None = None) -> None:
         """Records what nobody can be told."""
+        self._traffic.answered("DENY", 0)
         await self._judge.record(Refused(403, policy_name, reason, self._default, place=place))
 
     async def refuse(self, request: Inbound, refused: Refused) -> Reply:

@@ -21,6 +21,7 @@ from sidecar.proxy.guarded import Guarded
 from sidecar.proxy.inside import Places
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.listener import Listener
+from sidecar.proxy.opaque import Opaque
 from sidecar.proxy.outside import Outside
 from sidecar.proxy.passage import Passage
 from sidecar.proxy.switch import Switch
@@ -93,12 +94,12 @@ class Ways:
     @property
     def received(self) -> int:
         """Bytes that came from agents."""
-        return sum(each.flow.received for each in set(self._ports.values()))
+        return sum(each.flow.received for each in self._flowing())
 
     @property
     def sent(self) -> int:
         """Bytes that went to agents."""
-        return sum(each.flow.sent for each in set(self._ports.values()))
+        return sum(each.flow.sent for each in self._flowing())
 
     async def close(self, seconds: float) -> None:
         """Takes no more connections, lets what is under way finish for `seconds`, then ends it."""
@@ -107,6 +108,10 @@ class Ways:
         finally:
             for guarded in self._sources:
                 await guarded.close()
+
+    def _flowing(self) -> list[Listener | Opaque]:
+        """What counts bytes: the ports, and what joins connections past them."""
+        return [*set(self._ports.values()), *(each.opaque for each in self._sources)]
 
     def _by_port(self) -> list[tuple[Listen, Sequence[Guarded]]]:
         found: dict[Listen, list[Guarded]] = {}

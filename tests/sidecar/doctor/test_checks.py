@@ -16,7 +16,7 @@ from sidecar.doctor.machine import Machine, Socket, Unseen
 from sidecar.doctor.reach import TWINS
 from sidecar.doctor.scene import Scene, look
 from sidecar.doctor.table import CHECKS
-from sidecar.settings import Source
+from sidecar.settings import Pair, Source
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.stand import (
     AGENT,
@@ -257,6 +257,40 @@ def test_a_name_that_may_lead_to_many_addresses_is_found(
     text = f"{with_source(9, 'kb.test')}    addresses: {addresses}\n"
     findings = found(scene(tmp_path, machine, text), "private_names")
     assert [each.severity.value for each in findings] == severities
+
+
+@pytest.mark.parametrize(
+    ("upstream", "changes", "found_there"),
+    [
+        ("https://github.com", {}, True),
+        ("https://bucket.s3.eu-west-1.amazonaws.com", {}, True),
+        ("https://storage.googleapis.com", {}, True),
+        ("https://notgithub.com", {}, False),
+        ("https://kb.test", {"hosts": ("*.cloudfront.net",)}, True),
+        ("https://kb.test", {"hosts": ("GitHub.com.:443",)}, True),
+        ("http://github.com", {}, False),
+        ("https://github.com", {"terminate": Pair(Path("c"), Path("k"))}, False),
+    ],
+)
+def test_a_name_that_belongs_to_many_is_found_where_a_name_decides(
+    tmp_path: Path, upstream: str, changes: dict[str, object], found_there: bool
+) -> None:
+    machine = bare()
+    machine.named = {name.partition("://")[2]: [ip_address("127.0.0.1")] for name in [upstream]}
+    whole = scene(tmp_path, machine, with_source(9))
+    [only] = whole.settings.sources
+    made: Source = replace(only, upstream=upstream, **changes)  # type: ignore[arg-type]
+    for proxy, expected in ((None, False), (Listen("127.0.0.1", 8711), found_there)):
+        settings = replace(whole.settings, sources=(made,), forward_proxy=proxy)
+        seen_there = look(settings, whole.file, machine, AGENT)
+        assert bool(found(seen_there, "broad_hosts")) is expected
+
+
+def test_a_forward_proxy_that_other_hosts_reach_is_found(tmp_path: Path) -> None:
+    text = f"{TEXT}forward_proxy: 0.0.0.0:8711\n"
+    assert seen(found(scene(tmp_path, text=text), "listeners")) == [
+        ("high", "`forward_proxy` listens on `0.0.0.0:8711`")
+    ]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])

@@ -3,6 +3,7 @@ is."""
 
 import asyncio
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,20 @@ import pytest
 from sidecar.enforce import LET_THROUGH
 from sidecar.settings import Named, Route
 from sidecar.spool.errors import SpoolFull
-from tests.sidecar.proxy.stand import Seen, Stand, answer, get, policy, standing
+from tests.sidecar.proxy.certificates import authority
+from tests.sidecar.proxy.stand import (
+    Answered,
+    Seen,
+    Stand,
+    answer,
+    data_source,
+    get,
+    policy,
+    sidecar,
+    source,
+    standing,
+)
+from tests.sidecar.proxy.test_forward_proxy import proxying
 
 CLOSED = policy(denied_sources=("rest://kb/secret", "contracts"))
 UNKNOWN_ID = "2a8c53c4-6d3f-4f5c-8a3c-8f3d1f3c7a11"
@@ -242,3 +256,28 @@ async def test_a_data_source_that_is_away_is_a_502_with_the_decision(tmp_path: P
             answered = await stand.ask(data)
             assert answered.status == 502
             assert answered.fields["x-sluice-decision"] == "DENY"
+
+
+async def test_a_tunnel_that_would_be_denied_is_opened(tmp_path: Path) -> None:
+    ours = authority()
+    async with (
+        data_source(answer(), ours.server("api.test")) as upstream,
+        sidecar(tmp_path, CLOSED) as made,
+    ):
+        # Writes are denied, and nobody can tell what a tunnel holds.
+        api = source(upstream.port, listen=None, mode="report", hosts=("api.test",))
+        api = replace(api, upstream=f"https://localhost:{upstream.port}")
+        async with proxying(made, api) as port:
+            where = f"api.test:{upstream.port}"
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+            granted = Answered(await reader.readuntil(b"\r\n\r\n"))
+            assert granted.status == 200
+            assert granted.fields["x-sluice-decision"] == "DENY"
+            await writer.start_tls(ours.client(), server_hostname="api.test")
+            writer.write(get("/a"))
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+            writer.close()
+            [lineage] = await made.lineage()
+            assert lineage["event"]["id"] == granted.fields["x-sluice-event-id"]
+            assert await made.decisions() == [("DENY", "write_denied", "rest://kb")]

@@ -1,6 +1,7 @@
 """What `/metrics` says of requests through the proxy: each is counted once, by what it came to."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.ground.errors import UpstreamFailed
+from policies.ground.listen import Listen
 from sidecar.gauges import watch_proxy
 from sidecar.instruments import Watches
 from sidecar.metrics import make_metrics
 from sidecar.protocols.protocol import AnswerTooLarge
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.traffic import CAUSES, Traffic
-from sidecar.proxy.ways import Ways
+from sidecar.proxy.ways import FORWARD_PROXY, Named, Ways
+from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     CLOCK,
     Seen,
@@ -30,6 +33,8 @@ from tests.sidecar.proxy.stand import (
     standing,
     until,
 )
+
+Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 CLOSED = policy(denied_sources=("rest://kb/secret",))
 
@@ -200,6 +205,55 @@ async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:
             await until(lambda: told("agent_connections") == 1)
             writer.close()
             await until(lambda: told("agent_connections") == 0)
+        finally:
+            await ways.close(1)
+
+
+async def connected(port: int, where: str) -> tuple[bytes, Opened]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+    return await reader.readuntil(b"\r\n\r\n"), (reader, writer)
+
+
+async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> None:
+    registry, ours = CollectorRegistry(), authority()
+    large = answer(body=b"x" * 100_000)
+    async with data_source(large, ours.server("api.test")) as upstream, sidecar(tmp_path) as made:
+        api = source(upstream.port, listen=None, writes="allow", hosts=("api.test",))
+        api = replace(api, upstream=f"https://localhost:{upstream.port}")
+        shut = replace(api, alias="shut", hosts=("shut.test",), writes="deny")
+        shut = replace(shut, upstream=f"https://127.0.0.1:{upstream.port}")
+        named = Named(Listen("127.0.0.1", 0))
+        ways = Ways([api, shut], made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        watch_proxy(Watches(registry), ways)
+
+        def told(name: str) -> float:
+            return registry.get_sample_value(f"sluice_proxy_{name}") or 0
+
+        def requests(**labels: str) -> float:
+            found = made.enforcer.metrics.registry
+            return found.get_sample_value("sluice_proxy_requests_total", labels) or 0
+
+        await ways.start()
+        try:
+            port = ways.port(FORWARD_PROXY)
+            _, (reader, writer) = await connected(port, f"api.test:{upstream.port}")
+            await writer.start_tls(ours.client(), server_hostname="api.test")
+            writer.write(b"GET /a HTTP/1.1\r\nHost: api.test\r\n\r\n")
+            await reader.readuntil(b"x" * 100_000)
+            # While it lasts, and not only at its end.
+            assert told("sent_bytes_total") > 100_000
+            assert told("agent_connections") == told("source_connections") == 1
+            writer.close()
+            await until(lambda: told("source_connections") == 0)
+            assert told("sent_bytes_total") > 100_000
+            assert told("received_bytes_total") > 100
+            for name in ("shut.test", "nowhere.test"):
+                _, (_, writer) = await connected(port, f"{name}:{upstream.port}")
+                writer.close()
+            assert requests(kind="rest", decision="ALLOW", code="2xx") == 1
+            assert requests(kind="rest", decision="DENY", code="4xx") == 1
+            assert requests(kind="web", decision="DENY", code="4xx") == 1
         finally:
             await ways.close(1)
 
