@@ -50,7 +50,7 @@ class Scene:
     @property
     def transparent(self) -> Listen | None:
         """Where redirected connections are to arrive, if anywhere."""
-        return getattr(self.settings, "transparent", None)
+        return _transparent(self.settings)
 
     @property
     def by_name(self) -> bool:
@@ -106,10 +106,18 @@ def _rules(machine: Machine, version: int) -> Rules | Unseen:
         return error
 
 
+def _transparent(settings: Settings) -> Listen | None:
+    # The settings of this version have no such key yet; where they have, it is looked at.
+    return getattr(settings, "transparent", None)
+
+
 def _doors(settings: Settings) -> list[Door]:
     doors = [Door("`listen`", settings.listen, speaks=False)]
     if settings.forward_proxy is not None:
         doors.append(Door("`forward_proxy`", settings.forward_proxy, speaks=True))
+    transparent = _transparent(settings)
+    if transparent is not None:
+        doors.append(Door("`transparent`", transparent, speaks=True))
     for source in settings.sources:
         if source.listen is not None:
             doors.append(Door(f"source `{source.alias}`", source.listen, speaks=True))
