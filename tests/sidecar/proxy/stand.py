@@ -334,6 +334,8 @@ class Stand:
     port: int
     upstream: DataSource
     sidecar: Sidecar
+    unread: tuple[str, ...] = ("rest://kb",)
+    """The names under which what can't be read may be recorded."""
 
     async def ask(self, data: bytes) -> "Answered":
         return await ask(self.port, data)

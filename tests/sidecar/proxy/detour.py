@@ -1,0 +1,183 @@
+"""Stands between a test and the sidecar, and takes what the test sends by another way in: so that
+what is tested of the reverse proxy, byte for byte, is tested of the others with the same tests.
+
+    absolute    request lines are written in absolute form
+    tunnel      a CONNECT first, then what was sent
+    opened      a CONNECT first, then TLS with the operator's certificate, and in it what was sent
+
+Ends pass as ends, and resets as resets.
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from policies.ground.listen import Listen
+from policies.model import Policy
+from sidecar.proxy.ways import FORWARD_PROXY, Named, Ways
+from tests.sidecar.proxy.certificates import authority
+from tests.sidecar.proxy.stand import CLOCK, Stand, data_source, leave, sidecar, source, warm
+
+WAYS = ("absolute", "tunnel", "opened")
+NAMES = ("kb.test", "kb")
+
+_UNREAD = {
+    "absolute": "web://127.0.0.1:0", "tunnel": "http://kb.test:80", "opened": "https://kb.test:443",
+}  # fmt: skip
+
+_LINE = re.compile(rb"^([A-Za-z]+) (/[^\r\n ]*) (?=HTTP/)", re.MULTILINE)
+_HOST = re.compile(rb"^host:[ \t]*(kb(?:\.test)?)\r?$", re.MULTILINE | re.IGNORECASE)
+
+
+class Plain:
+    """What passes as it is."""
+
+    def __init__(self, change: Callable[[bytes], bytes] = bytes) -> None:
+        self._change = change
+
+    def out(self, data: bytes) -> bytes:
+        """What goes out for what the test sent."""
+        return self._change(data)
+
+    def end(self) -> bytes:
+        """What goes out before the end of the sending side."""
+        return b""
+
+    def back(self, data: bytes) -> tuple[bytes, bytes]:
+        """What the test gets of what came back, and what goes out for it."""
+        return data, b""
+
+
+class OverTls:
+    """What passes inside of TLS."""
+
+    def __init__(self) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = authority().client()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="kb.test")
+
+    async def shake(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                self._tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                pass
+            finally:
+                writer.write(self._outgoing.read())
+            self._incoming.write(await reader.read(65536))
+
+    def out(self, data: bytes) -> bytes:
+        self._tls.write(data)
+        return self._outgoing.read()
+
+    def end(self) -> bytes:
+        with suppress(ssl.SSLError):
+            self._tls.unwrap()
+        return self._outgoing.read()
+
+    def back(self, data: bytes) -> tuple[bytes, bytes]:
+        self._incoming.write(data)
+        plain = b""
+        with suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            while more := self._tls.read(65536):
+                plain += more
+        return plain, self._outgoing.read()
+
+
+class Detour:
+    """Goes to the forward proxy at `port`."""
+
+    def __init__(self, way: str, port: int) -> None:
+        self._way = way
+        self._port = port
+        # The loop itself holds tasks by no more than a thread.
+        self._tasks: set[object] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.add(asyncio.current_task())
+        there, away = await asyncio.open_connection("127.0.0.1", self._port, limit=65536)
+        try:
+            form = await self._begun(there, away)
+            await asyncio.gather(_out(reader, away, form), _back(there, writer, away, form))
+        except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
+            for each in (writer, away):
+                with suppress(OSError, AttributeError):
+                    leave(each)
+        finally:
+            writer.close()
+            away.close()
+            self._tasks.discard(asyncio.current_task())
+
+    async def _begun(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> Plain | OverTls:
+        if self._way == "absolute":
+            return Plain(_absolute)
+        where = "kb.test:443" if self._way == "opened" else "kb.test:80"
+        writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        if self._way == "tunnel":
+            return Plain()
+        form = OverTls()
+        await form.shake(reader, writer)
+        return form
+
+
+async def _out(
+    reader: asyncio.StreamReader, away: asyncio.StreamWriter, form: Plain | OverTls
+) -> None:
+    while data := await reader.read(65536):
+        away.write(form.out(data))
+        await away.drain()
+    away.write(form.end())
+    if isinstance(form, Plain):
+        away.write_eof()
+
+
+async def _back(
+    there: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    away: asyncio.StreamWriter,
+    form: Plain | OverTls,
+) -> None:
+    while data := await there.read(65536):
+        plain, reply = form.back(data)
+        if reply:
+            away.write(reply)
+        writer.write(plain)
+        await writer.drain()
+    # The proxy has closed: what the test still sends goes nowhere.
+    writer.close()
+
+
+def _absolute(data: bytes) -> bytes:
+    named = _HOST.search(data)
+    host = b"kb.test" if named is None else named[1]
+    return _LINE.sub(rb"\1 http://" + host + rb"\2 ", data)
+
+
+@asynccontextmanager
+async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[Stand]:
+    """As `standing`, but for the way in."""
+    terminate = authority().issue("kb.test") if way == "opened" else None
+    async with data_source() as upstream, sidecar(tmp_path, *policies) as made:
+        configured = replace(
+            source(upstream.port, hosts=NAMES, listen=None, writes="allow"), terminate=terminate
+        )
+        named = Named(Listen("127.0.0.1", 0))
+        ways = Ways((configured,), made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        await ways.start()
+        await warm(ways)
+        to = Detour(way, ways.port(FORWARD_PROXY))
+        server = await asyncio.start_server(to.serve, "127.0.0.1", 0, limit=65536)
+        try:
+            port = server.sockets[0].getsockname()[1]
+            yield Stand(port, upstream, made, ("rest://kb", _UNREAD[way]))
+        finally:
+            server.close()
+            await ways.close(1)

@@ -1,0 +1,28 @@
+"""The property of `test_spellings.py` by all the other ways in: what arrives is what was judged."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.sidecar.proxy import test_spellings
+from tests.sidecar.proxy.detour import WAYS, detour
+from tests.sidecar.proxy.stand import Stand, policy
+
+test_what_arrives_is_what_was_judged = test_spellings.test_what_arrives_is_what_was_judged
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def running(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Stand]]:
+    shut = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*", "rest://kb/*/secret*"))
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+
+        async def enter() -> Stand:
+            return await stack.enter_async_context(detour(Path(folder), request.param, shut))
+
+        yield runner, runner.run(enter())
+        runner.run(stack.aclose())
