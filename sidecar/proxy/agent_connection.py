@@ -197,6 +197,13 @@ class AgentConnection(Connection):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def close(self) -> None:
+        if self._under_way is None:
+            super().close()
+        else:
+            # aiohttp's would end the task, which may yet have to carry on what is under way.
+            self._close = True
+
     def _process_keepalive(self) -> None:
         if self._under_way is not None:
             # The data source thinks; nobody is idle.

@@ -113,6 +113,9 @@ class Gate:
         if pending is not None and not pending.passes:
             await pending.durable
             raise Denied(403, pending)
+        if wire is None and pending is not None and pending.durable.done():
+            # A lost record ends it here. Its answer may have come: nothing is sent twice.
+            pending.durable.result()
         case.decision = decided(allowed.pendings)
         return await self._forward.passed(request, allowed, wire)
 
@@ -173,7 +176,7 @@ class Gate:
             close = not request.body.is_eof()
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
         if route.class_ is not Class.OPEN:
-            places = self.levelled(route, places)
+            places = self._to_judge(route, places, who)
             pendings = await self.judge.allow(places, who)
             case.decision = decided(pendings)
         if route.class_ is Class.WRITE:
@@ -202,6 +205,14 @@ class Gate:
             # Nothing to judge would be nothing to deny.
             raise Unresolved("the request names no source")
         return places
+
+    def _to_judge(
+        self, route: Route, places: tuple[Place, ...], who: Attribution
+    ) -> tuple[Place, ...]:
+        if not places and route.class_ is not Class.METADATA:
+            # Of none, every one is allowed, and nobody was asked.
+            raise Refused(403, UNRESOLVED, "the request names nothing that could be judged", who)
+        return self.levelled(route, places)
 
     def levelled(self, route: Route, places: tuple[Place, ...]) -> tuple[Place, ...]:
         """The places at the level at which they are judged."""

@@ -22,6 +22,8 @@ from sidecar.proxy.dialler import Dialler
 from sidecar.proxy.limits import Limits
 
 _TIMER = TimerNoop()
+_HEAD_END = b"\r\n\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Short(Protocol):
@@ -51,11 +53,19 @@ class Wire(ResponseHandler):
         """Whether it has carried a request before the present one."""
         self.heard = False
         """Whether any byte has come since the present request was sent."""
+        self.at_rest = False
         self.short: Short | None = None
         """Who is told of the answer before the parser is."""
+        self._fed = self._head = 0
+        """How many bytes of the answer the parser got, and how many are its head."""
+        self._end = b""
+        """The last of them."""
+        self._chunked = False
 
     def expect(self, *, body: bool) -> None:
         """An answer is next, with a body or, to a HEAD, without one."""
+        self._fed = self._head = 0
+        self._end, self._payload = b"", None
         if body and self._reads_bodies:
             return  # the parser reads one answer after the other
         self._reads_bodies = body
@@ -80,6 +90,10 @@ class Wire(ResponseHandler):
     def data_received(self, data: bytes) -> None:
         """aiohttp's, without what a proxy never asks for: timers between reads, web sockets."""
         self.heard = True
+        if self.at_rest:
+            # Nobody asked. Whoever has this connection next would take it for the answer.
+            self.force_close()
+            return
         short = self.short
         if short is not None:
             self.short = None
@@ -88,6 +102,7 @@ class Wire(ResponseHandler):
         if self._parser is None or self._upgraded:
             super().data_received(data)
             return
+        self._follow(data)
         try:
             messages, self._upgraded, _ = self._parser.feed_data(data)
         except Exception as error:  # noqa: BLE001  # raised where the answer is waited for
@@ -98,9 +113,26 @@ class Wire(ResponseHandler):
         for message, body in messages:
             if message.should_close:
                 self._should_close = True
-            self._payload = body
+            self._payload, self._chunked = body, message.chunked
             empty = self._skip_payload or message.code in EMPTY_BODY_STATUS_CODES
             self.feed_data((message, EMPTY_PAYLOAD if empty else body))
+
+    def _follow(self, data: bytes) -> None:
+        if not self._head:
+            at = (self._end + data).find(_HEAD_END)
+            if at >= 0:
+                self._head = self._fed - len(self._end) + at + len(_HEAD_END)
+        self._fed += len(data)
+        self._end = (data if len(data) > 4 else self._end + data)[-len(_LAST_CHUNK) :]
+
+    @property
+    def even(self) -> bool:
+        """Whether the answer that was read is all that has arrived. The parser would keep the
+        beginning of another to itself, and whoever asks next would get that. In doubt, no."""
+        if self._chunked and self._fed:
+            return self._end == _LAST_CHUNK
+        body = 0 if self._payload is None else self._payload.total_bytes
+        return self._fed == self._head + body
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
@@ -154,7 +186,7 @@ class Pool:
             # One on which something arrived that nobody had asked for would give this request
             # another one's answer.
             if not wire.should_close and not self._stale(wire) and wire.is_connected():
-                wire.reused, wire.heard = True, False
+                wire.reused, wire.heard, wire.at_rest = True, False, False
                 return wire
             self.discard(wire)
         return None
@@ -174,7 +206,7 @@ class Pool:
 
     def give_back(self, wire: Wire) -> None:
         """The answer was read to its end, and nothing is left of the request."""
-        if wire.should_close or not wire.is_connected():
+        if wire.should_close or not wire.is_connected() or not wire.even:
             self.discard(wire)
         elif self._waiting and self._held >= self._limits.connections:
             # Somebody waits at the limit: only the connector can wake them.
@@ -183,7 +215,7 @@ class Pool:
             wire.connection = None
             self._held -= 1
         else:
-            wire.rested = self._loop.time()
+            wire.rested, wire.at_rest = self._loop.time(), True
             self._resting.append(wire)
             if self._sweeping is None:
                 self._sweep_later()

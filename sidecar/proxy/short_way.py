@@ -82,6 +82,8 @@ class ShortWay:
             return LONG
         if places is None or len(places) > 1 or (route.at_once is not None and not places):
             return LONG
+        if not places and route.class_ is Class.RETRIEVE:
+            return LONG
         if route.prepared is not None and not self._as_it_is(route, asked, places):
             return LONG
         wire = gate.upstream.resting()

@@ -184,10 +184,10 @@ class UnderWay:
         if pending is not None and pending.let_through:
             event += b"X-Sluice-Decision: DENY\r\n"
         head = b"%b\r\n%bContent-Length: %d\r\n%b" % (line, fields, len(body), event)
-        told = self._connection.tell(head, body)
-        self._gate.traffic.answered(self._decision(), status if told else 0)
+        if not self._connection.tell(head, body):
+            return  # the connection is ending, and says so by `gone`
+        self._gate.traffic.answered(self._decision(), status)
         if pending is not None and self.known.route.class_ is Class.RETRIEVE:
             tally = Tally(status)
-            if told:
-                tally.count(body)
-            self._gate.noted(pending, tally, COMPLETED if told else TRUNCATED, self._started)
+            tally.count(body)
+            self._gate.noted(pending, tally, COMPLETED, self._started)

@@ -1,0 +1,237 @@
+"""What goes wrong between the decision and the answer, on the short way and on the connections that
+it takes over: no request is sent twice, no outcome recorded twice, and nobody gets an answer that
+was not asked for."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.protocols.protocol import Class, Match, Route
+from sidecar.proxy.under_way import UnderWay
+from sidecar.proxy.ways import Ways
+from sidecar.spool.errors import SpoolUnwritable
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    DataSource,
+    Seen,
+    Sidecar,
+    answer,
+    data_source,
+    get,
+    leave,
+    sidecar,
+    source,
+    until,
+    warm,
+)
+from tests.sidecar.proxy.test_durability import Held
+from tests.sidecar.proxy.test_short_way import Talk
+
+
+class Warm:
+    """A listener whose requests take the short way, and its parts."""
+
+    def __init__(self, ways: Ways, upstream: DataSource, made: Sidecar) -> None:
+        self.ways, self.upstream, self.sidecar = ways, upstream, made
+        self.port = ways.port("kb")
+
+    async def talk(self) -> Talk:
+        return Talk(*await asyncio.open_connection("127.0.0.1", self.port))
+
+    @property
+    def pool(self) -> Any:
+        return self.ways._sources[0]._upstream._pool
+
+
+@asynccontextmanager
+async def warmed(made: Sidecar) -> AsyncIterator[Warm]:
+    async with data_source() as upstream:
+        ways = Ways((source(upstream.port),), made.agent, made.enforcer, CLOCK, made.egress)
+        await ways.start()
+        await warm(ways)
+        try:
+            yield Warm(ways, upstream, made)
+        finally:
+            await ways.close(1)
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Warm]:
+    async with sidecar(tmp_path) as one, warmed(one) as found:
+        yield found
+
+
+async def test_a_record_lost_after_the_answer_came_sends_nothing_twice(tmp_path: Path) -> None:
+    async with sidecar(tmp_path) as one:
+        slow = Held(one.enforcer)
+        one.enforcer = slow  # type: ignore[assignment]
+        async with warmed(one) as found:
+            talk = await found.talk()
+            talk.writer.write(get("/a"))
+            await until(lambda: found.upstream.targets == ["/a"])
+            await asyncio.sleep(0.05)
+            slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
+            assert (await talk.answer()).status == 503
+            await asyncio.sleep(0.05)
+            assert found.upstream.targets == ["/a"]
+            assert slow.notes == []
+
+
+async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
+    made: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = await made.talk()
+    finish = UnderWay._finish
+
+    def gone(self: UnderWay, *arguments: Any) -> None:
+        self._connection.transport.abort()  # type: ignore[attr-defined]
+        finish(self, *arguments)
+
+    monkeypatch.setattr(UnderWay, "_finish", gone)
+    talk.writer.write(get("/a"))
+    await until(lambda: made.upstream.targets == ["/a"])
+    await asyncio.sleep(0.1)
+    [lineage] = await made.sidecar.lineage()
+    assert lineage["outcome"] == "truncated"
+    assert made.sidecar.metrics.requests._counts == {("rest", "ALLOW", "none"): 1}
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+async def test_what_is_under_way_at_the_end_is_answered(made: Warm, parts: int) -> None:
+    may_answer = asyncio.Event()
+
+    async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await may_answer.wait()
+        whole = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+        at = len(whole) if parts == 1 else 20
+        writer.write(whole[:at])
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.write(whole[at:])
+
+    made.upstream.script = late
+    talk = await made.talk()
+    talk.writer.write(get("/a"))
+    await until(lambda: made.upstream.targets == ["/a"])
+    closing = asyncio.get_running_loop().create_task(made.ways.close(3))
+    await asyncio.sleep(0.05)
+    may_answer.set()
+    found = await talk.answer()
+    assert (found.status, found.body) == (200, b"hello")
+    assert await talk.reader.read() == b""
+    await closing
+    assert await made.sidecar.lineage(), "what it returned is in the log"
+
+
+REST = b"HTTP/1.1 200 OK\r\nX-Of: another\r\nContent-Length: 4\r\n\r\nevil"
+
+
+@pytest.mark.parametrize("at", [1, 10, 30, 50, 52, 55])
+@pytest.mark.parametrize("late", [False, True], ids=["with-the-answer", "at-rest"])
+@pytest.mark.parametrize("short", [False, True])
+async def test_the_beginning_of_an_answer_that_nobody_asked_for_is_the_end_of_its_connection(
+    made: Warm, at: int, late: bool, short: bool
+) -> None:
+    """The next request on it would get that answer."""
+
+    async def more(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if seen.target == "/a":
+            whole = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+            if late:
+                writer.write(whole)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+                writer.write(REST[:at])
+            else:
+                writer.write(whole + REST[:at])
+        else:
+            writer.write(REST[at:])
+            await answer(body=b"own")(seen, writer)
+
+    made.upstream.script = more
+    talk = await made.talk()
+    field = () if short else ("X-Long:  two",)
+    assert (await talk.ask(get("/a", *field))).body == b"ok"
+    await asyncio.sleep(0.1)
+    found = await talk.ask(get("/b", *field))
+    assert b"evil" not in found.raw
+    assert "x-of" not in found.fields
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("pieces", ["one", "head-and-body", "bytes"])
+async def test_a_connection_whose_answer_ended_is_used_again(
+    made: Warm, whole: bytes, pieces: str
+) -> None:
+    cut = {
+        "one": [whole],
+        "head-and-body": [*whole.partition(b"\r\n\r\n")],
+        "bytes": [whole[at : at + 1] for at in range(len(whole))],
+    }[pieces]
+
+    async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        for part in cut:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0.001)
+
+    made.upstream.script = script
+    for number in range(3):
+        talk = await made.talk()
+        status = whole.split()[1].decode()
+        talk.writer.write(get(f"/{number}", "X-Long:  two"))
+        assert (await talk.reader.readline()).split()[1].decode() == status
+        await asyncio.sleep(0.02)
+        talk.writer.close()
+    assert made.upstream.connections == 1
+
+
+async def test_an_agent_that_leaves_before_the_long_way_takes_over_is_noted_once(
+    made: Warm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = await made.talk()
+
+    def gone(_data: bytes) -> None:
+        leave(talk.writer)
+
+    monkeypatch.setattr("sidecar.proxy.under_way.plain_answer", gone)
+    talk.writer.write(get("/a"))
+    await until(lambda: made.upstream.targets == ["/a"])
+    await asyncio.sleep(0.1)
+    assert len(await made.sidecar.lineage()) == 1
+
+
+@pytest.mark.parametrize("field", ["X-Short: one", "X-Long:  two"])
+async def test_a_request_that_concerns_nothing_is_allowed_by_nobody(
+    made: Warm, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(made.ways._sources[0].gate.dialect, "match", lambda *_: _OF_NOTHING)
+    talk = await made.talk()
+    found = await talk.ask(get("/a", field))
+    assert found.status == 403
+    assert made.upstream.begun == []
+    assert await made.sidecar.decisions() == [("DENY", "unresolved_source", "rest://kb")]
+
+
+async def _nothing(_rest: object, _asked: object) -> tuple[()]:
+    return ()
+
+
+_OF_NOTHING = Match(
+    Route("GET", "/**", Class.RETRIEVE, _nothing, at_once=lambda _rest, _asked: ()), ()
+)
