@@ -249,7 +249,8 @@ class AgentConnection(Connection):
         transport = self.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the agent closed the connection")
-        side = Side(most, self.connection_lost).adopt(transport, tail)
+        self._stop_waiting()
+        side = Side(most, self.connection_lost).adopt(transport, tail, ended=self._half_closed)
         if self._buffer_paused:
             self._buffer_paused = False
             transport.resume_reading()

@@ -51,7 +51,12 @@ class Connect:
             return _last(request, reply)
         except SluiceError as error:
             return _last(request, Reply.of_error(error))
-        side, within = request.tunnel(self._limits.buffer_bytes)
+        try:
+            side, within = request.tunnel(self._limits.buffer_bytes)
+        except ConnectionError:
+            if passed is not None:
+                passed.drop()
+            raise
         side.transport.write(_granted(passed))
         # Whatever becomes of this request, what is under way is recorded to its end.
         going = self._errands.run(self._passage.go(side, within, to, passed))
@@ -69,11 +74,13 @@ class Connect:
             where = _framed(request, head)
         except Malformed as error:
             raise outside.unreadable(error.message) from error
-        who = outside.who(head)
+        place = place_of("tcp", where)
         group = self._passage.places.names.at(where)
         if group is None:
             reason = "no source of the configuration has this address"
-            raise outside.unknown(reason, who, place_of("tcp", where))
+            raise outside.unknown(reason, outside.who(head, place), place)
+        guarded = self._passage.places.at(group)
+        who = outside.who(head, place, None if guarded is None else guarded.who)
         return Destination(where, group, who)
 
     async def _decided(self, to: Destination) -> Passed | None:

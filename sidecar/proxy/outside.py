@@ -50,10 +50,12 @@ class Outside:
                 request.stop_reading()
             raise self.unreadable(error.message, place) from error
 
-    def who(self, head: Head, place: Place | None = None) -> Attribution:
-        """Who asks; raises `Refused`."""
+    def who(
+        self, head: Head, place: Place | None = None, default: Attribution | None = None
+    ) -> Attribution:
+        """Who asks, `default` where the request does not say; raises `Refused`."""
         try:
-            return attribution(head, self._default)
+            return attribution(head, default or self._default)
         except Malformed as error:
             raise self.unreadable(error.message, place) from error
 

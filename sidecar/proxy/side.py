@@ -33,13 +33,17 @@ class Side(asyncio.Protocol):
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is lost."""
 
-    def adopt(self, transport: asyncio.BaseTransport, held: bytes = b"") -> "Side":
-        """Takes a connection over from another protocol, with what that has left."""
+    def adopt(
+        self, transport: asyncio.BaseTransport, held: bytes = b"", *, ended: bool = False
+    ) -> "Side":
+        """Takes a connection over from another protocol, with what that has left; `ended` where
+        nothing more will come."""
         # uvloop's transports are none of asyncio's by type.
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_protocol(self)
         if held:
             self.data_received(held)
+        self.ended = ended
         return self
 
     @property

@@ -160,12 +160,12 @@ class TlsLayer(asyncio.Protocol):
     # ----------------------------------------------------------------------------------------- flow
 
     def pause(self) -> None:
-        if not self._paused and not self.closing:
+        if not (self._paused or self.closing or self.raw.is_closing()):
             self._paused = True
             self.raw.pause_reading()
 
     def resume(self) -> None:
-        if self._paused and not self.closing:
+        if self._paused and not (self.closing or self.raw.is_closing()):
             self._paused = False
             self.raw.resume_reading()
             # What was decrypted already is handed over from the loop, not from within the caller.

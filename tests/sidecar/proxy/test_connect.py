@@ -434,6 +434,38 @@ async def test_what_cannot_be_read_in_a_tunnel_is_refused_and_ends_it(
     assert made.plain.begun == made.tls.begun == []
 
 
+async def test_an_agent_that_ends_its_sending_side_at_once_gets_its_answer(
+    tmp_path: Path,
+) -> None:
+    # What is asked for comes with the CONNECT, and the end with it.
+    limits = replace(LIMITS, half_close_seconds=0.1)
+
+    async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
+        await asyncio.sleep(0.4)
+        writer.write(b"late")
+
+    async with tunnels(tmp_path, limits=limits) as made:
+        made.plain.script = late
+        where = made.where("kb")
+        connect = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
+        answered = await ask(made.port, connect + get("/a", host=where))
+        assert answered.raw.endswith(b"late")
+
+
+async def test_a_tunnel_is_for_whom_it_says_else_for_the_sources_own_user(made: Tunnels) -> None:
+    where = made.where("api")
+    for field, user in (("", "ada"), ("X-Sluice-User: eve\r\n", "eve")):
+        connect = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{field}\r\n".encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(connect)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+        batch = await made.sidecar.spool.batch(1 << 30, 1 << 20)
+        assert batch is not None
+        assert f'"{user}"'.encode() in b"".join(batch.payloads)
+
+
 # ------------------------------------------------------------------------------------------ refused
 
 
@@ -496,7 +528,9 @@ async def test_a_connect_with_two_readings_is_refused_and_nothing_behind_it_is_r
     assert answered.status == 400, answered.raw[:200]
     assert answered.raw.count(b"HTTP/1.1 ") == 1
     assert answered.fields["connection"] == "close"
-    assert await made.sidecar.decisions() == [("DENY", "unreadable_request", "web://127.0.0.1:0")]
+    # Where it leads is told as far as it could be read.
+    where = "tcp://kb.test:80" if b"X-Sluice" in data else "web://127.0.0.1:0"
+    assert await made.sidecar.decisions() == [("DENY", "unreadable_request", where)]
     assert made.plain.begun == made.tls.begun == []
 
 
