@@ -248,6 +248,27 @@ async def test_an_agent_that_leaves_takes_its_request_with_it(tls: OverTls) -> N
     await until(lambda: tls.stand.upstream.lost == 1)
 
 
+async def test_a_certificate_that_is_written_anew_is_shown_from_then_on(tmp_path: Path) -> None:
+    ours = authority()
+    pair, fresh = ours.issue("kb.test"), ours.issue("new.test")
+    async with standing(tmp_path, listen_tls=pair) as stand:
+
+        async def shown(name: str) -> None:
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", stand.port, ssl=ours.client(), server_hostname=name
+            )
+            writer.close()
+
+        await shown("kb.test")
+        # Half of a new pair is none: the old one stays.
+        pair.certificate.write_bytes(fresh.certificate.read_bytes())
+        await shown("kb.test")
+        pair.key.write_bytes(fresh.key.read_bytes())
+        await shown("new.test")
+        pair.key.unlink()
+        await shown("new.test")
+
+
 @pytest.mark.parametrize(
     "data",
     [get("/a"), b"\x16\x03\x01\x00\x05hello", bytes(64), b"\x16\x03\x01\x00\x02\x02\x00" * 9],
