@@ -149,7 +149,9 @@ class Parts:
             self._enforcer,
             self._clock,
             egress,
-            named=Named(settings.forward_proxy, settings.encrypted_hello == "allow"),
+            named=Named(
+                settings.forward_proxy, settings.encrypted_hello == "allow", settings.transparent
+            ),
         )
         watch_proxy(watches, ways)
         return [ways]

@@ -6,15 +6,25 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 
-KINDS = ("bedrock", "chroma", "mcp", "opensearch", "pinecone", "qdrant", "rest", "s3", "weaviate")
-"""The data-source protocols that this sidecar speaks."""
+KINDS = (
+    "bedrock",
+    "chroma",
+    "mcp",
+    "opensearch",
+    "pinecone",
+    "qdrant",
+    "rest",
+    "s3",
+    "tcp",
+    "weaviate",
+)
+"""The data-source protocols that this sidecar speaks; `tcp` is any, decided once a connection."""
 
 AWS_KINDS = ("bedrock", "s3")
 """Those whose requests the sidecar signs with AWS credentials of its own."""
@@ -24,14 +34,6 @@ ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
 MODES = ("enforce", "report")
 
 COMPRESS = ("auto", "always", "never")
-
-LATER = MappingProxyType(
-    {
-        "transparent": "give each source a `listen` of its own",
-    }
-)
-"""Keys of the contract that this version does not serve yet, and what there is instead. To pass
-over one would leave an agent unguarded whose operator believes otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,8 @@ class Source:
     kind: str
     """The protocol that tells which requests retrieve, and from what."""
     upstream: str
-    """The data source's address, `http://host:port` or `https://…`, an optional path prefix."""
+    """The data source's address, `http://host:port` or `https://…`, an optional path prefix; of
+    the kind `tcp`, `tcp://host:port`."""
     listen: Listen | None
     """Where the agent finds it: the client only changes its port. Several sources may share one,
     told apart by `hosts` or `path`."""
@@ -207,6 +210,8 @@ class Settings:
     """The data sources behind this sidecar."""
     forward_proxy: Listen | None = None
     """Where agents find the HTTP forward proxy, as `HTTP_PROXY` and `HTTPS_PROXY` name it."""
+    transparent: Listen | None = None
+    """Where connections arrive that the packet filter redirects (REDIRECT)."""
     encrypted_hello: str = "deny"
     """Whether TLS that is passed on unread may hide the server's name behind another one: `deny` or
     `allow`."""

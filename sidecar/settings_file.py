@@ -12,7 +12,7 @@ from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 from policies.load import _text, _tree
 from sidecar.key_file import read_key
-from sidecar.settings import COMPRESS, LATER, AgentSettings, Settings
+from sidecar.settings import COMPRESS, AgentSettings, Settings
 from sidecar.settings_section import FROM_ENVIRONMENT, Section
 from sidecar.settings_sources import read_source
 from sidecar.settings_ways import refuse_shared
@@ -44,6 +44,7 @@ class _Reader:
             # Of a file that can't be read, or is no YAML, nothing else can be said for certain.
             raise SettingsError([_plain(fault) for fault in self._faults.found])
         top = Section(self._root, "", self._complain)
+        elsewhere = top.has("forward_proxy") or top.has("transparent")
         settings = Settings(
             id=top.identifier("id") or host,
             control=top.address("control"),
@@ -53,6 +54,7 @@ class _Reader:
             listen=top.listen("listen", "127.0.0.1:8710") or Listen("127.0.0.1", 0),
             metrics_listen=top.listen("metrics_listen"),
             forward_proxy=top.listen("forward_proxy"),
+            transparent=top.listen("transparent"),
             encrypted_hello=top.choice("encrypted_hello", ("deny", "allow"), "deny"),
             cache=top.path("cache", self._base, "cache"),
             staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
@@ -60,12 +62,10 @@ class _Reader:
             spool=self._spool(top.section("spool")),
             agent=self._agent(top.section("agent")),
             sources=tuple(
-                read_source(section, self._base, elsewhere=top.has("forward_proxy"))
+                read_source(section, self._base, elsewhere=elsewhere)
                 for section in top.sections("sources")
             ),
         )
-        for key, instead in LATER.items():
-            top.refuse(key, instead)
         top.close()
         if settings.sources and settings.agent is None:
             top.complain("agent", "is required: it says who speaks through the sources")

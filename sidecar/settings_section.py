@@ -127,11 +127,12 @@ class Section:
             self.complain(key, str(error))
             return None
 
-    def address(self, key: str) -> str:
-        """An `http` or `https` address without user, query or fragment, and without a last `/`."""
+    def address(self, key: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
+        """An address of one of `schemes` without user, query or fragment, and without a last `/`;
+        one of `tcp` has its port."""
         text = self.required(key)
         if text:
-            fault = _address_fault(text)
+            fault = _address_fault(text, schemes)
             if fault:
                 self.complain(key, fault)
         return text.rstrip("/")
@@ -169,11 +170,6 @@ class Section:
         """Of a mapping whose keys are names of the operator's."""
         return tuple(self._members)
 
-    def refuse(self, key: str, instead: str) -> None:
-        """A key that the contract has and this version does not serve."""
-        if self._get(key) is not None:
-            self.complain(key, f"is not served by this version: {instead}")
-
     def close(self) -> None:
         """Complain of every key that nobody asked for: a misspelt one must not silently leave a
         default in force."""
@@ -208,14 +204,14 @@ def _shown(node: Node) -> str:
     return shown(value) if isinstance(value, str) else f"a {node.tag}"
 
 
-def _address_fault(text: str) -> str | None:
+def _address_fault(text: str, schemes: tuple[str, ...]) -> str | None:
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
         return f"is not an address: {error}"
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        return f"{shown(text)} is not http://host:port or https://host:port"
+    if parts.scheme not in schemes or not parts.hostname or port == 0:
+        return f"{shown(text)} is not " + " or ".join(f"{each}://host:port" for each in schemes)
     if parts.username is not None or parts.query or parts.fragment or not text.isascii():
         return "must be an address alone: no user, no query, no fragment"
     return None

@@ -8,7 +8,14 @@ from sidecar.settings import KINDS, MODES, ROUTE_CLASSES, Defaults, Named, Route
 from sidecar.settings_aws import aws_of
 from sidecar.settings_section import Section
 from sidecar.settings_tls import pair_of, upstream_tls
-from sidecar.settings_ways import addresses_of, hosts_of, listen_of, path_of, upstream_of
+from sidecar.settings_ways import (
+    addresses_of,
+    hosts_of,
+    listen_of,
+    path_of,
+    refuse_unread,
+    upstream_of,
+)
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
@@ -27,7 +34,7 @@ def read_source(section: Section, base: Path, *, elsewhere: bool) -> Source:
     source = Source(
         alias=alias,
         kind=kind,
-        upstream=upstream_of(section),
+        upstream=upstream_of(section, kind),
         listen=listen_of(section, needed=not elsewhere),
         sensitivity=sensitivity,
         writes=section.choice("writes", ("deny", "allow"), "deny"),
@@ -48,7 +55,9 @@ def read_source(section: Section, base: Path, *, elsewhere: bool) -> Source:
         listen_tls=pair_of(section, "listen_tls", base),
         terminate=pair_of(section, "terminate", base),
     )
-    if source.routes and kind != "rest":
+    if kind == "tcp":
+        refuse_unread(section, source)
+    elif source.routes and kind != "rest":
         section.complain("routes", "are for sources of the kind `rest`")
     for name in source.names:
         if not name.startswith(f"{kind}://{alias}/"):

@@ -8,21 +8,34 @@ from ipaddress import ip_network
 from policies.ground.errors import Malformed
 from policies.ground.listen import Listen
 from sidecar.proxy.directory import HostPattern, Names, path_segments, upstream_parts
+from sidecar.proxy.unread import Unread
 from sidecar.settings import Settings, Source
 from sidecar.settings_section import Section
 
+_OF_REQUESTS = ("names", "routes", "sensitivity_field", "path", "listen_tls", "terminate")
 
-def upstream_of(section: Section) -> str:
+
+def upstream_of(section: Section, kind: str) -> str:
     """The address of a data source, in a form that has one reading."""
-    text = section.address("upstream")
+    unread = kind == "tcp"
+    text = section.address("upstream", ("tcp",)) if unread else section.address("upstream")
     try:
-        if text:
-            path_segments(upstream_parts(text).path)
+        if text and path_segments(upstream_parts(text).path) and unread:
+            section.complain("upstream", "is tcp://host:port, without a path")
     except (Malformed, ValueError) as error:
         # `address` has said what is no address at all.
         if not section.complained("upstream"):
             section.complain("upstream", str(error))
     return text
+
+
+def refuse_unread(section: Section, source: Source) -> None:
+    """What can't be held to of a source whose connections nobody reads."""
+    for key in _OF_REQUESTS:
+        if section.has(key):
+            section.complain(key, "is not for the kind `tcp`: nothing of what passes is read")
+    if section.has("writes") and source.writes == "deny":
+        section.complain("writes", "can't be denied to the kind `tcp`: leave it out, or `allow`")
 
 
 def listen_of(section: Section, *, needed: bool) -> Listen | None:
@@ -88,6 +101,10 @@ def _refuse_ports(top: Section, settings: Settings) -> None:
         _take(top, taken, settings.metrics_listen, "metrics_listen")
     if settings.forward_proxy is not None:
         _take(top, taken, settings.forward_proxy, "forward_proxy")
+    if settings.transparent is not None:
+        _take(top, taken, settings.transparent, "transparent")
+        _refuse_one_port(top, settings.sources)
+    if settings.forward_proxy is not None or settings.transparent is not None:
         _refuse_one_name(top, settings.sources)
     shared: dict[Listen, list[int]] = defaultdict(list)
     for index, source in enumerate(settings.sources):
@@ -111,6 +128,22 @@ def _refuse_one_name(top: Section, sources: Sequence[Source]) -> None:
         )
 
 
+def _refuse_one_port(top: Section, sources: Sequence[Source]) -> None:
+    """What is redirected to the port of a `tcp` source is that source's: nobody waits for a name,
+    and only an address could tell it from another."""
+    try:
+        clashes = list(Unread(sources).clashes())
+    except (Malformed, ValueError):
+        return  # said already
+    for unread, other, port in clashes:
+        top.complain(
+            f"sources[{sources.index(other)}]",
+            f"port {port} is that of sources[{sources.index(unread)}], of the kind `tcp`: what is "
+            "redirected there can't be told apart, but by an address in `hosts` of either, where "
+            "both are `tcp`",
+        )
+
+
 def _take(top: Section, taken: dict[Listen, str], listen: Listen, key: str) -> None:
     other = taken.setdefault(listen, key)
     if other != key and listen.port:
@@ -121,6 +154,13 @@ def _refuse_alike(
     top: Section, sources: Sequence[Source], listen: Listen, indexes: Sequence[int]
 ) -> None:
     """Of several sources on one address each is told from the others by a name or a path."""
+    if len(indexes) > 1 and any(sources[index].kind == "tcp" for index in indexes):
+        top.complain(
+            f"sources[{indexes[1]}].listen",
+            f"`{listen}` is the address of `sources[{indexes[0]}].listen` too, and nothing is read "
+            "of what comes to one of the kind `tcp`",
+        )
+        return
     for index in indexes[1:]:
         if sources[index].listen_tls != sources[indexes[0]].listen_tls:
             top.complain(

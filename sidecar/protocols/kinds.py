@@ -16,6 +16,7 @@ MODULES = {
     "qdrant": "sidecar.protocols.qdrant:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
     "s3": "sidecar.protocols.s3:S3",
+    "tcp": "sidecar.protocols.tcp:Tcp",
     "weaviate": "sidecar.protocols.weaviate:Weaviate",
 }
 

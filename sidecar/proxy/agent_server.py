@@ -27,6 +27,10 @@ class AgentServer(Server):
         # aiohttp's own drops every setting, limits included, when it is given one it doesn't know.
         return AgentConnection(self, self._handler, self._limits, self.flow, self._short_way)
 
+    def within(self, handler: Handler) -> AgentConnection:
+        """A connection of this server's on one that is there already, answered by `handler`."""
+        return AgentConnection(self, handler, self._limits, self.flow)
+
     def prove_settings(self) -> None:
         """Raises `RuntimeError` unless a connection is as it was told to be (proxy.md 0 fact 4):
         bodies arrive as sent, limits hold, the parser is the strict one in C."""

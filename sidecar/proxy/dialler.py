@@ -7,9 +7,12 @@ is sent on them.
 
 import asyncio
 import ssl
+from collections.abc import Callable
+from functools import partial
 
 import aiohttp
 from aiohttp import ClientRequest, ClientTimeout, TCPConnector, hdrs
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from yarl import URL
 
@@ -22,6 +25,23 @@ from sidecar.tls_files import client_context
 _PLAIN = {"https": "http", "tcp": "http"}
 
 
+class Heard(ResponseHandler):
+    """What a data source says, and that it ends, before whoever is to hear it has the connection:
+    it may speak as soon as it is reached."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.held = b""
+        self.ended = False
+
+    def data_received(self, data: bytes) -> None:
+        self.held += data
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes an answer
+        self.ended = True
+        return True
+
+
 class Dialler:
     """Opens connections to the data source at `url`, at most `limits.connections` at once. With
     `raw` TLS is left to whoever speaks through them."""
@@ -32,6 +52,7 @@ class Dialler:
         parsed = URL(url)
         port = parsed.port
         # The connector takes the scheme for whether it has to speak TLS itself.
+        self._raw = raw
         self._url = parsed.with_scheme(_PLAIN.get(parsed.scheme, "http")) if raw else parsed
         self._url = self._url.with_port(port)
         self._guard = guard
@@ -55,6 +76,9 @@ class Dialler:
             resolver=self._guard.resolver(),
             socket_factory=self._guard.socket,
         )
+        if self._raw:
+            heard: Callable[[], ResponseHandler] = partial(Heard, asyncio.get_running_loop())
+            self.connector._factory = heard  # type: ignore[assignment]  # it is only called
         # What the connector asks of a request: where to, with which TLS. It is never sent.
         self._template = ClientRequest(
             hdrs.METH_GET,
@@ -67,11 +91,16 @@ class Dialler:
         """A new connection. `Unreachable` or `Unverified` where there is none to be had."""
         assert self.connector is not None
         try:
-            return await self.connector.connect(self._template, [], self._timeout)
+            connection = await self.connector.connect(self._template, [], self._timeout)
         except aiohttp.ClientSSLError as error:
             raise Unverified from error
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable from error
+        if connection.transport is None or connection.transport.is_closing():
+            # It was lost again before anybody could use it.
+            connection.close()
+            raise Unreachable
+        return connection
 
     async def close(self) -> None:
         if self.connector is not None:

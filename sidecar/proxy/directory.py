@@ -121,7 +121,7 @@ class Names:
         wild: dict[Authority, list[_Row]] = {}
         for source in sources:
             below = path_segments(upstream_parts(source.upstream).path)
-            for name, is_wild in dict.fromkeys(_names(source)):
+            for name, is_wild in dict.fromkeys(names_of(source)):
                 rows = (wild if is_wild else exact).setdefault(name, [])
                 rows.append(_Row(source, None, below))
         self._exact = {name: _group(rows) for name, rows in exact.items()}
@@ -176,11 +176,14 @@ def _told_by(source: Source, *, alone: bool) -> Sequence[HostPattern | None]:
     return (None,) if alone or not source.hosts else patterns(source)
 
 
-def _names(source: Source) -> Iterator[tuple[Authority, bool]]:
+def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
+    """The names and ports of a source; with True all names below one."""
     own = upstream_parts(source.upstream).authority
     yield own, False
     for pattern in patterns(source):
-        ports = (own.port, *DEFAULT_PORTS.values()) if pattern.port is None else (pattern.port,)
+        # Only HTTP has ports that go without saying.
+        usual = () if source.kind == "tcp" else tuple(DEFAULT_PORTS.values())
+        ports = (own.port, *usual) if pattern.port is None else (pattern.port,)
         for port in ports:
             yield Authority(pattern.name, port), pattern.wild
 

@@ -10,6 +10,7 @@ from typing import Any
 from policies.ground.listen import Listen
 from sidecar.proxy.agent_connection import Handler
 from sidecar.proxy.agent_server import AgentServer
+from sidecar.proxy.arrivals import Arrivals
 from sidecar.proxy.errands import Errands
 from sidecar.proxy.judge import UNREADABLE
 from sidecar.proxy.limits import LIMITS, Limits
@@ -23,7 +24,7 @@ Record = Callable[[str, str], Coroutine[Any, Any, None]]
 
 class Listener:
     """Listens on `listen` and answers by `handler`, or by `short_way` what may take it. With `tls`
-    it speaks TLS, and `record`s what is none."""
+    it speaks TLS, and `record`s what is none. With `arrivals` these take it first."""
 
     def __init__(
         self,
@@ -35,6 +36,7 @@ class Listener:
         short_way: ShortWay | None = None,
         tls: ssl.SSLContext | None = None,
         errands: Errands | None = None,
+        arrivals: Arrivals | None = None,
     ) -> None:
         self._listen = listen
         self._handler = handler
@@ -42,6 +44,7 @@ class Listener:
         self._short_way = short_way
         self._limits = limits
         self._tls = tls
+        self._arrivals = arrivals
         self._errands = errands or Errands()
         self._server: AgentServer | None = None
         self._sockets: asyncio.Server | None = None
@@ -51,7 +54,11 @@ class Listener:
         where the server does not behave as it was told to."""
         self._server = AgentServer(self._handler, self._limits, self._short_way)
         self._server.prove_settings()
-        made = self._server if self._tls is None else partial(self._over_tls, self._tls)
+        made: Callable[[], asyncio.Protocol] = self._server
+        if self._arrivals is not None:
+            made = partial(self._arrivals.arrive, self._server)
+        elif self._tls is not None:
+            made = partial(self._over_tls, self._tls)
         self._sockets = await asyncio.get_running_loop().create_server(
             made, self._listen.host, self._listen.port, backlog=1024
         )
@@ -60,6 +67,8 @@ class Listener:
     @property
     def connections(self) -> int:
         """How many of agents are open."""
+        if self._arrivals is not None:
+            return self._arrivals.connections
         return 0 if self._server is None else len(self._server.connections)
 
     @property

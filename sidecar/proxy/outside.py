@@ -40,6 +40,11 @@ class Outside:
         self._default = Attribution(agent.id or agent.role, None, None, None)
         self._heads = Heads()
 
+    @property
+    def agent(self) -> Attribution:
+        """Who asks where nothing says so."""
+        return self._default
+
     def read(self, request: Inbound, place: Place | None = None) -> Head:
         """The request's head; raises `Refused` where its frame can't be trusted. `place` is where
         it leads, as far as that is known."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from policies.ground.errors import Malformed, SluiceError
+from sidecar.protocols.protocol import Place
 from sidecar.proxy import client_hello
 from sidecar.proxy.agent_connection import Within
 from sidecar.proxy.client_hello import Hello
@@ -110,7 +111,7 @@ class Passage:
             return False
         refused = self._named(hello, to)
         if refused is not None:
-            await self._refuse(agent, refused[0], refused[1], to)
+            await self.refuse(agent, *refused, place_of("https", to.where))
             return False
         context = self.terminates(to.group)
         if context is None:
@@ -125,7 +126,7 @@ class Passage:
         guarded = self.opaque(to.group)
         if guarded is None:
             reason = "TLS to a source that speaks none, or that a path tells from others"
-            await self._refuse(agent, UNREADABLE, reason, to)
+            await self.refuse(agent, UNREADABLE, reason, place_of("https", to.where))
             return
         if passed is None:
             try:
@@ -136,19 +137,27 @@ class Passage:
                 return
         await passed.carry(agent)
 
-    def _named(self, hello: Hello, to: Destination) -> tuple[str, str] | None:
-        """Why this hello is none for this destination."""
+    def nameless(self, hello: Hello) -> tuple[str, str] | None:
+        """Why nobody can be found by this hello."""
         if hello.encrypted and not self._hidden:
             return ENCRYPTED_HELLO, "the name in the TLS hello is encrypted"
         if hello.server_name is None:
             return NO_SERVER_NAME, "the TLS hello names no server"
+        return None
+
+    def _named(self, hello: Hello, to: Destination) -> tuple[str, str] | None:
+        """Why this hello is none for this destination."""
+        lacks = self.nameless(hello)
+        if lacks is not None or hello.server_name is None:
+            return lacks
         group = self.places.names.at(Authority(hello.server_name, to.where.port))
         if group is None or group.aliases != to.group.aliases:
             return NAME_MISMATCH, "the TLS hello names another server than the connection leads to"
         return None
 
-    async def _refuse(self, agent: Side, policy_name: str, reason: str, to: Destination) -> None:
-        await self._outside.record(policy_name, reason, place_of("https", to.where))
+    async def refuse(self, agent: Side, policy_name: str, reason: str, place: Place) -> None:
+        """Records it, and tells the agent with an alert in place of an answer."""
+        await self._outside.record(policy_name, reason, place)
         agent.transport.write(_ALERT)
         agent.transport.close()
 

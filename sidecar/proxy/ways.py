@@ -13,6 +13,7 @@ from policies.ground.listen import Listen
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
 from sidecar.proxy.addresses import Egress
+from sidecar.proxy.arrivals import Arrivals, UnreadPort
 from sidecar.proxy.connect import Connect
 from sidecar.proxy.directory import Names
 from sidecar.proxy.errands import Errands
@@ -25,18 +26,21 @@ from sidecar.proxy.opaque import Opaque
 from sidecar.proxy.outside import Outside
 from sidecar.proxy.passage import Passage
 from sidecar.proxy.switch import Switch
+from sidecar.proxy.transparent import Meant, Transparent, by_socket
 from sidecar.settings import Source
 from sidecar.tls_files import server_context
 
-FORWARD_PROXY = "forward_proxy"
+FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 
 
 class Named(NamedTuple):
     """The ways on which an agent says by name where it means to go. `hidden` is whether a TLS hello
-    may hide that name."""
+    may hide that name; `meant` tells where a redirected connection was to go."""
 
     forward_proxy: Listen | None
     hidden: bool = False
+    transparent: Listen | None = None
+    meant: Meant = by_socket
 
 
 NOT_NAMED = Named(None)
@@ -68,6 +72,8 @@ class Ways:
             self._ports |= {each.source.alias: made for each in guarded}
         if named.forward_proxy is not None:
             self._ports[FORWARD_PROXY] = self._forward(named.forward_proxy, named)
+        if named.transparent is not None:
+            self._ports[TRANSPARENT] = self._transparent(named.transparent, named)
 
     async def start(self) -> None:
         """Opens the ports. Raises `OSError` where one is taken, `RuntimeError` where a server does
@@ -78,7 +84,7 @@ class Ways:
             self._egress.own.add(await port.start())
 
     def port(self, alias: str) -> int:
-        """The port on which this source is found, or that of `FORWARD_PROXY`."""
+        """The port on which this source is found, or that of `FORWARD_PROXY` or `TRANSPARENT`."""
         return self._ports[alias].port
 
     @property
@@ -131,19 +137,38 @@ class Ways:
         first = guarded[0]
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
-        if len(guarded) == 1 and first.source.path is None:
+        if len(guarded) == 1 and first.source.path is None and first.source.kind != "tcp":
             handler, record, short_way = first.gate.serve, first.record, first.short_way
             return Listener(listen, handler, record, self._limits, short_way=short_way, tls=tls)
         outside = Outside(str(listen), self._agent, self._enforcer)
+        if first.source.kind == "tcp":
+            errands = Errands()
+            arrivals = UnreadPort(first, outside, errands, self._limits)
+            return self._arriving(listen, arrivals, errands)
         switch = Switch(listen, guarded, outside)
         return Listener(listen, switch.serve, outside.record, self._limits, tls=tls)
 
     def _forward(self, listen: Listen, named: Named) -> Listener:
+        outside, errands, passage = self._passage(listen, named)
+        connect = Connect(passage, outside, errands, self._limits)
+        proxy = ForwardProxy(passage.places, outside, connect)
+        return Listener(listen, proxy.serve, outside.record, self._limits, errands=errands)
+
+    def _transparent(self, listen: Listen, named: Named) -> Listener:
+        outside, errands, passage = self._passage(listen, named)
+        own = self._egress.own
+        arrivals = Transparent(passage, outside, errands, own, self._limits, named.meant)
+        return self._arriving(listen, arrivals, errands)
+
+    def _arriving(self, listen: Listen, arrivals: Arrivals, errands: Errands) -> Listener:
+        record = arrivals.outside.record
+        return Listener(
+            listen, arrivals.serve, record, self._limits, errands=errands, arrivals=arrivals
+        )
+
+    def _passage(self, listen: Listen, named: Named) -> tuple[Outside, Errands, Passage]:
         by_alias = {guarded.source.alias: guarded for guarded in self._sources}
         places = Places(Names([each.source for each in self._sources]), by_alias)
-        outside = Outside(str(listen), self._agent, self._enforcer)
-        errands = Errands()
+        outside, errands = Outside(str(listen), self._agent, self._enforcer), Errands()
         passage = Passage(places, outside, errands, self._limits, hidden=named.hidden)
-        connect = Connect(passage, outside, errands, self._limits)
-        proxy = ForwardProxy(places, outside, connect)
-        return Listener(listen, proxy.serve, outside.record, self._limits, errands=errands)
+        return outside, errands, passage

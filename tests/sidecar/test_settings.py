@@ -88,6 +88,7 @@ def test_two_keys_are_enough(base: Path) -> None:
         listen=Listen("127.0.0.1", 8710),
         metrics_listen=None,
         forward_proxy=None,
+        transparent=None,
         encrypted_hello="deny",
         cache=base / "cache",
         staleness_seconds=30.0,
@@ -361,18 +362,6 @@ def test_all_complaints_come_at_once(base: Path) -> None:
     keys = ("control", "listen", "spol", "spool.mode", "staleness_seconds", "key_file", "DRAIN")
     for key in keys:
         assert any(key in each for each in told), key
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "transparent: 127.0.0.1:8712",
-    ],
-)
-def test_what_comes_later_is_refused_and_not_passed_over(base: Path, text: str) -> None:
-    [told] = complaints(base, LEAST + text)
-    assert "is not served by this version" in told
-    assert text.split(":", maxsplit=1)[0] in told
 
 
 def test_two_sources_share_neither_port_nor_name(base: Path) -> None:

@@ -176,3 +176,103 @@ def test_a_forward_proxy_has_an_address_of_its_own(base: Path) -> None:
     text = "forward_proxy: 127.0.0.1:8710\n" + AGENT + "sources:\n" + item("a")
     [told] = complaints(base, text)
     assert "forward_proxy: `127.0.0.1:8710` is the address of `listen` too" in told
+
+
+TRANSPARENT = "transparent: 127.0.0.1:8712\n" + AGENT + "sources:\n"
+
+
+def unread(alias: str, upstream: str, *lines: str) -> str:
+    """A source of the kind `tcp` that listens nowhere."""
+    text = item(alias, *lines, port=0).replace("http://127.0.0.1:8000", upstream)
+    return text.replace("kind: rest", "kind: tcp")
+
+
+def test_what_is_redirected_leads_to_sources_that_listen_nowhere(base: Path) -> None:
+    text = TRANSPARENT + item("a", port=0) + unread("pg", "tcp://pg.test:5432")
+    told = load(base, text)
+    assert told.transparent == Listen("127.0.0.1", 8712)
+    assert [each.listen for each in told.sources] == [None, None]
+    assert told.sources[1].upstream == "tcp://pg.test:5432"
+
+
+def test_the_port_of_what_is_redirected_is_its_own(base: Path) -> None:
+    text = TRANSPARENT.replace("8712", "8710") + item("a")
+    [told] = complaints(base, text)
+    assert "transparent: `127.0.0.1:8710` is the address of `listen` too" in told
+
+
+@pytest.mark.parametrize(
+    ("upstream", "said"),
+    [
+        ("http://pg.test:5432", "is not tcp://host:port"),
+        ("tcp://pg.test", "the port is missing"),
+        ("tcp://pg.test:0", "is not tcp://host:port"),
+        ("tcp://pg.test:5432/db", "is tcp://host:port, without a path"),
+        ("tcp://u:p@pg.test:5432", "must be an address alone"),
+        ("tcp://127.1:5432", "the host is a number that is no IPv4 address"),
+    ],
+)
+def test_what_is_not_read_has_a_host_and_a_port(base: Path, upstream: str, said: str) -> None:
+    [told] = complaints(base, TRANSPARENT + unread("pg", upstream))
+    assert "sources[0].upstream: " in told
+    assert said in told
+
+
+def test_only_what_is_not_read_has_such_an_upstream(base: Path) -> None:
+    text = item("a", port=0).replace("http://", "tcp://")
+    [told] = complaints(base, TRANSPARENT + text)
+    assert "is not http://host:port or https://host:port" in told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "writes: deny",
+        "sensitivity_field: level",
+        "path: /a",
+        "names: {}",
+        "routes: []",
+        "names: {'tcp://pg/a': {source_id: a}}",
+        "tls: {server_name: a.test}",
+    ],
+)
+def test_what_is_not_read_is_held_to_nothing_that_would_have_to_be(base: Path, line: str) -> None:
+    [told] = complaints(base, TRANSPARENT + unread("pg", "tcp://pg.test:5432", line))
+    assert f"sources[0].{line.partition(':')[0]}: " in told
+
+
+def test_writes_to_what_is_not_read_may_be_allowed_in_so_many_words(base: Path) -> None:
+    text = TRANSPARENT + unread("pg", "tcp://pg.test:5432", "writes: allow")
+    assert load(base, text).sources[0].writes == "allow"
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (unread("a", "tcp://a.test:5432"), unread("b", "tcp://b.test:5432")),
+        (unread("a", "tcp://192.0.2.1:5432"), unread("b", "tcp://b.test:5432")),
+        (unread("a", "tcp://a.test:8000"), item("b", port=0)),
+        (unread("a", "tcp://a.test:80"), item("b", "hosts: [b.test]", port=0)),
+    ],
+)
+def test_a_redirected_port_leads_to_one_source_of_which_nothing_is_read(
+    base: Path, one: str, two: str
+) -> None:
+    [told] = complaints(base, TRANSPARENT + one + two)
+    assert "port " in told
+    assert "can't be told apart" in told
+    # Where a name is heard, they are two.
+    other = TRANSPARENT.replace("transparent: 127.0.0.1:8712", "forward_proxy: 127.0.0.1:8711")
+    assert len(load(base, other + one + two).sources) == 2
+
+
+def test_addresses_tell_sources_apart_on_one_port(base: Path) -> None:
+    one = unread("a", "tcp://192.0.2.1:5432")
+    two = unread("b", "tcp://b.test:5432", "hosts: ['[2001:db8::1]', b.other.test]")
+    assert len(load(base, TRANSPARENT + one + two).sources) == 2
+
+
+def test_what_is_not_read_shares_no_address(base: Path) -> None:
+    text = unread("b", "tcp://b.test:5432", "listen: 127.0.0.1:18000", "hosts: [b.test]")
+    [told] = complaints(base, AGENT + "sources:\n" + item("a") + text)
+    assert "sources[1].listen: `127.0.0.1:18000` is the address of `sources[0].listen` too" in told
