@@ -1,0 +1,100 @@
+"""Every way in, as a stand with one source `kb` behind it, so that one corpus goes through all of
+them. A new way is one more line in `WAYS`."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from policies.ground.listen import Listen
+from policies.model import Policy
+from sidecar.proxy.short_way import LONG, ShortWay
+from sidecar.proxy.ways import Ways
+from tests.sidecar.proxy.detour import Detour, Plain, detour
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    Stand,
+    data_source,
+    listening,
+    sidecar,
+    source,
+    warm,
+)
+from tests.stack import free_port
+
+Way = Callable[..., AbstractAsyncContextManager[Stand]]
+
+_TARGET = re.compile(rb"^([A-Za-z]+[ \t])(/[^\r\n ]*)(?= HTTP/)", re.MULTILINE)
+
+
+class Below(Detour):
+    """Writes what leads to the source in front of every target."""
+
+    async def _begun(self, *_: object) -> Plain:
+        return Plain(partial(_TARGET.sub, rb"\1/kb\2"))
+
+
+@asynccontextmanager
+async def alone(
+    tmp_path: Path, given: Policy, *, short: bool, **changes: Any
+) -> AsyncIterator[Stand]:
+    """A port of its own. What may take the short way does, or nothing may."""
+    never = patch.object(ShortWay, "begin", lambda *_: LONG)
+    async with (
+        data_source() as upstream,
+        sidecar(tmp_path, given) as made,
+        listening(made, source(upstream.port, writes="allow", **changes)) as port,
+    ):
+        if short:
+            yield Stand(port, upstream, made)
+        else:
+            with never:
+                yield Stand(port, upstream, made)
+
+
+@asynccontextmanager
+async def shared(tmp_path: Path, given: Policy, *, by: str, **changes: Any) -> AsyncIterator[Stand]:
+    """Another source listens at the same address."""
+    port = free_port()
+    listen = Listen("127.0.0.1", port)
+    kb = {"hosts": ("kb.test", "kb")} if by == "host" else {"path": "/kb"}
+    crm = {"hosts": ("crm.test",)} if by == "host" else {"path": "/crm"}
+    async with data_source() as upstream, data_source() as other, sidecar(tmp_path, given) as made:
+        sources = (
+            source(upstream.port, listen=listen, writes="allow", **kb, **changes),
+            source(other.port, alias="crm", listen=listen, writes="allow", **crm),
+        )
+        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await ways.start()
+        await warm(ways)
+        to = Below("path", port)
+        server = await asyncio.start_server(to.serve, "127.0.0.1", 0)
+        told = server.sockets[0].getsockname()[1] if by == "path" else port
+        try:
+            yield Stand(told, upstream, made, ("rest://kb", f"web://127.0.0.1:{port}"))
+            assert other.begun == []
+        finally:
+            server.close()
+            await ways.close(1)
+
+
+@asynccontextmanager
+async def named(tmp_path: Path, given: Policy, *, way: str) -> AsyncIterator[Stand]:
+    """By the forward proxy."""
+    async with detour(tmp_path, way, given) as made:
+        yield made
+
+
+WAYS: dict[str, Way] = {
+    "alone, short": partial(alone, short=True),
+    "alone, long": partial(alone, short=False),
+    "by host": partial(shared, by="host"),
+    "by path": partial(shared, by="path"),
+    "absolute": partial(named, way="absolute"),
+    "tunnel": partial(named, way="tunnel"),
+    "opened tunnel": partial(named, way="opened"),
+}

@@ -1,0 +1,240 @@
+"""proxy.md table B, row by row, by every way in: whatever is refused is refused with its status, is
+in the log as a denial, and never reached the data source; whatever is allowed reached it as it was
+judged."""
+
+import asyncio
+import importlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from tests.sidecar.proxy.bypass_ways import WAYS
+from tests.sidecar.proxy.bypasses import (
+    BEHIND,
+    BYPASSES,
+    ELSEWHERE,
+    HOST,
+    PASSING,
+    READER,
+    Bypass,
+    Passing,
+    get,
+    request,
+)
+from tests.sidecar.proxy.stand import Answered, Stand, answer, ask
+
+
+class Running:
+    """One way in, for as long as this module runs."""
+
+    def __init__(self, runner: asyncio.Runner, stand: Stand, way: str) -> None:
+        self.runner, self.stand, self.way = runner, stand, way
+        self._known = 0
+
+    def ask(self, *data: bytes) -> Answered:
+        """On one connection, each part once what was sent before it was read. A plain request has
+        gone before, so that there is a connection to the data source."""
+        return self.runner.run(self._ask(data))
+
+    def decisions(self) -> list[tuple[str, str, str]]:
+        """Those that came of the last `ask`."""
+        return self.runner.run(self.stand.sidecar.decisions())[self._known :]
+
+    async def _ask(self, data: tuple[bytes, ...]) -> Answered:
+        await ask(self.stand.port, get("/info/first"))
+        self._known = len(await self.stand.sidecar.decisions())
+        self.stand.upstream.begun.clear()
+        self.stand.upstream.seen.clear()
+        if len(data) == 1:
+            return await ask(self.stand.port, data[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.stand.port)
+        try:
+            for part in data:
+                writer.write(part)
+                await asyncio.sleep(0.03)
+            writer.write_eof()
+            async with asyncio.timeout(10):
+                return Answered(await reader.read())
+        finally:
+            writer.close()
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def running(request: pytest.FixtureRequest) -> Iterator[Running]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        stack = AsyncExitStack()
+
+        async def enter() -> Stand:
+            return await stack.enter_async_context(WAYS[request.param](Path(folder), READER))
+
+        yield Running(runner, runner.run(enter()), request.param)
+        runner.run(stack.aclose())
+
+
+def _name(case: Bypass | Passing) -> str:
+    line = case.data.split(b"\r\n")
+    shown = line[0] if len(line) < 3 else b" | ".join(line[:1] + line[2:4])
+    return f"{case.row}. {case.public}: {shown.decode('latin-1')[:60]!r}"
+
+
+def check_refused(running: Running, answered: Answered, status: int, by: str | None) -> None:
+    assert answered.status == status, answered.raw[:300]
+    assert answered.fields["x-sluice-decision"] == "DENY"
+    assert running.stand.upstream.begun == []
+    [(decision, policy_name, source)] = running.decisions()
+    assert decision == "DENY"
+    assert by is None or policy_name == by
+    assert source.startswith((*running.stand.unread, "rest://kb"))
+    told = answered.json["decision"]
+    assert (told["decision"], told["policy_name"]) == ("DENY", policy_name)
+
+
+@pytest.mark.parametrize("case", BYPASSES, ids=_name)
+def test_a_bypass(running: Running, case: Bypass) -> None:
+    answered = running.ask(case.data + BEHIND.encode() if case.last else case.data)
+    assert answered.raw.count(b"HTTP/1.1 ") == 1, "nothing behind it is read"
+    check_refused(running, answered, case.status, case.by)
+
+
+@pytest.mark.parametrize("case", PASSING, ids=_name)
+def test_what_is_allowed_arrives_as_it_was_judged(running: Running, case: Passing) -> None:
+    answered = running.ask(case.data)
+    assert answered.status == 200, answered.raw[:300]
+    [seen] = running.stand.upstream.begun
+    host = f"Host: 127.0.0.1:{running.stand.upstream.port}"
+    lines = [f"GET {case.target} HTTP/1.1", host, *case.fields]
+    assert seen.head == "\r\n".join(lines).encode() + b"\r\n\r\n"
+    assert running.decisions()[-1][::2] == ("ALLOW", "rest://kb" + case.target.partition("?")[0])
+
+
+@pytest.mark.parametrize("upstreams", ["X-Sluice-Decision: ALLOW", "X_Sluice_Event_Id: forged"])
+def test_10_what_the_data_source_says_in_our_name_does_not_survive(
+    running: Running, upstreams: str
+) -> None:
+    running.stand.upstream.script = answer("HTTP/1.1 200 OK", b"ok", upstreams)
+    try:
+        answered = running.ask(get("/info/a"))
+    finally:
+        running.stand.upstream.script = answer()
+    assert answered.fields["x-sluice-event-id"] != "forged"
+    assert "x-sluice-decision" not in answered.fields
+    assert b"x_sluice" not in answered.raw.lower()
+
+
+@pytest.mark.parametrize("data", [
+    b"POST /admin HTTP/1.1\r\nHost: kb.test\r\nContent-Length: %d\r\n\r\n%b",
+    b"POST /info/../admin HTTP/1.1\r\nHost: kb.test\r\nContent-Length: %d\r\n\r\n%b",
+])  # fmt: skip
+def test_14_a_denied_request_keeps_its_body_to_itself(running: Running, data: bytes) -> None:
+    """CVE-2025-4366: what was not read of a body is no request."""
+    body = b"GET http://kb.test/info/smuggled HTTP/1.1\r\nHost: kb.test\r\n\r\n"
+    for parts in ((data % (len(body), body) + get("/info/next"),),
+                  (data % (len(body), b""), body, get("/info/next"))):  # fmt: skip
+        answered = running.ask(*parts)
+        assert answered.raw.split(b" ")[1] in (b"400", b"403")
+        assert [seen.target for seen in running.stand.upstream.begun] in ([], ["/info/next"])
+        assert [each[0] for each in running.decisions()] in (["DENY"], ["DENY", "ALLOW"])
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_15_what_is_behind_a_refused_connect_is_not_read(running: Running, parts: int) -> None:
+    """RFC 9931: one decision, whether the rest comes in the same segment or later."""
+    first = request("CONNECT evil.test:443 HTTP/1.1", "Host: evil.test:443")
+    behind = get("/info/a")
+    answered = running.ask(first + behind) if parts == 1 else running.ask(first, behind)
+    assert answered.raw.count(b"HTTP/1.1 ") == 1
+    assert answered.status in (400, 403)
+    assert answered.fields["connection"] == "close"
+    assert running.stand.upstream.begun == []
+    assert [each[0] for each in running.decisions()] == ["DENY"]
+
+
+def test_19_each_request_on_a_connection_is_judged_by_itself(running: Running) -> None:
+    targets = ["/info/a", "/admin", "/info/b", "/info/../admin", "/mypath"]
+    answered = running.ask(*map(get, targets))
+    statuses = [part.split(b" ")[0] for part in answered.raw.split(b"HTTP/1.1 ")[1:]]
+    expected = [b"200", b"403", b"200", b"400", b"200"]
+    assert statuses == expected[: len(statuses)]
+    assert [seen.target for seen in running.stand.upstream.begun] == [
+        target for target, status in zip(targets, statuses, strict=False) if status == b"200"
+    ]
+
+
+def test_19_another_host_on_the_same_connection_is_another_destination(running: Running) -> None:
+    other = request("GET /info/b HTTP/1.1", "Host: evil.test")
+    answered = running.ask(get("/info/a"), other)
+    second = answered.raw.split(b"HTTP/1.1 ")[2]
+    if running.way in ("alone, short", "alone, long", "by path"):
+        # The port, or the path, says where it goes; the data source gets its own name.
+        assert second.startswith(b"200")
+        [_, seen] = running.stand.upstream.begun
+        assert seen.values("host") == [f"127.0.0.1:{running.stand.upstream.port}"]
+    else:
+        assert second.startswith((b"403", b"400"))
+        assert len(running.stand.upstream.begun) == 1
+        assert running.decisions()[-1][0] == "DENY"
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_22_a_redirect_is_told_and_not_followed(running: Running, status: int) -> None:
+    to = f"Location: http://127.0.0.1:{running.stand.upstream.port}/admin"
+    running.stand.upstream.script = answer(f"HTTP/1.1 {status} Elsewhere", b"", to)
+    try:
+        answered = running.ask(get("/info/a"))
+    finally:
+        running.stand.upstream.script = answer()
+    assert answered.status == status
+    assert [seen.target for seen in running.stand.upstream.begun] == ["/info/a"]
+
+
+def test_23_what_a_connection_might_become_is_not_granted_by_a_request(running: Running) -> None:
+    """An upgrade is judged as what it is, or refused: not as the GET that it looks like."""
+    for method in ("GET", "POST", "DELETE"):
+        answered = running.ask(
+            request(
+                f"{method} /admin HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: websocket",
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13",
+            )
+        )  # fmt: skip
+        assert answered.status in (400, 403)
+        assert running.stand.upstream.begun == []
+        assert running.decisions()[-1][0] == "DENY"
+
+
+def test_26_no_own_port_is_reached_through_the_sidecar(running: Running) -> None:
+    """mitmproxy CVE-2025-23217: by its address in the target, and by its address in `Host`."""
+    port = running.stand.port
+    for lines in (
+        (f"GET http://127.0.0.1:{port}/metrics HTTP/1.1", f"Host: 127.0.0.1:{port}"),
+        (f"GET http://localhost:{port}/info/a HTTP/1.1", HOST),
+        (f"CONNECT 127.0.0.1:{port} HTTP/1.1", f"Host: 127.0.0.1:{port}"),
+    ):
+        answered = running.ask(request(*lines))
+        assert answered.status in (400, 403)
+        assert running.stand.upstream.begun == []
+        assert running.decisions()[-1][0] == "DENY"
+
+
+def test_what_passes_the_sidecar_by_is_the_doctors() -> None:
+    """Row 27 is no request: `tests/sidecar/doctor` has the namespaces, users and rules."""
+    from tests.sidecar.doctor import test_checks, test_namespace
+
+    assert callable(test_namespace.test_a_hole_in_the_rules_is_found_and_is_one)
+    assert callable(test_checks.test_an_agent_that_could_be_the_sidecar_is_found)
+
+
+def test_every_row_is_here_or_elsewhere() -> None:
+    rows = {each.row for each in BYPASSES} | {each.row for each in PASSING}
+    rows |= {10, 11, 14, 15, 19, 22, 23, 26}
+    for row, (module, name) in ELSEWHERE.items():
+        found = importlib.import_module(f"tests.sidecar.proxy.{module}")
+        assert callable(getattr(found, name))
+        rows.add(row)
+    assert rows == set(range(1, 28))

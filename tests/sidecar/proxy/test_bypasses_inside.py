@@ -1,0 +1,236 @@
+"""Rows of proxy.md table B that are no matter of one request's head: a path that is rewritten, a
+judge that fails, a body that others would read otherwise."""
+
+import gzip
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.ground.listen import Listen
+from sidecar.policy_cache.supply import NotBrought, NotHeld
+from sidecar.proxy.limits import LIMITS
+from sidecar.proxy.ways import Ways
+from tests.sidecar.proxy.bypass_ways import alone
+from tests.sidecar.proxy.bypasses import READER, get
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    Sidecar,
+    Stand,
+    ask,
+    data_source,
+    policy,
+    sidecar,
+    source,
+)
+from tests.stack import free_port
+
+pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
+
+
+@pytest.fixture(params=["/kb", "/kb/v1", "/k%C3%A9"])
+async def below(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Stand, str]]:
+    """A source below a path, and another beside it."""
+    listen = Listen("127.0.0.1", free_port())
+    reader = policy(allowed_sources=("rest://kb/info/*", "rest://crm/*"))
+    async with data_source() as kb, data_source() as crm, sidecar(tmp_path, reader) as made:
+        sources = (
+            source(kb.port, listen=listen, path=request.param),
+            source(crm.port, alias="crm", listen=listen, path="/crm"),
+        )
+        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await ways.start()
+        try:
+            yield Stand(listen.port, kb, made), request.param
+        finally:
+            await ways.close(1)
+
+
+@pytest.mark.parametrize("rest", [
+    "%2fadmin", "%2Finfo/a", "/%2e%2e/crm/a", "/../crm/a", "/info/../../crm/a", "//admin",
+    "/;/admin", "/info/%2e%2e/admin", "/info/..;/admin", "%2f..%2fcrm/a", "/info%2fa", "?/info/a",
+    "/./info/a", "%3F/info/a", "#/info/a", "/%252e%252e/admin", "x/info/a", "%00/info/a", "/.",
+    "\\info\\a",
+])  # fmt: skip
+async def test_11_a_path_that_is_taken_off_leaves_what_is_judged(
+    below: tuple[Stand, str], rest: str
+) -> None:
+    """Traefik GHSA-6jwx-7vp4-9847."""
+    stand, prefix = below
+    answered = await ask(stand.port, get(prefix + rest))
+    assert answered.status in (400, 403)
+    assert stand.upstream.begun == []
+    assert [each[0] for each in await stand.sidecar.decisions()] == ["DENY"]
+
+
+async def test_11_the_path_may_be_spelled_in_any_way(below: tuple[Stand, str]) -> None:
+    stand, prefix = below
+    escaped = "".join(
+        each if each in "/%" else f"%{ord(each):02X}" for each in prefix.replace("%C3%A9", "")
+    )
+    escaped += "%c3%a9" if "%C3" in prefix else ""
+    for spelled in (prefix, escaped):
+        assert (await ask(stand.port, get(f"{spelled}/info/a?q"))).status == 200
+        assert (await ask(stand.port, get(f"{spelled}/admin"))).status == 403
+        assert (await ask(stand.port, get(spelled))).status == 403
+    assert stand.upstream.targets == ["/info/a?q"] * 2
+
+
+def _raises(error: BaseException) -> Callable[..., Any]:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return broken
+
+
+def _check(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("sidecar.enforce.evaluate", _raises(ZeroDivisionError()))
+
+
+def _facts(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("sidecar.enforce.gather", _raises(KeyError("junk")))
+
+
+def _bundle(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("sidecar.enforce.gather", _raises(NotHeld("role:analyst")))
+    patched.setattr(made.enforcer._supply, "bring", _brings_nothing)
+
+
+async def _brings_nothing(_names: object) -> None:
+    raise NotBrought("nobody answers")
+
+
+def _stale(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
+    made.enforcer._freshness.expire("nobody confirms it")
+
+
+def _key(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("sidecar.identity.Keys.find", lambda *_: None)
+
+
+def _junk(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
+    patched.setattr("sidecar.enforce.evaluate", lambda *_: None)
+
+
+FAILURES = {
+    "a check raises": (_check, "evaluation_error"),
+    "facts can't be gathered": (_facts, "evaluation_error"),
+    "the policy set can't be had": (_bundle, "evaluation_error"),
+    "the policy set is old": (_stale, "policy_set_stale"),
+    "the key is gone": (_key, "key_not_valid"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize("short", [True, False])
+@pytest.mark.parametrize("target", ["/info/a", "/admin"])
+async def test_where_nothing_can_be_judged_nothing_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, short: bool, target: str
+) -> None:
+    """Row 16 (Envoy's `failure_mode_allow`): there is no setting that opens it."""
+    fails, by = FAILURES[name]
+    async with alone(tmp_path, READER, short=short) as stand:
+        assert (await ask(stand.port, get("/info/first"))).status == 200
+        stand.upstream.begun.clear()
+        fails(stand.sidecar, monkeypatch)
+        answered = await ask(stand.port, get(target))
+        assert answered.status == 403
+        assert stand.upstream.begun == []
+        assert (await stand.sidecar.decisions())[-1][:2] == ("DENY", by)
+
+
+@pytest.mark.parametrize("short", [True, False])
+async def test_16_a_judge_that_says_nothing_allows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+) -> None:
+    async with alone(tmp_path, READER, short=short) as stand:
+        _junk(stand.sidecar, monkeypatch)
+        answered = await ask(stand.port, get("/info/a"))
+        assert answered.status in (403, 500)
+        assert stand.upstream.begun == []
+
+
+QUERY = "/collections/open/points/query"
+
+
+def query(body: bytes, *fields: str, length: int | None = None) -> bytes:
+    lines = [
+        f"POST {QUERY} HTTP/1.1", "Host: kb.test", "Content-Type: application/json",
+        f"Content-Length: {len(body) if length is None else length}", *fields,
+    ]  # fmt: skip
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@pytest.fixture(params=[True, False], ids=["short", "long"])
+async def searched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stand]:
+    async with alone(tmp_path, policy(), short=request.param, kind="qdrant") as stand:
+        yield stand
+
+
+async def _unreadable(stand: Stand, *data: bytes) -> None:
+    for each in data:
+        answered = await ask(stand.port, each)
+        assert answered.status == 400, answered.raw[:300]
+        assert stand.upstream.begun == []
+        assert (await stand.sidecar.decisions())[-1][:2] == ("DENY", "unreadable_request")
+
+
+async def test_a_body_that_is_not_judged_whole_is_not_forwarded(searched: Stand) -> None:
+    """Row 17 (Envoy's `allow_partial_message`)."""
+    over = b'{"query":[0.1],"x":"' + b"x" * LIMITS.inspected_bytes + b'"}'
+    await _unreadable(
+        searched,
+        query(b'{"query":[0.1]'),
+        query(over),
+        b"\r\n".join(
+            (
+                f"POST {QUERY} HTTP/1.1".encode(), b"Host: kb", b"Transfer-Encoding: chunked", b"",
+                b"%x" % len(over), over, b"0", b"", b"",
+            )
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [16, 20, 2000])
+async def test_17_a_body_that_breaks_off_is_not_forwarded(searched: Stand, length: int) -> None:
+    for body in (b"", b'{"query":[0.1]}'):
+        await ask(searched.port, query(body, length=length))
+        assert searched.upstream.begun == []
+
+
+async def test_a_body_that_is_encoded_is_not_forwarded(searched: Stand) -> None:
+    """Row 18: whatever the coding is called, and also where it is stated twice."""
+    packed = gzip.compress(b'{"query":[0.1]}')
+    plain = b'{"query":[0.1]}'
+    await _unreadable(
+        searched,
+        query(packed, "Content-Encoding: gzip"),
+        query(packed, "Content-Encoding: gzip, gzip"),
+        query(plain, "Content-Encoding: gzip"),
+        query(plain, "Content-Encoding: identity, identity"),
+        query(plain, "Content-Encoding: unknown"),
+        query(plain, "Content-Encoding: identity", "content-encoding: gzip"),
+        query(plain, "Content-Encoding:"),
+        query(packed),
+    )
+
+
+async def test_a_body_of_another_type_or_with_a_key_twice_is_not_forwarded(
+    searched: Stand,
+) -> None:
+    plain = b'{"query":[0.1]}'
+    retyped = query(plain).replace(b"application/json", b"%b")
+    await _unreadable(
+        searched,
+        *(retyped.replace(b"%b", media) for media in (
+            b"text/plain", b"application/x-ndjson", b"application/json; charset=utf-16",
+            b"application/json, text/plain", b"application/x-www-form-urlencoded",
+        )),
+        query(b'{"query":[0.1],"query":[0.2]}'),
+        query(b'{"query":[0.1],"filter":{"must":[],"m\\u0075st":[]}}'),
+        query(b'[{"query":[0.1]}]'),
+        query(b'{"query":[0.1]} {"x":1}'),
+        query(b"\xef\xbb\xbf" + plain),
+        query(plain.decode().encode("utf-16")),
+    )  # fmt: skip
