@@ -33,6 +33,7 @@ from sidecar.proxy.relay import Tally, relay, write_whole
 from sidecar.proxy.reply import Fields, Reply, Sent, fields_of_event
 from sidecar.proxy.traffic import Traffic
 from sidecar.proxy.upstream import Ask, Upstream
+from sidecar.proxy.web_socket import WebSocket
 from sidecar.spool.errors import SpoolError
 
 
@@ -90,13 +91,15 @@ class Forward:
         if route.before is not None:
             route.before(self._dialect)
         try:
-            if route.shows is not None:
+            if allowed.ask.upgrade:
+                sent = await self._switched(request, allowed, tally)
+            elif route.shows is not None:
                 sent = await self._shown(request, allowed)
             elif allowed.prepared.read is not None or allowed.prepared.event is not None:
                 sent = await self._read(request, allowed, tally)
             else:
                 sent = await self._streamed(request, allowed, tally, wire)
-            outcome = COMPLETED
+            outcome = tally.outcome or COMPLETED
             return sent
         except UpstreamFailed as error:
             if request.body.exception() is None:
@@ -114,7 +117,7 @@ class Forward:
             outcome = None
             raise
         except (asyncio.CancelledError, ConnectionError):
-            outcome = TRUNCATED
+            outcome = tally.outcome or TRUNCATED
             raise
         finally:
             if route.after is not None:
@@ -144,6 +147,23 @@ class Forward:
         try:
             _tell_head(allowed, exchange)
             return await relay(request, exchange, _event(allowed.pendings), tally)
+        finally:
+            await exchange.finish()
+
+    async def _switched(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
+        event, places, who = _event(allowed.pendings), allowed.places, allowed.asked.who
+
+        async def still() -> None:
+            await self._judge.still(places, who)
+
+        socket = WebSocket(self.upstream, self._limits, still)
+        exchange = await socket.carry(
+            request, allowed.ask, _records(allowed.pendings), event, tally
+        )
+        if exchange is None:
+            return Sent(keep_alive=False, status=101)
+        try:
+            return await relay(request, exchange, event, tally)
         finally:
             await exchange.finish()
 

@@ -10,6 +10,7 @@ from aiohttp import HttpVersion, HttpVersion10, HttpVersion11
 
 from policies.ground.errors import Malformed
 from sidecar.proxy.headers import Head
+from sidecar.proxy.upgrade import check
 
 _HOST = re.compile(
     rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~-]{1,255})(?::([0-9]{1,5}))?"
@@ -28,7 +29,10 @@ def check_frame(method: str, version: HttpVersion, head: Head) -> None:
     if method == "CONNECT":
         raise Tunnelling("the method `CONNECT` is not served here")
     if b"upgrade" in read:
-        raise Tunnelling("the header `upgrade` is not served here")
+        try:
+            check(method, version, head)
+        except Malformed as error:
+            raise Tunnelling(error.message) from error
     if version not in (HttpVersion11, HttpVersion10):
         raise Malformed(f"HTTP version {version.major}.{version.minor} is not 1.0 or 1.1")
     codings = read.get(b"transfer-encoding")

@@ -30,7 +30,7 @@ from sidecar.protocols.protocol import (
     Sight,
     Unresolved,
 )
-from sidecar.proxy import intake
+from sidecar.proxy import intake, upgrade
 from sidecar.proxy.attribution import Attribution, attribution
 from sidecar.proxy.case import Case, decided
 from sidecar.proxy.forward import Allowed, Forward
@@ -125,6 +125,10 @@ class Gate:
         answer: Reply | Sent | None = None
         try:
             answer = await self._came_to(request, case, serving)
+            if case.head is not None and upgrade.asks(case.head):
+                # RFC 9931: what follows may be no HTTP, whatever became of the request.
+                request.stop_reading()
+                answer.end()
             return answer
         finally:
             self.traffic.came_to(case.decision, answer)
@@ -264,6 +268,9 @@ class Gate:
         case.route = route = match.route
         if route.class_ in _BARRED:
             self._check_open(route, asked)
+        if upgrade.asks(head) and not _streams(route):
+            reason = f"`{route.methods} {route.pattern}` is no route for WebSocket"
+            raise Refused(403, ROUTE_DENIED, reason, who)
         return route, asked, head
 
     def _open(self, route: Route | None, asked: Asked) -> Route:
@@ -306,3 +313,9 @@ class Gate:
                 f"`{asked.method} {route.pattern}` writes, and `writes` is `deny` for this source"
             )
             raise Refused(403, WRITE_DENIED, reason, who, place=place)
+
+
+def _streams(route: Route) -> bool:
+    """Whether nothing of its bodies has to be read, so that they may be of any protocol."""
+    reads = (route.inspected, route.refined, route.shows, route.composed, route.prepared)
+    return route.class_ is Class.RETRIEVE and not any(each is not None for each in reads)

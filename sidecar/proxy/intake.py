@@ -18,6 +18,7 @@ from sidecar.proxy.headers import Head, lines_of, request_head
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.target import Target
+from sidecar.proxy.upgrade import asks
 from sidecar.proxy.upstream import Ask
 
 # What would make an answer that must be read partial, or none.
@@ -52,6 +53,7 @@ class Heads:
             raise request.fault
         fields = request.fields
         usual = request.version == HttpVersion11 and request.method != "CONNECT"
+        usual = usual and not any(name.lower() == b"upgrade" for name, _ in fields)
         if usual:
             known = self._known.get(fields)
             if known is not None:
@@ -125,7 +127,7 @@ def forwarded(
         method = "GET" if method == "HEAD" else method
         lines = _readable_lines(head, _CONDITIONS)
     chunked = length is None and b"transfer-encoding" in head.read
-    return Ask(method, target.forwarded, lines, length, chunked, body, stream)
+    return Ask(method, target.forwarded, lines, length, chunked, body, stream, asks(head))
 
 
 def lookup(head: Head, target: str) -> Ask:

@@ -108,6 +108,13 @@ class Judge:
             allowed.append(pending)
         return allowed
 
+    async def still(self, places: Iterable[Place], who: Attribution) -> None:
+        """Raises `Denied`, recorded, where one of them may not be any more."""
+        permits = await self.permitting(who)
+        denied = [place for place in places if not permits(place)]
+        if denied:
+            await self.allow(denied, who)
+
     def at_once(self, place: Place, who: Attribution) -> Pending | None:
         """The decision for one place where it can be made without waiting for anybody; None where
         it can't, and nothing is recorded."""

@@ -10,27 +10,27 @@ Knows decisions and connections. Knows nothing of what passes.
 
 import asyncio
 import hashlib
-import logging
 from typing import NamedTuple
 
-from policies.ground.errors import SluiceError, UpstreamFailed
+from policies.ground.errors import UpstreamFailed
 from policies.model import RANK
 from sidecar.enforce import Pending
 from sidecar.protocols.protocol import Place
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.case import decided
 from sidecar.proxy.dialler import Dialler, Heard
+from sidecar.proxy.joined import Carried, joined
 from sidecar.proxy.judge import Denied, Judge, Refused
 from sidecar.proxy.limits import Limits
-from sidecar.proxy.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returned
+from sidecar.proxy.lineage import FAILED, Lineage, Returned
 from sidecar.proxy.side import Side
-from sidecar.proxy.splice import Ended, Splice
+from sidecar.proxy.splice import Splice
 from sidecar.proxy.traffic import Flow, Traffic
 from sidecar.settings import Source
 
-log = logging.getLogger(__name__)
-
 WRITE_DENIED = "write_denied"
+
+_NOTHING = Carried(FAILED, 0, 0, hashlib.sha256().hexdigest())
 
 
 class Opaque:
@@ -70,7 +70,7 @@ class Opaque:
         try:
             connection = await self._dialler.connect()
         except BaseException as error:
-            self._note(pendings, FAILED, None, started)
+            self._note(pendings, _NOTHING, 502, started)
             if isinstance(error, UpstreamFailed):
                 self._traffic.failed(error)
                 self._traffic.answered(decided(pendings), error.status)
@@ -91,30 +91,17 @@ class Opaque:
     async def carry(self, agent: Side, passed: "Passed") -> None:
         """Joins the two until both have ended, one is lost, nothing passes for long, or it may be
         no longer."""
-        digest = hashlib.sha256()
-        upstream, who = passed.upstream, passed.who
-        idle = self._limits.tunnel_idle_seconds
-        splice = Splice(agent.transport, upstream.transport, idle, digest.update)
-        agent.join(splice, splice.up, splice.down)
-        upstream.join(splice, splice.down, splice.up)
-        self._open.add(splice)
-        finished = asyncio.get_running_loop().create_task(splice.finished())
-        outcome = TRUNCATED
-        try:
-            while not (await asyncio.wait((finished,), timeout=self._limits.rejudge_seconds))[0]:
-                await self._still(who)
-            if finished.result().how is Ended.BOTH:
-                outcome = COMPLETED
-        except (Denied, SluiceError) as error:
-            # A denial is recorded; there is nobody to tell but by the end of the connection.
-            log.info("a tunnel is cut: %s", error)
-        finally:
-            splice.lost()
-            finished.cancel()
-            self._open.remove(splice)
-            self._carried.received += splice.up.count
-            self._carried.sent += splice.down.count
-            self._note(passed.pendings, outcome, splice, passed.started, digest.hexdigest())
+        who = passed.who
+
+        async def still() -> None:
+            await self._judge.still((self._place,), who)
+
+        def done(carried: Carried) -> None:
+            self._carried.received += carried.up
+            self._carried.sent += carried.down
+            self._note(passed.pendings, carried, 200, passed.started)
+
+        await joined(agent, passed.upstream, self._limits, still, done, self._open)
 
     @property
     def connections(self) -> int:
@@ -131,7 +118,7 @@ class Opaque:
 
     def drop(self, passed: "Passed") -> None:
         passed.upstream.transport.abort()
-        self._note(passed.pendings, FAILED, None, passed.started)
+        self._note(passed.pendings, _NOTHING, 502, passed.started)
 
     async def _judged(self, who: Attribution) -> list[Pending]:
         if self._writes:
@@ -145,22 +132,9 @@ class Opaque:
             raise denied
         return [denied.pending]
 
-    async def _still(self, who: Attribution) -> None:
-        """Raises `Denied`, recorded, where it would not be allowed any more."""
-        permits = await self._judge.permitting(who)
-        if not permits(self._place):
-            await self._judge.allow((self._place,), who)
-
-    def _note(
-        self,
-        pendings: list[Pending],
-        outcome: str,
-        splice: Splice | None,
-        started: float,
-        sha256: str = hashlib.sha256().hexdigest(),
-    ) -> None:
-        status, size = (502, 0) if splice is None else (200, splice.down.count)
+    def _note(self, pendings: list[Pending], carried: Carried, status: int, started: float) -> None:
         took = int((asyncio.get_running_loop().time() - started) * 1000)
+        outcome, _, size, sha256 = carried
         for pending in pendings:
             self._lineage.note(Returned(pending, outcome, status, size, sha256, took, 0))
 

@@ -20,6 +20,7 @@ from aiohttp.helpers import EMPTY_BODY_STATUS_CODES, TimerNoop
 
 from sidecar.proxy.dialler import Dialler
 from sidecar.proxy.limits import Limits
+from sidecar.proxy.side import Side
 
 _TIMER = TimerNoop()
 _HEAD_END = b"\r\n\r\n"
@@ -219,6 +220,22 @@ class Pool:
             self._resting.append(wire)
             if self._sweeping is None:
                 self._sweep_later()
+
+    def tunnel(self, wire: Wire, tail: bytes) -> Side:
+        """Its connection as the other end of a tunnel, with what has arrived already."""
+        connection, wire.connection = wire.connection, None
+        transport = wire.transport
+        assert connection is not None
+        if transport is None or transport.is_closing():
+            raise aiohttp.ClientConnectionResetError("the connection was closed")
+        self._held -= 1
+
+        def lost(_exc: Exception | None) -> None:
+            connection.close()
+
+        side = Side(self._limits.buffer_bytes, lost).adopt(transport, tail)
+        side.transport.resume_reading()
+        return side
 
     def discard(self, wire: Wire) -> None:
         """Breaks the connection, which is how the data source learns that nobody listens."""

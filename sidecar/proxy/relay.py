@@ -20,14 +20,17 @@ _NO_CONTENT = 204
 @dataclass(slots=True)
 class Tally:
     """What was handed on of an answer: its status as the agent got it, the bytes of its body, and
-    their SHA-256, how many documents were left out, and how often it was asked again."""
+    their SHA-256, how many documents were left out, how often it was asked again, and how it ended
+    where that is known already."""
 
     status: int = 0
     size: int = 0
     begun: bool = False
     withheld: int = 0
     retries: int = 0
+    outcome: str | None = None
     _digest: Any = None
+    _sha256: str | None = None
 
     def count(self, data: bytes) -> None:
         self.size += len(data)
@@ -36,9 +39,15 @@ class Tally:
         else:
             self._digest.update(data)
 
+    def carried(self, outcome: str, size: int, sha256: str) -> None:
+        """All of it at once, of what passed unread."""
+        self.outcome, self.size, self._sha256 = outcome, size, sha256
+
     @property
     def sha256(self) -> str:
         """In hex."""
+        if self._sha256 is not None:
+            return self._sha256
         digest: str = (self._digest or hashlib.sha256()).hexdigest()
         return digest
 

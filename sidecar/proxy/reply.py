@@ -68,6 +68,10 @@ class Reply:
         told = [field for field in self.fields if field != _JSON]
         return Reply(own.status, (*own.fields, *told), own.body, close=self.close)
 
+    def end(self) -> None:
+        """It is the last on its connection."""
+        self.close = True
+
     def encode(self, *, keep_alive: bool, empty: bool, old: bool) -> bytes:
         """The whole answer; without its body where `empty` (to a HEAD). `old` is HTTP/1.0, where
         keeping the connection has to be said."""
@@ -90,3 +94,7 @@ class Sent:
     def __init__(self, *, keep_alive: bool, status: int = 0) -> None:
         self.keep_alive = keep_alive
         self.status = status
+
+    def end(self) -> None:
+        """It is the last on its connection."""
+        self.keep_alive = False

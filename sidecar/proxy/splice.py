@@ -104,6 +104,11 @@ class Splice:
     def over(self) -> bool:
         return self._finished.done()
 
+    @property
+    def how(self) -> Ended | None:
+        """How it ended; None while it lasts."""
+        return self._finished.result() if self._finished.done() else None
+
     async def finished(self) -> Spliced:
         """Returns once it is over; cancelled, it breaks both connections."""
         try:

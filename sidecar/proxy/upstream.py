@@ -47,6 +47,8 @@ class Ask(NamedTuple):
     chunked: bool = False
     body: bytes = b""
     stream: StreamReader | None = None
+    upgrade: bool = False
+    """Whether it asks for WebSocket."""
 
     def with_body(self, body: bytes) -> "Ask":
         """The same request with another body, at hand."""
@@ -69,6 +71,8 @@ class Upstream:
         self.resting = self._pool.resting
         self.give_back = self._pool.give_back
         self.discard = self._pool.discard
+        self.connect = self._pool.connect
+        self.tunnel = self._pool.tunnel
 
     @property
     def connections(self) -> int:

@@ -25,7 +25,7 @@ DIFFERENCES = {
     "fragment": "`#` has no place in a target; some cut it off (B4)",
     "raw bytes": "bytes above 127 have no place in a target, in the query neither",
     "form": "only a path is served: absolute form, authority and `*` name another thing (A1)",
-    "tunnel": "CONNECT and Upgrade are not served; nothing behind them is read (B13, B15)",
+    "tunnel": "CONNECT, and Upgrade to another protocol than WebSocket, are refused (B13, B15)",
     "version": "other versions than 1.0 and 1.1 are refused (0 fact 7)",
     "coding": "a transfer coding other than exactly `chunked` on 1.1 (0 fact 7)",
     "two lengths": "a length that is stated twice, even alike (B14)",

@@ -30,7 +30,7 @@ UNREADABLE = {
     "absolute form": request("GET http://evil.test/x HTTP/1.1", HOST),
     "absolute form, other scheme": request("GET foo://evil.test/x HTTP/1.1", HOST),
     "absolute form, userinfo": request("GET http://u:p@evil.test/x HTTP/1.1", HOST),
-    "upgrade": request("GET /x HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: websocket"),
+    "upgrade": request("GET /x HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: foo"),
     "upgrade to h2c": request("GET /x HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: h2c"),
     "no host": request("GET /x HTTP/1.1"),
     "empty host": request("GET /x HTTP/1.1", "Host:"),

@@ -1,0 +1,226 @@
+"""Web sockets: judged by their handshake, and joined to a data source that granted one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import WSMsgType, web
+
+from sidecar.proxy.limits import LIMITS
+from tests.sidecar.proxy.stand import (
+    Answered,
+    Seen,
+    Sidecar,
+    Stand,
+    answer,
+    get,
+    leave,
+    listening,
+    policy,
+    sidecar,
+    source,
+    standing,
+    until,
+)
+
+ASK = (
+    b"GET /a HTTP/1.1\r\nHost: kb\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+GRANTED = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+)
+
+
+@asynccontextmanager
+async def echoing(tmp_path: Path) -> AsyncIterator[tuple[str, Sidecar]]:
+    """A real server that sends back what it is sent, and the address of its sidecar."""
+
+    async def echo(request: web.Request) -> web.WebSocketResponse:
+        ws = web.WebSocketResponse(max_msg_size=1 << 25)
+        await ws.prepare(request)
+        async for message in ws:
+            if message.type is WSMsgType.BINARY:
+                await ws.send_bytes(message.data)
+            else:
+                await ws.send_str(message.data)
+        return ws
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", echo)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    [(_, port, *_)] = runner.addresses
+    closed = policy(denied_sources=("rest://kb/secret",))
+    async with sidecar(tmp_path, closed) as made, listening(made, source(port)) as at:
+        yield f"http://127.0.0.1:{at}", made
+    await runner.cleanup()
+
+
+async def test_a_real_client_and_a_real_server_do_not_notice(tmp_path: Path) -> None:
+    async with echoing(tmp_path) as (address, made), aiohttp.ClientSession() as session:
+        async with session.ws_connect(f"{address}/a", compress=15, max_msg_size=1 << 25) as ws:
+            for data in (b"", b"x", b"y" * 70_000, bytes(range(256)) * 20_000):
+                await ws.send_bytes(data)
+                assert (await ws.receive()).data == data
+            await ws.send_str("ä")
+            assert (await ws.receive()).data == "ä"
+            await ws.ping()
+        assert await made.decisions() == [("ALLOW", "analysts-read", "rest://kb/a")]
+        [lineage] = await made.lineage()
+        assert (lineage["outcome"], lineage["detail"]["status"]) == ("completed", 101)
+        assert lineage["detail"]["bytes"] > 0
+
+
+async def test_a_denied_one_is_told_and_never_reaches_the_data_source(tmp_path: Path) -> None:
+    async with echoing(tmp_path) as (address, made), aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as error:
+            await session.ws_connect(f"{address}/secret")
+        assert error.value.status == 403
+        assert (await made.decisions())[0][::2] == ("DENY", "rest://kb/secret")
+
+
+async def test_nothing_behind_the_request_passes_before_the_data_source_grants_it(
+    stand: Stand,
+) -> None:
+    got: list[bytes] = []
+    go = asyncio.Event()
+
+    async def slowly(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await go.wait()
+        writer.write(GRANTED + b"first words")
+        await writer.drain()
+        await asyncio.sleep(30)
+
+    stand.upstream.script = slowly
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(ASK + b"optimistic")
+    await until(lambda: bool(stand.upstream.seen))
+    seen = stand.upstream.seen[0]
+    assert seen.head.endswith(b"\r\n\r\n")
+    assert b"optimistic" not in seen.head + seen.body
+    assert seen.values("upgrade") == ["websocket"]
+    assert seen.values("connection") == ["Upgrade"]
+    go.set()
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert Answered(head).status == 101
+    assert Answered(head).fields["sec-websocket-accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert Answered(head).fields["x-sluice-event-id"]
+    assert await reader.readexactly(11) == b"first words"
+    leave(writer)
+    await until(lambda: stand.upstream.lost == 1)
+    assert got == []
+
+
+@pytest.mark.parametrize("said", ["HTTP/1.1 200 OK", "HTTP/1.1 426 Upgrade Required"])
+async def test_another_answer_passes_and_nothing_behind_the_request_does(
+    stand: Stand, said: str
+) -> None:
+    stand.upstream.script = answer(said, b"no")
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(ASK + get("/smuggled"))
+    raw = await reader.read()
+    writer.close()
+    assert raw.startswith(said.encode())
+    assert raw.endswith(b"no")
+    assert raw.count(b"HTTP/1.1 ") == 1
+    assert stand.upstream.targets == ["/a"]
+    assert len(await stand.sidecar.decisions()) == 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        (b"Upgrade: websocket", b"Upgrade: h2c"),
+        (b"Upgrade: websocket", b"Upgrade: websocket, h2c"),
+        (b"Upgrade: websocket", b"Upgrade: websocket\r\nUpgrade: h2c"),
+        (b"keep-alive, Upgrade", b"keep-alive"),
+        (b"GET ", b"POST "),
+        (b"HTTP/1.1", b"HTTP/1.0"),
+        (b"Host: kb", b"Host: kb\r\nContent-Length: 2"),
+        (b"Host: kb", b"Host: kb\r\nTransfer-Encoding: chunked"),
+    ],
+)
+async def test_every_other_upgrade_is_refused(stand: Stand, changed: tuple[bytes, bytes]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(ASK.replace(*changed) + get("/smuggled"))
+    raw = await reader.read()
+    writer.close()
+    assert raw.startswith(b"HTTP/1.1 400 ")
+    assert raw.count(b"HTTP/1.1 ") == 1
+    assert await stand.sidecar.decisions() == [("DENY", "unreadable_request", "rest://kb")]
+    assert stand.upstream.begun == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        GRANTED.replace(b"Upgrade: websocket", b"Upgrade: h2c"),
+        GRANTED.replace(b"Upgrade: websocket\r\n", b""),
+        b"HTTP/1.1 101 Switching Protocols\r\n" + b"X: " + b"y" * 20_000 + b"\r\n\r\n",
+        b"HTTP/1.1 101 Sw",
+    ],
+)
+async def test_what_does_not_grant_it_is_a_502(stand: Stand, said: bytes) -> None:
+    async def says(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    stand.upstream.script = says
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(ASK)
+    raw = await reader.read()
+    writer.close()
+    assert raw.startswith(b"HTTP/1.1 502 ")
+    [lineage] = await stand.sidecar.lineage()
+    assert lineage["outcome"] == "failed"
+
+
+async def test_a_head_in_pieces_grants_it_all_the_same(stand: Stand) -> None:
+    async def slowly(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        for at in range(len(GRANTED)):
+            writer.write(GRANTED[at : at + 1])
+            await writer.drain()
+            await asyncio.sleep(0.001)
+        writer.write(b"words")
+        await asyncio.sleep(30)
+
+    stand.upstream.script = slowly
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(ASK)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+    assert await reader.readexactly(5) == b"words"
+    leave(writer)
+
+
+async def test_a_revocation_cuts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = replace(LIMITS, rejudge_seconds=0.1)
+    async with standing(tmp_path, policy(), limits=limits) as stand:
+
+        async def grants(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+            writer.write(GRANTED)
+            await writer.drain()
+            await asyncio.sleep(30)
+
+        stand.upstream.script = grants
+        reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        writer.write(ASK)
+        await reader.readuntil(b"\r\n\r\n")
+        monkeypatch.setattr(type(stand.sidecar.agent), "key", lambda _: None)
+        with pytest.raises(ConnectionResetError):
+            async with asyncio.timeout(3):
+                await reader.read()
+        writer.close()
+        await until(lambda: stand.upstream.lost == 1)
+        names = [name for _, name, _ in await stand.sidecar.decisions()]
+        assert names == ["analysts-read", "key_not_valid"]
+        [lineage] = await stand.sidecar.lineage()
+        assert lineage["outcome"] == "truncated"

@@ -1,0 +1,90 @@
+"""The ways in of a sidecar that runs as a process: what they reach, and what they never do."""
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.sidecar.centre import control_api
+from tests.sidecar.proxy.stand import Answered, ask, data_source
+from tests.sidecar.stand import until
+from tests.sidecar.test_serve import Process, process
+from tests.stack import free_port
+
+
+async def through(proxy: int, target: str) -> Answered:
+    host = target.partition("://")[2].partition("/")[0]
+    return await ask(proxy, f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+
+
+# proxy.md B 26: an admin port is not to be had by way of the proxy, whatever it is called.
+@pytest.mark.parametrize("form", ["absolute", "connect"])
+async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
+    tmp_path: Path, form: str
+) -> None:
+    proxy, metrics, reverse, loop = (free_port() for _ in range(4))
+    common = {"kind": "rest", "sensitivity": "low", "writes": "allow"}
+    async with data_source() as upstream, control_api() as centre:
+        sources = [
+            {"alias": "kb", "upstream": f"http://127.0.0.1:{upstream.port}",
+             "listen": f"127.0.0.1:{reverse}", **common},
+            # A source that is one of our own ports: the configuration is no way there either.
+            {"alias": "loop", "upstream": f"http://127.0.0.1:{metrics}",
+             "listen": f"127.0.0.1:{loop}", **common},
+        ]  # fmt: skip
+        settings = {
+            "forward_proxy": f"127.0.0.1:{proxy}", "metrics_listen": f"127.0.0.1:{metrics}",
+            "sources": sources,
+        }  # fmt: skip
+        async with process(tmp_path, centre, **settings) as sidecar:
+            centre.furnish()
+            await sidecar.start()
+            for port in (sidecar.port, proxy, reverse, loop):
+                for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]"):
+                    where = f"{host}:{port}"
+                    if form == "absolute":
+                        answered = await through(proxy, f"http://{where}/metrics")
+                    else:
+                        connect = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n"
+                        answered = await ask(proxy, connect.encode())
+                    assert answered.status == 403, where
+                    assert answered.json["decision"]["policy_name"] == "unknown_destination"
+            answered = await through(proxy, f"http://127.0.0.1:{metrics}/metrics")
+            assert answered.status != 200
+            assert b"sluice_" not in answered.body
+            await _stopped(sidecar)
+        assert upstream.begun == []
+
+
+async def test_a_tunnel_that_nobody_ends_does_not_hold_up_a_stop(tmp_path: Path) -> None:
+    proxy = free_port()
+    async with data_source() as upstream, control_api() as centre:
+        source = {
+            "alias": "kb", "kind": "rest", "sensitivity": "low",
+            "upstream": f"http://127.0.0.1:{upstream.port}",
+        }  # fmt: skip
+        settings = {"forward_proxy": f"127.0.0.1:{proxy}", "drain_seconds": 1, "sources": [source]}
+        async with process(tmp_path, centre, **settings) as sidecar:
+            centre.furnish()
+            await sidecar.start()
+            where = f"127.0.0.1:{upstream.port}"
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy)
+            writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            # One that waits for its first byte, and one in which a request was answered.
+            other, idle = await asyncio.open_connection("127.0.0.1", proxy)
+            idle.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+            await other.readuntil(b"\r\n\r\n")
+            writer.write(f"GET /a HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+            await reader.readuntil(b"\r\n\r\n")
+            await _stopped(sidecar)
+            for each in (writer, idle):
+                each.close()
+        await until("it ships", lambda: centre.records)
+
+
+async def _stopped(sidecar: Process) -> None:
+    sidecar.tell(signal.SIGTERM)
+    assert await sidecar.ended() == 0
+    assert "Traceback" not in await sidecar.log()
