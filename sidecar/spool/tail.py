@@ -147,6 +147,10 @@ class Tail:
             self._on_failed(job.instance, error)
         if not self._in_flight:
             self._schedule()
+        # Told here, not by a flush: after the last one there is nothing to flush for.
+        if not self.waiting and self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
 
     async def idle(self) -> None:
         """Returns once nothing is gathered and nothing is being synced."""
@@ -220,9 +224,6 @@ class Tail:
         if jobs:
             self._job = Job(self.instance, None, self.n)
             self._gathered.append(self._job)
-        if not self.waiting and self._idle is not None:
-            self._idle.set_result(None)
-            self._idle = None
 
 
 def _fail(job: Job) -> None:

@@ -181,6 +181,19 @@ async def test_closing_waits_for_what_was_put_and_takes_no_more(tmp_path: Path) 
         assert len(eids(await shipped(spool))) == 50
 
 
+@pytest.mark.parametrize("hurry", [True, False])
+async def test_closing_waits_no_longer_than_for_the_last_record(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, hurry: bool
+) -> None:
+    spool = await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom)
+    spool.put(record(1), denial=False, hurry=hurry)
+    async with asyncio.timeout(3):
+        await spool.close(5)
+    assert caplog.messages == []
+    async with running(tmp_path) as spool:
+        assert eids(await shipped(spool)) == ["1"]
+
+
 async def test_closing_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path) -> None:
     disk = FaultyDisk()
     spool = await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom, disk)
