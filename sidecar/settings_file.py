@@ -69,6 +69,9 @@ class _Reader:
         top.close()
         if settings.sources and settings.agent is None:
             top.complain("agent", "is required: it says who speaks through the sources")
+        for way in ("forward_proxy", "transparent"):
+            if getattr(settings, way) is not None and not settings.sources:
+                top.complain(way, "leads to no source: there is none")
         refuse_shared(top, settings)
         if self._complaints:
             raise SettingsError(self._complaints)

@@ -276,3 +276,9 @@ def test_what_is_not_read_shares_no_address(base: Path) -> None:
     text = unread("b", "tcp://b.test:5432", "listen: 127.0.0.1:18000", "hosts: [b.test]")
     [told] = complaints(base, AGENT + "sources:\n" + item("a") + text)
     assert "sources[1].listen: `127.0.0.1:18000` is the address of `sources[0].listen` too" in told
+
+
+@pytest.mark.parametrize("way", ["forward_proxy", "transparent"])
+def test_a_way_without_a_source_leads_nowhere(base: Path, way: str) -> None:
+    [told] = complaints(base, f"{way}: 127.0.0.1:8711\n" + AGENT)
+    assert f"{way}: leads to no source" in told

@@ -4,6 +4,8 @@ what is tested of the reverse proxy, byte for byte, is tested of the others with
     absolute    request lines are written in absolute form
     tunnel      a CONNECT first, then what was sent
     opened      a CONNECT first, then TLS with the operator's certificate, and in it what was sent
+    redirected  as it is, on a connection that was meant for another place
+    unwrapped   the same, in TLS with the operator's certificate
 
 Ends pass as ends, and resets as resets.
 """
@@ -18,15 +20,19 @@ from pathlib import Path
 
 from policies.ground.listen import Listen
 from policies.model import Policy
-from sidecar.proxy.ways import FORWARD_PROXY, Named, Ways
+from sidecar.proxy.hosts import Authority
+from sidecar.proxy.ways import FORWARD_PROXY, TRANSPARENT, Named, Ways
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import CLOCK, Stand, data_source, leave, sidecar, source, warm
 
-WAYS = ("absolute", "tunnel", "opened")
+WAYS = ("absolute", "tunnel", "opened", "redirected", "unwrapped")
+TLS = ("opened", "unwrapped")
+REDIRECTED = ("redirected", "unwrapped")
 NAMES = ("kb.test", "kb")
 
 _UNREAD = {
     "absolute": "web://127.0.0.1:0", "tunnel": "http://kb.test:80", "opened": "https://kb.test:443",
+    "redirected": "http://198.51.100.7:80", "unwrapped": "https://kb.test:443",
 }  # fmt: skip
 
 _LINE = re.compile(rb"^([A-Za-z]+) (/[^\r\n ]*) (?=HTTP/)", re.MULTILINE)
@@ -90,7 +96,7 @@ class OverTls:
 
 
 class Detour:
-    """Goes to the forward proxy at `port`."""
+    """Goes to the way's `port`."""
 
     def __init__(self, way: str, port: int) -> None:
         self._way = way
@@ -118,10 +124,11 @@ class Detour:
     ) -> Plain | OverTls:
         if self._way == "absolute":
             return Plain(_absolute)
-        where = "kb.test:443" if self._way == "opened" else "kb.test:80"
-        writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
-        if self._way == "tunnel":
+        if self._way not in REDIRECTED:
+            where = "kb.test:443" if self._way in TLS else "kb.test:80"
+            writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        if self._way not in TLS:
             return Plain()
         form = OverTls()
         await form.shake(reader, writer)
@@ -164,16 +171,21 @@ def _absolute(data: bytes) -> bytes:
 @asynccontextmanager
 async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[Stand]:
     """As `standing`, but for the way in."""
-    terminate = authority().issue("kb.test") if way == "opened" else None
+    terminate = authority().issue("kb.test") if way in TLS else None
+    # Nobody lives there, and nobody is to be asked.
+    meant = Authority("198.51.100.7", 443 if way in TLS else 80)
     async with data_source() as upstream, sidecar(tmp_path, *policies) as made:
         configured = replace(
             source(upstream.port, hosts=NAMES, listen=None, writes="allow"), terminate=terminate
         )
-        named = Named(Listen("127.0.0.1", 0))
+        listen = Listen("127.0.0.1", 0)
+        named = Named(None, False, listen, lambda _transport: meant)
+        if way not in REDIRECTED:
+            named = Named(listen)
         ways = Ways((configured,), made.agent, made.enforcer, CLOCK, made.egress, named=named)
         await ways.start()
         await warm(ways)
-        to = Detour(way, ways.port(FORWARD_PROXY))
+        to = Detour(way, ways.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))
         server = await asyncio.start_server(to.serve, "127.0.0.1", 0, limit=65536)
         try:
             port = server.sockets[0].getsockname()[1]
