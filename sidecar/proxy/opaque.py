@@ -27,6 +27,7 @@ from sidecar.proxy.side import Side
 from sidecar.proxy.splice import Splice
 from sidecar.proxy.traffic import Flow, Traffic
 from sidecar.settings import Source
+from sidecar.spool.errors import SpoolError
 
 WRITE_DENIED = "write_denied"
 
@@ -65,10 +66,12 @@ class Opaque:
         except Denied as denied:
             self._traffic.answered("DENY", denied.status)
             raise
-        for pending in pendings:
-            await pending.durable
         try:
+            for pending in pendings:
+                await pending.durable
             connection = await self._dialler.connect()
+        except SpoolError:
+            raise  # there may be no event for lineage to stand on
         except BaseException as error:
             self._note(pendings, _NOTHING, 502, started)
             if isinstance(error, UpstreamFailed):
