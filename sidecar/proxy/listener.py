@@ -24,7 +24,8 @@ Record = Callable[[str, str], Coroutine[Any, Any, None]]
 
 class Listener:
     """Listens on `listen` and answers by `handler`, or by `short_way` what may take it. With `tls`
-    it speaks TLS, and `record`s what is none. With `arrivals` these take it first."""
+    it speaks TLS, and `record`s what is none. With `arrivals` these take it first; `twin` is
+    another host on which it listens too."""
 
     def __init__(
         self,
@@ -37,8 +38,10 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         errands: Errands | None = None,
         arrivals: Arrivals | None = None,
+        twin: str | None = None,
     ) -> None:
         self._listen = listen
+        self._hosts = [listen.host] if twin is None else [listen.host, twin]
         self._handler = handler
         self._record = record
         self._short_way = short_way
@@ -60,7 +63,7 @@ class Listener:
         elif self._tls is not None:
             made = partial(self._over_tls, self._tls)
         self._sockets = await asyncio.get_running_loop().create_server(
-            made, self._listen.host, self._listen.port, backlog=1024
+            made, self._hosts, self._listen.port, backlog=1024
         )
         return self._sockets.sockets
 

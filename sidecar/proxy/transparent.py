@@ -15,10 +15,12 @@ found. Knows nothing of what is asked.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from ipaddress import ip_address
 
 from policies.ground.errors import Malformed
+from policies.ground.listen import Listen
 from sidecar.proxy.agent_server import AgentServer
 from sidecar.proxy.arrivals import Arrivals, join
 from sidecar.proxy.client_hello import Hello
@@ -37,6 +39,8 @@ from sidecar.proxy.side import Side
 from sidecar.proxy.splice import reset
 from sidecar.proxy.unread import Unread
 
+_TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::"}  # noqa: S104  # nothing is bound by this
+
 Meant = Callable[[asyncio.Transport], Authority | None]
 """Where a connection was meant to go; None where it was not redirected."""
 
@@ -45,6 +49,20 @@ def by_socket(transport: asyncio.Transport) -> Authority | None:
     """As the system has it."""
     sock = transport.get_extra_info("socket")
     return None if sock is None else original_destination(sock)
+
+
+def twin_of(listen: Listen) -> str | None:
+    """The same host of IPv6, to which the packet filter redirects what is IPv6; None where there is
+    none, this host has no such address, or each port would be another."""
+    twin = _TWINS.get(listen.host)
+    if twin is None or not listen.port:
+        return None
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind((twin, 0))
+    except OSError:
+        return None
+    return twin
 
 
 class Transparent(Arrivals):

@@ -26,7 +26,7 @@ from sidecar.proxy.opaque import Opaque
 from sidecar.proxy.outside import Outside
 from sidecar.proxy.passage import Passage
 from sidecar.proxy.switch import Switch
-from sidecar.proxy.transparent import Meant, Transparent, by_socket
+from sidecar.proxy.transparent import Meant, Transparent, by_socket, twin_of
 from sidecar.settings import Source
 from sidecar.tls_files import server_context
 
@@ -158,12 +158,19 @@ class Ways:
         outside, errands, passage = self._passage(listen, named)
         own = self._egress.own
         arrivals = Transparent(passage, outside, errands, own, self._limits, named.meant)
-        return self._arriving(listen, arrivals, errands)
+        return self._arriving(listen, arrivals, errands, twin_of(listen))
 
-    def _arriving(self, listen: Listen, arrivals: Arrivals, errands: Errands) -> Listener:
-        record = arrivals.outside.record
+    def _arriving(
+        self, listen: Listen, arrivals: Arrivals, errands: Errands, twin: str | None = None
+    ) -> Listener:
         return Listener(
-            listen, arrivals.serve, record, self._limits, errands=errands, arrivals=arrivals
+            listen,
+            arrivals.serve,
+            arrivals.outside.record,
+            self._limits,
+            errands=errands,
+            arrivals=arrivals,
+            twin=twin,
         )
 
     def _passage(self, listen: Listen, named: Named) -> tuple[Outside, Errands, Passage]:
