@@ -143,11 +143,11 @@ def sources(http: int, tls: int, tcp: int) -> list[Source]:
     here, ours = "127.0.0.1", authority()
     api = source(tls, alias="api", listen=None, hosts=("api.test:443",), writes="allow")
     verified = UpstreamTls(ca=ours.path, server_name="api.test")
-    pg = source(tcp, "tcp", alias="pg", listen=None, hosts=(f"[{SOURCES[1]}]:{TCP}",))
+    pg = source(tcp, "tcp", alias="pg", listen=None, hosts=tuple(_addresses(TCP)))
     return [
         source(http, listen=None, hosts=(f"kb.test:{HTTP}", *_addresses(HTTP))),
         replace(api, upstream=f"https://{here}:{tls}", tls=verified),
-        replace(pg, upstream=f"tcp://{here}:{tcp}", hosts=tuple(_addresses(TCP))),
+        replace(pg, upstream=f"tcp://{here}:{tcp}"),
     ]
 
 
