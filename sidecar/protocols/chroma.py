@@ -16,7 +16,7 @@ from uuid import UUID
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols import listing
+from sidecar.protocols import chroma_documents, listing
 from sidecar.protocols.bodies import json_object
 from sidecar.protocols.collections import Collection, Collections, Moment
 from sidecar.protocols.names import Naming
@@ -194,8 +194,26 @@ _shown, _change = Chroma.shown, Chroma.names_change
 # INVARIANT: a literal segment stands above a `{parameter}` in its place, as in Chroma's own router.
 # What is not here is denied as `unclassified_route`: a newer Chroma opens nothing by itself.
 ROUTES = (
-    Route("POST", f"{_ONE}/query", _RETRIEVE, _by_id, inspected=json_object, at_once=_known),
-    Route("POST", f"{_ONE}/get", _RETRIEVE, _by_id, inspected=json_object, at_once=_known),
+    Route(
+        "POST",
+        f"{_ONE}/query",
+        _RETRIEVE,
+        _by_id,
+        inspected=json_object,
+        prepared=chroma_documents.of_query,
+        sieved=True,
+        at_once=_known,
+    ),
+    Route(
+        "POST",
+        f"{_ONE}/get",
+        _RETRIEVE,
+        _by_id,
+        inspected=json_object,
+        prepared=chroma_documents.of_get,
+        sieved=True,
+        at_once=_known,
+    ),
     Route("POST", f"{_ONE}/search", _RETRIEVE, _by_id, inspected=json_object, at_once=_known),
     Route(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, shows=_shown),
     # Not an id: Chroma's description says `collection_id` here and means the name.
