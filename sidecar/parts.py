@@ -104,9 +104,10 @@ class Parts:
         self._answers = Answers(clock)
         self._prefix = entropy(4).hex()
         self._own_ports = OwnPorts()
+        # Whoever hears at `/health/ready` that the sidecar is ready finds all its ports open.
         self.listeners: list[Listening] = [
-            *self._own(settings),
             *self._proxies(settings, watches),
+            *self._own(settings),
         ]
 
     def _own(self, settings: Settings) -> list[Port]:

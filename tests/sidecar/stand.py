@@ -105,7 +105,7 @@ class Stand:
         self.spool = spool
         self.clock = clock
         self._session = session
-        server = parts.listeners[0]
+        server = parts.listeners[-1]
         assert isinstance(server, Port)
         self.address = server.address
 

@@ -92,7 +92,7 @@ async def test_asking_for_a_hidden_record_by_its_id_shows_none(marked: Front) ->
 
 
 async def test_an_own_condition_can_not_undo_ours(marked: Front) -> None:
-    wheres = [
+    wheres: list[dict[str, Any]] = [
         {"$or": [{"level": "critical"}, {"n": {"$gte": 0}}]},
         {"level": {"$in": ["high", "critical"]}},
         {"$or": [{"level": {"$nin": ["low"]}}, {"level": {"$in": ["low"]}}]},
