@@ -11,19 +11,16 @@ data source.
 """
 
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any
 
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from policies.model import SENSITIVITIES
 from sidecar.enforce import Pending
 from sidecar.protocols.protocol import (
-    CLOSED,
     NOTHING,
     Asked,
     Class,
     Dialect,
-    Match,
     Place,
     Refusal,
     Route,
@@ -31,30 +28,19 @@ from sidecar.protocols.protocol import (
     Unresolved,
 )
 from sidecar.proxy import intake, upgrade
-from sidecar.proxy.attribution import Attribution, attribution
+from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.case import Case, decided
 from sidecar.proxy.forward import Allowed, Forward
-from sidecar.proxy.framing import Tunnelling
-from sidecar.proxy.headers import Head
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import UNREADABLE, Denied, Judge, Refused
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.pool import Wire
+from sidecar.proxy.reading import Reader
 from sidecar.proxy.reply import Reply, Sent
-from sidecar.proxy.target import Target, canonical
 
-UNCLASSIFIED = "unclassified_route"
 UNRESOLVED = "unresolved_source"
-WRITE_DENIED = "write_denied"
-ROUTE_DENIED = "route_denied"
-
-Reading = tuple[Route, Asked, Head]
 
 _NOBODY: tuple[Place, ...] = ()
-_BARRED = CLOSED | {Class.WRITE}
-
-_MOST_KNOWN = 512
-_LONGEST_KNOWN = 512
 
 
 class Gate:
@@ -83,10 +69,9 @@ class Gate:
         self.now = forward.now
         self.default = default
         self._limits = limits
-        self._writes = writes
         self.marked = marked
-        self._heads = intake.Heads()
-        self._known: dict[tuple[str, str, bytes | None], tuple[Target, Match | None]] = {}
+        self._reader = Reader(dialect, default, forward.fetch, writes=writes)
+        self.found = self._reader.found
 
     async def serve(self, request: Inbound) -> Reply | Sent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
@@ -158,7 +143,7 @@ class Gate:
             return Sent(keep_alive=False)
 
     async def _serve(self, request: Inbound, case: Case) -> Reply | Sent:
-        route, asked, head = self._read(request, case)
+        route, asked, head = self._reader.read(request, case)
         who = asked.who
         case.asked = asked
         pendings: list[Pending] = []
@@ -168,7 +153,7 @@ class Gate:
                 case.body, parsed = read
                 case.asked = asked = asked._replace(body=parsed)
             if route.refined is not None:
-                route = self._open(route.refined(self.dialect, asked), asked)
+                route = self._reader.opened(route.refined(self.dialect, asked), asked)
             if route.composed is not None:
                 permits = await self.judge.permitting(who)
                 answer = await route.composed(self.dialect, asked, permits)
@@ -241,81 +226,3 @@ class Gate:
         refusal = Refusal(denied.status, denied.decision.reason, reply.decision)
         own = self.dialect.refusal(case.asked, refusal)
         return reply if own is None else reply.in_words_of(own)
-
-    def _read(self, request: Inbound, case: Case) -> Reading:
-        """The request as far as its head tells; raises `Refused`."""
-        who = self.default
-        try:
-            case.head = head = self._heads.read(request)
-        except Malformed as error:
-            if isinstance(error, Tunnelling):
-                request.stop_reading()
-            # Where one request ends and the next begins can't be trusted any more.
-            raise Refused(400, UNREADABLE, error.message, who, close=True) from error
-        try:
-            who = attribution(head, who)
-            host = head.one(b"host") if self.dialect.by_host else None
-            target, match = self.found(request.method, request.target, host)
-        except Malformed as error:
-            raise Refused(400, UNREADABLE, error.message, who) from error
-        values = () if match is None else match.values
-        fetch = partial(self._forward.fetch, head)
-        asked = Asked(request.method, target, values, None, fetch, head.forward, who)
-        case.read = asked
-        if match is None:
-            reason = f"the data source has no route for `{request.method}` of this path known here"
-            raise Refused(403, UNCLASSIFIED, reason, who)
-        case.route = route = match.route
-        if route.class_ in _BARRED:
-            self._check_open(route, asked)
-        if upgrade.asks(head) and not _streams(route):
-            reason = f"`{route.methods} {route.pattern}` is no route for WebSocket"
-            raise Refused(403, ROUTE_DENIED, reason, who)
-        return route, asked, head
-
-    def _open(self, route: Route | None, asked: Asked) -> Route:
-        """The row that a body came to; raises `Refused`."""
-        if route is None:
-            reason = "the data source has no method as in this body known here"
-            raise Refused(403, UNCLASSIFIED, reason, asked.who)
-        if route.class_ in _BARRED:
-            self._check_open(route, asked)
-        return route
-
-    def found(
-        self, method: str, raw: str, host: bytes | None = None
-    ) -> tuple[Target, Match | None]:
-        """The canonical form of a target, and the row of the table. Raises `Malformed`.
-
-        What a method and a path come to is the same every time, and agents ask the same paths
-        over and over: it is kept, for a bounded number of short ones."""
-        known = self._known.get((method, raw, host))
-        if known is not None:
-            return known
-        target = canonical(raw)
-        if host is not None:
-            target = self.dialect.located(host.decode("ascii"), target)
-        found = target, self.dialect.match(method, target)
-        if len(raw) <= _LONGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[method, raw, host] = found
-        return found
-
-    def _check_open(self, route: Route, asked: Asked) -> None:
-        who = asked.who
-        if route.class_ in CLOSED:
-            reason = f"`{asked.method} {route.pattern}` is closed: {route.class_.value}"
-            raise Refused(403, ROUTE_DENIED, reason, who)
-        if not self._writes:
-            place = None if route.hint is None else route.hint(self.dialect, asked)
-            reason = (
-                f"`{asked.method} {route.pattern}` writes, and `writes` is `deny` for this source"
-            )
-            raise Refused(403, WRITE_DENIED, reason, who, place=place)
-
-
-def _streams(route: Route) -> bool:
-    """Whether nothing of its bodies has to be read, so that they may be of any protocol."""
-    reads = (route.inspected, route.refined, route.shows, route.composed, route.prepared)
-    return route.class_ is Class.RETRIEVE and not any(each is not None for each in reads)
