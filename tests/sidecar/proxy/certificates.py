@@ -1,11 +1,13 @@
 """An authority of a test run's own, and certificates that it signs."""
 
+import atexit
 import datetime as dt
 import ipaddress
 import ssl
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 
 from cryptography import x509
@@ -79,7 +81,9 @@ def authority(name: str = "authority") -> Authority:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .sign(key, hashes.SHA256())
     )
-    authority = Authority(Path(mkdtemp(prefix="sluice-tls-")), name, key, made)
+    folder = Path(mkdtemp(prefix="sluice-tls-"))
+    atexit.register(rmtree, folder, ignore_errors=True)
+    authority = Authority(folder, name, key, made)
     authority.path.write_bytes(made.public_bytes(_PEM))
     return authority
 
