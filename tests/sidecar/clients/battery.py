@@ -7,7 +7,7 @@ Each family derives from `Battery` and names its client; each test runs on each 
 import asyncio
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from tests.relay import relaying
 from tests.sidecar.clients.client import Client, GaveUp, Heard, act
 from tests.sidecar.clients.library import DOCUMENT, EVENTS, GREAT, PACKED, UNPACKED, Arrived
-from tests.sidecar.clients.stand import Stand
+from tests.sidecar.clients.stand import WAYS, Stand
 from tests.sidecar.proxy.stand import until
 
 FIELDS = {
@@ -27,9 +27,13 @@ ODD = "/open/document?q=a%2Fb&q=%C3%A9&empty=&x=1+2"
 
 
 class Battery:
-    """`client` is the family's."""
+    """`client` is the family's; `tunnels` whether it opens a tunnel for plain HTTP too, and
+    `no_tunnel` what it raises where it gets none."""
 
     client: ClassVar[Client]
+    ways: ClassVar[Sequence[str]] = WAYS
+    tunnels: ClassVar[bool] = False
+    no_tunnel: ClassVar[type[Exception]] = OSError
 
     async def both(self, stand: Stand, name: str, path: str, *given: Any) -> tuple[Heard, Arrived]:
         """The same call without the sidecar and through it: what was heard, and what arrived, was
@@ -90,6 +94,22 @@ class Battery:
         with stand.through() as base:
             answer = await act(self.client.get, f"{base}/shut/secret", FIELDS)
         await self.refused(stand, answer, "/shut/secret")
+
+    @pytest.mark.parametrize("stand", ["absolute", "opened"], indirect=True)
+    async def test_what_is_no_source_is_denied_by_its_name(self, stand: Stand) -> None:
+        asked = act(self.client.get, f"{stand.scheme}://elsewhere.test:81/x")
+        if stand.way == "opened" or self.tunnels:
+            with stand.through(), pytest.raises(self.no_tunnel, match="403"):
+                await asked
+            where = "tcp://elsewhere.test:81"
+        else:
+            with stand.through():
+                answer = await asked
+            assert answer.status == 403
+            assert json.loads(answer.body)["decision"]["policy_name"] == "unknown_destination"
+            where = "http://elsewhere.test:81"
+        # Once: nobody is left trying again.
+        assert await stand.decisions() == [("DENY", where)]
 
     async def test_posted_json_arrives_as_it_was_sent(self, stand: Stand) -> None:
         value = {"query": "r\u00e9sum\u00e9", "top": 3, "of": [1.5, None, True]}

@@ -14,7 +14,15 @@ def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEv
     return {"uvloop": uvloop.new_event_loop}
 
 
-@pytest.fixture(params=WAYS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test runs on the ways that it names, else on those of its class, else on `WAYS`."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "stand" in metafunc.fixturenames and not any(mark.args[0] == "stand" for mark in marks):
+        ways = getattr(metafunc.cls, "ways", WAYS)
+        metafunc.parametrize("stand", ways, indirect=True)
+
+
+@pytest.fixture
 async def stand(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stand]:
     async with standing(tmp_path, request.param) as made:
         yield made

@@ -13,18 +13,30 @@ from pathlib import Path
 
 import orjson
 
+from policies.ground.listen import Listen
 from sidecar.proxy.limits import LIMITS
-from sidecar.settings import UpstreamTls
+from sidecar.proxy.ways import FORWARD_PROXY, NOT_NAMED, Named, Ways
+from sidecar.settings import Source, UpstreamTls
 from tests.sidecar.clients.library import Library, lending
 from tests.sidecar.proxy.certificates import authority
-from tests.sidecar.proxy.stand import Sidecar, listening, policy, sidecar, source
+from tests.sidecar.proxy.stand import CLOCK, Sidecar, policy, sidecar, source, warm
 
-WAYS = ("listen", "listen_tls")
-"""`listen`: the client's address is the sidecar's. `listen_tls`: the same with TLS, before and
-behind it."""
+WAYS = ("listen", "absolute", "opened")
+"""`listen`: the client's address is the sidecar's. `absolute`: the client's address is the
+library's, and `http_proxy` the sidecar. `opened`: the same with TLS on both sides, in a tunnel that
+the sidecar opens."""
+
+ALL_WAYS = (*WAYS, "listen_tls")
+"""`listen_tls`: as `listen`, with TLS on both sides. To a client that is half of `opened`, so only
+one family goes that way."""
+
+_OVER_TLS = ("listen_tls", "opened")
+_BY_PROXY = ("absolute", "opened")
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _TRUST = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
+# Node goes by the others only where this says so.
+_NODE = "NODE_USE_ENV_PROXY"
 
 # A client that closes without having heard anything is at first like one that has only ended its
 # request: it is waited for, but not as long here.
@@ -46,27 +58,37 @@ class Stand:
     @property
     def origin(self) -> int:
         """The library's port that is meant on this way."""
-        return self.library.tls_port if self._tls else self.library.port
-
-    @property
-    def _tls(self) -> bool:
-        return "tls" in self.way
+        return self.library.tls_port if self.way in _OVER_TLS else self.library.port
 
     @contextmanager
     def directly(self, port: int | None = None) -> Iterator[str]:
         """The library's own address, with nothing in the environment that leads elsewhere. A
         `port`, here as below, stands before the one that is meant."""
-        yield from self._at(port or self.origin)
+        with _environment(self._trust()):
+            yield self._at(port or self.origin)
 
     @contextmanager
     def through(self, port: int | None = None) -> Iterator[str]:
         """The address to use on this way, in the environment that goes with it."""
-        yield from self._at(port or self.port)
+        port = port or self.port
+        if self.way not in _BY_PROXY:
+            with _environment(self._trust()):
+                yield self._at(port)
+            return
+        proxy = f"http://127.0.0.1:{port}"
+        proxies = {"http_proxy": proxy, "https_proxy": proxy, "HTTP_PROXY": proxy, _NODE: "1"}
+        with _environment({**self._trust(), **proxies}):
+            yield self._at(self.origin)
 
-    def _at(self, port: int) -> Iterator[str]:
-        trust = dict.fromkeys(_TRUST, str(authority().path)) if self._tls else {}
-        with _environment(trust):
-            yield f"http{'s' * self._tls}://127.0.0.1:{port}"
+    @property
+    def scheme(self) -> str:
+        return "https" if self.way in _OVER_TLS else "http"
+
+    def _at(self, port: int) -> str:
+        return f"{self.scheme}://localhost:{port}"
+
+    def _trust(self) -> dict[str, str]:
+        return dict.fromkeys(_TRUST, str(authority().path)) if self.way in _OVER_TLS else {}
 
     async def opened(self) -> list[dict[str, str]]:
         """Of each record, what was committed to and not written in clear: the user, the task."""
@@ -85,27 +107,42 @@ class Stand:
 
 @asynccontextmanager
 async def standing(tmp_path: Path, way: str) -> AsyncIterator[Stand]:
-    async with lending(authority().server("127.0.0.1")) as library:
-        configured = source(library.port, writes="allow")
-        if way == "listen_tls":
-            configured = replace(
-                configured,
-                upstream=f"https://127.0.0.1:{library.tls_port}",
-                tls=UpstreamTls(ca=authority().path),
-                listen_tls=authority().issue("127.0.0.1"),
-            )
-        async with (
-            sidecar(tmp_path, READERS) as made,
-            listening(made, configured, _LIMITS) as port,
-        ):
+    tls = authority().server("localhost")
+    async with lending(tls) as library, sidecar(tmp_path, READERS) as made:
+        named = Named(Listen("127.0.0.1", 0)) if way in _BY_PROXY else NOT_NAMED
+        sources = (configured(library, way),)
+        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress, _LIMITS, named)
+        await ways.start()
+        await warm(ways)
+        try:
+            port = ways.port(FORWARD_PROXY if way in _BY_PROXY else "kb")
             yield Stand(way, library, made, port)
+        finally:
+            await ways.close(1)
+
+
+def configured(library: Library, way: str) -> Source:
+    """The library as a source that this way leads to."""
+    plain = replace(source(library.port), upstream=f"http://localhost:{library.port}")
+    listen = None if way in _BY_PROXY else plain.listen
+    plain = replace(plain, writes="allow", listen=listen)
+    if way not in _OVER_TLS:
+        return plain
+    ours = authority().issue("localhost")
+    return replace(
+        plain,
+        upstream=f"https://localhost:{library.tls_port}",
+        tls=UpstreamTls(ca=authority().path),
+        listen_tls=None if way in _BY_PROXY else ours,
+        terminate=ours if way in _BY_PROXY else None,
+    )
 
 
 @contextmanager
 def _environment(changes: Mapping[str, str]) -> Iterator[None]:
     """The environment with these, and of all others that concern proxies and trust with none."""
     with contextlib.ExitStack() as stack:
-        for name in (*_PROXIES, *map(str.upper, _PROXIES), *_TRUST):
+        for name in (*_PROXIES, *map(str.upper, _PROXIES), *_TRUST, _NODE):
             before = os.environ.pop(name, None)
             if before is not None:
                 stack.callback(os.environ.__setitem__, name, before)

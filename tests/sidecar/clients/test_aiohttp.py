@@ -91,3 +91,4 @@ class Aiohttp:
 
 class TestAiohttp(Battery):
     client = Aiohttp()
+    no_tunnel = aiohttp.ClientHttpProxyError

@@ -107,7 +107,9 @@ class AsyncHttpx:
 
 class TestHttpx(Battery):
     client = Httpx()
+    no_tunnel = httpx.ProxyError
 
 
 class TestAsyncHttpx(Battery):
     client = AsyncHttpx()
+    no_tunnel = httpx.ProxyError

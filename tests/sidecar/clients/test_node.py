@@ -33,7 +33,9 @@ class Node:
 
     def _said(self, call: str, *given: str, body: bytes | None = None) -> list[bytes]:
         command = self._command(call, *given)
-        ran = subprocess.run(command, input=body, stdout=subprocess.PIPE, check=True, timeout=20)
+        ran = subprocess.run(command, input=body, capture_output=True, check=False, timeout=20)
+        if ran.returncode:
+            raise ConnectionError(ran.stderr.decode())
         return ran.stdout.splitlines()
 
     def get(self, url: str, fields: Mapping[str, str] = NONE, *, follow: bool = False) -> Heard:
@@ -90,6 +92,7 @@ class Node:
 
 class TestFetch(Battery):
     client = Node("fetch")
+    tunnels = True
 
 
 class TestHttp(Battery):

@@ -6,6 +6,7 @@ import requests
 
 from tests.sidecar.clients.battery import Battery
 from tests.sidecar.clients.client import NONE, GaveUp, Heard, heard
+from tests.sidecar.clients.stand import ALL_WAYS
 
 
 def told(answer: requests.Response) -> Heard:
@@ -57,3 +58,4 @@ class Requests:
 
 class TestRequests(Battery):
     client = Requests()
+    ways = ALL_WAYS

@@ -62,7 +62,7 @@ class Urllib:
         return told(opened(urllib.request.Request(url, parts, method="PUT")))
 
     def download(self, url: str, part: Callable[[bytes], None]) -> None:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with opened(urllib.request.Request(url)) as answer:
             while each := answer.read(65536):
                 part(each)
 
@@ -72,19 +72,19 @@ class Urllib:
         return [told(opener.open(url, timeout=10)) for url in urls]
 
     def events(self, url: str, event: Callable[[str], None]) -> None:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with opened(urllib.request.Request(url)) as answer:
             for line in answer:
                 if line.strip():
                     event(line.decode().strip().removeprefix("data: "))
 
     def give_up(self, url: str, seconds: float) -> None:
         try:
-            urllib.request.urlopen(url, timeout=seconds)
+            opened(urllib.request.Request(url), timeout=seconds)
         except TimeoutError as error:
             raise GaveUp from error
 
     def leave(self, url: str) -> None:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with opened(urllib.request.Request(url)) as answer:
             assert answer.read(1000)
 
 
