@@ -26,7 +26,8 @@ class Limits:
     answer_field_bytes: int = 64 * 1024
     """The longest status line or header field of an answer; longer is a failed answer."""
     buffer_bytes: int = 64 * 1024
-    """What is read ahead of a slow reader, in each direction; the double is the most held."""
+    """What is read ahead of a slow reader, in each direction, before reading stops. A read under
+    way may bring 256 KiB more (uvloop's), so that up to 512 KiB are held of an answer."""
 
     idle_seconds: float = 75.0
     """How long a client's connection may wait for a whole request head."""
