@@ -87,8 +87,8 @@ class AgentConnection(Connection):
         self._short_way = short_way
         self._ahead: int | None = 0
         """How many bytes of a message the parser waits for; None where nobody can tell."""
-        self._held = b""
-        """A message of which the rest is waited for before anybody has seen it."""
+        self._held: list[bytes] = []
+        """A message of which the rest is waited for before anybody has seen it, as it came."""
         self._held_until: asyncio.TimerHandle | None = None
         self._under_way: UnderWay | None = None
         self._carries_on = False
@@ -106,10 +106,9 @@ class AgentConnection(Connection):
         short_way = self._short_way
         # INVARIANT: while `_ahead` is 0, what comes next begins a message, for the parser too.
         if short_way is not None and self._ahead == 0 and not self._engaged():
-            if self._held:
-                data = self._let_go() + data
+            held = self._let_go()
             try:
-                what = short_way.begin(self, data)
+                what = short_way.begin(self, b"".join((*held, data)) if held else data)
             except Exception:
                 if self._under_way is not None:
                     raise
@@ -118,8 +117,9 @@ class AgentConnection(Connection):
             if what == BEGUN:
                 self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
                 return
+            self._held = held
             if what == HELD:
-                self._held = data
+                self._held.append(data)
                 self._held_until = self._loop.call_later(HELD_SECONDS, self._long)
                 return
         self._long(data)
@@ -154,11 +154,15 @@ class AgentConnection(Connection):
         return bool(busy or self._close or self._force_close or self._paused)
 
     def _long(self, data: bytes = b"") -> None:
-        """Give it to the parser; without `data`, what was held."""
-        if self._held:
-            data = self._let_go() + data
+        """Give it to the parser, after what was held and in the same pieces: of one piece the
+        parser forgets what was sound, where a fault follows."""
         begins = self._ahead == 0 and not self._messages
-        super().data_received(data)
+        for piece in (held := self._let_go()):
+            super().data_received(piece)
+        if data:
+            super().data_received(data)
+        if held:
+            data = b"".join((*held, data))
         if begins:
             self._ahead = self._size(data)
         if self._ahead is not None:
@@ -174,8 +178,8 @@ class AgentConnection(Connection):
             return None
         return end + int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
 
-    def _let_go(self) -> bytes:
-        held, self._held = self._held, b""
+    def _let_go(self) -> list[bytes]:
+        held, self._held = self._held, []
         if self._held_until is not None:
             self._held_until.cancel()
             self._held_until = None
@@ -265,7 +269,7 @@ class AgentConnection(Connection):
             self._long()
         bodies = self._bodies()
         waits = bool(bodies) or self._under_way is not None
-        if not (waits and self._waited_for and all(body.is_eof() for body in bodies)):
+        if not (waits and self._waited_for and all(map(_has_ended, bodies))):
             return False
         self._half_closed = True
         if not self._answering:
@@ -325,6 +329,11 @@ class AgentConnection(Connection):
         self._grace = None
         if self.transport is not None:
             self.transport.abort()
+
+
+def _has_ended(body: StreamReader) -> bool:
+    """Whether no more of it is to come: it is whole, or its framing is broken."""
+    return body.is_eof() or body.exception() is not None
 
 
 def _within(manager: Server, limits: Limits, flow: Flow, handler: Handler) -> AgentConnection:

@@ -52,10 +52,11 @@ class Pump:
             return await self._stream.readany()
         except _CLIENT_BROKE_OFF:
             self.broken_off = True
+            # In this order: aiohttp's `abort` forgets what was set before it.
+            self._wire.abort()
             self._wire.set_exception(
                 aiohttp.ClientConnectionResetError("the agent broke off its request")
             )
-            self._wire.abort()
             return b""
 
     async def _send(self, data: bytes) -> None:

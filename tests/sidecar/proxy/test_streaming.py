@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from sidecar.proxy.limits import LIMITS
-from tests.sidecar.proxy.stand import Seen, Stand, ask, leave, policy, standing, until
+from tests.sidecar.proxy.stand import Seen, Stand, ask, get, leave, policy, standing, until
 
 HOST = "Host: kb.test"
 GET = f"GET /a HTTP/1.1\r\n{HOST}\r\n\r\n".encode()
@@ -296,6 +296,21 @@ async def test_a_body_whose_framing_breaks_never_looks_whole(stand: Stand) -> No
     assert raw.count(b"HTTP/1.1 ") == 1
     await until(lambda: not stand.upstream.begun[0].whole)
     assert stand.upstream.seen == []
+
+
+async def test_a_body_that_is_broken_from_its_beginning_is_a_400(stand: Stand) -> None:
+    """What came before it on the connection is answered all the same."""
+    broken = f"POST /a HTTP/1.1\r\n{HOST}\r\nTransfer-Encoding: chunked\r\n\r\n2\r".encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+    writer.write(get("/first") + broken)
+    await asyncio.sleep(0.01)
+    writer.write(b"\n\nhi\r\n0\r\n\r\n")
+    writer.write_eof()
+    async with asyncio.timeout(5):
+        raw = await reader.read()
+    writer.close()
+    assert [part[:3] for part in raw.split(b"HTTP/1.1 ")[1:]] == [b"200", b"400"]
+    assert stand.upstream.targets == ["/first"]
 
 
 async def test_an_answer_before_the_end_of_the_upload_is_relayed(stand: Stand) -> None:

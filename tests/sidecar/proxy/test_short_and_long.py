@@ -1,0 +1,197 @@
+"""Whatever bytes an agent sends, cut into segments wherever: the decision, what the data source
+gets and what the agent is answered are the same on the short way, over a connection that is there,
+as on the long one, over a new one."""
+
+import asyncio
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.record import Record
+from sidecar.proxy.short_way import LONG
+from sidecar.proxy.under_way import UnderWay
+from sidecar.proxy.ways import Ways
+from sidecar.settings import Route
+from tests.properties import examples
+from tests.sidecar.proxy.in_memory import InMemory
+from tests.sidecar.proxy.mutated import SOUND, Sent, sendings
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    DataSource,
+    Script,
+    Seen,
+    data_source,
+    policy,
+    sidecar,
+    source,
+)
+
+_ASKED_BY_ITSELF = "GET /aliases "
+
+
+def _plain(seen: Seen) -> bytes:
+    body = seen.head + seen.body
+    fields = b"X-Up: 1\r\nX-Sluice-Decision: forged\r\nServer: up\r\nContent-Length: %d\r\n\r\n"
+    return b"HTTP/1.1 200 OK\r\n" + fields % len(body) + (b"" if _is_head(seen) else body)
+
+
+def _chunked(seen: Seen) -> bytes:
+    head = b"HTTP/1.1 203 Chunks\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + (b"" if _is_head(seen) else b"2\r\nok\r\n0\r\n\r\n")
+
+
+def _is_head(seen: Seen) -> bool:
+    return seen.line.startswith("HEAD ")
+
+
+ANSWERS: dict[str, Callable[[Seen], bytes]] = {
+    "plain": _plain,
+    "chunked": _chunked,
+    "none": lambda _: b"HTTP/1.1 204 No Content\r\n\r\n",
+    "error": lambda seen: _plain(seen).replace(b"200 OK", b"404 Not Found"),
+    "lenient": lambda seen: _plain(seen).replace(b"X-Up: 1\r\n", b"X-Up:1 \r\nX-Up:  2\r\n"),
+    "last": lambda seen: _plain(seen).replace(b"X-Up: 1", b"Connection: close"),
+    "hop": lambda seen: _plain(seen).replace(b"X-Up: 1", b"Connection: x-b\r\nX-B: 2"),
+}
+
+
+class Way:
+    """A listener with its own data source, on the short way or without it."""
+
+    def __init__(self, kind: str, *, short: bool) -> None:
+        self.kind, self.short = kind, short
+        self.upstream: DataSource
+        self.answers = "plain"
+        self.records: list[Record] = []
+
+    async def open(self, stack: AsyncExitStack, folder: Path) -> None:
+        folder.mkdir()
+        self.upstream = await stack.enter_async_context(data_source(self._script()))
+        reader = policy(denied_sources=("*secret*", "*/shut"))
+        made = await stack.enter_async_context(sidecar(folder, reader))
+        put = made.spool.put
+
+        def heard(record: Record, **more: Any) -> Any:
+            self.records.append(record)
+            return put(record, **more)
+
+        made.spool.put = heard  # type: ignore[method-assign]
+        asks = Route("POST", "/ask/**", "retrieve", None, None)
+        configured = source(
+            self.upstream.port, self.kind, routes=(asks,) if self.kind == "rest" else ()
+        )
+        self.ways = Ways((configured,), made.agent, made.enforcer, CLOCK, made.egress)
+        await self.ways.start()
+        stack.push_async_callback(self.ways.close, 1)
+        if not self.short:
+            self.ways._sources[0].short_way.begin = lambda *_: LONG  # type: ignore[method-assign]
+
+    def _script(self) -> Script:
+        async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+            if seen.line.startswith(_ASKED_BY_ITSELF):
+                told = b'{"result":{"aliases":[{"alias_name":"alias","collection_name":"shut"}]}}'
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(told), told))
+                return
+            data = ANSWERS[self.answers](seen)
+            writer.write(data)
+            if b"Connection: close" in data:
+                writer.close()
+
+        return script
+
+    async def came_to(self, sent: Sent) -> "CameTo":
+        """What a connection that sends this comes to."""
+        pool = self.ways._sources[0]._upstream._pool
+        if self.short:
+            if not pool._resting:
+                pool.give_back(await pool.connect())
+        else:
+            while pool._resting:
+                pool.discard(pool._resting.pop())
+        self.records.clear()
+        self.upstream.seen.clear()
+        answered = await InMemory().talk(self.ways._ports["kb"], sent.segments, sent.turns)
+        seen = [
+            (each.head.replace(b":%d" % self.upstream.port, b":port"), each.body)
+            for each in self.upstream.seen
+            if not each.line.startswith(_ASKED_BY_ITSELF)
+        ]
+        told = _EVENT.sub(b"event", answered.replace(b":%d" % self.upstream.port, b":port"))
+        told = _LENGTH.sub(b"Content-Length: n", told)
+        decisions = [_decision(each) for each in self.records if each.kind == "decision"]
+        return CameTo(told, seen, decisions)
+
+
+class CameTo(NamedTuple):
+    answered: bytes
+    seen: list[tuple[bytes, bytes]]
+    decisions: list[Any]
+
+
+_EVENT = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}")
+# The data source's answer names its own port, which may have fewer digits.
+_LENGTH = re.compile(rb"(?i)Content-Length: \d+")
+
+
+def _decision(record: Record) -> Any:
+    told = orjson.loads(record.pub)
+    opened = orjson.loads(record.openings)
+    return told["request"], told["response"], {name: value for name, (_, value) in opened.items()}
+
+
+@pytest.fixture(scope="module", params=sorted(SOUND))
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, Way, list[str]]]:
+    taken: list[str] = []
+    started = UnderWay.start
+
+    def start(self: UnderWay) -> None:
+        taken.append(self.known.ask.target)
+        started(self)
+
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        pytest.MonkeyPatch.context() as patched,
+    ):
+        patched.setattr(UnderWay, "start", start)
+        stack = AsyncExitStack()
+        short, long = Way(request.param, short=True), Way(request.param, short=False)
+        runner.run(short.open(stack, Path(folder, "short")))
+        runner.run(long.open(stack, Path(folder, "long")))
+        yield runner, short, long, taken
+        runner.run(stack.aclose())
+        assert taken, "none of it went the short way"
+
+
+@given(data=st.data())
+@examples(300)
+def test_both_ways_come_to_the_same(
+    both: tuple[asyncio.Runner, Way, Way, list[str]], data: st.DataObject
+) -> None:
+    runner, short, long, _ = both
+    sent = data.draw(sendings(short.kind))
+    short.answers = long.answers = data.draw(st.sampled_from(sorted(ANSWERS)))
+
+    async def run() -> tuple[CameTo, CameTo]:
+        return await short.came_to(sent), await long.came_to(sent)
+
+    one, other = runner.run(run())
+    if sent.ends_whole:
+        assert one == other
+    else:
+        # Whoever hangs up in the middle of a message takes what is under way with it, sooner or
+        # later; how far it came by then is no matter of which way.
+        for found, more in ((one, other), (other, one)):
+            count = min(len(found.decisions), len(more.decisions))
+            assert found.decisions[:count] == more.decisions[:count]
+            count = min(len(found.seen), len(more.seen))
+            assert found.seen[:count] == more.seen[:count]
