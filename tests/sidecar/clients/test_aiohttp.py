@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import aiohttp
 
@@ -38,7 +39,7 @@ class Aiohttp:
         async with session() as made, made.head(url) as answer:
             return await told(answer)
 
-    async def post_json(self, url: str, value: object) -> Heard:
+    async def post_json(self, url: str, value: Any) -> Heard:
         async with session() as made, made.post(url, json=value) as answer:
             return await told(answer)
 

@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ class Curl:
         answer = curl([url], "--head")[0]
         return Heard(answer.status, answer.fields, b"")
 
-    def post_json(self, url: str, value: object) -> Heard:
+    def post_json(self, url: str, value: Any) -> Heard:
         return curl([url], "--json", json.dumps(value))[0]
 
     def put(self, url: str, body: bytes) -> Heard:

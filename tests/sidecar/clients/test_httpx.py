@@ -2,6 +2,7 @@
 of."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import httpx
 
@@ -20,7 +21,7 @@ class Httpx:
     def head(self, url: str) -> Heard:
         return told(httpx.head(url))
 
-    def post_json(self, url: str, value: object) -> Heard:
+    def post_json(self, url: str, value: Any) -> Heard:
         return told(httpx.post(url, json=value))
 
     def put(self, url: str, body: bytes) -> Heard:
@@ -66,7 +67,7 @@ class AsyncHttpx:
         async with httpx.AsyncClient() as client:
             return told(await client.head(url))
 
-    async def post_json(self, url: str, value: object) -> Heard:
+    async def post_json(self, url: str, value: Any) -> Heard:
         async with httpx.AsyncClient() as client:
             return told(await client.post(url, json=value))
 

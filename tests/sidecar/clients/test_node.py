@@ -5,6 +5,7 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ class Node:
     def head(self, url: str) -> Heard:
         return told(self._said("head", url)[0])
 
-    def post_json(self, url: str, value: object) -> Heard:
+    def post_json(self, url: str, value: Any) -> Heard:
         return told(self._said("post", url, json.dumps(value))[0])
 
     def put(self, url: str, body: bytes) -> Heard:

@@ -1,6 +1,7 @@
 """requests, as agents' tools use it most."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import requests
 
@@ -21,7 +22,7 @@ class Requests:
     def head(self, url: str) -> Heard:
         return told(requests.head(url, timeout=10))
 
-    def post_json(self, url: str, value: object) -> Heard:
+    def post_json(self, url: str, value: Any) -> Heard:
         return told(requests.post(url, json=value, timeout=10))
 
     def put(self, url: str, body: bytes) -> Heard:

@@ -51,7 +51,7 @@ class Urllib:
     def head(self, url: str) -> Heard:
         return told(opened(urllib.request.Request(url, method="HEAD")))
 
-    def post_json(self, url: str, value: object) -> Heard:
+    def post_json(self, url: str, value: Any) -> Heard:
         fields = {"Content-Type": "application/json"}
         return told(opened(urllib.request.Request(url, json.dumps(value).encode(), fields)))
 
