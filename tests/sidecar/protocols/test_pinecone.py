@@ -73,7 +73,7 @@ async def test_a_denied_namespace_raises_with_the_reason(front: Minimal) -> None
     def read() -> None:
         index(front.port).query(vector=[1.0], top_k=1, namespace="shut")
 
-    with pytest.raises(Exception, match="denied"):
+    with pytest.raises(Exception, match="`denied_sources`"):
         await asyncio.to_thread(read)
     assert await front.sources() == [("DENY", "pinecone://kb/shut")]
     assert front.lines == []
