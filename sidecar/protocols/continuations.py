@@ -15,6 +15,8 @@ from sidecar.proxy.attribution import Attribution
 
 KEPT = 16_384
 KEPT_SECONDS = 24 * 3600.0
+MOST_PLACES = 256
+"""A token that would stand for more is forgotten."""
 
 
 class _Issued(NamedTuple):
@@ -38,6 +40,9 @@ class Continuations:
         known = self._issued.pop(digest, None)
         if known is not None and (known.user, known.session) == (who.user, who.session):
             places = tuple(dict.fromkeys((*known.places, *places)))
+        if len(places) > MOST_PLACES:
+            # Forgotten, so that it is denied: who chooses a token might make it stand for no end.
+            return
         while len(self._issued) >= KEPT:
             del self._issued[next(iter(self._issued))]
         self._issued[digest] = _Issued(places, who.user, who.session, self._monotonic())

@@ -178,7 +178,7 @@ class Forward:
             body = await _readable(exchange, self._limits)
         finally:
             await exchange.finish()
-        if exchange.status == 200:
+        if 200 <= exchange.status < 300:
             place = read(body)
             if place is None:
                 raise UpstreamFailed("the data source's answer does not tell what it is of")

@@ -236,4 +236,6 @@ def _request_fate(lower: bytes) -> _Fate:
 def _answer_fate(lower: bytes) -> _Fate:
     if lower in (b"content-length", b"transfer-encoding", b"connection"):
         return _Fate(False, lower)
-    return _Fate(lower not in _HOP and not lower.replace(b"_", b"-").startswith(OWN), None)
+    # RFC 7838: a client that followed an alternative service would go past the sidecar.
+    gone = lower in _HOP or lower == b"alt-svc" or lower.replace(b"_", b"-").startswith(OWN)
+    return _Fate(not gone, None)

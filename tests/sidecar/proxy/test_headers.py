@@ -190,3 +190,8 @@ async def test_a_known_head_is_judged_anew_with_another_version_or_method(stand:
     chunked = "Host: kb\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
     assert (await stand.ask(f"POST /a HTTP/1.1\r\n{chunked}".encode())).status == 200
     assert (await stand.ask(f"POST /a HTTP/1.0\r\n{chunked}".encode())).status == 400
+
+
+def test_an_alternative_service_is_not_told_of() -> None:
+    fields = [(b"Alt-Svc", b'h3="past.test:443"'), (b"X-A", b"b")]
+    assert answer_head(fields).forward == [(b"X-A", b"b")]
