@@ -189,11 +189,7 @@ class Gate:
     async def _places(self, route: Route, asked: Asked) -> tuple[Place, ...]:
         if route.places is None:
             return _NOBODY
-        places = await route.places(self.dialect, asked)
-        if not places:
-            # Nothing to judge would be nothing to deny.
-            raise Unresolved("the request names no source")
-        return places
+        return await route.places(self.dialect, asked)
 
     def _to_judge(
         self, route: Route, places: tuple[Place, ...], who: Attribution

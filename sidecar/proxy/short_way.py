@@ -80,7 +80,7 @@ class ShortWay:
             places = () if route.at_once is None else route.at_once(gate.dialect, asked)
         except (Malformed, Unresolved):
             return LONG
-        if places is None or len(places) > 1 or (route.at_once is not None and not places):
+        if places is None or len(places) > 1:
             return LONG
         if not places and route.class_ is Class.RETRIEVE:
             return LONG

@@ -105,9 +105,8 @@ class Stand:
         self.spool = spool
         self.clock = clock
         self._session = session
-        server = parts.listeners[-1]
-        assert isinstance(server, Port)
-        self.address = server.address
+        self.ports = [each for each in parts.listeners if isinstance(each, Port)]
+        self.address = self.ports[0].address
 
     async def evaluate(self, key: str = EVALUATE_KEY, **changed: Any) -> dict[str, Any]:
         """The answer, which must be 200."""

@@ -14,7 +14,6 @@ import pytest
 
 from policies import __version__
 from policies.ground.listen import Listen
-from sidecar.port import Port
 from sidecar.request_body import MAX_BODY
 from tests.sidecar.centre import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, control_api
 from tests.sidecar.stand import EVALUATE, Stand, ask, sidecar
@@ -355,9 +354,7 @@ async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
         own = Listen("127.0.0.1", 0)
         async with sidecar(tmp_path, centre, metrics_listen=own) as stand:
             assert (await stand.call("GET", "/metrics", key=None)).status == 404
-            server = stand.parts.listeners[1]
-            assert isinstance(server, Port)
-            stand.address = server.address
+            stand.address = stand.ports[1].address
             assert (await stand.call("GET", "/metrics", key=None)).status == 200
             assert (await stand.call("GET", "/health", key=None)).status == 404
 

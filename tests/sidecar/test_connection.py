@@ -296,7 +296,7 @@ async def test_a_stop_waits_for_the_short_way(tmp_path: Path, begun: list[bytes]
             begun.clear()
             writer.write(sent)
             await until("it is decided", lambda: begun)
-            closing = asyncio.create_task(stand.parts.listeners[0].close(5))
+            closing = asyncio.create_task(stand.ports[0].close(5))
             await asyncio.sleep(0.05)
             assert not closing.done()
             disk.hangs.set()

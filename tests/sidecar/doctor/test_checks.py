@@ -287,7 +287,7 @@ def test_a_name_that_belongs_to_many_is_found_where_a_name_decides(
 
 
 def test_a_forward_proxy_that_other_hosts_reach_is_found(tmp_path: Path) -> None:
-    text = f"{TEXT}forward_proxy: 0.0.0.0:8711\n"
+    text = f"{with_source(9)}forward_proxy: 0.0.0.0:8711\n"
     assert seen(found(scene(tmp_path, text=text), "listeners")) == [
         ("high", "`forward_proxy` listens on `0.0.0.0:8711`")
     ]

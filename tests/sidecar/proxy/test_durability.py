@@ -181,7 +181,7 @@ async def test_a_fault_of_ours_is_a_500_that_tells_nothing(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("internal words")
 
-    monkeypatch.setattr("sidecar.proxy.gate.canonical", broken)
+    monkeypatch.setattr("sidecar.proxy.reading.canonical", broken)
     answered = await stand.ask(get("/a"))
     assert answered.status == 500
     assert answered.json["error"] == "Internal Server Error"
