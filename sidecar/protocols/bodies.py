@@ -1,7 +1,7 @@
 """Bodies that are judged: read so that everyone reads them alike, or not at all (data-sources.md
 R3, R6). Pure. Knows JSON; knows no protocol.
 
-Each reader takes the body as sent and its media type, and raises `Malformed`.
+Each reader takes the body as sent, its media type and the request's budget, and raises `Malformed`.
 """
 
 from collections.abc import Callable
@@ -9,13 +9,14 @@ from typing import Any
 
 from policies.ground.body import parse_object, refuse_duplicates
 from policies.ground.errors import Malformed
+from sidecar.protocols.budget import Budget
 
-Parse = Callable[[bytes, str | None], Any]
+Parse = Callable[[bytes, str | None, Budget], Any]
 
 _NDJSON = frozenset(("application/x-ndjson", "application/json"))
 
 
-def json_object(raw: bytes, media: str | None) -> dict[str, Any]:
+def json_object(raw: bytes, media: str | None, _budget: Budget | None = None) -> dict[str, Any]:
     """One JSON object, no key twice."""
     value = parse_object(raw, media, unique=False)
     # Every member has its colon, so with as many members as colons none was lost: the slower look
@@ -25,16 +26,20 @@ def json_object(raw: bytes, media: str | None) -> dict[str, Any]:
     return value
 
 
-def optional_json_object(raw: bytes, media: str | None) -> dict[str, Any] | None:
+def optional_json_object(
+    raw: bytes, media: str | None, _budget: Budget | None = None
+) -> dict[str, Any] | None:
     """As `json_object`; None where there is no body."""
     return json_object(raw, media) if raw.strip() else None
 
 
-def json_lines(raw: bytes, media: str | None) -> list[dict[str, Any]]:
+def json_lines(raw: bytes, media: str | None, budget: Budget) -> list[dict[str, Any]]:
     """One JSON object a line, as bulk interfaces take them; the last line may end the body."""
     kind = None if media is None else media.partition(";")[0].strip().lower()
     if kind is not None and kind not in _NDJSON:
         raise Malformed("the body's content type is not `application/x-ndjson`")
+    # Counted before anything is split or parsed: a body of `{}` lines has a million of them.
+    budget.charge_parts(raw.count(b"\n") + (not raw.endswith(b"\n")))
     lines = raw.split(b"\n")
     if lines and not lines[-1].strip():
         lines.pop()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.bodies import Parse
+from sidecar.protocols.budget import Budget
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.target import Target
 
@@ -83,6 +84,8 @@ class Asked(NamedTuple):
     """The request's header fields as they are forwarded, in order."""
     who: Attribution
     """On whose behalf the request says it is made: attribution, never authority."""
+    budget: Budget
+    """What the request may still cost. A protocol charges it before it does the work."""
 
 
 Permits = Callable[[Place], bool]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import Passed
 from sidecar.protocols.s3_xml import Element, Unreadable, inside, read, span
 
@@ -97,7 +98,7 @@ def buckets(body: bytes, visible: Visible) -> bytes:
     return _cut(body, cuts)
 
 
-def deleted(raw: bytes, _media: str | None) -> list[str]:
+def deleted(raw: bytes, _media: str | None, _budget: Budget) -> list[str]:
     """The keys that a body asks to delete, as `Route.inspected` reads bodies. Raises
     `Malformed`."""
     try:

@@ -16,6 +16,7 @@ import orjson
 
 from sidecar.protocols import weaviate_mcp as mcp
 from sidecar.protocols.bodies import Parse, json_object
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.marks import marks_of
 from sidecar.protocols.protocol import (
     NOTHING,
@@ -102,12 +103,12 @@ def _written(asked: Asked, bodies: list[dict[str, Any]]) -> bytes:
     return orjson.dumps(bodies if _is_batch(asked) else bodies[0])
 
 
-def _one_query(raw: bytes, media: str | None) -> list[Query]:
+def _one_query(raw: bytes, media: str | None, _budget: Budget) -> list[Query]:
     return [read(json_object(raw, media))]
 
 
-def _queries(raw: bytes, media: str | None) -> list[Query]:
-    return [read(each) for each in json_array(raw, media)]
+def _queries(raw: bytes, media: str | None, budget: Budget) -> list[Query]:
+    return [read(each) for each in json_array(raw, media, budget)]
 
 
 _RETRIEVE, _METADATA, _WRITE = Class.RETRIEVE, Class.METADATA, Class.WRITE

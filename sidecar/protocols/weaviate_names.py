@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.bodies import json_object
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.lenient import member
 from sidecar.protocols.protocol import Unresolved
 
@@ -95,13 +96,14 @@ def _check_move(move: Any) -> None:
             raise Unresolved("an object to move to is named by id alone, not by beacon")
 
 
-def json_array(raw: bytes, media: str | None) -> list[dict[str, Any]]:
-    """A body that is one JSON array of objects, no key twice."""
+def json_array(raw: bytes, media: str | None, budget: Budget) -> list[dict[str, Any]]:
+    """A body that is one JSON array of objects, no key twice. Each is a sub-request."""
     # As a member of an object, for the one reader that looks for keys which stand twice.
     whole = json_object(b'{"":' + raw + b"}", media)
     found = whole.get("")
     if len(whole) != 1 or not isinstance(found, list):
         raise Malformed("the body is not a JSON array")
+    budget.charge_parts(len(found))
     if not all(isinstance(each, dict) for each in found):
         raise Malformed("the body's array holds something else than objects")
     return found

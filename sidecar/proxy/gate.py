@@ -149,8 +149,8 @@ class Gate:
         pendings: list[Pending] = []
         try:
             if route.inspected is not None:
-                read = await intake.read_body(request, head, route.inspected, self._limits)
-                case.body, parsed = read
+                case.body, media = await intake.read_body(request, head, self._limits)
+                parsed = route.inspected(case.body, media, asked.budget)
                 case.asked = asked = asked._replace(body=parsed)
             if route.refined is not None:
                 route = self._reader.opened(route.refined(self.dialect, asked), asked)
@@ -159,6 +159,7 @@ class Gate:
                 answer = await route.composed(self.dialect, asked, permits)
                 return await self._forward.composed(request, answer)
             places = await self._places(route, asked)
+            asked.budget.charge_sources(place.source_id for place in places)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
         except Malformed as error:

@@ -5,14 +5,12 @@ Knows HTTP and JSON. Knows no policy and no data source.
 """
 
 import asyncio
-from typing import Any
 
 from aiohttp import EMPTY_PAYLOAD, HttpVersion11
 from aiohttp.typedefs import RawHeaders
 from aiohttp.web_protocol import RequestPayloadError
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.bodies import Parse
 from sidecar.proxy.framing import check_frame
 from sidecar.proxy.headers import Head, lines_of, request_head
 from sidecar.proxy.inbound import Inbound
@@ -68,10 +66,8 @@ class Heads:
         return head
 
 
-async def read_body(
-    request: Inbound, head: Head, parse: Parse, limits: Limits
-) -> tuple[bytes, Any]:
-    """The body as sent and as parsed; `Malformed` unless everyone reads it alike (data-sources.md
+async def read_body(request: Inbound, head: Head, limits: Limits) -> tuple[bytes, str | None]:
+    """The body as sent, and its media type; `Malformed` where it can't be judged (data-sources.md
     R3, R6)."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
@@ -82,7 +78,7 @@ async def read_body(
     if length is not None and int(length) > limit:
         raise Malformed(f"the body is larger than {limit} bytes, so it can't be judged")
     raw = await _whole(request, head, limits)
-    return raw, parse(raw, None if media is None else media.decode("latin-1"))
+    return raw, None if media is None else media.decode("latin-1")
 
 
 async def _whole(request: Inbound, head: Head, limits: Limits) -> bytes:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import (
     CLOSED,
     Asked,
@@ -76,7 +77,7 @@ class Reader:
             raise Refused(400, UNREADABLE, error.message, who) from error
         values = () if match is None else match.values
         fetch = partial(self._fetch, head)
-        asked = Asked(request.method, target, values, None, fetch, head.forward, who)
+        asked = Asked(request.method, target, values, None, fetch, head.forward, who, Budget())
         case.read = asked
         if match is None:
             reason = f"the data source has no route for `{request.method}` of this path known here"

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.enforce import Pending
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import (
     NOTHING,
     Asked,
@@ -42,6 +43,8 @@ LONG, HELD, BEGUN = range(3)
 waited for, and all of it offered again; on its way."""
 
 _MOST_KNOWN = 256
+_UNUSED = Budget()
+"""In what is kept of a head, in the place of the budget that each request gets for itself."""
 _END = b"\r\n\r\n"
 _READS = (Class.RETRIEVE, Class.METADATA, Class.OPEN)
 
@@ -74,9 +77,12 @@ class ShortWay:
         gate, route, asked = self._gate, known.route, known.asked
         started = gate.now()
         body = data[end:]
+        budget = Budget()
         try:
+            read = None
             if route.inspected is not None:
-                asked = asked._replace(body=route.inspected(body, known.media))
+                read = route.inspected(body, known.media, budget)
+            asked = asked._replace(body=read, budget=budget)
             places = () if route.at_once is None else route.at_once(gate.dialect, asked)
         except (Malformed, Unresolved):
             return LONG
@@ -114,7 +120,7 @@ class ShortWay:
         ask = Ask(method, target.forwarded, head.head.lines, head.head.length)
         known = PlainRequest(
             route,
-            Asked(method, target, values, None, _fetch, fields, head.who),
+            Asked(method, target, values, None, _fetch, fields, head.who, _UNUSED),
             ask,
             self._gate.upstream.head(ask),
             head.length,

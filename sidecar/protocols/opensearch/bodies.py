@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from sidecar.protocols.bodies import json_lines, optional_json_object
+from sidecar.protocols.budget import Budget
 
 # `application/vnd.elasticsearch+json; compatible-with=9`, as clients since 8.0 say.
 _OWN = re.compile(
@@ -14,14 +15,14 @@ _OWN = re.compile(
 ).fullmatch
 
 
-def json_or_none(raw: bytes, media: str | None) -> dict[str, Any] | None:
+def json_or_none(raw: bytes, media: str | None, _budget: Budget) -> dict[str, Any] | None:
     """One JSON object, or None where there is no body."""
     return optional_json_object(raw, _plain(media))
 
 
-def lines(raw: bytes, media: str | None) -> list[dict[str, Any]]:
+def lines(raw: bytes, media: str | None, budget: Budget) -> list[dict[str, Any]]:
     """One JSON object a line."""
-    return json_lines(raw, _plain(media))
+    return json_lines(raw, _plain(media), budget)
 
 
 def _plain(media: str | None) -> str | None:

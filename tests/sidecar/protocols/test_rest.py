@@ -8,6 +8,7 @@ import pytest
 
 from policies.model import Policy
 from sidecar.protocols import rest
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import Asked, Class, Match
 from sidecar.protocols.protocol import Route as Route_
 from sidecar.protocols.rest import Rest
@@ -76,7 +77,7 @@ async def test_the_first_route_that_matches_wins(
     async def fetch(_: str) -> Any:
         raise AssertionError("a path needs no look-up")
 
-    asked = Asked(method, canonical(target), match.values, None, fetch, [], NOBODY)
+    asked = Asked(method, canonical(target), match.values, None, fetch, [], NOBODY, Budget())
     assert match.route.places is not None
     assert match.route.hint is not None
     places = await match.route.places(dialect, asked)

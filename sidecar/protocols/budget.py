@@ -1,0 +1,69 @@
+"""What one request may cost (contract, section 6, "Budgets of one request"). Every limit on the
+work that a single request can cause stands here, and all protocols charge the same object.
+
+A budget is made with the request, travels in `Asked.budget`, and is given up with it. Whoever
+finds a unit of work charges it before doing the work; what goes over raises `OverBudget`, which
+becomes `400` and one DENY `unreadable_request`, whichever protocol and whichever unit it was.
+
+Pure. Knows counts; knows no protocol.
+"""
+
+from collections.abc import Iterable
+
+from policies.ground.errors import Malformed
+
+MOST_SOURCES = 64
+"""Distinct sources: each one is a decision and a record."""
+MOST_PARTS = 1_000
+"""Lines of a bulk body, or sub-requests of a batch."""
+MOST_LOOKUPS = 64
+"""Requests of the sidecar's own to the data source, in the agent's name."""
+MOST_GRAPHQL_TOKENS = 2_000
+"""Tokens of all GraphQL documents of a request together."""
+
+
+class OverBudget(Malformed):
+    """the request costs more than one request may"""
+
+
+class Budget:
+    """What is left for one request. Not shared between requests."""
+
+    __slots__ = ("_graphql_tokens", "_lookups", "_parts", "_sources")
+
+    def __init__(self) -> None:
+        self._sources: set[str] = set()
+        self._parts = MOST_PARTS
+        self._lookups = MOST_LOOKUPS
+        self._graphql_tokens = MOST_GRAPHQL_TOKENS
+
+    def charge_sources(self, names: Iterable[str]) -> None:
+        """Sources by their names; one that was charged before costs nothing."""
+        sources = self._sources
+        for name in names:
+            sources.add(name)
+            if len(sources) > MOST_SOURCES:
+                raise OverBudget(f"the request concerns more than {MOST_SOURCES} sources")
+
+    def charge_parts(self, count: int) -> None:
+        """Lines or sub-requests."""
+        self._parts -= count
+        if self._parts < 0:
+            raise OverBudget(f"the body has more than {MOST_PARTS} lines or sub-requests")
+
+    def charge_lookup(self) -> None:
+        """One request to the data source that the sidecar makes to find out what a name means."""
+        self._lookups -= 1
+        if self._lookups < 0:
+            raise OverBudget(f"the request takes more than {MOST_LOOKUPS} look-ups")
+
+    @property
+    def graphql_tokens(self) -> int:
+        """How many tokens are left, for a parser that stops by itself."""
+        return self._graphql_tokens
+
+    def charge_graphql_tokens(self, count: int) -> None:
+        """Tokens of one document."""
+        self._graphql_tokens -= count
+        if self._graphql_tokens < 0:
+            raise OverBudget(f"the queries have more than {MOST_GRAPHQL_TOKENS} tokens")

@@ -1,0 +1,82 @@
+"""What one request may cost: each unit up to its limit, and not one more."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from policies.ground.errors import Malformed
+from sidecar.protocols.bodies import json_lines
+from sidecar.protocols.budget import (
+    MOST_GRAPHQL_TOKENS,
+    MOST_LOOKUPS,
+    MOST_PARTS,
+    MOST_SOURCES,
+    Budget,
+    OverBudget,
+)
+
+
+def test_the_limits_are_those_of_the_contract() -> None:
+    assert (MOST_SOURCES, MOST_PARTS, MOST_LOOKUPS, MOST_GRAPHQL_TOKENS) == (64, 1_000, 64, 2_000)
+
+
+def test_a_source_is_counted_once_however_often_it_is_named() -> None:
+    budget = Budget()
+    names = [f"chroma://kb/{number}" for number in range(MOST_SOURCES)]
+    for _ in range(3):
+        budget.charge_sources(names)
+    with pytest.raises(OverBudget, match="more than 64 sources"):
+        budget.charge_sources(["chroma://kb/one-more"])
+
+
+def test_names_are_no_longer_read_once_the_budget_is_spent() -> None:
+    read = []
+
+    def names() -> Iterator[str]:
+        for number in range(20_000):
+            read.append(number)
+            yield str(number)
+
+    with pytest.raises(OverBudget):
+        Budget().charge_sources(names())
+    assert len(read) == MOST_SOURCES + 1
+
+
+def test_lines_and_sub_requests_share_one_limit() -> None:
+    budget = Budget()
+    budget.charge_parts(600)
+    budget.charge_parts(400)
+    with pytest.raises(OverBudget, match="1000 lines or sub-requests"):
+        budget.charge_parts(1)
+
+
+def test_look_ups_are_limited() -> None:
+    budget = Budget()
+    for _ in range(MOST_LOOKUPS):
+        budget.charge_lookup()
+    with pytest.raises(OverBudget, match="64 look-ups"):
+        budget.charge_lookup()
+
+
+def test_graphql_tokens_are_limited_over_all_documents() -> None:
+    budget = Budget()
+    budget.charge_graphql_tokens(1_500)
+    assert budget.graphql_tokens == 500
+    with pytest.raises(OverBudget, match="2000 tokens"):
+        budget.charge_graphql_tokens(501)
+
+
+def test_to_be_over_budget_is_to_be_unreadable() -> None:
+    assert issubclass(OverBudget, Malformed)
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_body_of_lines_is_read_up_to_the_limit(end: bytes) -> None:
+    lines = json_lines(b"\n".join([b"{}"] * MOST_PARTS) + end, None, Budget())
+    assert len(lines) == MOST_PARTS
+
+
+def test_lines_are_counted_before_they_are_parsed() -> None:
+    # The first line is no JSON: a reader that parsed before it counted would stop there.
+    with pytest.raises(OverBudget):
+        json_lines(b"nonsense\n" + b"{}\n" * MOST_PARTS, None, Budget())
