@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests import postgres, properties
+from tests import bytecode, postgres, properties
 
 SERVERS = pytest.StashKey[tuple[Path, int]]()
 
@@ -20,6 +20,7 @@ properties.register()
 
 def pytest_configure(config: pytest.Config) -> None:
     """The run's folder for servers: made by the process it belongs to, given to its workers."""
+    bytecode.keep(config.rootpath / ".pytest_cache" / "bytecode")
     given = getattr(config, "workerinput", {}).get("servers")
     folder, owner = given or (tempfile.mkdtemp(prefix="sluice-tests-"), os.getpid())
     config.stash[SERVERS] = (Path(folder), owner)
