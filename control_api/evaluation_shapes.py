@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 _EVENT_ID = "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d"
+_HEADERS = ("X-Sluice-Decision", "X-Sluice-Event-Id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +15,12 @@ class Evaluated:
     policy_name: str
     reason: str
     event_id: str
+
+    with_headers: ClassVar[tuple[str, ...]] = _HEADERS
+
+    def headers(self) -> dict[str, str]:
+        """The decision for a gateway, which need not read the body (contract, section 6)."""
+        return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
 
     example: ClassVar[dict[str, Any]] = {
         "decision": "ALLOW",
@@ -81,6 +88,12 @@ class Explained:
     reason: str
     event_id: str | None
     explain: Explanation
+
+    def headers(self) -> dict[str, str]:
+        """As `Evaluated.headers`; none for a simulation, which has no event."""
+        if self.event_id is None:
+            return {}
+        return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
 
     example: ClassVar[dict[str, Any]] = {**Evaluated.example, "explain": Explanation.example}
 

@@ -18,6 +18,7 @@ class Refusal(StrEnum):
     """Why a caller was not let in."""
 
     missing = "missing"
+    differ = "differ"
     unknown = "unknown"
     expired = "expired"
     deactivated = "deactivated"

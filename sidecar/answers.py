@@ -31,6 +31,8 @@ class Deferred(NamedTuple):
     head: Any
     body: bytes
     durable: asyncio.Future[None]
+    more: bytes = b""
+    """Further header lines, each with its end."""
 
 
 Outcome = Answer | Deferred | Awaitable[Answer | Deferred]

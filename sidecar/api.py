@@ -28,6 +28,11 @@ from sidecar.readiness import Readiness
 from sidecar.route import Call, Reply, Route
 
 _READ = (hdrs.METH_GET, hdrs.METH_HEAD)
+# Joined as bytes, since every evaluation is answered with them (contract, section 6).
+_DECIDED = {
+    "ALLOW": b"X-Sluice-Decision: ALLOW\r\nX-Sluice-Event-Id: %b\r\n",
+    "DENY": b"X-Sluice-Decision: DENY\r\nX-Sluice-Event-Id: %b\r\n",
+}
 
 
 class Api:
@@ -75,7 +80,7 @@ class Api:
         pending = await self._enforcer.submit(retrieval, key)
         # The same turn of the loop: what is explained is what it was decided by.
         why = self._enforcer.explain(retrieval, key, pending.decision)
-        return Reply(orjson.dumps(_answer(pending) | {"explain": why}), durable=pending.durable)
+        return _reply(_answer(pending) | {"explain": why}, pending)
 
     async def evaluate_batch(self, call: Call, body: bytes) -> Reply:
         """Each item is decided and recorded by itself; the answer waits for all of them."""
@@ -109,7 +114,12 @@ class Api:
 
 
 def _told(pending: Pending) -> Reply:
-    return Reply(orjson.dumps(_answer(pending)), durable=pending.durable)
+    return _reply(_answer(pending), pending)
+
+
+def _reply(answer: dict[str, Any], pending: Pending) -> Reply:
+    lines = _DECIDED[pending.decision.decision] % pending.event_id.encode()
+    return Reply(orjson.dumps(answer), durable=pending.durable, more=lines)
 
 
 def _answer(pending: Pending) -> dict[str, Any]:

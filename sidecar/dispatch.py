@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs
 from aiohttp.http import RawRequestMessage
-from multidict import istr
+from multidict import CIMultiDictProxy, istr
 
 from policies.ground.errors import (
     Forbidden,
@@ -23,7 +23,7 @@ from policies.ground.errors import (
     Unauthorized,
     Unavailable,
 )
-from policies.ground.keys import key_digest
+from policies.ground.keys import KeysDiffer, key_digest, presented_key
 from policies.model import Key
 from sidecar.answers import JSON, Answer, Answers, Deferred, Outcome
 from sidecar.identity import Keys
@@ -40,6 +40,7 @@ _NEEDS_KEY = "/v1/"
 _VERSIONS = (HttpVersion11, HttpVersion10)
 # Case-folded once: a look-up by a plain string folds it each time.
 _KEY_HEADER = istr("X-API-Key")
+_NONE: tuple[str, ...] = ()
 _ID_HEADER = istr("X-Request-ID")
 
 
@@ -52,6 +53,8 @@ class Head(NamedTuple):
     """Why its path and method can't be served, for whoever may know."""
     needs_key: bool
     key_digest: bytes | None
+    key_fault: SluiceError | None
+    """Why it can't be said which key it presents."""
     request_id: str | None
     content_type: str | None
     query: str
@@ -82,7 +85,7 @@ class Dispatcher:
         path, _, query = message.path.partition("?")
         route = self._routes.get(path)
         headers = message.headers
-        presented = headers.get(_KEY_HEADER)
+        presented, key_fault = _presented(headers)
         given = headers.get(_ID_HEADER)
         return Head(
             route=route,
@@ -90,6 +93,7 @@ class Dispatcher:
             fault=_fault(message, route),
             needs_key=path.startswith(_NEEDS_KEY),
             key_digest=key_digest(presented) if presented else None,
+            key_fault=key_fault,
             request_id=given if given is not None and _REQUEST_ID(given) else None,
             content_type=headers.get(hdrs.CONTENT_TYPE),
             query=query,
@@ -137,7 +141,7 @@ class Dispatcher:
         """The answer that a promise came to."""
         failure = deferred.durable.exception()
         if failure is None:
-            return self._made(deferred.head, 200, deferred.body)
+            return self._made(deferred.head, 200, deferred.body, more=deferred.more)
         if isinstance(failure, SluiceError):
             return self.error(deferred.head, failure)
         numbered = self._numbered(deferred.head)
@@ -160,7 +164,7 @@ class Dispatcher:
     def _admit(self, head: Head) -> Key | None:
         """Who asks, if that is for them to ask. The order is the contract's: a key, that it is
         valid, then the path, the method, the scope."""
-        key = self._authenticated(head.key_digest) if head.needs_key else None
+        key = self._authenticated(head) if head.needs_key else None
         if head.fault is not None:
             raise head.fault
         assert head.route is not None  # else there were a fault
@@ -169,11 +173,13 @@ class Dispatcher:
             raise Forbidden("the scope of the API key does not allow this")
         return key
 
-    def _authenticated(self, digest: bytes | None) -> Key:
-        if digest is None:
+    def _authenticated(self, head: Head) -> Key:
+        if head.key_fault is not None:
+            raise head.key_fault
+        if head.key_digest is None:
             raise Unauthorized
         try:
-            key = self._keys.find(digest)
+            key = self._keys.find(head.key_digest)
         except (NoPolicySet, CacheDamaged) as error:
             # Nobody can be told from anybody: that is no reason to call a good key a bad one.
             raise Unavailable(f"no key can be checked: {error}") from error
@@ -193,8 +199,8 @@ class Dispatcher:
 
     def _rendered(self, head: Head, reply: Reply) -> Answer | Deferred:
         if reply.durable is not None:
-            return Deferred(head, reply.body, reply.durable)
-        return self._made(head, 200, reply.body, reply.media)
+            return Deferred(head, reply.body, reply.durable, reply.more)
+        return self._made(head, 200, reply.body, reply.media, reply.more)
 
     def _made(
         self, head: Head, status: int, body: bytes, media: bytes = JSON, more: bytes = b""
@@ -215,6 +221,15 @@ class Dispatcher:
     def _broken(self, head: Head) -> Answer:
         """A fault of ours: the log has it, the caller a number to ask by."""
         return self.error(head, SluiceError(f"internal error in request `{head.request_id}`"))
+
+
+def _presented(headers: "CIMultiDictProxy[str]") -> tuple[str | None, SluiceError | None]:
+    """The key that a request presents, or why that can't be said."""
+    try:
+        keys = headers.getall(_KEY_HEADER, _NONE)
+        return presented_key(keys, headers.getall(hdrs.AUTHORIZATION, _NONE)), None
+    except KeysDiffer as error:
+        return None, error
 
 
 def _fault(message: RawRequestMessage, route: Route | None) -> SluiceError | None:

@@ -10,11 +10,12 @@ from sidecar.answers import JSON
 
 class Reply(NamedTuple):
     """What a handler answers. Where there is a `durable` the reply waits for it, and is an error
-    where it fails."""
+    where it fails. `more` is further header lines, each with its end."""
 
     body: bytes
     media: bytes = JSON
     durable: asyncio.Future[None] | None = None
+    more: bytes = b""
 
 
 class Call(NamedTuple):

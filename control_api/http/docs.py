@@ -13,7 +13,8 @@ from control_api.http.docs_fields import JSON, asked, members, resolved, table
 from control_api.http.docs_style import STYLE
 
 _KEY = """\
-A key goes in `X-API-Key`. In the examples `$SLUICE` is the service's address and `$KEY` a key."""
+A key goes in `X-API-Key`, or in `Authorization: Bearer`. In the examples `$SLUICE` is the \
+service's address and `$KEY` a key."""
 
 
 def page(description: bytes) -> bytes:

@@ -28,6 +28,7 @@ from control_api.metrics import Instruments, Refusal
 from control_api.revision import HEADER, WRITTEN
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
+from policies.ground.keys import KeysDiffer, presented_key
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 30.0
@@ -46,12 +47,9 @@ _EVERYWHERE = {
 
 # What an error's status says in headers, beside what the error itself says.
 _TELLING = {
-    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'ApiKey realm="sluice"'},
+    HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'ApiKey realm="sluice", Bearer realm="sluice"'},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
 }
-
-
-_NO_KEY = "two keys"
 
 
 class Holder(Protocol):
@@ -146,7 +144,7 @@ class Door:
         guarded = compiled.route.scopes is not None if compiled else _guarded(path)
         caller: Holder | None = None
         if guarded:
-            caller = await self._authenticate(_presented(request))
+            caller = await self._authenticate(self._presented(request))
         if compiled is None:
             compiled, found = self._router.find(visit.method, path)
         visit.operation = compiled.name
@@ -156,6 +154,17 @@ class Door:
             raise _wrong_scope(caller, scopes)
         return compiled, found, caller
 
+    def _presented(self, request: web.BaseRequest) -> str | None:
+        """The key, by either header; `KeysDiffer` where they disagree."""
+        headers = request.headers
+        try:
+            return presented_key(
+                headers.getall("X-API-Key", ()), headers.getall("Authorization", ())
+            )
+        except KeysDiffer:
+            self._instruments.refusals.labels(Refusal.differ).inc()
+            raise
+
     def _refused(self, error: SluiceError) -> Reply:
         if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed with %d: %s", error.status, error.message)
@@ -164,14 +173,6 @@ class Door:
     def _count(self, operation: str, status: int, seconds: float) -> None:
         self._answered(operation, status).inc()
         self._took(operation).observe(seconds)
-
-
-def _presented(request: web.BaseRequest) -> str | None:
-    """The key. Of two, whoever stands before us may have judged the other: neither counts."""
-    found = request.headers.getall("X-API-Key", None)
-    if found is None:
-        return None
-    return found[0] if len(found) == 1 else _NO_KEY
 
 
 def _guarded(path: str) -> bool:

@@ -65,7 +65,7 @@ def describe(routes: Iterable[Route], version: str) -> bytes:
         "components": {
             "schemas": {**schemas.definitions, "Error": ERROR},
             "headers": used,
-            "securitySchemes": {"ApiKey": _api_key()},
+            "securitySchemes": {"ApiKey": _api_key(), "Bearer": _bearer()},
         },
     }
     return orjson.dumps(document)
@@ -76,6 +76,14 @@ def _api_key() -> dict[str, str]:
     lines = [f"- `{scope}` {may}" for scope, may in _SCOPES.items()]
     about = "A key has one scope:\n\n" + "\n".join(lines)
     return {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": about}
+
+
+def _bearer() -> dict[str, str]:
+    about = (
+        "The same key as in `X-API-Key`, for clients and gateways that expect this header. Send "
+        "one of the two: different keys in both are answered with 401."
+    )
+    return {"type": "http", "scheme": "bearer", "description": about}
 
 
 def _operation(
@@ -90,7 +98,7 @@ def _operation(
         "tags": [_tag(route)],
         "parameters": parameters(route, asked, examples),
         "responses": responses(route, schemas),
-        "security": [{"ApiKey": [scope]} for scope in scopes],
+        "security": [{name: [scope]} for name in ("ApiKey", "Bearer") for scope in scopes],
     }
     if scopes:
         operation["x-sluice-scopes"] = scopes

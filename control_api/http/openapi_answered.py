@@ -13,7 +13,7 @@ from policies.ground.errors import error_body
 
 WHEN = {
     400: "the request can't be read: not JSON, a key twice, bytes that are no UTF-8",
-    401: "the header `X-API-Key` is missing",
+    401: "the API key is missing, or `X-API-Key` and `Authorization` present different keys",
     403: "the key is invalid, revoked, expired, of the wrong scope, or its tenant is deactivated",
     404: "no such resource in this tenant",
     409: "the request conflicts with the present state",
@@ -59,6 +59,16 @@ HEADERS: dict[str, dict[str, Any]] = {
         "description": "seconds after which to come again",
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
+    },
+    "X-Sluice-Decision": {
+        "description": "the decision, as in the body",
+        "required": True,
+        "schema": {"type": "string", "enum": ["ALLOW", "DENY"]},
+    },
+    "X-Sluice-Event-Id": {
+        "description": "the id of the decision's audit event, as in the body",
+        "required": True,
+        "schema": {"type": "string"},
     },
     "X-Sluice-Revision": {
         "description": "the tenant's revision after the write: what `wait_for` takes",
@@ -118,12 +128,18 @@ def path_examples(routes: Iterable[Route]) -> dict[str, str]:
 
 def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
     about = HTTPStatus(route.status).phrase
-    names = ("Link",) if route.listed else tuple(getattr(route.answers, "with_headers", ()))
+    names = ("Link",) if route.listed else _own_headers(route.answers)
     names += ("X-Sluice-Revision",) if route.manages else ()
     if route.answers is None:
         return {"description": about, "headers": _headers(), "content": {route.media: {}}}
     media = {"schema": schemas.answered(route), "example": example_of(route.answers)}
     return {"description": about, "headers": _headers(*names), "content": {JSON: media}}
+
+
+def _own_headers(answers: Any) -> tuple[str, ...]:
+    """The headers that an answer's type adds; of several types, those of the first."""
+    first = get_args(answers)[0] if isinstance(answers, UnionType) else answers
+    return tuple(getattr(first, "with_headers", ()))
 
 
 def _error(route: Route, status: int) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Malformed(SluiceError):
 
 
 class Unauthorized(SluiceError):
-    """the header `X-API-Key` is missing"""
+    """the API key is missing: send `X-API-Key`, or `Authorization: Bearer`"""
 
     status = 401
 

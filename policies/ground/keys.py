@@ -6,12 +6,53 @@ know one of ours for certain (contract, section 2).
 """
 
 import hashlib
+import hmac
 import re
+from collections.abc import Sequence
 from zlib import crc32
 
+from policies.ground.errors import Unauthorized
 from policies.ground.ids import base62
 
 _FORM = re.compile(r"slc_[0-9A-Za-z]{49}\Z")
+_SEVERAL = "several keys"
+"""Stands for a header that came more than once. No key equals it: ours begin with `slc_`, and the
+superadmin's has at least 32 characters."""
+
+
+class KeysDiffer(Unauthorized):
+    """the headers `X-API-Key` and `Authorization` present different keys; send one of them"""
+
+
+def presented_key(api_keys: Sequence[str], authorizations: Sequence[str]) -> str | None:
+    """The API key of a request, given every value of its headers `X-API-Key` and `Authorization`
+    (contract, section 6). None where there is no key; `KeysDiffer` where the two disagree.
+
+    A header that came more than once presents no valid key: a proxy in front of us may have judged
+    the other value.
+    """
+    if not authorizations:
+        return _single(api_keys)
+    bearers = [token for each in authorizations if (token := _bearer(each)) is not None]
+    if not bearers:
+        return _single(api_keys)  # another scheme, such as Basic, is not for us
+    bearer = bearers[0] if len(authorizations) == 1 else _SEVERAL
+    key = _single(api_keys)
+    if key is not None and not hmac.compare_digest(key_digest(key), key_digest(bearer)):
+        raise KeysDiffer(KeysDiffer.__doc__)
+    return bearer
+
+
+def _single(values: Sequence[str]) -> str | None:
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else _SEVERAL
+
+
+def _bearer(authorization: str) -> str | None:
+    """The token of the scheme `Bearer`, in any case (RFC 9110, 11.1); None for another scheme."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip(" ") if scheme.lower() == "bearer" else None
 
 
 def make_key(entropy: bytes) -> str:

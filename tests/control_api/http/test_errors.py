@@ -13,7 +13,7 @@ import pytest
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from policies.ground.errors import SluiceError, Unavailable
-from tests.control_api.centre import Answer, Centre, running
+from tests.control_api.centre import SUPERADMIN, Answer, Centre, running
 from tests.control_api.http.expected import EXPECTED
 from tests.control_api.http.world import MAKERS, Tenant, body_of, object_kind, path_of
 
@@ -140,7 +140,19 @@ RAW = [
     (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: %KEY%\r\nX-API-Key:\r\n\r\n", 403),
     (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: %KEY%, %KEY%\r\n\r\n", 403),
     (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key:\r\n\r\n", 401),
-    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %KEY%\r\n\r\n", 401),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Basic %KEY%\r\n\r\n", 401),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: %KEY%\r\n\r\n", 401),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer\r\n\r\n", 401),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a %KEY%\r\n\r\n", 403),
+    (
+        b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: %KEY%\r\nAuthorization: Bearer a\r\n\r\n",
+        401,
+    ),
+    (
+        b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: a\r\nAuthorization: bearer %KEY%\r\n\r\n",
+        401,
+    ),
+    (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nX-API-Key: %KEY%\r\nAuthorization: Bearer\r\n\r\n", 401),
     (b"GET /v1/keys HTTP/1.1\r\nHost: x\r\nCookie: X-API-Key=%KEY%\r\n\r\n", 401),
 ]
 
@@ -169,6 +181,49 @@ def test_a_key_in_the_query_is_none(tenant: Tenant, name: str) -> None:
         answer = tenant.centre.call("GET", f"{path}?{name}={key}", key=None)
         check(answer, 401)
         assert key not in str(answer)
+
+
+BEARER = ["Bearer {}", "bearer {}", "BEARER {}", "Bearer   {}"]
+
+
+@pytest.mark.parametrize("form", BEARER)
+def test_a_bearer_token_is_the_key_on_every_guarded_route(tenant: Tenant, form: str) -> None:
+    centre = tenant.centre
+    for route in ROUTES:
+        if route.scopes is None:
+            continue
+        path = "/".join("absent" if part[:1] == "{" else part for part in route.path.split("/"))
+        superadmin = "superadmin" in route.scopes
+        key = SUPERADMIN if superadmin else tenant.keys["admin"]
+        other = tenant.keys["admin"] if superadmin else SUPERADMIN
+        sent = {"Authorization": form.format(key)}
+        for headers in (sent, sent | {"X-API-Key": key}):
+            # Past the key and the scope: what is wrong is the body, or the query.
+            told = centre.call(
+                route.method, f"{path}?colour=red", raw=b"{", key=None, headers=headers
+            )
+            assert told.status not in (401, 403), (route.path, told.raw)
+        wrong = {"Authorization": form.format(other)}
+        assert centre.call(route.method, path, raw=b"{", key=None, headers=wrong).status == 403
+        both = sent | {"X-API-Key": other}
+        refused = centre.call(route.method, path, raw=b"{", key=None, headers=both)
+        check(refused, 401)
+        assert "different keys" in refused.body["message"]
+        assert key not in str(refused.raw)
+
+
+def test_another_scheme_beside_a_key_is_passed_over(tenant: Tenant) -> None:
+    basic = {"Authorization": "Basic YTpi"}
+    assert (
+        tenant.centre.call("GET", "/v1/keys", key=tenant.keys["read"], headers=basic).status == 200
+    )
+
+
+def test_two_keys_that_differ_are_counted(tenant: Tenant) -> None:
+    centre = tenant.centre
+    centre.call("GET", "/v1/keys", key=tenant.keys["read"], headers={"Authorization": "Bearer x"})
+    shown = centre.call("GET", "/metrics", key=None).raw.decode()
+    assert 'sluice_refusals_total{reason="differ"}' in shown
 
 
 def every(kind: type[SluiceError]) -> Iterator[type[SluiceError]]:

@@ -95,7 +95,9 @@ def test_scopes_are_told_and_open_routes_need_no_key() -> None:
         if route.scopes is None:
             assert operation["security"] == []
         else:
-            assert operation["security"] == [{"ApiKey": [name]} for name in sorted(route.scopes)]
+            names = sorted(route.scopes)
+            either = [{scheme: [name]} for scheme in ("ApiKey", "Bearer") for name in names]
+            assert operation["security"] == either
             assert operation["x-sluice-scopes"] == sorted(route.scopes)
 
 

@@ -337,3 +337,19 @@ def test_a_simulation_leaves_nothing(either: Centre) -> None:
     either.admin("DELETE", "/v1/sessions/s")
     answer = either.call("POST", "/v1/context/simulate", asked(session_id="s"), key=reader).body
     assert answer["policy_name"] == "session_revoked"
+
+
+@pytest.mark.parametrize("query", ["", "?explain=true"])
+def test_the_decision_stands_in_headers_too(centre: Centre, query: str) -> None:
+    for source, decision in (("handbook", "ALLOW"), ("payroll", "DENY")):
+        path, body = f"/v1/context/evaluate{query}", asked(source_id=source)
+        answer = centre.call("POST", path, body)
+        assert answer.headers["X-Sluice-Decision"] == answer.body["decision"] == decision
+        assert answer.headers["X-Sluice-Event-Id"] == answer.body["event_id"]
+        simulated = centre.call("POST", f"/v1/context/simulate{query}", body)
+        assert simulated.body["decision"] == decision
+        for name in ("X-Sluice-Decision", "X-Sluice-Event-Id"):
+            assert name not in simulated.headers
+    refused = centre.call("POST", "/v1/context/evaluate", {"agent_role": 1})
+    assert refused.status == 422
+    assert "X-Sluice-Decision" not in refused.headers

@@ -3,6 +3,7 @@
 import pytest
 
 from policies.model import SENSITIVITIES
+from tests.sidecar.centre import EVALUATE_KEY
 from tests.sidecar.proxy.stand import Stand, get
 
 
@@ -97,3 +98,10 @@ async def test_the_agents_own_key_is_no_matter_of_the_request(stand: Stand) -> N
     assert (await stand.ask(get("/a", "X-API-Key: nonsense"))).status == 200
     # It may be the data source's: it passes.
     assert stand.upstream.seen[0].values("x-api-key") == ["nonsense"]
+
+
+async def test_authorization_is_the_data_sources(stand: Stand) -> None:
+    own, other = f"Bearer {EVALUATE_KEY}", "Bearer slc_another"
+    for value in (own, other, "Basic YTpi"):
+        assert (await stand.ask(get("/a", f"Authorization: {value}"))).status == 200
+        assert stand.upstream.seen[-1].values("authorization") == [value]

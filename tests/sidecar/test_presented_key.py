@@ -1,0 +1,116 @@
+"""Which header brings the API key to the sidecar's own port, on both ways through it, and the two
+headers that tell the decision (contract, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.sidecar.centre import EVALUATE_KEY, READ_KEY, control_api
+from tests.sidecar.stand import EVALUATE, Stand, sidecar
+from tests.sidecar.wire import GOOD, answer_of, connect, request
+
+BATCH = orjson.dumps({"items": [orjson.loads(GOOD)]})
+WAYS = [
+    ("POST", EVALUATE, GOOD),
+    ("POST", f"{EVALUATE}/batch", BATCH),
+    ("GET", "/v1/sources", None),
+]
+BEARER = f"Bearer {EVALUATE_KEY}"
+
+
+@pytest.fixture
+async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as started:
+            yield started
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WAYS)
+async def test_a_bearer_token_is_the_key(
+    stand: Stand, method: str, path: str, body: bytes | None
+) -> None:
+    for form in (BEARER, f"bearer {EVALUATE_KEY}", f"BEARER  {EVALUATE_KEY}"):
+        for key in (None, EVALUATE_KEY):
+            headers = {"Authorization": form}
+            answer = await stand.call(method, path, body, key=key, headers=headers)
+            assert answer.status == 200, answer.body
+
+
+@pytest.mark.parametrize(("method", "path", "body"), WAYS)
+@pytest.mark.parametrize(
+    ("key", "authorization", "status"),
+    [
+        (None, "Basic YTpi", 401),
+        (None, EVALUATE_KEY, 401),
+        (None, "Bearer", 401),
+        (None, "Bearer nonsense", 403),
+        (None, f"Bearer {READ_KEY}", 403),
+        (EVALUATE_KEY, f"Bearer {READ_KEY}", 401),
+        (READ_KEY, BEARER, 401),
+        (EVALUATE_KEY, "Bearer", 401),
+    ],
+)
+async def test_another_header_is_refused_before_the_body_is_read(
+    stand: Stand,
+    method: str,
+    path: str,
+    body: bytes | None,
+    key: str | None,
+    authorization: str,
+    status: int,
+) -> None:
+    headers = {"Authorization": authorization}
+    for sent in (body, b"{"):
+        answer = await stand.call(method, path, sent, key=key, headers=headers)
+        assert answer.status == status, answer.body
+    assert await stand.records() == []
+
+
+async def test_another_scheme_beside_a_key_is_passed_over(stand: Stand) -> None:
+    headers = {"Authorization": "Basic YTpi"}
+    assert (await stand.call("POST", EVALUATE, GOOD, headers=headers)).status == 200
+
+
+async def test_a_key_header_that_came_twice_is_403(stand: Stand) -> None:
+    reader, writer = await connect(stand)
+    field = b"X-API-Key: %b\r\n" % EVALUATE_KEY.encode()
+    writer.write(request(field * 2, GOOD))
+    assert (await answer_of(reader))[0] == 403
+    writer.close()
+
+
+async def test_a_path_that_needs_no_key_looks_at_none(stand: Stand) -> None:
+    headers = {"Authorization": "Bearer another"}
+    assert (await stand.call("GET", "/health", key=EVALUATE_KEY, headers=headers)).status == 200
+
+
+async def test_known_heads_are_told_apart_by_their_keys(stand: Stand) -> None:
+    """The short way keeps what a head said; each connection sends every head twice."""
+    reader, writer = await connect(stand)
+    key = b"X-API-Key: %b\r\n" % EVALUATE_KEY.encode()
+    bearer = b"Authorization: %b\r\n" % BEARER.encode()
+    differ = key + b"Authorization: Bearer %b\r\n" % READ_KEY.encode()
+    for _ in range(3):
+        for fields, status in ((key, 200), (bearer, 200), (differ, 401), (key + bearer, 200)):
+            writer.write(request(fields, GOOD))
+            assert (await answer_of(reader))[0] == status
+    writer.close()
+
+
+@pytest.mark.parametrize("query", ["", "?explain=true"])
+async def test_the_decision_stands_in_headers_on_both_ways(stand: Stand, query: str) -> None:
+    denied = GOOD.replace(b'"contracts"', b'"elsewhere"')
+    for _ in range(3):  # from the second on the short way is taken
+        for body, decision in ((GOOD, "ALLOW"), (denied, "DENY")):
+            answer = await stand.call("POST", EVALUATE + query, body)
+            told = answer.json()
+            assert told["decision"] == decision
+            assert answer.headers.getall("X-Sluice-Decision") == [decision]
+            assert answer.headers.getall("X-Sluice-Event-Id") == [told["event_id"]]
+    refused = await stand.call("POST", EVALUATE, b"{")
+    assert "X-Sluice-Decision" not in refused.headers
