@@ -1,8 +1,8 @@
-"""A `text/event-stream` answer of which every event is looked at before it goes on (WHATWG HTML,
-server-sent events). An event is passed as it was written unless its data are changed; nothing of
-one goes on before all of it is there.
+"""Judges a `text/event-stream` answer event by event (WHATWG HTML, section 9.2, "Server-sent
+events"). An event is passed on as it was written unless its data change, and only once all of it
+has arrived.
 
-Knows events. Knows nothing of what their data mean.
+Knows how events are delimited. Knows nothing of what their data mean.
 """
 
 import re
@@ -11,8 +11,12 @@ from collections.abc import Callable
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.protocol import Fields, Passed
 
-_LINE = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
+
+# Fields of an event whose lines each begin after a `\n` and end before one. One space after the
+# colon is not part of the value.
+_DATA = re.compile(rb"\ndata(?:: ?([^\n]*))?(?=\n)")
+_PLACE_IN_STREAM = re.compile(rb"\n(?:id|retry)(?::[^\n]*)?(?=\n)")
 
 
 def is_event_stream(fields: Fields) -> bool:
@@ -24,60 +28,82 @@ def is_event_stream(fields: Fields) -> bool:
 
 
 class Events:
-    """One stream. `event` is given the data of each event (see `Prepared.event`); an event of more
-    than `limit` bytes is an answer that can't be read."""
+    """One stream. `event` is given the data of each event (see `Prepared.event`). An event of more
+    than `limit` bytes, its line ends included, is an answer that can't be read.
+
+    The result does not depend on how the stream is cut into pieces, and the work is linear in its
+    length: each byte is copied into the buffer once, and the search for an event's end resumes
+    where the last one stopped.
+    """
 
     def __init__(self, event: Callable[[bytes], Passed | None], limit: int) -> None:
         self._event = event
         self._limit = limit
-        self._lines: list[bytes] = []
-        self._held = 0
-        self._rest = b""
-        self._first = True
+        # INVARIANT: the buffer begins with the `\n` that ended the previous line, so that an
+        # event ends at `\n\n` even where it has no line at all.
+        self._buffer = bytearray(b"\n")
+        self._start: bytes | None = b""  # of the stream, until it is known to hold a BOM or not
+        self._after_cr = False
         self.withheld = 0
 
     def feed(self, data: bytes) -> bytes:
         """What may go on now that `data` has arrived. Raises `UpstreamFailed`."""
-        data = self._rest + data
-        # A `\r` at the end may be half of a line's end.
-        held = b""
-        if data.endswith(b"\r"):
-            data, held = data[:-1], b"\r"
-        *lines, self._rest = _LINE.split(data)
-        self._rest += held
+        data = self._without_bom(self._with_plain_lines(data))
+        buffer = self._buffer
+        searched = len(buffer) - 1
+        buffer += data
+        begin = 0
         passed = bytearray()
-        for line in lines:
-            if self._first:
-                line = line.removeprefix(_BOM)  # noqa: PLW2901  # read once, and not passed
-                self._first = False
-            if line:
-                self._lines.append(line)
-                self._held += len(line)
-            else:
-                passed += self._finished()
-        if self._held + len(self._rest) > self._limit:
-            raise UpstreamFailed(f"an event of the answer is larger than {self._limit} bytes")
+        while (end := buffer.find(b"\n\n", searched)) >= 0:
+            self._check(end - begin)
+            passed += self._finished(bytes(buffer[begin : end + 1]))
+            begin = searched = end + 1
+        del buffer[:begin]
+        self._check(len(buffer) - 1)
         return bytes(passed)
 
-    def _finished(self) -> bytes:
-        lines, self._lines, self._held = self._lines, [], 0
-        data = [_value(line) for line in lines if line.partition(b":")[0] == b"data"]
+    def _with_plain_lines(self, data: bytes) -> bytes:
+        """`data` with `\\n` for each line end. A `\\r` ends a line at once: should a `\\n` come
+        next, in this piece or another, it belongs to the same line end."""
+        if not data:
+            return data
+        if self._after_cr:
+            data = data.removeprefix(b"\n")
+            self._after_cr = False
+        if b"\r" not in data:
+            return data
+        self._after_cr = data.endswith(b"\r")
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _without_bom(self, data: bytes) -> bytes:
+        if self._start is None:
+            return data
+        start = self._start + data
+        if len(start) < len(_BOM) and _BOM.startswith(start):
+            self._start = start
+            return b""
+        self._start = None
+        return start.removeprefix(_BOM)
+
+    def _check(self, size: int) -> None:
+        if size > self._limit:
+            raise UpstreamFailed(f"an event of the answer is larger than {self._limit} bytes")
+
+    def _finished(self, event: bytes) -> bytes:
+        """What goes on of an event: `\\n`, then its lines, each with its `\\n`."""
+        data = _DATA.findall(event)
         if not data:
             # A comment that keeps the connection alive, or an `id` by itself.
-            return b"".join(line + b"\n" for line in lines) + b"\n"
+            return event[1:] + b"\n"
         whole = b"\n".join(data)
         passed = self._event(whole)
         if passed is None:
             self.withheld += 1
             # The place in the stream is told all the same, or the agent would resume before it.
-            marks = [line for line in lines if line.partition(b":")[0] in (b"id", b"retry")]
-            return b"".join(line + b"\n" for line in marks) + b"\n" if marks else b""
+            marks = b"".join(_PLACE_IN_STREAM.findall(event))
+            return marks[1:] + b"\n\n" if marks else b""
         self.withheld += passed.withheld
-        if passed.body != whole:
-            others = [line for line in lines if line.partition(b":")[0] != b"data"]
-            lines = [*others, *(b"data: " + line for line in passed.body.split(b"\n"))]
-        return b"".join(line + b"\n" for line in lines) + b"\n"
-
-
-def _value(line: bytes) -> bytes:
-    return line.partition(b":")[2].removeprefix(b" ")
+        if passed.body == whole:
+            return event[1:] + b"\n"
+        others = _DATA.sub(b"", event)
+        return others[1:] + b"data: " + passed.body.replace(b"\n", b"\ndata: ") + b"\n\n"
