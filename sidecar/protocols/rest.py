@@ -4,10 +4,10 @@ GET and HEAD retrieve, other methods write, and `source_id` is `rest://<alias><c
 operator's `routes` change that; the first that matches wins.
 """
 
-import re
 from collections.abc import Callable
 
 from sidecar.protocols.names import Naming
+from sidecar.protocols.path_pattern import NAME, PathPattern
 from sidecar.protocols.protocol import Asked, Class, Dialect, Match, Place, Route
 from sidecar.proxy.target import Target
 from sidecar.settings import Route as ConfiguredRoute
@@ -19,8 +19,6 @@ _CLASSES = {
     "metadata": Class.METADATA,
     "deny": Class.DENY,
 }
-
-_NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Rest(Dialect):
@@ -34,9 +32,9 @@ class Rest(Dialect):
         path = target.path
         for rule in self._rules:
             if method in rule.methods or "*" in rule.methods:
-                found = rule.covers(path)
-                if found:
-                    return Match(rule.route, found.groups())
+                values = rule.pattern.match(path)
+                if values is not None:
+                    return Match(rule.route, values)
         return _READ if method in ("GET", "HEAD") else _WRITE
 
     async def of_path(self, asked: Asked) -> tuple[Place, ...]:
@@ -55,8 +53,7 @@ class _Rule:
     def __init__(self, route: ConfiguredRoute, naming: Naming) -> None:
         # Who may not GET may not ask for the head of the answer either.
         self.methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
-        self.covers = re.compile(_expression(route.path)).fullmatch
-        self._names = _NAME.findall(route.path)
+        self.pattern = PathPattern(route.path)
         self._source_id = route.source_id
         self._level = route.sensitivity
         self._naming = naming
@@ -82,21 +79,9 @@ class _Rule:
         if self._source_id is None:
             return self._naming.of_path(asked.target.path, self._level)
         # Values stand in the form of the path, so that none of them holds a `/`.
-        values = dict(zip(self._names, asked.values, strict=True))
-        source_id = _NAME.sub(lambda name: values[name[1]], self._source_id)
+        values = dict(zip(self.pattern.names, asked.values, strict=True))
+        source_id = NAME.sub(lambda name: values[name[1]], self._source_id)
         return self._naming.named(source_id, self._level)
-
-
-def _expression(pattern: str) -> str:
-    """`{name}` is one segment, `**` any number of them, none included; the rest is literal."""
-    parts = []
-    for segment in pattern[1:].split("/"):
-        if segment == "**":
-            parts.append("(?:/[^/]*)*")
-        else:
-            literals = _NAME.split(segment)[::2]
-            parts.append("/" + "([^/]+)".join(re.escape(literal) for literal in literals))
-    return "".join(parts)
 
 
 _READ = Match(
