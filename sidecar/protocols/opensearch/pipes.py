@@ -4,10 +4,8 @@ Strict rather than complete: a command that is not listed here may read an index
 own, so it is `Unresolved`, and so is a word of those that do where it is not expected. Pure.
 """
 
-import re
-
+from sidecar.protocols.opensearch.join_tables import last_tables
 from sidecar.protocols.opensearch.tokens import (
-    BARE,
     MARK,
     NUMBER,
     QUOTED,
@@ -70,24 +68,30 @@ _ESQL = frozenset(
 )
 _ESQL_READS = frozenset(("from", "ts", "lookup", "join", "enrich", "fork", "promql", "metrics"))
 
-_TABLE = rf"(?:`[^`]+`|{BARE})"
-# The first place from which on there is nothing but tables: behind an `as` stands none.
-_TABLES = rf"{_TABLE}(?:\s*,\s*{_TABLE})*"
-_LAST = re.compile(rf"(?:.*?[\s\]])??({_TABLES})(?:\s+as\s+\w+)?\s*", re.I | re.S)
-# What can't stand before a table: then it is part of something else.
-_ENDS_OPEN = re.compile(r"(?:[.,:=-]|\bas)\s*\Z", re.I).search
+# Each subquery is read by a few calls within those of the one around it.
+_DEEPEST = 16
 
 
 def indices_of_ppl(query: object) -> list[str]:
     """The index expressions of a PPL query, as written. Raises `Unresolved`."""
     pieces = tokens(query)
     assert isinstance(query, str)
+    _check_depth(pieces)
     found: list[str] = []
     cursor = Cursor(query, pieces)
     _pipeline(cursor, found)
     if cursor.now is not None:
         raise Unresolved("the query's brackets don't match")
     return found
+
+
+def _check_depth(pieces: list[Token]) -> None:
+    depth = 0
+    for piece in pieces:
+        if piece.kind == MARK and piece.text in ("[", "]"):
+            depth += 1 if piece.text == "[" else -1
+            if depth > _DEEPEST:
+                raise Unresolved(f"subqueries are nested deeper than {_DEEPEST}")
 
 
 def _pipeline(cursor: Cursor, found: list[str]) -> None:
@@ -176,10 +180,7 @@ def _joined(cursor: Cursor, found: list[str]) -> None:
         raise Unresolved("what stands behind a subquery can't be told")
     if not said:
         return
-    table = _LAST.fullmatch(cursor.text[said[0].start : said[-1].end])
-    if table is None or _ENDS_OPEN(table.string[: table.start(1)]):
-        raise Unresolved("the query has no index to join that can be told")
-    found.extend(name.strip().strip("`") for name in table[1].split(","))
+    found.extend(last_tables(cursor.text, said))
 
 
 def indices_of_esql(query: object) -> tuple[list[str], list[str]]:

@@ -124,11 +124,13 @@ def _named(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _name(value: Any) -> Iterator[str]:
-    if isinstance(value, list):
-        for each in value:
-            yield from _name(each)
-    elif not isinstance(value, dict):
-        yield from items(value)
+    pending = [value]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, list):
+            pending += node
+        elif not isinstance(node, dict):
+            yield from items(node)
 
 
 def _boosted(value: Any) -> Iterator[str]:

@@ -1,0 +1,99 @@
+"""The tables that a PPL join ends in: as the grammar has it, no dearer for a hostile query."""
+
+import re
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from sidecar.protocols.opensearch.join_tables import last_tables
+from sidecar.protocols.opensearch.pipes import indices_of_ppl
+from sidecar.protocols.opensearch.references import of_query
+from sidecar.protocols.opensearch.tokens import BARE, tokens
+from sidecar.protocols.protocol import Unresolved
+
+_TABLE = rf"(?:`[^`]+`|{BARE})"
+_LAST = re.compile(
+    rf"(?:.*?[\s\]])??({_TABLE}(?:\s*,\s*{_TABLE})*)(?:\s+as\s+\w+)?\s*", re.I | re.S
+)
+_ENDS_OPEN = re.compile(r"(?:[.,:=-]|\bas)\s*\Z", re.I)
+
+_QUERIES = st.lists(
+    st.sampled_from(
+        ("a", "b1", "as", "AS", " ", " ", ",", ",", ".", "-", "*", "@", "=", "]", "`x`", "`x,y`",
+         "``", "'q'", '"d"', "1", "1.2", ":", "(")
+    ),
+    max_size=14,
+).map("".join)  # fmt: skip
+
+
+def _meaning(text: str) -> list[str] | None:
+    """The first place from which on there is nothing but tables, by an expression that backtracks
+    for seconds over a query of a few KB."""
+    found = _LAST.fullmatch(text)
+    if found is None or _ENDS_OPEN.search(text[: found.start(1)]):
+        return None
+    return [name.strip().strip("`") for name in found[1].split(",")]
+
+
+@example("x = 1 a , `x`,b as b1")
+@example("as as a")
+@example("a = b as a")
+@given(_QUERIES)
+def test_the_tables_are_those_of_the_grammar(text: str) -> None:
+    try:
+        said = tokens(text)
+    except Unresolved:
+        return
+    if not said:
+        return
+    text = text[: said[-1].end]
+    try:
+        found = [name for each in last_tables(text, said) for name in each.split(",")]
+    except Unresolved:
+        assert _meaning(text[said[0].start :]) is None
+    else:
+        assert found == _meaning(text[said[0].start :])
+
+
+def _steps(query: str) -> int:
+    steps = 0
+
+    def step(_frame: FrameType, _event: str, _argument: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return step
+
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        with pytest.raises(Unresolved):
+            indices_of_ppl(query)
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+@pytest.mark.parametrize("piece", ["a ", "a, ", "a,", "`a`, ", "a as ", "a-", "] ", "[a] "])
+def test_a_hostile_join_takes_linear_time(piece: str) -> None:
+    short, long = (_steps("source=a | join " + piece * count + " (") for count in (250, 1000))
+    assert long < 4.2 * short
+
+
+def test_subqueries_nested_too_deeply_are_denied() -> None:
+    for command in ("where x in ", "join "):
+        deep = "source=a" + f" | {command}[source=b" * 600 + "]" * 600
+        with pytest.raises(Unresolved, match="nested deeper"):
+            indices_of_ppl(deep)
+    fine = "source=a" + " | where x in [source=b" * 16 + "]" * 16
+    assert indices_of_ppl(fine) == ["a", *["b"] * 16]
+
+
+def test_a_reference_in_deeply_nested_lists_is_found() -> None:
+    name: Any = "b"
+    for _ in range(1000):
+        name = [name]
+    assert of_query({"index": name, "id": 1}) == {"b"}
