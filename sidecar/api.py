@@ -19,12 +19,13 @@ from policies.ground.body import parse_object
 from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.model import Key
 from policies.retrieval import Retrieval, parse_retrieval
-from sidecar.enforce import Enforcer, Pending
+from sidecar.enforce import Enforcer
 from sidecar.identity import EVALUATING_SCOPES
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.supply import NotHeld
 from sidecar.readable import Readable
 from sidecar.readiness import Readiness
+from sidecar.recorder import Pending
 from sidecar.route import Call, Reply, Route
 
 _READ = (hdrs.METH_GET, hdrs.METH_HEAD)

@@ -9,60 +9,33 @@
 
 Whatever goes wrong on the way is a DENY, recorded like any other; where not even that can be
 recorded there is no decision, and the caller hears `Unavailable` (503). There is no way from a
-retrieval to an ALLOW but through `_conclude`, and none through it without a record.
+retrieval to an ALLOW but through `Recorder.conclude`, and none through it without a record.
 
 Knows the order of the steps. Knows nothing of HTTP, of files, or of how the policy set gets here.
 """
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from policies.checks.finding import Facts, Outcome
 from policies.evaluate import Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
 from policies.ground.clock import Clock
-from policies.ground.ids import uuid7
 from policies.model import Key
 from policies.policy_set import PolicySet, documents_for
-from policies.record import decision_record, retrieval_lineage
 from policies.retrieval import Retrieval
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.supply import NotBrought, NotHeld, Supply
+from sidecar.recorder import Pending, Recorder, Verdict
 from sidecar.sessions import ClaimFailed, Sessions
-from sidecar.spool import Spool, SpoolError, SpoolFull
+from sidecar.spool import Spool
 
 log = logging.getLogger(__name__)
 
-LET_THROUGH = "report mode, forwarded: "
-"""What the reason of a denial begins with that was let through (`mode: report`)."""
-
 _BRINGS = 3
-_ID_ENTROPY = 10
-_SALT = 32
-
-
-class Pending(NamedTuple):
-    """A decision whose record is on its way to the disk. Nobody may act on it before `durable` is
-    done; if that raises a `SpoolError` the record is lost, and with it the decision."""
-
-    decision: Decision
-    event_id: str
-    core: bytes
-    """The hash of the record as spooled: what lineage cites."""
-    durable: asyncio.Future[None]
-    kept: bool = True
-    """False where mode `best_effort` had to drop the record: nothing may cite it."""
-    let_through: bool = False
-    """Whether it is a denial that its source's mode `report` lets through."""
-
-    @property
-    def passes(self) -> bool:
-        """Whether the request may go on."""
-        return self.let_through or self.decision.decision == "ALLOW"
 
 
 class Enforcer:
@@ -83,11 +56,10 @@ class Enforcer:
         self._policy_set = policy_set
         self._freshness = freshness
         self._sessions = sessions
-        self._spool = spool
         self.metrics = metrics
-        self._now = clock.now
         self._monotonic = clock.monotonic
-        self._entropy = entropy
+        self._recorder = Recorder(spool, metrics, clock, entropy, self._masks)
+        self.note_retrieval = self._recorder.note_retrieval
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> Pending:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) where
@@ -99,28 +71,43 @@ class Enforcer:
     async def submit(
         self, retrieval: Retrieval, key: Key | None, *, reports: bool = False
     ) -> Pending:
-        """As `evaluate`, without the wait for the disk: for a caller that has several retrievals to
-        decide, or something to prepare meanwhile. Where the source only `reports`, a denial is
-        recorded as one that was let through."""
+        """As `evaluate`, without the wait for the disk: for a caller that has something to prepare
+        meanwhile. Where the source only `reports`, a denial is recorded as one that was let
+        through."""
+        return (await self.submit_together((retrieval,), key, reports=reports))[0]
+
+    async def submit_together(
+        self, retrievals: Sequence[Retrieval], key: Key | None, *, reports: bool = False
+    ) -> list[Pending]:
+        """Decides the retrievals of one request, at least one, all by the same caller. If every
+        one passes, their records are stored together and each has its `Pending`, in order. If one
+        does not, the result is that denial alone: nothing is retrieved, and an ALLOW beside it
+        would tell of a retrieval that never took place."""
         try:
             for _ in range(_BRINGS):
                 try:
-                    return await self._submit(retrieval, key, reports)
+                    return await self._submit_together(retrievals, key, reports)
                 except NotHeld as lacking:
-                    await self._supply.bring({lacking.name, *documents_for(retrieval)})
+                    await self._supply.bring({lacking.name, *documents_for(retrievals[0])})
             why = "the policy set changes faster than its documents can be fetched"
         except NotBrought as error:
             why = f"the policy set's documents can't be fetched: {error}"
-        return self._conclude(retrieval, refuse("evaluation_error", why), None, reports)
+        unknown = refuse("evaluation_error", why)
+        return self._settled([Verdict(each, unknown, None) for each in retrievals], reports)
 
-    async def _submit(self, retrieval: Retrieval, key: Key | None, reports: bool) -> Pending:
-        if self.must_claim(retrieval, key):
+    async def _submit_together(
+        self, retrievals: Sequence[Retrieval], key: Key | None, reports: bool
+    ) -> list[Pending]:
+        # One request names one session: once it is claimed, it is so for all its retrievals.
+        new = next((each for each in retrievals if self.must_claim(each, key)), None)
+        if new is not None:
             try:
-                await self._sessions.claim(retrieval, masking=self._masks())
+                await self._sessions.claim(new, masking=self._masks())
             except ClaimFailed as error:
                 unknown = refuse("evaluation_error", f"the session can't be claimed: {error}")
-                return self._conclude(retrieval, unknown, None, reports)
-        return self.decide(retrieval, key, reports=reports)
+                verdicts = [Verdict(each, unknown, None) for each in retrievals]
+                return self._settled(verdicts, reports)
+        return self._decide_together(retrievals, key, reports)
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Whether the call names a session that is new here, and may claim it: then `submit` has
@@ -142,10 +129,33 @@ class Enforcer:
     def decide(self, retrieval: Retrieval, key: Key | None, *, reports: bool = False) -> Pending:
         """The decision by what is known here and now, its record handed to the spool. Raises
         `NotHeld`, and nothing is decided, where that takes a document that is not here yet."""
+        return self._decide_together((retrieval,), key, reports)[0]
+
+    def _decide_together(
+        self, retrievals: Sequence[Retrieval], key: Key | None, reports: bool
+    ) -> list[Pending]:
+        """All in one turn of the loop, so by one policy set. Raises `NotHeld` before anything is
+        recorded."""
         started = self._monotonic()
+        pendings = self._settled(
+            [self._verdict(each, key, started) for each in retrievals], reports
+        )
+        took = (self._monotonic() - started) / len(pendings)
+        for _ in pendings:
+            self.metrics.evaluate_seconds.observe(took)
+        return pendings
+
+    def _settled(self, verdicts: Sequence[Verdict], reports: bool) -> list[Pending]:
+        """What the verdicts of one request come to: one denial is the end of all of it."""
+        if len(verdicts) > 1 and not reports:
+            denied = next((each for each in verdicts if each.decision.decision == "DENY"), None)
+            verdicts = verdicts if denied is None else (denied,)
+        return self._recorder.conclude(verdicts, reports=reports)
+
+    def _verdict(self, retrieval: Retrieval, key: Key | None, now: float) -> Verdict:
         facts = None
-        if self._freshness.stale(started):
-            decision = refuse("policy_set_stale", self._freshness.reason(started))
+        if self._freshness.stale(now):
+            decision = refuse("policy_set_stale", self._freshness.reason(now))
         elif key is None:
             decision = refuse("key_not_valid", "the agent's API key is not valid, or not any more")
         else:
@@ -165,15 +175,14 @@ class Enforcer:
                 if decision.decision == "ALLOW" and not claimed:
                     facts = None
                     decision = refuse("evaluation_error", "the session is not claimed")
-        pending = self._conclude(retrieval, decision, facts, reports)
-        self.metrics.evaluate_seconds.observe(self._monotonic() - started)
-        return pending
+        return Verdict(retrieval, decision, facts)
 
     async def refuse(
         self, retrieval: Retrieval, policy_name: str, reason: str, *, reports: bool = False
     ) -> Pending:
         """Record a DENY that none of the ten checks made, such as a request that can't be read."""
-        pending = self._conclude(retrieval, refuse(policy_name, reason), None, reports)
+        verdict = Verdict(retrieval, refuse(policy_name, reason), None)
+        pending = self._recorder.conclude((verdict,), reports=reports)[0]
         await pending.durable
         return pending
 
@@ -209,22 +218,6 @@ class Enforcer:
         facts = self._facts(retrieval, key) if reached and key is not None else None
         return explain(retrieval, facts, decision)
 
-    def note_retrieval(self, pending: Pending, detail: dict[str, int | str], outcome: str) -> None:
-        """Record what an allowed retrieval returned, as lineage on its event. The caller has its
-        answer already, so lineage that can't be kept is counted and changes nothing."""
-        if not pending.kept:
-            self.metrics.lineage_lost.add()
-            return
-        record_id = uuid7(self._now(), self._entropy(_ID_ENTROPY))
-        event_id, core = pending.event_id, pending.core
-        record = retrieval_lineage(event_id, core, detail, outcome, record_id=record_id)
-        try:
-            # The spool reports a failing disk itself; nobody waits for this record.
-            self._spool.put(record, denial=False, hurry=False)
-        except SpoolError as error:
-            self.metrics.lineage_lost.add()
-            log.warning("lineage of event %s is lost: %s", event_id, error)
-
     def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
         facts = gather(self._policy_set, key, retrieval)
         if retrieval.session_id is None:
@@ -236,38 +229,3 @@ class Enforcer:
     def _masks(self) -> bool:
         """In doubt, yes: a policy set that is too old may not say any more what is to be masked."""
         return self._policy_set.masks() or self._freshness.stale(self._monotonic())
-
-    def _conclude(
-        self, retrieval: Retrieval, decision: Decision, facts: Facts | None, reports: bool = False
-    ) -> Pending:
-        """One decision: one record, one metric, one log line."""
-        denial = decision.decision == "DENY"
-        let_through = denial and reports
-        if let_through:
-            decision = decision._replace(reason=LET_THROUGH + decision.reason)
-        drawn = self._entropy(_ID_ENTROPY + _SALT)
-        event_id = uuid7(self._now(), drawn)
-        salt = drawn[_ID_ENTROPY:]
-        # Facts say by themselves whether to mask.
-        masking = self._masks() if facts is None else None
-        record = decision_record(
-            retrieval, decision, facts, event_id=event_id, salt=salt, masking=masking
-        )
-        try:
-            # INVARIANT: what goes on to the data source takes no room that is kept for denials.
-            placed = self._spool.put(record, denial=denial and not let_through)
-        except SpoolFull:
-            if denial and not let_through:
-                raise
-            # Room is kept back for this: an allowed retrieval that can't be recorded becomes a
-            # denied one that can.
-            full = refuse("audit_unavailable", "the spool is full: only denials can be recorded")
-            return self._conclude(retrieval, full, None)
-        # The record has its number. If we die before it is on disk nobody has heard an answer; if
-        # after, it ships at the next start.
-        self.metrics.decided(decision, let_through=let_through)
-        if log.isEnabledFor(logging.DEBUG):
-            answer, policy_name, reason = decision[:3]
-            log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)
-        core, durable, kept = placed
-        return Pending(decision, event_id, core, durable, kept, let_through)

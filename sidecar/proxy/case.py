@@ -4,13 +4,13 @@ nevertheless, by its source's mode (`report`). Judges nothing."""
 from collections.abc import Iterable
 
 from policies.ground.errors import Malformed
-from sidecar.enforce import Pending
 from sidecar.protocols.protocol import NOTHING, Asked, Class, Route
 from sidecar.proxy import intake
 from sidecar.proxy.forward import Allowed
 from sidecar.proxy.headers import Head
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.traffic import UNDECIDED
+from sidecar.recorder import Pending
 
 
 class Case:

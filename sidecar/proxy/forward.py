@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.enforce import Pending
 from sidecar.protocols.protocol import (
     Asked,
     Class,
@@ -34,6 +33,7 @@ from sidecar.proxy.reply import Fields, Reply, Sent, fields_of_event
 from sidecar.proxy.traffic import Traffic
 from sidecar.proxy.upstream import Ask, Upstream
 from sidecar.proxy.web_socket import WebSocket
+from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolError
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from policies.model import SENSITIVITIES
-from sidecar.enforce import Pending
 from sidecar.protocols.protocol import (
     NOTHING,
     Asked,
@@ -37,6 +36,7 @@ from sidecar.proxy.limits import Limits
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.reading import Reader
 from sidecar.proxy.reply import Reply, Sent
+from sidecar.recorder import Pending
 
 UNRESOLVED = "unresolved_source"
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from policies.ground.body import identifier_fault
 from policies.ground.errors import SluiceError
 from policies.retrieval import Retrieval
-from sidecar.enforce import Enforcer, Pending
+from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
 from sidecar.policy_cache.supply import NotHeld
 from sidecar.protocols.protocol import Permits, Place
 from sidecar.proxy.attribution import Attribution
+from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolError
 
 log = logging.getLogger(__name__)
@@ -91,22 +92,14 @@ class Judge:
             if fault is not None:
                 raise Refused(400, UNREADABLE, f"the source's name {fault}", who)
             asked.append(self._retrieval(place, who))
-        if len(asked) > 1:
-            # Among several, one that is denied is recorded alone: an ALLOW beside it would tell of
-            # a retrieval that never took place. The policy set may change meanwhile, so this only
-            # says in which order they are judged, and every one of them is.
-            await self._enforcer.prepare(asked[0], key)
-            permits = self._enforcer.permits
-            asked.sort(key=lambda each: permits(each, key))
-        allowed: list[Pending] = []
-        for retrieval in asked:
-            pending = await self._enforcer.submit(retrieval, key, reports=self.reports)
+        if not asked:
+            return []
+        pendings = await self._enforcer.submit_together(asked, key, reports=self.reports)
+        for pending in pendings:
             if not pending.passes:
-                for each in (*allowed, pending):
-                    await each.durable
+                await pending.durable
                 raise Denied(403, pending)
-            allowed.append(pending)
-        return allowed
+        return pendings
 
     async def still(self, places: Iterable[Place], who: Attribution) -> None:
         """Raises `Denied`, recorded, where one of them may not be any more."""

@@ -7,7 +7,8 @@ Knows outcomes. Knows nothing of answers or of how they are recorded.
 import asyncio
 from typing import NamedTuple
 
-from sidecar.enforce import Enforcer, Pending
+from sidecar.enforce import Enforcer
+from sidecar.recorder import Pending
 
 COMPLETED, TRUNCATED, FAILED = "completed", "truncated", "failed"
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from policies.ground.errors import UpstreamFailed
 from policies.model import RANK
-from sidecar.enforce import Pending
 from sidecar.protocols.protocol import Place
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.case import decided
@@ -26,6 +25,7 @@ from sidecar.proxy.lineage import FAILED, Lineage, Returned
 from sidecar.proxy.side import Side
 from sidecar.proxy.splice import Splice
 from sidecar.proxy.traffic import Flow, Traffic
+from sidecar.recorder import Pending
 from sidecar.settings import Source
 from sidecar.spool.errors import SpoolError
 

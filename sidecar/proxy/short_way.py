@@ -14,7 +14,6 @@ Knows what may take it. What becomes of a request that does is `under_way.py`'s.
 from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
-from sidecar.enforce import Pending
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import (
     NOTHING,
@@ -34,6 +33,7 @@ from sidecar.proxy.pool import Wire
 from sidecar.proxy.target import Target
 from sidecar.proxy.under_way import Connection, PlainRequest, UnderWay
 from sidecar.proxy.upstream import Ask
+from sidecar.recorder import Pending
 
 LONGEST_BODY = 64 * 1024
 """A request with a longer body goes the long way."""

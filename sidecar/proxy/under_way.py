@@ -7,7 +7,6 @@ Knows the order of those. What is out of the ordinary it hands to the long way.
 import asyncio
 from typing import NamedTuple, Protocol
 
-from sidecar.enforce import Pending
 from sidecar.protocols.protocol import NOTHING, Asked, Class, Place, Route
 from sidecar.proxy.forward import Allowed
 from sidecar.proxy.gate import Gate
@@ -19,6 +18,7 @@ from sidecar.proxy.relay import Tally
 from sidecar.proxy.reply import Reply, Sent
 from sidecar.proxy.traffic import UNDECIDED
 from sidecar.proxy.upstream import Ask
+from sidecar.recorder import Pending
 
 
 class Connection(Protocol):

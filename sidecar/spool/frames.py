@@ -5,6 +5,9 @@
 
 Numbers are big-endian. `first` is the number of the first frame, `prev` the base64 hash of the
 record before it. Where `n` is not what comes next, the frame is as bad as one whose sum is wrong.
+
+Records that are stored together or not at all stand in frames one after the other in one segment;
+the highest bit of `n` is set in each of them but the last. The checksum covers it.
 """
 
 from struct import Struct
@@ -21,6 +24,9 @@ MAX_PAYLOAD = 256 * 1024
 _MAGIC = b"sluice\0\1"
 _HEADER = Struct(">8sII")
 _FRAME = Struct(">IIQ")
+_FRAME_HEAD = Struct(">II").pack
+_MORE = 1 << 63
+_NUMBER = _MORE - 1
 _OPENS = b'{"'  # every payload is a JSON object with members
 
 FRAME = _FRAME.size
@@ -39,23 +45,33 @@ class Header(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A good frame of a buffer: its number, and where its payload lies."""
+    """A good frame of a buffer: its number, where its payload lies, and whether the next frame
+    belongs to it."""
 
     n: int
     start: int
     end: int
+    more: bool = False
 
 
 class Scan(NamedTuple):
     """What a segment holds. `end` is the offset behind the last good frame, `next` the number that
-    follows it, `last` its payload. `beyond`, of a frame that is good but comes after a bad one, is
-    the highest number, plus one; None where there is none. `clean` where all the rest is zeros."""
+    follows it, `last` its payload; a torn group does not count. `beyond`, of a frame that is good
+    but comes after a bad one, is the highest number, plus one; None where there is none. `clean`
+    where all the rest is zeros."""
 
     end: int
     next: int
     last: bytes | None
     beyond: int | None
     clean: bool
+
+
+def frame_bytes(n: int, payload: bytes, *, more: bool) -> tuple[bytes, bytes]:
+    """A frame in two parts, to be written one after the other. `more` where the next one belongs
+    to it."""
+    body = (n | _MORE if more else n).to_bytes(8, "big") + payload
+    return _FRAME_HEAD(len(payload), crc32c(body)), body
 
 
 def header_bytes(header: Header) -> bytes:
@@ -85,7 +101,9 @@ def frame_at(data: bytes, offset: int) -> Frame | None:
     end = start + length
     if not 0 < length <= MAX_PAYLOAD or end > len(data):
         return None
-    return Frame(n, start, end) if crc32c(data[offset + 8 : end]) == checksum else None
+    if crc32c(data[offset + 8 : end]) != checksum:
+        return None
+    return Frame(n & _NUMBER, start, end, n > _NUMBER)
 
 
 def payloads(data: bytes, offset: int, n: int, most: int) -> list[bytes]:
@@ -96,7 +114,7 @@ def payloads(data: bytes, offset: int, n: int, most: int) -> list[bytes]:
     while len(found) < most and offset + FRAME <= size:
         length, checksum, number = _FRAME.unpack_from(data, offset)
         end = offset + FRAME + length
-        if number != n or end > size or not 0 < length <= MAX_PAYLOAD:
+        if number & _NUMBER != n or end > size or not 0 < length <= MAX_PAYLOAD:
             break
         if crc32c(data[offset + 8 : end]) != checksum:
             break
@@ -106,13 +124,28 @@ def payloads(data: bytes, offset: int, n: int, most: int) -> list[bytes]:
 
 
 def scan(data: bytes, offset: int, n: int) -> Scan:
-    """The frames from `offset` on, of which the first must be number `n`."""
-    last: Frame | None = None
+    """The frames from `offset` on, of which the first must be number `n`.
+
+    A group whose last frame is missing at the end was torn by a crash between its frames: the
+    request was never answered, and its records are stored together or not at all, so what there is
+    of the group is cut like any torn write. Where good frames follow a bad one, that is damage and
+    not a torn write: the group was once whole, and may have been answered, so every good frame
+    before the bad one is kept and what lies behind is declared as lost.
+    """
+    first = n
+    whole, last = offset, None
+    group: list[Frame] = []
     while (frame := frame_at(data, offset)) is not None and frame.n == n:
-        last, offset, n = frame, frame.end, n + 1
+        group.append(frame)
+        offset, n = frame.end, n + 1
+        if not frame.more:
+            whole, last, group = offset, frame, []
+    clean = data[whole:] == bytes(len(data) - whole)
+    beyond = None if clean else _beyond(data, offset, n)
+    if beyond is not None and group:
+        whole, last = offset, group[-1]
     payload = None if last is None else data[last.start : last.end]
-    clean = data[offset:] == bytes(len(data) - offset)
-    return Scan(offset, n, payload, None if clean else _beyond(data, offset, n), clean)
+    return Scan(whole, first if last is None else last.n + 1, payload, beyond, clean)
 
 
 def _beyond(data: bytes, offset: int, n: int) -> int | None:

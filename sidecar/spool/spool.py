@@ -13,7 +13,7 @@ the spool stays writable, `backlog` what is still to be shipped.
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
@@ -80,24 +80,32 @@ class Spool:
         not take it. In mode `best_effort` neither does. Without `hurry` nobody waits: it goes to
         the disk with the next record that somebody waits for, or a moment later, and `durable` says
         nothing."""
+        return self.put_together((record,), denial=denial, hurry=hurry)[0]
+
+    def put_together(
+        self, records: Sequence[Record], *, denial: bool, hurry: bool = True
+    ) -> list[Placed]:
+        """As `put`, for the records of one request: all of them find a place and become durable,
+        or none does. They share one future."""
         tail = self._tail
         try:
             if self._succession.refusal is not None:
                 raise SpoolUnwritable(self._succession.refusal)
             if tail.waiting > self._memory_bytes:
                 raise SpoolSlow("records wait in memory for a disk that does not take them")
-            digest = tail.add(record, denial=denial, hurry=hurry)
+            digests = tail.add(records, denial=denial, hurry=hurry)
         except SpoolError as error:
             if not self._best_effort:
                 raise
-            self._keeper.dropped(error.message)
-            return Placed(_NOT_KEPT, self._done, kept=False)
-        if self._best_effort or not hurry:
-            return Placed(digest, self._done)
-        durable = tail.durable()
-        if self._deadlines is not None:
-            self._deadlines.watch(durable)
-        return Placed(digest, durable)
+            for _ in records:
+                self._keeper.dropped(error.message)
+            return [Placed(_NOT_KEPT, self._done, kept=False)] * len(records)
+        durable = self._done
+        if hurry and not self._best_effort:
+            durable = tail.durable()
+            if self._deadlines is not None:
+                self._deadlines.watch(durable)
+        return [Placed(digest, durable) for digest in digests]
 
     async def run(self) -> None:
         """What keeps the spool going beside its writer; to be run for as long as it is open. Raises

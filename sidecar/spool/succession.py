@@ -115,7 +115,7 @@ class Succession:
             return
         declaration = self.losses.take()
         for record in declaration.records:
-            self.tail.add(record, denial=True)
+            self.tail.add((record,), denial=True)
         future = self.tail.durable()
         future.add_done_callback(partial(self._declared, self.tail.instance, declaration))
 

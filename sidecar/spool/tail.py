@@ -10,14 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from struct import Struct
 
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.clock import Clock
 from policies.record import Record
 from policies.source import core_hash, spool_payload, src_member
 from sidecar.spool.errors import RecordTooLarge, SpoolFull, SpoolUnwritable
-from sidecar.spool.frames import FRAME, MAX_PAYLOAD, Header, crc32c, header_bytes
+from sidecar.spool.frames import FRAME, MAX_PAYLOAD, Header, frame_bytes, header_bytes
 from sidecar.spool.instance import Instance, Segment
 from sidecar.spool.layout import segment_file
 from sidecar.spool.writer import Job, Start
@@ -32,8 +31,8 @@ more than a record: under a crowd one serves many, alone a record waits for one 
 LATER_SECONDS = 0.02
 """How long a record that nobody waits for may wait for one that somebody does."""
 
-_FRAME_HEAD = Struct(">II").pack
-_LARGEST = FRAME + MAX_PAYLOAD
+_HEADER_BYTES = 4096
+"""More than a segment's header takes."""
 
 
 class Tail:
@@ -87,7 +86,7 @@ class Tail:
         self._hurry = True
         self._open_segment()
         for gap in gaps:
-            self.add(gap, denial=True)
+            self.add((gap,), denial=True)
         return self.durable()
 
     def durable(self) -> asyncio.Future[None]:
@@ -96,32 +95,45 @@ class Tail:
         self._job.waiters.append(future)
         return future
 
-    def add(self, record: Record, *, denial: bool, hurry: bool = True) -> bytes:
-        """Number, chain and gather the record; its core hash. Without `hurry` it may wait for the
-        next one."""
-        n = self.n
+    def add(self, records: Sequence[Record], *, denial: bool, hurry: bool = True) -> list[bytes]:
+        """Number, chain and gather records that are stored together or not at all; their core
+        hashes. Without `hurry` they may wait for the next ones.
+
+        All of a group are frames of one job and one segment: one write and one sync takes them or
+        fails for all, and of a write that a crash tears in between, recovery cuts the group."""
+        n, prev, size = self.n, self._prev, 0
+        source, instance = self.instance.source, self.instance.id
         t = rfc3339(self._now())
-        src = src_member(self.instance.source, self.instance.id, n, self._prev, t)
-        core = record.core(src)
-        payload = spool_payload(core, record.openings)
-        size = len(payload) + FRAME
-        # INVARIANT: until the record is known to fit, nothing has changed. A number given to a
+        frames: list[bytes] = []
+        digests = []
+        last = n + len(records) - 1
+        for record in records:
+            core = record.core(src_member(source, instance, n, prev, t))
+            payload = spool_payload(core, record.openings)
+            if len(payload) > MAX_PAYLOAD:
+                raise RecordTooLarge(
+                    f"the record has {len(payload)} bytes, and the spool takes {MAX_PAYLOAD}"
+                )
+            digest = core_hash(core)
+            digests.append(digest)
+            frames += frame_bytes(n, payload, more=n < last)
+            size += FRAME + len(payload)
+            n, prev = n + 1, b64(digest)
+        # INVARIANT: until all of them are known to fit, nothing has changed. A number given to a
         # record that is not kept would be a hole.
-        if size > _LARGEST or size > self.room - (0 if denial or self.spares else self.reserve):
+        if size > self.room - (0 if denial or self.spares else self.reserve):
             self._make_room(size, denial=denial)
-        digest = core_hash(core)
-        body = n.to_bytes(8, "big") + payload
         job = self._job
-        job.frames += (_FRAME_HEAD(len(payload), crc32c(body)), body)
+        job.frames += frames
         job.size += size
-        job.end = self.n = n + 1
-        self._prev = b64(digest)
+        job.end = self.n = n
+        self._prev = prev
         self.room -= size
         self.waiting += size
         self._hurry = self._hurry or hurry
         if not self._armed and not self._in_flight:
             self._schedule()
-        return digest
+        return digests
 
     def discard(self) -> None:
         """Fail whoever waits for what was gathered: its instance takes no more."""
@@ -166,8 +178,8 @@ class Tail:
         return self._segment_bytes if self.starved else self._segment_bytes // RESERVED_PART
 
     def _make_room(self, size: int, *, denial: bool) -> None:
-        if size > _LARGEST:
-            raise RecordTooLarge(f"the record has {size} bytes, and the spool takes {_LARGEST}")
+        if size > self._segment_bytes - _HEADER_BYTES:
+            raise SpoolFull("the records of one request do not fit in one segment")
         if size > self.room and self.spares:
             self._open_segment()
         if size > self.room:

@@ -478,12 +478,12 @@ async def test_a_policy_changed_at_the_centre_is_in_force_within_a_second(tmp_pa
 async def test_a_decision_is_one_line_in_the_debug_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("DEBUG", logger="sidecar.enforce")
+    caplog.set_level("DEBUG", logger="sidecar.recorder")
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
             answer = await stand.evaluate(user_id="ann@example.com", query="secret text")
-            lines = [r.message for r in caplog.records if r.name == "sidecar.enforce"]
+            lines = [r.message for r in caplog.records if r.name == "sidecar.recorder"]
             assert lines == [f"{answer['event_id']} ALLOW by underwriting: {answer['reason']}"]
             assert "ann@" not in caplog.text
             assert "secret" not in caplog.text

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sidecar.enforce import Enforcer, Pending
+from sidecar.enforce import Enforcer
+from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
 from tests.sidecar.proxy.stand import Stand, get, policy, standing, until
 
@@ -24,9 +25,10 @@ class Held:
         self.waiting: list[asyncio.Future[None]] = []
         self.notes: list[tuple[dict[str, Any], str]] = []
 
-    async def submit(self, *arguments: Any, **more: Any) -> Pending:
-        pending = await self._enforcer.submit(*arguments, **more)
-        return pending._replace(durable=self._held())
+    async def submit_together(self, *arguments: Any, **more: Any) -> list[Pending]:
+        pendings = await self._enforcer.submit_together(*arguments, **more)
+        held = self._held()
+        return [pending._replace(durable=held) for pending in pendings]
 
     def decide(self, *arguments: Any, **more: Any) -> Pending:
         return self._enforcer.decide(*arguments, **more)._replace(durable=self._held())
@@ -167,7 +169,7 @@ async def test_what_can_not_be_recorded_is_not_answered(
         def full(*_: Any, **__: Any) -> Any:
             raise SpoolFull
 
-        monkeypatch.setattr(made.sidecar.spool, "put", full)
+        monkeypatch.setattr(made.sidecar.spool, "put_together", full)
         for data in (get("/a"), get("/secret"), get("/a/../b"), b"nonsense\r\n\r\n"):
             answered = await made.ask(data)
             assert answered.status == 503

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from sidecar.enforce import LET_THROUGH
+from sidecar.recorder import LET_THROUGH
 from sidecar.settings import Named, Route
 from sidecar.spool.errors import SpoolFull
 from tests.sidecar.proxy.certificates import authority
@@ -218,14 +218,14 @@ async def test_what_can_not_be_recorded_does_not_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with standing(tmp_path, CLOSED, mode="report") as stand:
-        put = stand.sidecar.spool.put
+        put = stand.sidecar.spool.put_together
 
-        def denials_only(record: Any, *, denial: bool) -> Any:
+        def denials_only(records: Any, *, denial: bool) -> Any:
             if not denial:
                 raise SpoolFull
-            return put(record, denial=denial)
+            return put(records, denial=denial)
 
-        monkeypatch.setattr(stand.sidecar.spool, "put", denials_only)
+        monkeypatch.setattr(stand.sidecar.spool, "put_together", denials_only)
         for data in (get("/secret"), post("/a"), get("/a")):
             answered = await stand.ask(data)
             assert answered.status == 403

@@ -5,7 +5,7 @@ as on the long one, over a new one."""
 import asyncio
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,13 +78,13 @@ class Way:
         self.upstream = await stack.enter_async_context(data_source(self._script()))
         reader = policy(denied_sources=("*secret*", "*/shut"))
         made = await stack.enter_async_context(sidecar(folder, reader))
-        put = made.spool.put
+        put = made.spool.put_together
 
-        def heard(record: Record, **more: Any) -> Any:
-            self.records.append(record)
-            return put(record, **more)
+        def heard(records: Sequence[Record], **more: Any) -> Any:
+            self.records += records
+            return put(records, **more)
 
-        made.spool.put = heard  # type: ignore[method-assign]
+        made.spool.put_together = heard  # type: ignore[method-assign]
         asks = Route("POST", "/ask/**", "retrieve", None, None)
         configured = source(
             self.upstream.port, self.kind, routes=(asks,) if self.kind == "rest" else ()

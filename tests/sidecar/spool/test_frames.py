@@ -14,6 +14,7 @@ from sidecar.spool.frames import (
     MAX_PAYLOAD,
     Header,
     frame_at,
+    frame_bytes,
     header_bytes,
     payloads,
     read_header,
@@ -41,7 +42,7 @@ def test_the_frame_is_length_checksum_number_payload() -> None:
     # The sum of `n` and payload, by an implementation of its own: RFC 3720, appendix B.4.
     assert frame(1, b'{"a":1}').hex() == "000000076efb16300000000000000001" + b'{"a":1}'.hex()
     found = frame_at(frame(1, b'{"a":1}'), 0)
-    assert found == (1, FRAME, FRAME + 7)
+    assert found == (1, FRAME, FRAME + 7, False)
 
 
 def test_a_header_reads_back_and_no_flipped_bit_passes() -> None:
@@ -139,3 +140,53 @@ def test_any_source_id_fits_a_header(source: str) -> None:
     data = header_bytes(header)
     assert len(data) < 4096
     assert read_header(data) == (header, len(data))
+
+
+def grouped(sizes: list[int]) -> tuple[bytes, list[int]]:
+    """Groups of so many frames each, from number 0 on, and the offset behind each group."""
+    data, ends, n = b"", [], 0
+    for size in sizes:
+        for at in range(size):
+            payload = b'{"core":{"n":%d}}' % n
+            data += b"".join(frame_bytes(n, payload, more=at < size - 1))
+            n += 1
+        ends.append(len(data))
+    return data, ends
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.data())
+def test_cut_anywhere_a_group_is_kept_whole_or_not_at_all(
+    sizes: list[int], draw: st.DataObject
+) -> None:
+    data, ends = grouped(sizes)
+    cut = draw.draw(st.integers(0, len(data)))
+    found = scan(data[:cut].ljust(len(data) + 64, b"\0"), 0, 0)
+    whole = [end for end in ends if end <= cut]
+    assert found.next == sum(sizes[: len(whole)])
+    assert found.end == (whole[-1] if whole else 0)
+    # Whatever is left of the torn group is to be zeroed before anything is appended.
+    assert found.clean == (found.end == len(data) or not any(data[found.end : cut]))
+    assert found.beyond is None
+
+
+def test_the_records_of_a_group_are_read_back_one_by_one() -> None:
+    data, _ = grouped([3, 1])
+    assert len(payloads(data, 0, 0, 10)) == 4
+    assert payloads(data, 0, 0, 2) == [b'{"core":{"n":0}}', b'{"core":{"n":1}}']
+    assert frame_at(data, 0) == (0, FRAME, FRAME + 16, True)
+
+
+def test_a_frame_damaged_in_a_whole_group_takes_none_before_it_along() -> None:
+    # Good frames behind the bad one: the group was whole once, and may have been answered.
+    data, _ = grouped([1, 3, 1])
+    size = len(data) // 5
+    flipped = bytearray(data)
+    flipped[2 * size + FRAME + 3] ^= 1
+    found = scan(bytes(flipped), 0, 0)
+    assert (found.end, found.next, found.beyond) == (2 * size, 2, 5)
+
+
+def test_the_mark_of_a_group_is_covered_by_the_checksum() -> None:
+    data = bytearray(b"".join(frame_bytes(0, b'{"a":1}', more=False)))
+    data[8] ^= 0x80
+    assert frame_at(bytes(data), 0) is None
