@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -38,6 +39,18 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     folder, owner = config.stash[SERVERS]
     if owner == os.getpid() and not (folder / "postgres.json").exists():
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests are made and none is dropped: looking for garbage among them, now and in
+    every later collection, would cost more than it finds."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
