@@ -115,9 +115,9 @@ Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
 class Listed(Asked):
     """What every list takes."""
 
-    limit: QueryInt = Field(100, ge=1, le=1000, description="the most rows that are answered")
+    limit: QueryInt = Field(100, ge=1, le=1000, description="The most rows to return.")
     cursor: str | None = Field(
-        None, max_length=1024, description="where to go on: from the `Link` of the page before"
+        None, max_length=1024, description="Where to continue: from the previous page's `Link`."
     )
 
     def after(self, *kinds: type) -> Place | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from control_api.http.docs import page
+from control_api.http.docs.page import page
 from control_api.http.openapi import describe
 from control_api.http.route import Route
 from control_api.http.routes import METRICS, ROUTES
@@ -14,6 +14,7 @@ from control_api.publishing.publishing import Publishing
 from control_api.put_back import PutBack
 from control_api.service import Description, Service
 from control_api.settings import Settings
+from control_api.shapes import Document
 from control_api.store.fleet import Fleet
 from control_api.store.sessions import Sessions
 from control_api.store.store import Store
@@ -64,7 +65,7 @@ def assemble(
         epoch=installed.epoch,
         instruments=instruments,
         registry=registry,
-        description=Description(openapi, page(openapi)),
+        description=Description(Document("application/json", openapi), page(openapi)),
         publishing=publishing,
         siblings=siblings,
     )

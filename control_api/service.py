@@ -10,6 +10,7 @@ from control_api.log.append import Log
 from control_api.metrics import Instruments
 from control_api.publishing.publishing import Publishing
 from control_api.settings import Settings
+from control_api.shapes import Document
 from control_api.store.fleet import Fleet
 from control_api.store.sessions import Sessions
 from control_api.store.store import Store
@@ -31,8 +32,8 @@ again: it waits on the sidecar's disk, not in our memory."""
 class Description:
     """What the service says of itself, made once from the table of routes."""
 
-    openapi: bytes
-    page: bytes
+    openapi: Document
+    page: Document
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,19 @@ Level = Literal["low", "medium", "high", "critical"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An answer that is no JSON of ours: a page to read, metrics."""
+    """An answer other than JSON of ours: a page to read, metrics. `security_policy` is its
+    Content-Security-Policy; by default a browser runs and loads nothing."""
 
     content_type: str
     body: bytes
+    security_policy: str = "default-src 'none'; frame-ancestors 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """Sends a browser to `location`, which is relative: a proxy may serve us below another path."""
+
+    location: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,30 +18,30 @@ _ABOUT = """\
 Decides whether an agent may retrieve from a data source, and keeps a record of every decision \
 that can be proven. A `DENY` is a decision, not an error: it is answered with 200.
 
-Every error has one body, `{error, message, code, details?}`, on every path and status: an unknown \
-path is 404, a method that a path has not is 405 and says in `Allow` which it has. Under `/v1/` \
-both come after the key: 401 without one."""
+Every error has the same body, `{error, message, code, details?}`. An unknown path is 404. A \
+method that the path does not support is 405, and `Allow` lists those it does. Under `/v1/` the \
+key is checked first, so a call without one is always 401."""
 
 _TAGS = {
     "context": "Decisions: may this agent read that source?",
-    "audit": "The record of every decision, and the proof that it is whole.",
+    "audit": "The record of every decision, and the proof that it is complete.",
     "policies": "What each role may read.",
-    "agents": "The registry: who may evaluate.",
-    "keys": "Who may call, and as what.",
-    "sessions": "Retrievals that belong together, and to one agent.",
-    "settings": "What a tenant decides for itself.",
-    "alerts": "Rules that watch the decisions, and what they fired.",
-    "sidecars": "What sidecars live by: the policy set, sessions, and the way of their records.",
-    "admin": "Tenants, by the superadmin's key.",
+    "agents": "The agent registry: which agents may evaluate.",
+    "keys": "API keys: who may call, and what they may do.",
+    "sessions": "Retrievals that belong together. Each session belongs to one agent.",
+    "settings": "How long a tenant's data is kept.",
+    "alerts": "Rules that watch decisions, and the alerts they fired.",
+    "sidecars": "What sidecars use: the policy set, sessions, and delivery of their records.",
+    "admin": "Tenant administration, with the superadmin key.",
     "service": "The service itself.",
 }
 
 _SCOPES = {
-    Scope.evaluate: "evaluates, and records what followed",
-    Scope.read: "reads its tenant, and never a secret",
-    Scope.admin: "does everything in its tenant",
-    Scope.sidecar: "is a sidecar's: fetches the policy set, claims sessions, delivers records",
-    Scope.superadmin: "administers tenants, and belongs to none",
+    Scope.evaluate: "may evaluate, and record what followed",
+    Scope.read: "may read everything of its tenant except secrets",
+    Scope.admin: "may do everything in its tenant",
+    Scope.sidecar: "is for sidecars: fetch the policy set, claim sessions, deliver records",
+    Scope.superadmin: "administers tenants, and belongs to none of them",
 }
 
 
@@ -74,7 +74,7 @@ def describe(routes: Iterable[Route], version: str) -> bytes:
 def _api_key() -> dict[str, str]:
     """OpenAPI 3.1 lets such a scheme name roles; this says what they are."""
     lines = [f"- `{scope}` {may}" for scope, may in _SCOPES.items()]
-    about = "A key has one scope:\n\n" + "\n".join(lines)
+    about = "Each key has one scope:\n\n" + "\n".join(lines)
     return {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": about}
 
 

@@ -12,17 +12,17 @@ from control_api.http.route import Route, Scope
 from policies.ground.errors import error_body
 
 WHEN = {
-    400: "the request can't be read: not JSON, a key twice, bytes that are no UTF-8",
-    401: "the API key is missing, or `X-API-Key` and `Authorization` present different keys",
-    403: "the key is invalid, revoked, expired, of the wrong scope, or its tenant is deactivated",
-    404: "no such resource in this tenant",
-    409: "the request conflicts with the present state",
-    412: "the version in `If-Match` is not the present one",
-    413: "the body has more than 1 MiB",
-    422: "well-formed, and not what the declaration says; `details` has a line for each field",
-    429: "over the rate limit of the key; where no limit is set, never",
-    500: "a fault of the service; the message holds the request's id and nothing else",
-    503: "the service can't keep its promises at the moment; nothing was decided",
+    400: "The request can't be read: it is not JSON, names a key twice, or is not UTF-8.",
+    401: "The API key is missing, or `X-API-Key` and `Authorization` hold different keys.",
+    403: "The key is invalid, revoked, expired or of the wrong scope, or its tenant inactive.",
+    404: "There is no such resource in this tenant.",
+    409: "The request conflicts with the current state.",
+    412: "The version in `If-Match` is not the current one.",
+    413: "The body is larger than 1 MiB.",
+    422: "A field is missing, unknown or invalid. `details` has a line for each.",
+    429: "The key is over its rate limit. Never sent if no limit is configured.",
+    500: "An internal error. The message holds the request's id, and nothing else.",
+    503: "The service is temporarily unable to answer. Nothing was decided or changed.",
 }
 
 LIMITED = frozenset({Scope.evaluate, Scope.read, Scope.admin})
@@ -33,50 +33,55 @@ ERROR = {
     "type": "object",
     "required": ["error", "message", "code"],
     "properties": {
-        "error": {"type": "string", "description": "the reason phrase of the status"},
-        "message": {"type": "string", "description": "what is wrong, for people"},
-        "code": {"type": "integer", "description": "the status"},
-        "details": {"type": "string", "description": "a line for each fault"},
+        "error": {"type": "string", "description": "The status's reason phrase."},
+        "message": {"type": "string", "description": "What went wrong, in a sentence."},
+        "code": {"type": "integer", "description": "The HTTP status."},
+        "details": {"type": "string", "description": "One line for each fault."},
     },
     "additionalProperties": False,
 }
 
 HEADERS: dict[str, dict[str, Any]] = {
     "X-Request-ID": {
-        "description": "the request's id: yours, where it was sound, or one made here",
+        "description": "The request's id: yours if it was valid, else one made here.",
         "required": True,
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:/+=@-]{1,128}$"},
     },
     "Link": {
-        "description": 'where to go on, where more follow: `<…>; rel="next"` (RFC 8288)',
+        "description": 'Where the list continues, if it does: `<…>; rel="next"` (RFC 8288).',
+        "schema": {"type": "string"},
+    },
+    "Location": {
+        "description": "Where to go, relative to this path.",
+        "required": True,
         "schema": {"type": "string"},
     },
     "ETag": {
-        "description": "the version, as `If-Match` takes it",
+        "description": "The version, as `If-Match` takes it.",
         "schema": {"type": "string"},
     },
     "Retry-After": {
-        "description": "seconds after which to come again",
+        "description": "Seconds to wait before trying again.",
         "required": True,
         "schema": {"type": "integer", "minimum": 1},
     },
     "X-Sluice-Decision": {
-        "description": "the decision, as in the body",
+        "description": "The decision, as in the body.",
         "required": True,
         "schema": {"type": "string", "enum": ["ALLOW", "DENY"]},
     },
     "X-Sluice-Event-Id": {
-        "description": "the id of the decision's audit event, as in the body",
+        "description": "The audit event's id, as in the body.",
         "required": True,
         "schema": {"type": "string"},
     },
     "X-Sluice-Revision": {
-        "description": "the tenant's revision after the write: what `wait_for` takes",
+        "description": "The tenant's revision after the write, as `wait_for` takes it.",
         "required": True,
         "schema": {"type": "integer", "minimum": 0},
     },
     "WWW-Authenticate": {
-        "description": "how to authenticate",
+        "description": "How to authenticate.",
         "required": True,
         "schema": {"type": "string"},
     },
@@ -130,8 +135,9 @@ def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
     about = HTTPStatus(route.status).phrase
     names = ("Link",) if route.listed else _own_headers(route.answers)
     names += ("X-Sluice-Revision",) if route.manages else ()
+    names += ("Location",) if route.status == HTTPStatus.FOUND else ()
     if route.answers is None:
-        return {"description": about, "headers": _headers(), "content": {route.media: {}}}
+        return {"description": about, "headers": _headers(*names), "content": {route.media: {}}}
     media = {"schema": schemas.answered(route), "example": example_of(route.answers)}
     return {"description": about, "headers": _headers(*names), "content": {JSON: media}}
 

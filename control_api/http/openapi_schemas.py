@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
+from control_api.http.field_descriptions import describe_fields
 from control_api.http.route import Route
 
 Schema = dict[str, Any]
@@ -36,6 +37,10 @@ class Schemas:
         self._found: dict[str, Schema] = {name: schema for (name, _), schema in found.items()}
         self.definitions: dict[str, Schema] = rest.get("$defs", {})
         self._resolve(routes)
+        for name, schema in self.definitions.items():
+            describe_fields(name, schema)
+        for route in routes:
+            describe_fields(route.asks.__name__, self.asked(route))
         for schema in (*self._found.values(), *self.definitions.values()):
             if "description" in schema:
                 schema["description"] = words(schema["description"])

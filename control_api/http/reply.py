@@ -8,11 +8,10 @@ from urllib.parse import parse_qsl, quote, urlencode
 import orjson
 
 from control_api.paging import Page, Part, Place, write_cursor
-from control_api.shapes import Document
+from control_api.shapes import Document, Redirect
 from policies.ground.errors import SluiceError
 
 JSON = "application/json"
-_INERT = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,10 @@ def of_answer(answer: object, status: int, target: str) -> Reply:
         shown = answer.rows if isinstance(answer, Page) else answer.answer
         return Reply(status, orjson.dumps(shown), JSON, headers)
     if isinstance(answer, Document):
-        # The page holds no script and loads nothing: a browser is told so.
-        return Reply(status, answer.body, answer.content_type, {"Content-Security-Policy": _INERT})
+        headers = {"Content-Security-Policy": answer.security_policy}
+        return Reply(status, answer.body, answer.content_type, headers)
+    if isinstance(answer, Redirect):
+        return Reply(status, b"", "text/plain", {"Location": answer.location})
     # An answer that says something in headers, too, has a method for it.
     own = getattr(answer, "headers", None)
     return Reply(status, orjson.dumps(answer), JSON, own() if own else {})

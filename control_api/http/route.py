@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin
 from control_api.asked import Asked
 from control_api.http.call import Call, query_fields
 from control_api.paging import Page, Part
-from control_api.shapes import Document
+from control_api.shapes import Document, Redirect
 from policies.ground.body import is_json, parse_object
 from policies.ground.errors import Invalid, invalid
 
@@ -69,7 +69,7 @@ class Route:
             return list[get_args(answer)[0]]  # type: ignore[misc]  # a type made of a type
         if get_origin(answer) is Part:
             return get_args(answer)[0]
-        return None if answer is Document else answer
+        return None if answer in (Document, Redirect) else answer
 
     @property
     def listed(self) -> bool:

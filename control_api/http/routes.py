@@ -18,7 +18,12 @@ from control_api.use_cases.create_tenant import create_tenant
 from control_api.use_cases.deactivate_tenant import deactivate_tenant, reactivate_tenant
 from control_api.use_cases.delete_alert_rule import delete_alert_rule
 from control_api.use_cases.delete_policy import delete_policy
-from control_api.use_cases.describe_service import show_docs, show_metrics, show_openapi
+from control_api.use_cases.describe_service import (
+    show_docs,
+    show_metrics,
+    show_openapi,
+    show_start,
+)
 from control_api.use_cases.evaluate_batch import evaluate_batch
 from control_api.use_cases.evaluate_context import evaluate_context
 from control_api.use_cases.fetch_policy_set import fetch_policy_set
@@ -128,4 +133,5 @@ ROUTES: tuple[Route, ...] = (
     METRICS,
     Route("GET", "/openapi.json", OPEN, show_openapi),
     Route("GET", "/docs", OPEN, show_docs, media="text/html"),
+    Route("GET", "/", OPEN, show_start, 302, media="text/plain"),
 )

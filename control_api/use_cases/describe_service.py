@@ -3,17 +3,22 @@
 from control_api.asked import Nothing
 from control_api.metrics import CONTENT_TYPE, exposition
 from control_api.service import Service
-from control_api.shapes import Document
+from control_api.shapes import Document, Redirect
 
 
 async def show_openapi(service: Service, _caller: None, _: Nothing) -> Document:
     """Describe the API (OpenAPI 3.1)."""
-    return Document("application/json", service.description.openapi)
+    return service.description.openapi
 
 
 async def show_docs(service: Service, _caller: None, _: Nothing) -> Document:
-    """Show a page to read the description at; it loads nothing from the network."""
-    return Document("text/html; charset=utf-8", service.description.page)
+    """Show a page to read the description and try operations; it loads nothing from elsewhere."""
+    return service.description.page
+
+
+async def show_start(_service: Service, _caller: None, _: Nothing) -> Redirect:
+    """Lead a browser to `/docs`."""
+    return Redirect("docs")
 
 
 async def show_metrics(service: Service, _caller: None, _: Nothing) -> Document:

@@ -68,11 +68,13 @@ class AskedRetrieval(Asked):
     session_id: Identifier | None = None
     task_type: Identifier | None = None
     agent_id: Identifier | None = None
-    query: str | None = Field(None, description=f"at most {MAX_QUERY} bytes in UTF-8")
+    query: str | None = Field(
+        None, description=f"The query text, at most {MAX_QUERY} bytes in UTF-8."
+    )
     source_type: str | None = Field(None, pattern="^[a-z0-9_-]{1,32}$")
     context_hash: str | None = Field(None, pattern="^[0-9a-f]{64}$")
 
-    explain: Flag = Field(False, description="say of each check how it came out")
+    explain: Flag = Field(False, description="Whether to explain how each check came out.")
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Question:

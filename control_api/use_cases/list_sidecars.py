@@ -21,9 +21,9 @@ class AskedSidecars(Listed):
     """`wait_for` is a revision, as `X-Sluice-Revision` told it."""
 
     wait_for: QueryInt | None = Field(
-        None, ge=0, lt=1 << 53, description="the revision that every live sidecar should have"
+        None, ge=0, lt=1 << 53, description="Wait until every live sidecar has this revision."
     )
-    timeout: QueryInt = Field(10, ge=0, le=30, description="the most seconds to wait for that")
+    timeout: QueryInt = Field(10, ge=0, le=30, description="The most seconds to wait for that.")
 
 
 async def list_sidecars(

@@ -39,7 +39,7 @@ class ReplacedPolicy(PolicyAsked):
     policy_id: Identifier
     if_match: Annotated[str, AfterValidator(_tags)] | None = Field(
         None,
-        description='replace only this version, such as `"3"`',
+        description='Replace only this version, for example `"3"`.',
         json_schema_extra={"pattern": _TAGS, "examples": ['"3"', "*"]},
     )
 

@@ -210,7 +210,7 @@ def test_a_poll_that_can_t_be_is_422(centre: Centre, query: str) -> None:
 
 
 def test_a_path_that_is_unknown_is_404_with_the_error_body(centre: Centre) -> None:
-    for path in ("/", "/nothing", "/v1/nothing", "/v1/keys/", "//v1/keys", "/health/", "/V1/keys"):
+    for path in ("//", "/nothing", "/v1/nothing", "/v1/keys/", "//v1/keys", "/health/", "/V1/keys"):
         assert refused(centre.call("GET", path), 404)["error"] == "Not Found"
 
 

@@ -22,7 +22,7 @@ from tests.control_api.http.world import (
 )
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]
-OPEN_PATHS = {"/health", "/health/ready", "/metrics", "/openapi.json", "/docs"}
+OPEN_PATHS = {"/health", "/health/ready", "/metrics", "/openapi.json", "/docs", "/"}
 OBJECTS = [route for route in GUARDED if object_kind(route)]
 # The superadmin's objects are tenants, and belong to no tenant.
 OWNED = [route for route in OBJECTS if object_kind(route) != "tenant_id"]

@@ -1,0 +1,79 @@
+"""The fields of a request or an answer as an HTML table. Knows JSON Schema's form, and no
+operation."""
+
+from html import escape
+from typing import Any, NamedTuple
+
+from control_api.http.docs.markdown import inline
+from control_api.http.docs.try_form import JSON
+
+Schema = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One field: its name, where it goes (`path`, `query`, `header`, `body`, `answer`), its schema,
+    and whether it is required."""
+
+    name: str
+    place: str
+    schema: Schema
+    required: bool
+
+
+def operation_fields(operation: dict[str, Any]) -> list[Row]:
+    """Everything an operation takes: parameters first, then the body's members."""
+    rows = [_parameter(each) for each in operation["parameters"]]
+    if "requestBody" in operation:
+        rows += members(operation["requestBody"]["content"][JSON]["schema"], "body")
+    return rows
+
+
+def _parameter(parameter: dict[str, Any]) -> Row:
+    schema = parameter["schema"] | {"description": parameter.get("description", "")}
+    return Row(parameter["name"], parameter["in"], schema, parameter.get("required", False))
+
+
+def members(schema: Schema, place: str) -> list[Row]:
+    """The members of an object's schema."""
+    required = schema.get("required", ())
+    return [
+        Row(name, place, member, name in required)
+        for name, member in schema.get("properties", {}).items()
+    ]
+
+
+def field_table(document: dict[str, Any], rows: list[Row]) -> str:
+    """The table; an empty string where there are no rows."""
+    if not rows:
+        return ""
+    lines = [
+        f"<tr><td><code>{escape(row.name)}</code></td><td>{row.place}</td>"
+        f"<td>{escape(kind(document, row.schema))}{', required' if row.required else ''}</td>"
+        f"<td>{inline(row.schema.get('description', ''))}</td></tr>"
+        for row in rows
+    ]
+    head = "<tr><th>Field</th><th>In</th><th>Type</th><th>Meaning</th></tr>"
+    return f"<table>{head}{''.join(lines)}</table>"
+
+
+def kind(document: dict[str, Any], schema: Schema) -> str:
+    """What a schema takes, in a few words, for example `list of string` or `integer 1 to 1000`."""
+    if "$ref" in schema:
+        return kind(document, resolved(document, schema))
+    if alternatives := schema.get("anyOf"):
+        return " or ".join(dict.fromkeys(kind(document, each) for each in alternatives))
+    if values := schema.get("enum") or ([schema["const"]] if "const" in schema else None):
+        return " | ".join(map(str, values))
+    if schema.get("type") == "array":
+        return f"list of {kind(document, schema.get('items', {}))}"
+    text = str(schema.get("format") or schema.get("type", "anything"))
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if least is None:
+        return text
+    return f"{text} from {least}" if most is None else f"{text} {least} to {most}"
+
+
+def resolved(document: dict[str, Any], schema: Schema) -> Schema:
+    """The schema that a `$ref` names."""
+    found: Schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return found

@@ -1,0 +1,162 @@
+"""Renders the API's description (OpenAPI 3.1) as one HTML page to read, search and try.
+
+The page carries its own style and script and loads nothing else. Its Content-Security-Policy allows
+exactly those two, by their hashes, and requests to this service alone; so even a description that
+smuggled markup in could not run anything. Without the script the page still reads well: `docs.js`
+only reveals the search field, the key field and the forms.
+
+Knows the description's form and no operation.
+"""
+
+from base64 import b64encode
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import orjson
+
+from control_api.http.docs.field_table import field_table, members, operation_fields, resolved
+from control_api.http.docs.markdown import markdown
+from control_api.http.docs.try_form import JSON, try_form
+from control_api.shapes import Document
+
+_INTRODUCTION = """\
+A key goes in `X-API-Key`, or in `Authorization: Bearer`. In the examples `$SLUICE` is the \
+service's address and `$KEY` a key."""
+
+_TOOLS = """\
+<div class="tools" hidden>
+<label>Search <input id="search" type="search" placeholder="path, field or word"></label>
+<label>API key <input id="key" type="password" autocomplete="off" spellcheck="false"
+placeholder="slc_…"></label>
+<p class="hint">The key stays in this tab's memory and is gone when you leave the page.</p>
+<p class="hint" id="found" role="status"></p>
+</div>"""
+
+Operation = tuple[str, str, dict[str, Any]]
+"""Method, path and the operation object."""
+
+
+def page(description: bytes) -> Document:
+    """The page for a description in JSON."""
+    document = orjson.loads(description)
+    info = document["info"]
+    style, script = _file("docs.css"), _file("docs.js")
+    scheme = document["components"]["securitySchemes"]["ApiKey"]
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width">',
+        f"<title>{escape(info['title'])} API</title><style>{style}</style></head><body>",
+        f'<nav aria-label="Operations"><h1>{escape(info["title"])}</h1>{_TOOLS}',
+        *(_navigation(document, tag) for tag in document["tags"]),
+        "</nav><main>",
+        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
+        markdown(info["description"]),
+        markdown(_INTRODUCTION),
+        markdown(scheme["description"]),
+        '<p>The same for machines: <a href="openapi.json">openapi.json</a></p>',
+        *(_operation(document, operation) for operation in _operations(document)),
+        f"</main><script>{script}</script></body></html>",
+    ]
+    return Document(
+        "text/html; charset=utf-8", "".join(parts).encode(), _security_policy(style, script)
+    )
+
+
+def _file(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _security_policy(style: str, script: str) -> str:
+    # `connect-src 'self'`: the forms may call this service, and a key typed in can't go elsewhere.
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _operations(document: dict[str, Any]) -> list[Operation]:
+    return [
+        (method, path, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+
+
+def _navigation(document: dict[str, Any], tag: dict[str, str]) -> str:
+    lines = [
+        f'<li><a href="#{escape(operation["operationId"])}">'
+        f'<span class="method">{method.upper()}</span> <code>{escape(path)}</code></a></li>'
+        for method, path, operation in _operations(document)
+        if tag["name"] in operation["tags"]
+    ]
+    about = f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>"
+    return f'<div class="group">{about}<ul>{"".join(lines)}</ul></div>'
+
+
+def _operation(document: dict[str, Any], found: Operation) -> str:
+    method, path, operation = found
+    answers = operation["responses"].items()
+    parts = [
+        f'<section id="{escape(operation["operationId"])}">',
+        f'<h3><span class="method">{method.upper()}</span> <code>{escape(path)}</code></h3>',
+        markdown(operation["summary"]),
+        markdown(operation["description"]),
+        f"<pre>{escape(curl(method, path, operation))}</pre>",
+        field_table(document, operation_fields(operation)),
+        try_form(method, path, operation),
+        *(_answer(document, *each) for each in answers if each[0] < "4"),
+        _errors(operation["responses"]),
+    ]
+    return "".join(parts) + "</section>"
+
+
+def curl(method: str, path: str, operation: dict[str, Any]) -> str:
+    """The operation as a command, with the values of its examples."""
+    for parameter in operation["parameters"]:
+        if parameter["in"] == "path":
+            value = str(parameter.get("example", parameter["name"]))
+            path = path.replace("{" + parameter["name"] + "}", value)
+    verb = "" if method == "get" else f" -X {method.upper()}"
+    lines = [f'curl{verb} "$SLUICE{path}"']
+    if operation["security"]:
+        lines.append('-H "X-API-Key: $KEY"')
+    if body := operation.get("requestBody"):
+        text = orjson.dumps(body["content"][JSON]["example"]).decode().replace("'", "'\\''")
+        lines += ["-H 'Content-Type: application/json'", f"-d '{text}'"]
+    return " \\\n  ".join(lines)
+
+
+def _answer(document: dict[str, Any], status: str, answer: dict[str, Any]) -> str:
+    media = answer.get("content", {}).get(JSON, {})
+    schema = media.get("schema", {})
+    schema = schema.get("items", schema)
+    schema = (schema.get("anyOf") or [schema])[0]
+    if "$ref" in schema:
+        schema = resolved(document, schema)
+    rows = members(schema, "answer")
+    example = _pretty(media["example"]) if "example" in media else ""
+    line = f"<p><strong>{status}</strong> {escape(answer['description'])}</p>"
+    table = field_table(document, rows)
+    fields = f"<details><summary>Fields</summary>{table}</details>" if rows else ""
+    return line + example + fields
+
+
+def _errors(responses: dict[str, Any]) -> str:
+    lines = [
+        f"<tr><td><strong>{status}</strong></td><td>{markdown(answer['description'])}</td></tr>"
+        for status, answer in responses.items()
+        if status >= "4"
+    ]
+    table = f"<table>{''.join(lines)}</table>"
+    return f"<details><summary>Errors</summary>{table}</details>"
+
+
+def _pretty(value: Any) -> str:
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    return f"<pre>{escape(text)}</pre>"

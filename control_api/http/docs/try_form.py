@@ -1,0 +1,41 @@
+"""The form under an operation that sends it: an input for each parameter, the body's example to
+edit. `docs.js` reveals the forms and sends them. Knows the description's form and no operation."""
+
+from html import escape
+from typing import Any
+
+import orjson
+
+JSON = "application/json"
+
+
+def try_form(method: str, path: str, operation: dict[str, Any]) -> str:
+    """The operation's form, hidden until the script is there to serve it."""
+    fields = [_input(parameter) for parameter in operation["parameters"]]
+    if body := operation.get("requestBody"):
+        fields.append(_body(body["content"][JSON]["example"]))
+    button = f'<button type="submit">Send {method.upper()}</button>'
+    return (
+        '<details class="try" hidden><summary>Try it</summary>'
+        f'<form data-method="{method.upper()}" data-path="{escape(path)}">'
+        f"{''.join(fields)}{button}<output hidden></output></form></details>"
+    )
+
+
+def _input(parameter: dict[str, Any]) -> str:
+    name, place = escape(parameter["name"]), escape(parameter["in"])
+    required = " required" if parameter.get("required") else ""
+    return (
+        f"<label>{name} <small>{place}</small>"
+        f'<input data-in="{place}" data-name="{name}" autocomplete="off"{required}></label>'
+    )
+
+
+def _body(example: Any) -> str:
+    text = orjson.dumps(example, option=orjson.OPT_INDENT_2).decode()
+    rows = min(text.count("\n") + 2, 20)
+    return (
+        "<label>Body <small>JSON</small>"
+        f'<textarea data-in="body" rows="{rows}" spellcheck="false">{escape(text)}</textarea>'
+        "</label>"
+    )
