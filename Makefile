@@ -35,6 +35,18 @@ bench: .venv/test.stamp ## the measured figures, as ratios
 lock: ## pin the newest versions again (needs uv)
 	$(PYTHON) -m deploy.lock
 
+# A Python that is named on the command line or in the environment is the one that runs: a .venv made
+# by another one is made anew. Without a name, whatever .venv has stays.
+ifneq ($(filter command environment,$(firstword $(origin PYTHON))),)
+NAMED := --this-python
+ifneq ($(shell '$(PYTHON)' -m deploy.install made-by-this 2>&1),yes)
+.venv/run.stamp .venv/test.stamp: .FORCE
+endif
+endif
+
+.PHONY: .FORCE
+.FORCE:
+
 # The whole lock holds the run part too, so a tree made ready for tests is ready to run.
 .venv/run.stamp: requirements.lock pyproject.toml
 	@$(call install,run)
@@ -45,5 +57,5 @@ lock: ## pin the newest versions again (needs uv)
 
 define install
 	test -n '$(PYTHON)' || { echo 'no Python 3.11 or later was found: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12' >&2; exit 1; }; \
-	'$(PYTHON)' -m deploy.install $(1) && touch $@
+	'$(PYTHON)' -m deploy.install $(1) $(NAMED) && touch $@
 endef

@@ -1,7 +1,9 @@
 """Makes `.venv` and installs into it what `requirements.lock` pins, showing how far it is.
 
-`python -m deploy.install run|test`, called by the Makefile. Uses the standard library alone, since
-nothing else is there yet. Installs by hash, wheels only and without resolving: the lock is
+`python -m deploy.install run|test [--this-python]`, called by the Makefile; with `--this-python` a
+`.venv` of another Python is made anew. `python -m deploy.install made-by-this` only prints whether
+`.venv` is of this Python, `yes` or `no`. Uses the standard library alone, since nothing else is
+there yet. Installs by hash, wheels only and without resolving: the lock is
 complete, so nothing that it does not name can come in, and nothing of a stranger's is executed on
 the way. Knows nothing of what the distributions are for.
 """
@@ -27,18 +29,20 @@ TEST_PART = "# ---- what `make test` installs besides"
 OLDEST = (3, 11)
 AT_ONCE = 4  # pip is bound by its own reading of the index pages: four of them are thrice as fast
 LAST_LINES = 25
+# What tells one Python from another: two builds of the same version have different prefixes.
+BUILD = "import sys; print(sys.version, sys.base_prefix)"
 
 
 class CannotInstall(Exception):
     """What stands in the way, in words for whoever typed `make`."""
 
 
-def main(part: str) -> int:
+def main(part: str, *, this_python: bool = False) -> int:
     """0 when everything is installed; otherwise 1, after telling what failed."""
     try:
         if sys.version_info < OLDEST:
             raise CannotInstall(f"Python 3.11 or later is needed, this is {sys.version.split()[0]}")
-        _make_venv()
+        _make_venv(this_python=this_python)
         text = LOCK.read_text(encoding="utf-8")
         there = _installed()
         chosen = pins(text.partition(TEST_PART)[0] if part == "run" else text)
@@ -58,9 +62,21 @@ def pins(text: str) -> list[str]:
     return re.findall(r"^[^\s#].*\n(?:[ \t].*\n)*", text, re.MULTILINE)
 
 
-def _make_venv() -> None:
+def made_by_this() -> bool:
+    """Whether `.venv` runs the same Python as this process."""
+    return PYTHON.exists() and _build(str(PYTHON)) == _build(sys.executable)
+
+
+def _build(python: str) -> str:
+    answer = subprocess.run([python, "-c", BUILD], capture_output=True, text=True, check=False)
+    return answer.stdout.strip()
+
+
+def _make_venv(*, this_python: bool) -> None:
     if PYTHON.exists() and _runs(PYTHON):
-        return
+        if not this_python or made_by_this():
+            return
+        print(f".venv runs Python {_build(str(PYTHON)).split()[0]}, not the one asked for")
     print(f"making .venv with Python {sys.version.split()[0]}", flush=True)
     try:
         venv.create(VENV, clear=True, symlinks=True, with_pip=True)
@@ -144,4 +160,7 @@ def _progress(text: str, end: str = "") -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    if sys.argv[1] == "made-by-this":
+        print("yes" if made_by_this() else "no")
+        sys.exit(0)
+    sys.exit(main(sys.argv[1], this_python="--this-python" in sys.argv[2:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,55 @@ def test_a_lock_that_does_not_match_installs_nothing(clone: Path) -> None:
     assert answer.returncode == 2
     assert "DO NOT MATCH THE HASHES" in answer.stderr
     assert not (clone / ".venv" / "run.stamp").exists()
+
+
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def other_venv(clone: Path) -> Path:
+    """A finished `.venv` of another Python. Its `sluice` says that it runs."""
+    script(clone / ".venv" / "bin" / "python", "echo 3.13.0 /elsewhere")
+    script(clone / ".venv" / "bin" / "sluice", "echo sluice of 3.13.0")
+    (clone / "requirements.lock").write_text(f"sample==1 \\\n    --hash=sha256:{'0' * 64}\n")
+    for stamp in ("run.stamp", "test.stamp"):
+        (clone / ".venv" / stamp).touch()
+    return clone / ".venv"
+
+
+def test_a_python_that_is_named_replaces_a_venv_of_another_one(
+    clone: Path, other_venv: Path
+) -> None:
+    answer = make(clone, "run", f"PYTHON={sys.executable}", PIP_NO_INDEX="1")
+    assert "sluice of 3.13.0" not in answer.stdout
+    assert ".venv runs Python 3.13.0, not the one asked for" in answer.stdout
+    assert f"making .venv with Python {sys.version.split()[0]}" in answer.stdout
+    asked = [other_venv / "bin" / "python", "-c", "import sys; print(sys.version)"]
+    assert subprocess.run(asked, capture_output=True, text=True).stdout.strip() == sys.version
+    # The pin of this lock can't be had: nothing says that the new .venv is complete.
+    assert answer.returncode == 2
+    assert not (other_venv / "run.stamp").exists()
+    assert not (other_venv / "test.stamp").exists()
+
+
+def test_without_a_named_python_the_venv_stays(clone: Path, other_venv: Path) -> None:
+    answer = make(clone, "run")
+    assert answer.stdout == "sluice of 3.13.0\n"
+
+
+def test_a_named_python_that_made_the_venv_leaves_it(clone: Path, other_venv: Path) -> None:
+    script(other_venv / "bin" / "python", f"exec '{sys.executable}' \"$@\"")
+    for given in ({"PYTHON": sys.executable}, {}):
+        arguments = [] if given else [f"PYTHON={sys.executable}"]
+        assert make(clone, "run", *arguments, **given).stdout == "sluice of 3.13.0\n"
+
+
+def test_a_named_python_that_is_too_old_leaves_the_venv(clone: Path, other_venv: Path) -> None:
+    old = script(clone / "python3.10", 'case "$*" in *made-by-this*) echo no;; *) exit 1;; esac')
+    answer = make(clone, "run", f"PYTHON={old}")
+    assert answer.returncode == 2
+    assert (other_venv / "run.stamp").exists()
