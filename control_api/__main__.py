@@ -1,6 +1,6 @@
 """The control API's command line. The one place that reads the environment, the clock and chance.
 
-    python -m control_api             serve
+    python -m control_api             serve, also as `serve`
     python -m control_api migrate     bring the database's schema to head
     python -m control_api purge       remove now what retention would remove within the hour
     python -m control_api rotate-key  put a new signing key in place of the one that is there
@@ -13,12 +13,14 @@ import asyncio
 import os
 import sys
 import time
+from argparse import Namespace
 from contextlib import suppress
 from functools import partial
 
 import uvloop
 
 from control_api import journal, log_key
+from control_api.command_line import parse
 from control_api.entropy import Entropy
 from control_api.http.listening import CannotListen
 from control_api.purge_command import purge
@@ -37,15 +39,13 @@ from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 from policies.signing import KeyRing
 
-USAGE = "usage: python -m control_api [migrate | purge [--tenant ID] | rotate-key]"
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.
 _OPERATORS = (Unusable, UnusableFile, CannotListen, UnknownState, NotFound, WorkersFail)
 
 
 def main(arguments: list[str]) -> int:
-    if not _usable(arguments):
-        print(USAGE, file=sys.stderr)
-        return 2
+    place = _place(arguments)
+    chosen = None if place else parse(arguments)
     try:
         settings = read(os.environ)
     except SettingsError as error:
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
     journal.configure(settings.log_level, clock.now)
     try:
-        return _run(arguments, settings, clock)
+        return _serve(place, settings, clock) if chosen is None else _run(chosen, settings, clock)
     except (*_OPERATORS, BaseExceptionGroup) as error:
         causes = _leaves(error)
         if not all(isinstance(cause, _OPERATORS) for cause in causes):
@@ -65,36 +65,39 @@ def main(arguments: list[str]) -> int:
         return 2 if all(isinstance(cause, NotFound) for cause in causes) else 1
 
 
-def _usable(arguments: list[str]) -> bool:
-    match arguments:
-        case ["worker", place]:  # of the supervisor alone
-            with suppress(ValueError):
-                Place.from_argument(place)
-                return True
-        case [] | ["migrate"] | ["rotate-key"] | ["purge"] | ["purge", "--tenant", _]:
-            return True
-    return False
+def _place(arguments: list[str]) -> Place | None:
+    """A worker's place; only the supervisor starts one."""
+    with suppress(ValueError):
+        match arguments:
+            case ["worker", place]:
+                return Place.from_argument(place)
+    return None
 
 
-def _run(arguments: list[str], settings: Settings, clock: Clock) -> int:
-    match arguments:
-        case ["migrate"]:
+def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
+    match chosen.command:
+        case "migrate":
             url = os.environ.get("SLUICE_MIGRATE_DATABASE_URL") or settings.database_url
             asyncio.run(migrate(url, settings.database_url))
-        case ["rotate-key"]:
+        case "rotate-key":
             told_of(log_key.rotate(settings.data_dir))
-        case ["purge", *one]:
-            tenant_id = one[1] if one else None
-            work = purge(settings, clock, Entropy(os.urandom), tenant_id, print)
+        case "purge":
+            work = purge(settings, clock, Entropy(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
-        case ["worker", place]:
-            mine = Place.from_argument(place)
-            told = partial(tell_worker, mine)
-            uvloop.run(serve(settings, clock, Entropy(os.urandom), told, place=mine))
-        case _ if settings.workers > 1:
-            return Supervisor(settings, clock.monotonic).run(tell_listening)
         case _:
-            uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
+            return _serve(None, settings, clock)
+    return 0
+
+
+def _serve(place: Place | None, settings: Settings, clock: Clock) -> int:
+    """As one worker, as the supervisor of several, or as the only process."""
+    if place is not None:
+        told = partial(tell_worker, place)
+        uvloop.run(serve(settings, clock, Entropy(os.urandom), told, place=place))
+    elif settings.workers > 1:
+        return Supervisor(settings, clock.monotonic).run(tell_listening)
+    else:
+        uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
     return 0
 
 

@@ -21,9 +21,14 @@ SUPERADMIN_KEY_LENGTH = 32
 LOG_LEVELS = ("debug", "info", "warning", "error")
 PACKAGED_POLICIES = Path(__file__).resolve().parent.parent / "policies" / "definitions"
 
-# The rest of section 5 of the contract: names that other commands and later services read. They are
-# no mistake in our environment, so they are no complaint.
-ELSEWHERE = ("MIGRATE_DATABASE_URL",)
+ELSEWHERE = {
+    "MIGRATE_DATABASE_URL": "The store as `sluice migrate` connects to it: the role that owns the "
+    "tables.",
+    "URL": "Where `sluice agents` and its like find a control API.",
+    "KEY_FILE": "The file with the API key that `sluice agents` and its like send.",
+    "API_KEY": "The same key itself, which is easier to leak than a file.",
+}
+"""What other commands read from the same environment: no mistake here, so no complaint."""
 # A sidecar's settings, and the launcher's, may share one environment with ours.
 OTHERS = ("SIDECAR_", "UP_")
 

@@ -1,8 +1,9 @@
 """`sluice`: one name for every part of it.
 
-Knows the sub-commands and their arguments, and nothing of what they do: a service takes over this
-process (`exec`), so that signals and exit codes are its own. Exit code 2 for unusable arguments,
-1 for a failure, 0 for a drained stop.
+Dispatches to the commands of `deploy.overview`. A service takes over this process (`exec`), so its
+arguments, `--help`, signals and exit codes are its own. Modules are imported only for the command
+that needs them: a command line should answer at once. Exit code 2 for unusable arguments, 1 for a
+failure, 0 for a drained stop.
 """
 
 from __future__ import annotations
@@ -10,34 +11,29 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
+
+from deploy.overview import COMMANDS, overview, unknown
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a sub-command; returns only for `up`, the others become their service."""
-    chosen = _parser().parse_args(arguments)
-    match chosen.command:
-        case "up":
-            from deploy.local.up import up
-
-            return up({key: value for key, value in vars(chosen).items() if key != "command"})
-        case "control":
-            return _become("control_api")
-        case "sidecar":
-            return _become("sidecar", "--config", chosen.config)
-        case "doctor":
-            uid = [] if chosen.agent_uid is None else ["--agent-uid", chosen.agent_uid]
-            more = ["--json"] if chosen.json else []
-            return _become("sidecar.doctor", "--config", chosen.config, *uid, *more)
-        case "migrate":
-            return _become("control_api", "migrate")
-        case "purge":
-            one = [] if chosen.tenant is None else ["--tenant", chosen.tenant]
-            return _become("control_api", "purge", *one)
-        case "rotate-key":
-            return _become("control_api", "rotate-key")
-        case _:
-            return _become("policies", "lint", chosen.path)
+    """Runs a command; returns only for those that don't become a service."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given:
+        print(overview(), file=sys.stderr)
+        return 2
+    name, *rest = given
+    if name in ("-h", "--help"):
+        print(overview())
+        return 0
+    if name == "--version":
+        print(f"sluice {_version()}")
+        return 0
+    if name not in COMMANDS:
+        print(unknown(name), file=sys.stderr)
+        return 2
+    if COMMANDS[name].becomes:
+        return _become(*COMMANDS[name].becomes, *rest)
+    return _up(rest)
 
 
 def _become(module: str, *arguments: str) -> int:
@@ -46,42 +42,41 @@ def _become(module: str, *arguments: str) -> int:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("sluice")
     except PackageNotFoundError:
         return "of this folder, which is not installed"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sluice", description=__doc__.partition("\n")[0])
-    parser.add_argument("--version", action="version", version=f"sluice {_version()}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    up = commands.add_parser("up", help="control API, sidecar and a sample data source, to try out")
-    for option, meaning in {
-        "data-dir": "where everything lies (SLUICE_DATA_DIR, ./.sluice)",
-        "control-listen": "the control API (SLUICE_CONTROL_LISTEN, 127.0.0.1:8700)",
-        "sidecar-listen": "the sidecar (SLUICE_SIDECAR_LISTEN, 127.0.0.1:8710)",
-        "source-listen": "the source as agents see it (SLUICE_UP_SOURCE_LISTEN, 127.0.0.1:18000)",
-        "chroma-listen": "the source itself (SLUICE_UP_CHROMA_LISTEN, 127.0.0.1:8000)",
-    }.items():
-        place = "DIR" if option == "data-dir" else "HOST:PORT"
-        up.add_argument(f"--{option}", metavar=place, help=meaning)
-    commands.add_parser("control", help="the control API")
-    sidecar = commands.add_parser("sidecar", help="one sidecar")
-    sidecar.add_argument("--config", required=True, metavar="FILE", help="its YAML file")
-    doctor = commands.add_parser("doctor", help="lists what could pass a sidecar by")
-    doctor.add_argument("--config", required=True, metavar="FILE", help="the sidecar's YAML file")
-    doctor.add_argument("--agent-uid", metavar="UID", help="the user that the agent is")
-    doctor.add_argument("--json", action="store_true", help="for a program to read")
-    commands.add_parser("migrate", help="the database's schema to its newest version")
-    purge = commands.add_parser("purge", help="removes now what retention would within the hour")
-    purge.add_argument("--tenant", metavar="ID", help="one tenant; every tenant otherwise")
-    commands.add_parser("rotate-key", help="a new signing key, endorsed by the one that is there")
-    policy = commands.add_parser("policy", help="policies as files")
-    actions = policy.add_subparsers(dest="action", required=True, metavar="ACTION")
-    lint = actions.add_parser("lint", help="says what is wrong in a file or a folder of them")
-    lint.add_argument("path", metavar="PATH")
-    return parser
+def _up(arguments: list[str]) -> int:
+    from deploy.local.settings import DATA_DIR, ENVIRONMENT, MEANINGS, PORTS, option
+    from deploy.local.up import up
+
+    parser = argparse.ArgumentParser(
+        prog="sluice up",
+        description="Runs a control API, a sidecar and a sample data source, to try out. Ctrl-C "
+        "drains and stops all.",
+        epilog="An option overrides its environment variable. The services' own settings pass "
+        "through: `sluice control --help` and `sluice sidecar --help` list them.",
+    )
+    for name, variable in ENVIRONMENT.items():
+        port = PORTS.get(name)
+        default = f"./{DATA_DIR}" if port is None else f"127.0.0.1:{port}"
+        parser.add_argument(
+            option(name),
+            metavar="DIR" if port is None else "HOST:PORT",
+            help=f"{MEANINGS[name]} ({variable}; default {default})",
+        )
+    parser.add_argument(
+        "--free-ports",
+        action="store_true",
+        help="listen on free ports wherever no option names one; they are printed once all is up",
+    )
+    options = vars(parser.parse_args(arguments))
+    free_ports = options.pop("free_ports")
+    return up(options, free_ports=free_ports)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from policies.load import load_file, load_tenant, strays, tenants
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser("python -m policies", description="policy files, offline")
+    parser = argparse.ArgumentParser("sluice policy", description="Checks policy files, offline.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("lint", help="say what is wrong in policy files, and what is odd")
     command.add_argument("path", metavar="PATH", type=Path)

@@ -117,8 +117,13 @@ def _text(path: Path, faults: Faults) -> str | None:
         faults.add(0, "", f"can't be read: {error.strerror}")
         return None
     if raw is None:
-        size = f"larger than {MAX_FILE} bytes" if path.is_file() else "not a regular file"
-        faults.add(0, "", f"is {size}")
+        if not path.exists():
+            broken = "is a link to a file that does not exist"
+            faults.add(0, "", broken if path.is_symlink() else "does not exist")
+        elif path.is_file():
+            faults.add(0, "", f"is larger than {MAX_FILE} bytes")
+        else:
+            faults.add(0, "", "is a directory" if path.is_dir() else "is not a regular file")
         return None
     try:
         text = raw.decode("utf-8-sig")

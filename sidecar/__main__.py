@@ -1,6 +1,8 @@
 """`python -m sidecar --config FILE`: reads the arguments and the environment once, and serves.
 
-Exit code 2 for unusable settings, 1 for a failure, 0 for a drained stop (contract, section 5).
+`--check` only reads the settings, with the files of keys and certificates that they name, and
+`--example` prints a complete settings file; neither opens a port or writes anything. Exit code 2
+for unusable settings, 1 for a failure, 0 for a drained stop (contract, section 5).
 """
 
 import argparse
@@ -22,6 +24,7 @@ from sidecar.memory import give_back_large_buffers
 from sidecar.serve import serve
 from sidecar.settings import Settings
 from sidecar.settings_file import read
+from sidecar.settings_help import EXAMPLE, text
 
 log = logging.getLogger("sidecar")
 
@@ -33,10 +36,10 @@ _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m sidecar", description="The sidecar.")
-    parser.add_argument("--config", type=Path, required=True, help="the settings file (YAML)")
-    arguments = parser.parse_args()
-    give_back_large_buffers()
+    arguments = _parser().parse_args()
+    if arguments.example:
+        print(EXAMPLE.read_text(encoding="utf-8"), end="")
+        return 0
     complaints = _set_up_log(os.environ.get("SLUICE_LOG_LEVEL") or "info")
     try:
         settings = read(arguments.config, os.environ, socket.gethostname())
@@ -44,10 +47,51 @@ def main() -> int:
         complaints += error.complaints
     else:
         if not complaints:
-            return _serve(settings)
+            return _check(arguments.config, settings) if arguments.check else _serve(settings)
     for complaint in complaints:
         print(complaint, file=sys.stderr)
     return 2
+
+
+class _Parser(argparse.ArgumentParser):
+    def format_help(self) -> str:
+        """The list of keys is made only on demand: it reads source files."""
+        return (
+            f"{super().format_help()}\nkeys of the settings file [default]; SLUICE_SIDECAR_<KEY> "
+            "in the environment overrides one,\nwith `__` between levels, and SLUICE_LOG_LEVEL is "
+            f"{', '.join(LEVELS)}:\n{text()}\n"
+        )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="sluice sidecar",
+        description="Runs the sidecar of one agent.",
+        usage="%(prog)s --config FILE [--check]\n       %(prog)s --example > FILE",
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", type=Path, metavar="FILE", help="the settings file (YAML)")
+    what.add_argument(
+        "--example", action="store_true", help="print a commented settings file with every key"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="say whether the settings can be used, and with them the key and certificate files; "
+        "exit code 0 or 2",
+    )
+    return parser
+
+
+def _check(path: Path, settings: Settings) -> int:
+    ports = [settings.listen, settings.metrics_listen, settings.forward_proxy, settings.transparent]
+    ports += [source.listen for source in settings.sources]
+    listens = ", ".join(dict.fromkeys(str(port) for port in ports if port is not None))
+    print(
+        f"{path}: valid: sidecar `{settings.id}`, control API {settings.control}, "
+        f"{len(settings.sources)} sources, would listen on {listens}"
+    )
+    return 0
 
 
 def _set_up_log(level: str) -> list[str]:
@@ -61,6 +105,7 @@ def _set_up_log(level: str) -> list[str]:
 
 
 def _serve(settings: Settings) -> int:
+    give_back_large_buffers()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))

@@ -55,9 +55,9 @@ class Route:
     path: str
     """The canonical path it matches; `{name}` is one segment, `**` any number."""
     class_: str
-    """`retrieve`, `write`, `metadata` or `deny`; the key is `class`."""
+    """What a matching request does: `retrieve`, `write`, `metadata` or `deny`."""
     source_id: str | None = None
-    """The source that is asked for, `{name}` filled in; by default `rest://<alias><path>`."""
+    """The source that it asks for, with `{name}` filled in; by default `rest://<alias><path>`."""
     sensitivity: str | None = None
     """The level of what it matches; the source's own where none is given."""
 
@@ -108,7 +108,7 @@ class UpstreamTls:
     key: Path | None = None
     """The file with that certificate's private key, not encrypted."""
     server_name: str | None = None
-    """The name it is asked and verified by, where that is not the one in `upstream`."""
+    """The name that it is verified by, where that is not the one in `upstream`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,8 @@ class Source:
     alias: str
     """The source's name in `source_id`; it never comes from the request."""
     kind: str
-    """The protocol that tells which requests retrieve, and from what."""
+    """The protocol it speaks: `bedrock`, `chroma`, `mcp`, `opensearch`, `pinecone`, `qdrant`,
+    `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once a connection."""
     upstream: str
     """The data source's address, `http://host:port` or `https://…`, an optional path prefix; of
     the kind `tcp`, `tcp://host:port`."""
@@ -126,7 +127,8 @@ class Source:
     """Where the agent finds it: the client only changes its port. Several sources may share one,
     told apart by `hosts` or `path`."""
     sensitivity: str
-    """The level of whatever no name or route covers."""
+    """The level of everything that no name or route covers: `low`, `medium`, `high` or
+    `critical`."""
     writes: str = "deny"
     """Whether writes pass: `deny` or `allow`."""
     mode: str = "enforce"
@@ -140,11 +142,11 @@ class Source:
     endpoint: str = "/mcp"
     """The one path of an `mcp` source."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """For tools of an `mcp` source, where among a call's arguments the name of what is read stands,
-    such as `filter.collection`: then that is judged too, as `mcp://<alias>/data/<name>`."""
+    """For each tool of an `mcp` source, the argument that names what is read, such as
+    `filter.collection`: then that is judged too, as `mcp://<alias>/data/<name>`."""
     sensitivity_field: str | None = None
-    """Where the data source marks each document with its level: the field of its metadata, dots
-    between the levels of a path; absent where it does not."""
+    """The field of a document's metadata that holds its level, such as `acl.level`; each document
+    is then judged at its own level."""
     hosts: tuple[str, ...] = ()
     """The names that agents know it by: `name` or `*.name` for all below it, either with a port."""
     path: str | None = None
@@ -173,7 +175,7 @@ class AgentSettings:
     role: str
     """The role it acts in."""
     key_file: Path
-    """A file with its API key: its requests through the proxy carry none."""
+    """A file with its API key, of scope `evaluate`: its requests through the proxy carry none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,8 @@ class Settings:
     cache: Path
     """The directory of the policy set's copy on disk."""
     staleness_seconds: float
-    """How old the policy set may be; older, every decision is `policy_set_stale`."""
+    """How old the policy set may be, from 1 to 86400; past it every decision is
+    `policy_set_stale`."""
     drain_seconds: float
     """How long requests under way may take to finish once the sidecar is told to stop."""
     spool: SpoolSettings

@@ -1,6 +1,7 @@
 """Whose AWS credentials a source's requests are signed with, as a settings file has it. Knows the
 mapping `aws` of a source and no other key."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 from sidecar.settings import AWS_KINDS, Aws
@@ -20,5 +21,7 @@ def aws_of(section: Section, kind: str, base: Path) -> Aws:
         aws.complain("credentials_file", f"`{found.credentials_file}` is no file")
     if aws.given and kind not in AWS_KINDS:
         section.complain("aws", f"is for sources of the kinds {', '.join(AWS_KINDS)}")
+    if kind in AWS_KINDS and find_spec("botocore") is None:
+        section.complain("kind", f"`{kind}` needs botocore: pip install 'sluice[aws]'")
     aws.close()
     return found

@@ -4,7 +4,9 @@ Knows every key. All complaints come at once (`SettingsError`), before a port is
 neither the environment itself nor the host: both are arguments.
 """
 
+import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from policies.definition import Fault, Faults, Node
@@ -15,6 +17,7 @@ from sidecar.key_file import read_key
 from sidecar.settings import COMPRESS, AgentSettings, Settings
 from sidecar.settings_section import FROM_ENVIRONMENT, Section
 from sidecar.settings_sources import read_source
+from sidecar.settings_tls import check_redis
 from sidecar.settings_ways import refuse_shared
 from sidecar.spool.settings import MODES, SpoolSettings
 
@@ -72,12 +75,18 @@ class _Reader:
         for way in ("forward_proxy", "transparent"):
             if getattr(settings, way) is not None and not settings.sources:
                 top.complain(way, "leads to no source: there is none")
+        check_redis(top, settings.redis)
         refuse_shared(top, settings)
         if self._complaints:
             raise SettingsError(self._complaints)
         return settings
 
     def _tree(self, path: Path) -> Node | None:
+        with suppress(OSError):  # of a path that can't be looked at, `_text` says why
+            if not path.exists():
+                example = f"`sluice sidecar --example > {shlex.quote(str(path))}`"
+                self._faults.add(0, "", f"does not exist: {example} writes one to begin with")
+                return None
         try:
             text = _text(path, self._faults)
             return None if text is None else _tree(text, self._faults)

@@ -5,6 +5,7 @@ hold a certificate of ours."""
 from pathlib import Path
 
 from policies.ground.errors import Malformed
+from policies.ground.redis_url import RedisUrl
 from sidecar.proxy.hosts import canonical_host
 from sidecar.settings import Pair, UpstreamTls
 from sidecar.settings_section import Section
@@ -45,6 +46,29 @@ def upstream_tls(source: Section, base: Path) -> UpstreamTls:
         except ValueError as error:
             source.complain("tls", str(error))
     return tls
+
+
+def check_redis(top: Section, url: RedisUrl | None) -> None:
+    """The files that the options of `redis` name; redis-py would read them at the first connection
+    only."""
+    files = dict(url.options) if url is not None else {}
+    certificate = files.get("ssl_certfile")
+    key = files.get("ssl_keyfile", certificate)  # one file may hold both
+    if certificate is None and key is not None:
+        top.complain("redis", "`ssl_keyfile` needs an `ssl_certfile`")
+        return
+    ca, *pair = (
+        None if each is None else Path(each)
+        for each in (
+            files.get("ssl_ca_certs"),
+            certificate,
+            key,
+        )
+    )
+    try:
+        client_context(UpstreamTls(ca, *pair))
+    except ValueError as error:
+        top.complain("redis", str(error))
 
 
 def _path(section: Section, key: str, base: Path) -> Path | None:

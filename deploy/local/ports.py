@@ -45,5 +45,5 @@ def settle(settings: UpSettings) -> UpSettings:
     for probe in held:
         probe.close()
     if complaints:
-        raise Taken("\n".join(complaints))
+        raise Taken("\n".join([*complaints, "or let all four be chosen: sluice up --free-ports"]))
     return UpSettings(settings.data_dir, **chosen)

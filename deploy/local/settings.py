@@ -32,6 +32,15 @@ ENVIRONMENT = {
 }
 """What each is called in the environment: a service's own name where it has one."""
 
+MEANINGS = {
+    "data_dir": "where database, spool, keys, samples and logs are kept",
+    "control_listen": "the control API's address",
+    "sidecar_listen": "the sidecar's address",
+    "source_listen": "the sample data source as agents see it, behind the sidecar",
+    "chroma_listen": "the sample data source itself",
+}
+"""What `sluice up --help` says of each."""
+
 DATA_DIR = ".sluice"
 PORTS = {
     "control_listen": 8700,
@@ -65,15 +74,19 @@ class UpSettings:
         }
 
 
-def read(options: Mapping[str, str | None], environ: Mapping[str, str]) -> UpSettings:
-    """An option, else the environment, else the default; `Unusable` with every complaint."""
+def read(
+    options: Mapping[str, str | None], environ: Mapping[str, str], *, free_ports: bool = False
+) -> UpSettings:
+    """An option, else the environment, else the default; `Unusable` with every complaint. With
+    `free_ports` an address that no option names gets a free port."""
     given = {name: options.get(name) or environ.get(ENVIRONMENT[name]) for name in ENVIRONMENT}
     complaints: list[str] = []
     addresses: dict[str, Address] = {}
     for name, port in PORTS.items():
         text = given[name] or f"127.0.0.1:{port}"
         if address := _address(text):
-            addresses[name] = address
+            choose = free_ports and not options.get(name)
+            addresses[name] = Address(address.host, 0) if choose else address
         else:
             complaints.append(f"{option(name)} ({ENVIRONMENT[name]}): `{text}` is not host:port")
     if complaints:

@@ -35,10 +35,10 @@ class InUse(Exception):
     """another `sluice up` has the data directory"""
 
 
-def up(options: Mapping[str, str | None]) -> int:
+def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
     """Runs until Ctrl-C. 0 when all was drained, 1 for a failure, 2 for unusable settings."""
     try:
-        settings = read(options, os.environ)
+        settings = read(options, os.environ, free_ports=free_ports)
         if importlib.util.find_spec("chromadb") is None:
             raise NotInstalled(NotInstalled.__doc__)
         with _only_one(settings.data_dir):

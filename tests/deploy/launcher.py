@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -80,10 +80,12 @@ class Launcher:
 
 
 @contextmanager
-def up(data_dir: Path, *arguments: str, **more: str) -> Iterator[Launcher]:
+def up(
+    data_dir: Path, *arguments: str, listen: Sequence[str] = tuple(ANYWHERE), **more: str
+) -> Iterator[Launcher]:
     """Started; whatever is left of it at the end is killed."""
     output = data_dir.with_name(f"{data_dir.name}-{time.monotonic_ns()}.out")
-    command = [*SLUICE, "up", "--data-dir", str(data_dir), *ANYWHERE, *arguments]
+    command = [*SLUICE, "up", "--data-dir", str(data_dir), *listen, *arguments]
     with output.open("wb") as file:
         process = subprocess.Popen(
             command, cwd=ROOT, env=environ(**more), stdout=file, stderr=file, start_new_session=True

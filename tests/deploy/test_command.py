@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from control_api.settings import Settings
+from deploy.local.settings import ENVIRONMENT, option
+from deploy.overview import COMMANDS
+from policies.ground.settings_help import sentences
 from tests.deploy.launcher import sluice
 
 
@@ -30,6 +36,72 @@ def test_unusable_arguments_exit_with_2_and_say_how(arguments: tuple[str, ...]) 
     assert "usage: sluice" in answer.stderr
 
 
+def test_the_overview_has_every_command_once_in_a_line_of_its_own() -> None:
+    for given in ("--help", "-h"):
+        answer = sluice(given)
+        assert (answer.returncode, answer.stderr) == (0, "")
+        listed = re.findall(r"^  ([a-z][a-z-]*) +\S.{10,}$", answer.stdout, re.MULTILINE)
+        assert sorted(listed) == sorted(COMMANDS)
+        assert max(map(len, answer.stdout.splitlines())) <= 80
+
+
+def test_a_misspelt_command_is_told_the_nearest() -> None:
+    answer = sluice("sidcar")
+    assert answer.returncode == 2
+    assert "there is no command `sidcar`: did you mean `sidecar`?" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "used"),
+    [
+        ("control", [field.name for field in fields(Settings)]),
+        ("migrate", ["data_dir", "database_url", "migrate_database_url"]),
+        ("purge", ["data_dir", "database_url", "database_connections", "log_level"]),
+        ("rotate-key", ["data_dir"]),
+    ],
+)
+def test_help_lists_the_settings_of_a_command(command: str, used: list[str]) -> None:
+    # Settings that can't be used are no reason not to explain them.
+    answer = sluice(command, "--help", SLUICE_CONTROL_LISTEN="8700")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith(f"usage: sluice {command} ")
+    listed = re.findall(r"^  SLUICE_(\w+)  \[\S.*\]\n      \S", answer.stdout, re.MULTILINE)
+    assert {*used} <= {each.lower() for each in listed}
+
+
+def test_the_defaults_of_help_are_those_that_are_read() -> None:
+    told = sluice("control", "--help").stdout
+    for setting, default in {
+        "DATA_DIR": ".sluice",
+        "CONTROL_LISTEN": "127.0.0.1:8700",
+        "DATABASE_CONNECTIONS": "16",
+        "PII_MASKING": "0",
+        "REDIS_URL": "not set",
+        "LOG_LEVEL": "info",
+    }.items():
+        assert f"  SLUICE_{setting}  [{default}]\n" in told
+
+
+def test_every_setting_of_the_control_api_has_its_sentence() -> None:
+    assert sentences(Settings).keys() == {field.name for field in fields(Settings)}
+    assert not [each for each in sentences(Settings).values() if not each.endswith(".")]
+
+
+def test_up_lists_its_options_with_variable_and_default() -> None:
+    told = " ".join(sluice("up", "--help").stdout.split())
+    for name, variable in ENVIRONMENT.items():
+        assert option(name) in told
+        assert f"({variable}; default " in told
+    assert "--free-ports" in told
+
+
+@pytest.mark.parametrize("command", ["doctor", "policy", "sidecar", "up"])
+def test_every_command_explains_itself(command: str) -> None:
+    answer = sluice(command, "--help")
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.startswith(f"usage: sluice {command} ")
+
+
 def test_the_version_is_told() -> None:
     answer = sluice("--version")
     assert answer.returncode == 0
@@ -46,8 +118,15 @@ def test_lint_takes_over_the_process_and_its_exit_code(tmp_path: Path) -> None:
     assert "support.yaml" in answer.stdout + answer.stderr
 
 
-def test_a_sidecar_without_its_file_exits_with_2(tmp_path: Path) -> None:
-    assert sluice("sidecar", "--config", str(tmp_path / "absent.yaml")).returncode == 2
+@pytest.mark.parametrize("command", ["sidecar", "doctor"])
+def test_a_sidecar_without_its_file_is_told_how_to_make_one(command: str, tmp_path: Path) -> None:
+    absent = str(tmp_path / "not there.yaml")
+    answer = sluice(command, "--config", absent)
+    assert answer.returncode == 2
+    assert answer.stderr == (
+        f"{absent}: does not exist: `sluice sidecar --example > '{absent}'` writes one to begin "
+        "with\n"
+    )
 
 
 def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:

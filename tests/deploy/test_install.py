@@ -102,8 +102,8 @@ def test_a_python_that_is_named_replaces_a_venv_of_another_one(
     assert "sluice of 3.13.0" not in answer.stdout
     assert ".venv runs Python 3.13.0, not the one asked for" in answer.stdout
     assert f"making .venv with Python {sys.version.split()[0]}" in answer.stdout
-    asked = [other_venv / "bin" / "python", "-c", "import sys; print(sys.version)"]
-    assert subprocess.run(asked, capture_output=True, text=True).stdout.strip() == sys.version
+    asked = [str(other_venv / "bin" / "python"), "-c", "import sys; print(sys.version)"]
+    assert subprocess.check_output(asked, text=True).strip() == sys.version
     # The pin of this lock can't be had: nothing says that the new .venv is complete.
     assert answer.returncode == 2
     assert not (other_venv / "run.stamp").exists()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from deploy.local.settings import ENVIRONMENT
 from tests.deploy.launcher import ANYWHERE, gone, paste, sluice, up, within
 
 STARTED = "Paste into another terminal"
@@ -142,6 +143,25 @@ def test_every_taken_port_is_named_at_once(tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert "--source-listen HOST:PORT or SLUICE_UP_SOURCE_LISTEN" in answer.stderr
     assert "--chroma-listen HOST:PORT or SLUICE_UP_CHROMA_LISTEN" in answer.stderr
+
+
+def test_free_ports_pass_by_all_that_are_taken_but_for_one_that_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        variables = dict.fromkeys(list(ENVIRONMENT.values())[1:], address)
+        refused = sluice("up", "--data-dir", str(tmp_path / "data"), **variables)
+        assert refused.returncode == 1
+        assert "sluice up --free-ports" in refused.stderr
+        named = sluice(
+            "up", "--free-ports", "--control-listen", address, "--data-dir", str(tmp_path / "data")
+        )
+        assert named.returncode == 1
+        assert named.stderr.count("can't listen on") == 1
+        with up(tmp_path / "data", "--free-ports", listen=(), **variables) as launcher:
+            launcher.until(STARTED)
+            assert address not in launcher.printed
+            assert len({*re.findall(r"http://(127\.0\.0\.1:\d+)", launcher.printed)}) == 4
+            assert launcher.interrupt() == 0
 
 
 def test_every_unusable_setting_is_named_at_once(tmp_path: Path) -> None:

@@ -530,9 +530,18 @@ def test_links_that_lead_nowhere_or_to_themselves_are_told(tmp_path: Path) -> No
     (tmp_path / "t/a/loop.yaml").symlink_to("loop.yaml")
     (tmp_path / "t/a/up").symlink_to("..")
     told = faults(tmp_path, "t")
-    assert "t/a/gone.yaml: is not a regular file" in told
+    assert "t/a/gone.yaml: is a link to a file that does not exist" in told
     assert any(each.startswith("t/a/loop.yaml: ") for each in told)
     assert len(told) == 2
+
+
+def test_a_file_that_does_not_exist_is_said_to_be_absent(tmp_path: Path) -> None:
+    with pytest.raises(LoadError) as error:
+        load_file(tmp_path / "none.yaml")
+    assert [each.message for each in error.value.faults] == ["does not exist"]
+    with pytest.raises(LoadError) as error:
+        load_file(tmp_path)
+    assert [each.message for each in error.value.faults] == ["is a directory"]
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:

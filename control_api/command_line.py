@@ -1,0 +1,84 @@
+"""The arguments of the control API's commands, and the settings that `--help` lists for each.
+
+The list is made from `control_api.settings`: names, sentences and defaults are those that are read.
+"""
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from control_api.settings import ELSEWHERE, PREFIX, Settings, read
+from policies.ground.listen import Listen
+from policies.ground.settings_help import entry, sentences
+
+SERVE = "serve"
+_STORE = ("data_dir", "database_url")
+_OF = {
+    SERVE: tuple(field.name for field in fields(Settings)),
+    "migrate": _STORE,
+    "purge": (*_STORE, "database_connections", "database_seconds", "log_level"),
+    "rotate-key": ("data_dir",),
+}
+"""The settings that a command uses. Every command checks all of them, as the service would."""
+
+_MIGRATE = entry(
+    f"{PREFIX}MIGRATE_DATABASE_URL", f"{PREFIX}DATABASE_URL", ELSEWHERE["MIGRATE_DATABASE_URL"]
+)
+
+
+def parse(arguments: Sequence[str]) -> Namespace:
+    """`command`, and `tenant` of a purge; without a command it is `serve`. Exits with 2 where the
+    arguments can't be used."""
+    given = [*arguments]
+    if not given or given[0].startswith("-"):
+        given.insert(0, SERVE)
+    return _parser().parse_args(given)
+
+
+def _parser() -> ArgumentParser:
+    top = _Parser(prog="sluice", description="The control API and its commands.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands.add_parser(SERVE, prog="sluice control", description="Runs the control API.")
+    commands.add_parser(
+        "migrate", prog="sluice migrate", description="Brings the database's schema to head."
+    )
+    purge = commands.add_parser(
+        "purge",
+        prog="sluice purge",
+        description="Removes now what retention would remove within the hour.",
+    )
+    purge.add_argument("--tenant", metavar="ID", help="one tenant; every tenant otherwise")
+    commands.add_parser(
+        "rotate-key",
+        prog="sluice rotate-key",
+        description="Makes a new signing key in the data directory, endorsed by the one there.",
+    )
+    return top
+
+
+class _Parser(ArgumentParser):
+    def format_help(self) -> str:
+        """The list of settings is made only on demand: it reads a source file."""
+        name = self.prog.split()[-1]
+        more = [_MIGRATE] if name == "migrate" else []
+        lines = [*more, *settings(_OF.get(name, _OF[SERVE]))]
+        return (
+            f"{super().format_help()}\nsettings, read from the environment [default]:\n"
+            + "".join(f"{line}\n" for line in lines)
+        )
+
+
+def settings(names: Iterable[str]) -> list[str]:
+    """An entry for each of these fields of `Settings`."""
+    told, defaults = sentences(Settings), read({})
+    return [
+        entry(PREFIX + name.upper(), _shown(getattr(defaults, name)), told[name]) for name in names
+    ]
+
+
+def _shown(value: object) -> str:
+    """A default as it would be set."""
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value) if isinstance(value, (str, int, Path, Listen)) else "not set"

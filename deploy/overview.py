@@ -1,0 +1,63 @@
+"""The commands of `sluice`, grouped as `sluice --help` shows them. Knows names and one line for
+each, and which module a command becomes; nothing of what they do."""
+
+from __future__ import annotations
+
+import difflib
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One word after `sluice`."""
+
+    name: str
+    line: str
+    becomes: tuple[str, ...] = ()
+    """The module and first arguments of the process that takes over; empty where it is ours."""
+
+
+GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
+    (
+        "Try it",
+        (Command("up", "run everything on this machine, with a sample data source"),),
+    ),
+    (
+        "Run a service",
+        (
+            Command("control", "run the control API", ("control_api", "serve")),
+            Command("sidecar", "run a sidecar, or check its settings file", ("sidecar",)),
+        ),
+    ),
+    (
+        "Look after an installation",
+        (
+            Command("migrate", "bring the database's schema to head", ("control_api", "migrate")),
+            Command("purge", "remove now what retention would remove", ("control_api", "purge")),
+            Command("rotate-key", "make a new signing key", ("control_api", "rotate-key")),
+            Command("doctor", "find what could bypass a sidecar", ("sidecar.doctor",)),
+            Command("policy", "check policy files, offline", ("policies",)),
+        ),
+    ),
+)
+COMMANDS = {command.name: command for _, commands in GROUPS for command in commands}
+
+
+def overview() -> str:
+    """What `sluice --help` prints."""
+    lines = ["usage: sluice COMMAND [ARGUMENT ...]", "       sluice COMMAND --help", ""]
+    lines.append("Decides which data AI agents may read, and keeps a record that can be proven.")
+    for title, commands in GROUPS:
+        lines += ["", f"{title}:"]
+        lines += [f"  {command.name:<11} {command.line}" for command in commands]
+    lines += ["", "  --version   print the installed version", "  --help      print this text"]
+    return "\n".join(lines)
+
+
+def unknown(word: str) -> str:
+    """The error about a command that does not exist, with the nearest one that does."""
+    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    hint = f": did you mean `{near[0]}`?" if near else ""
+    return (
+        "usage: sluice COMMAND [ARGUMENT ...]\n"
+        f"sluice: there is no command `{word}`{hint} (`sluice --help` lists all)"
+    )

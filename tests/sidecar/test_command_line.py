@@ -1,0 +1,181 @@
+"""`sluice sidecar --help`, `--example` and `--check`: what they print is what the reader reads."""
+
+import copy
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from policies.ground.keys import make_key
+from policies.ground.settings import SettingsError
+from sidecar.settings import Settings
+from sidecar.settings_file import read
+from sidecar.settings_help import EXAMPLE, REQUIRED, keys
+from tests.deploy.launcher import environ
+from tests.sidecar.proxy.certificates import authority
+
+KEY = make_key(b"k" * 32)
+# A key that is commented out follows its `#` at once, or with the indentation of its block.
+COMMENTED_OUT = re.compile(r"^( *)#(?! \S)", re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With every file that the example names."""
+    for name in ("sidecar.key", "agent.key"):
+        (tmp_path / name).write_text(KEY)
+    trusted = authority()
+    (tmp_path / "aws-credentials").touch()
+    (tmp_path / "crm-ca.pem").write_bytes(trusted.path.read_bytes())
+    for name in ("listen", "client", "crm"):
+        pair = trusted.issue("crm.internal")
+        (tmp_path / f"{name}.pem").write_bytes(pair.certificate.read_bytes())
+        (tmp_path / f"{name}-key.pem").write_bytes(pair.key.read_bytes())
+    return tmp_path
+
+
+def whole() -> str:
+    """The example with everything that is commented out put into force."""
+    return COMMENTED_OUT.sub(r"\1", EXAMPLE.read_text())
+
+
+def load(folder: Path, text: str) -> Settings:
+    (folder / "sidecar.yaml").write_text(text)
+    return read(folder / "sidecar.yaml", {}, "host-1")
+
+
+def places(tree: dict[str, Any], within: str = "") -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Each key of a file: as `keys()` names it, the mapping that holds it, and its last level."""
+    for key, value in tree.items():
+        name = f"{within}{key}"
+        yield name, tree, key
+        if name == "sources.arguments":  # its keys are tools
+            continue
+        below = value.values() if name == "sources.names" else value
+        for each in below if isinstance(below, (list, type({}.values()))) else [below]:
+            if isinstance(each, dict):
+                yield from places(each, f"{name}.")
+
+
+def without(tree: dict[str, Any], name: str) -> str:
+    """The file, wherever it has it, without the key of this name."""
+    copied = copy.deepcopy(tree)
+    for each, parent, key in list(places(copied)):
+        if each == name:
+            del parent[key]
+    return yaml.safe_dump(copied)
+
+
+def test_the_example_has_every_key_and_its_sentence() -> None:
+    tree = yaml.safe_load(whole())
+    declared = dict(keys())
+    assert {name for name, _, _ in places(tree)} == {*declared}
+    # A sentence is broken over lines, each with the `#` of the comment.
+    prose = " ".join(re.sub(r"^[ #]+", "", line) for line in EXAMPLE.read_text().splitlines())
+    assert not [key for key, sentence in declared.items() if sentence not in prose]
+
+
+def test_the_example_is_valid_as_it_is_and_with_everything_in_force(folder: Path) -> None:
+    assert len(load(folder, EXAMPLE.read_text()).sources) == 1
+    assert len(load(folder, whole()).sources) == 4
+
+
+def test_what_the_example_sets_is_the_default_where_a_key_is_not_required(folder: Path) -> None:
+    text = EXAMPLE.read_text()
+    full, tree = load(folder, text), yaml.safe_load(text)
+    optional = {name for name, _, _ in places(tree)} - REQUIRED - {"agent", "sources"}
+    assert {"spool.mode", "sources.writes", "staleness_seconds"} <= optional
+    for name in optional:
+        assert load(folder, without(tree, name)) == full, name
+
+
+def test_the_required_keys_are_those_that_the_reader_asks_for(folder: Path) -> None:
+    tree = yaml.safe_load(whole())
+    for way in ("forward_proxy", "transparent"):
+        del tree[way]  # either leads to a source without `listen`
+    # Optional, but with conditions of their own: an agent and its sources, a pair of files.
+    others = {"agent", "sources", "sources.tls.certificate", "sources.tls.key"}
+    for name in {name for name, _, _ in places(tree)} - others:
+        if name in REQUIRED:
+            with pytest.raises(SettingsError, match=rf"{name.rpartition('.')[2]}.*is required"):
+                load(folder, without(tree, name))
+        else:
+            load(folder, without(tree, name))
+
+
+def sidecar(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "deploy.command", "sidecar", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environ(**more), timeout=60, check=False
+    )
+
+
+def test_help_lists_every_key_with_its_default_and_sentence() -> None:
+    answer = sidecar("--help")
+    assert answer.returncode == 0
+    told = " ".join(answer.stdout.split())
+    for key, sentence in keys():
+        assert re.search(rf"^  {re.escape(key)}  \[\S.*\]$", answer.stdout, re.MULTILINE), key
+        assert sentence in told
+    assert "  spool.mode  [durable]\n" in answer.stdout
+    assert "  control  [required]\n" in answer.stdout
+    assert "sluice sidecar --example" in answer.stdout
+
+
+def test_the_example_is_printed_as_it_is() -> None:
+    answer = sidecar("--example")
+    assert answer.returncode == 0
+    assert answer.stdout == EXAMPLE.read_text()
+
+
+def test_a_check_of_a_usable_file_is_one_line_and_leaves_nothing(folder: Path) -> None:
+    path = folder / "sidecar.yaml"
+    path.write_text(whole())
+    before = {each.name for each in folder.iterdir()}
+    answer = sidecar("--check", "--config", str(path), SLUICE_SIDECAR_LISTEN="127.0.0.1:9999")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.startswith(f"{path}: valid: sidecar `sidecar-1`, ")
+    assert answer.stdout.count("\n") == 1
+    assert "127.0.0.1:9999" in answer.stdout
+    assert {each.name for each in folder.iterdir()} == before
+
+
+def test_a_check_opens_no_port(folder: Path) -> None:
+    path = folder / "sidecar.yaml"
+    path.write_text(EXAMPLE.read_text())
+    # Port 1 of an address that is not this machine's can't be bound, root or not.
+    answer = sidecar("--check", "--config", str(path), SLUICE_SIDECAR_LISTEN="192.0.2.1:1")
+    assert answer.returncode == 0, answer.stderr
+
+
+def test_a_check_of_an_unusable_file_names_everything_at_once(folder: Path) -> None:
+    path = folder / "sidecar.yaml"
+    text = whole().replace("mode: durable", "mode: fast").replace("crm.pem", "gone.pem")
+    path.write_text(text.replace("redis://127.0.0.1:6379/0", "rediss://r:6379?ssl_ca_certs=gone"))
+    (folder / "agent.key").write_text("no key")
+    answer = sidecar("--check", "--config", str(path))
+    assert answer.returncode == 2
+    assert answer.stdout == ""
+    for fault in ("spool.mode: ", "agent.key_file: ", "sources[1].terminate: ", "redis: `ca` "):
+        assert fault in answer.stderr
+    assert "no key\n" not in answer.stderr
+
+
+def test_a_key_of_a_redis_needs_its_certificate(folder: Path) -> None:
+    text = EXAMPLE.read_text() + "redis: rediss://r:6379?ssl_keyfile=key.pem\n"
+    with pytest.raises(SettingsError, match="`ssl_keyfile` needs an `ssl_certfile`"):
+        load(folder, text)
+
+
+def test_a_check_names_a_key_file_that_can_not_be_read(folder: Path) -> None:
+    (folder / "agent.key").unlink()
+    (folder / "agent.key").mkdir()
+    (folder / "sidecar.yaml").write_text(EXAMPLE.read_text())
+    answer = sidecar("--check", "--config", str(folder / "sidecar.yaml"))
+    assert answer.returncode == 2
+    assert "agent.key` can't be read: Is a directory" in answer.stderr
