@@ -17,8 +17,8 @@ help: ## what can be made
 run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctrl-C stops them
 	@exec $(BIN)/sluice up $(ARGS)
 
-test: .venv/test.stamp ## the whole test suite, against real servers
-	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
+test: .venv/test.stamp ## the whole test suite, against real servers; MANY=1 tries more of what it draws
+	$(BIN)/python -m pytest -n auto --dist worksteal $(if $(MANY),--hypothesis-profile=many) $(ARGS)
 
 chaos: .venv/test.stamp ## the fault matrix: what must hold while anything fails; about ten minutes
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -4,16 +4,16 @@ from functools import partial
 
 import pytest
 
+from tests.properties import few
 from tests.stack import Service, Stack, wait_until
 from tests.stories.clients import each_exactly_once, in_thread, pause, while_asking
-
-KILLS = 20
 
 
 @pytest.mark.parametrize("victims", ["sidecar", "control", "both"])
 async def test_every_answered_decision_is_recorded_once_through_kills(
     stack: Stack, victims: str
 ) -> None:
+    kills = few(20, at_least=6)
     services: list[Service] = {
         "sidecar": [stack.sidecar],
         "control": [stack.control],
@@ -21,7 +21,7 @@ async def test_every_answered_decision_is_recorded_once_through_kills(
     }[victims]
 
     async def kill_again_and_again() -> None:
-        for _ in range(KILLS):
+        for _ in range(kills):
             await pause(0.6)
             for service in services:
                 service.kill()
@@ -32,7 +32,7 @@ async def test_every_answered_decision_is_recorded_once_through_kills(
         await pause(0.6)
 
     heard = await while_asking(stack, kill_again_and_again, sidecar=24, control=8, rest=0.02)
-    assert len(heard.decisions) > KILLS
+    assert len(heard.decisions) > kills
     assert heard.unanswered, "no client noticed a kill: the test proves nothing"
     wait_until("everything is shipped", lambda: shipped(stack), 90)
     each_exactly_once(stack, heard)

@@ -14,22 +14,20 @@ import pytest
 
 from control_api.log.verify import verify
 from tests.control_api.store.world import TENANT, opened
+from tests.properties import few
 
-ROUNDS = 4
 
-
-def _killed(url: str, answered: Path, seconds: float) -> None:
-    """Let a writer answer for a while, then end it where it stands."""
+def _killed(url: str, answered: Path, size: int) -> None:
+    """Let a writer answer so many bytes more, then end it where it stands."""
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.control_api.log.writer", url, str(answered)]
     )
     deadline = time.monotonic() + 60
     begun = answered.stat().st_size if answered.exists() else 0
-    while not answered.exists() or answered.stat().st_size == begun:
+    while not answered.exists() or answered.stat().st_size <= begun + size:
         assert writer.poll() is None, "the writer ended by itself"
-        assert time.monotonic() < deadline, "the writer answered nothing"
-        time.sleep(0.01)
-    time.sleep(seconds)
+        assert time.monotonic() < deadline, "the writer answered too little"
+        time.sleep(0.002)
     os.kill(writer.pid, signal.SIGKILL)
     writer.wait()
 
@@ -42,8 +40,8 @@ async def test_what_was_answered_is_there_once_after_a_kill(
     answered, lines = tmp_path / "answered", list[str]()
     async with opened(either_url):
         pass
-    for _ in range(ROUNDS):
-        _killed(either_url, answered, chance.random() * 0.4)
+    for _ in range(few(4, at_least=2)):
+        _killed(either_url, answered, chance.randrange(8_000))
         async with opened(either_url) as world:  # checks the heads
             rows = await world.rows("SELECT seq, eid FROM log_entries ORDER BY seq")
             assert [row.seq for row in rows] == list(range(len(rows)))
@@ -57,4 +55,4 @@ async def test_what_was_answered_is_there_once_after_a_kill(
             held = await world.rows("SELECT source, n FROM sources")
             counted = await world.rows("SELECT count(*) FROM log_entries WHERE kind = 'gap'")
             assert sum(row.n + 1 for row in held) == counted[0][0]
-    assert len(lines) > 100
+    assert len(lines) > 20

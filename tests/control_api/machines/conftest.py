@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.control_api.centre import Centre, running
+from tests.properties import few
 
 Run = Callable[[type[RuleBasedStateMachine]], None]
-RUNS = settings(
-    max_examples=25,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 @pytest.fixture
@@ -25,7 +20,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
         def runs(machine: type[RuleBasedStateMachine]) -> None:
             machine.centre = centre
-            run_state_machine_as_test(machine, settings=RUNS)
+            tried = settings(max_examples=few(25, at_least=8), stateful_step_count=25)
+            run_state_machine_as_test(machine, settings=tried)
             assert centre.verified()["valid"]
 
         yield runs

@@ -8,13 +8,14 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from control_api.use_cases.evaluate_context import AskedRetrieval
 from policies.ground.errors import Invalid
 from policies.retrieval import parse_retrieval
 from tests.control_api.centre import Centre, asked, running
+from tests.properties import examples
 
 
 def test_an_allowed_retrieval_is_answered_with_the_policy_and_the_event(centre: Centre) -> None:
@@ -222,7 +223,7 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(400)
 @given(st.dictionaries(st.sampled_from(FIELDS), VALUES), st.booleans())
 def test_the_description_takes_what_the_reader_takes(given_: dict[str, Any], whole: bool) -> None:
     body = {**asked(), **given_} if whole else given_

@@ -4,11 +4,12 @@ proxy.md B come down to: however a path is spelt, what is judged is what arrives
 import string
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
 from sidecar.proxy.target import Target, canonical, encode_segment
+from tests.properties import examples
 
 READ = [
     # as sent, path as judged and forwarded, query as forwarded, decoded segments
@@ -124,7 +125,7 @@ ANY = st.text(
 @given(ANY)
 @example("/%2e")
 @example("/%25%32%65")
-@settings(max_examples=3000)
+@examples(3000)
 def test_what_is_forwarded_is_read_as_what_was_judged(raw: str) -> None:
     try:
         target = canonical(raw)
@@ -136,7 +137,7 @@ def test_what_is_forwarded_is_read_as_what_was_judged(raw: str) -> None:
 
 
 @given(ANY)
-@settings(max_examples=3000)
+@examples(3000)
 def test_a_canonical_path_hides_nothing(raw: str) -> None:
     try:
         target = canonical(raw)
@@ -186,7 +187,7 @@ def spellings(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(spellings())
-@settings(max_examples=3000)
+@examples(3000)
 def test_two_spellings_of_one_path_have_one_form(pair: tuple[str, str]) -> None:
     one, other = pair
     assert canonical(one) == canonical(other)

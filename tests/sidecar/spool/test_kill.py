@@ -14,10 +14,14 @@ from typing import Any
 
 import orjson
 
+from tests.properties import few
 from tests.sidecar.spool.parts import check_chain, gaps, read_hash, running, shipped
 from tests.stack import ROOT
 
-LIVES = 8
+SAID = 10_000, 80_000
+"""Bytes that a life says before it ends, at 80 a record: the moment is drawn as an amount, since a
+busy machine may do nothing in any time."""
+PATIENCE = 60.0
 
 
 def live(root: Path, life: int, log: Path) -> dict[str, str]:
@@ -31,11 +35,12 @@ def live(root: Path, life: int, log: Path) -> dict[str, str]:
             pass_fds=[shipping.fileno()],
         )
         try:
-            while said.seek(0, os.SEEK_END) == 0:
+            enough = random.randrange(*SAID)
+            deadline = time.monotonic() + PATIENCE
+            while said.seek(0, os.SEEK_END) < enough:
                 assert child.poll() is None
-                time.sleep(0.01)
-            time.sleep(random.uniform(0.02, 0.4))
-            assert child.poll() is None
+                assert time.monotonic() < deadline, "the child put too little"
+                time.sleep(0.002)
         finally:
             child.send_signal(signal.SIGKILL)
             child.wait()
@@ -50,9 +55,10 @@ async def test_after_kill_9_every_durable_record_is_there_once_and_the_chain_hol
 ) -> None:
     root, log = tmp_path / "spool", tmp_path / "shipped"
     durable: dict[str, str] = {}
-    for life in range(LIVES):
+    lives = few(8, at_least=4)
+    for life in range(lives):
         durable.update(live(root, life, log))
-    assert len(durable) > 1000
+    assert len(durable) >= lives * 100
     received: dict[tuple[str, int], dict[str, Any]] = {}
     for line in log.read_bytes().split(b"\n"):
         # A batch whose sending was cut off is sent again: the control API passes over it.

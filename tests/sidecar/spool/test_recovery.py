@@ -14,6 +14,7 @@ from sidecar.spool import State
 from sidecar.spool.disk import Disk
 from sidecar.spool.layout import Ending, read_ending, write_ending
 from sidecar.spool.recovery import recover
+from tests.properties import examples
 from tests.sidecar.spool.parts import (
     SEGMENT,
     SOURCE,
@@ -412,7 +413,7 @@ async def test_a_copied_directory_under_another_name_is_not_mistaken(five: Path)
     assert gaps(cores)[0]["lost"] == 5
 
 
-@hypothesis.settings(max_examples=150, deadline=None)
+@examples(150)
 @hypothesis.given(
     at=st.floats(0, 1), rubbish=st.binary(max_size=600), zeros=st.booleans(), rest=st.booleans()
 )
