@@ -56,6 +56,10 @@ class OwnConnection(Connection):
         return self
 
     def data_received(self, data: bytes) -> None:
+        if not data:
+            # Nothing arrived: aiohttp has its parser go on with what it held back.
+            super().data_received(data)
+            return
         busy = self._request_in_progress or self._messages or self._asked
         if busy or self._close or self._force_close or self._paused or not self._whole:
             self._whole = False

@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import EMPTY_PAYLOAD, ClientError, StreamReader
 from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
+from aiohttp.web_server import Server
 
 LINGERING_SECONDS = 2.0
 
@@ -41,7 +42,11 @@ class Request:
 class Connection(RequestHandler):
     """One client's connection: answers its messages one after the other, in their order."""
 
-    __slots__ = ()
+    __slots__ = ("_flow_was_paused",)
+
+    def __init__(self, manager: Server, **settings: Any) -> None:
+        super().__init__(manager, **settings)
+        self._flow_was_paused = False
 
     def write(self, data: bytes) -> None:
         """Raises `ConnectionResetError` where the client is gone."""
@@ -51,18 +56,36 @@ class Connection(RequestHandler):
         transport.write(data)
 
     def data_received(self, data: bytes) -> None:
+        """Gives `data` to the parser. Empty data makes it go on with what it holds back."""
+        closing = self._close and not self._force_close and not self._complete()
+        if closing:
+            # aiohttp drops what arrives from here on. A body that has begun must still come in.
+            self._close = False
         super().data_received(data)
-        # Where a body's framing breaks, the parser tells the connection, and not whoever reads it.
-        if self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+        self._close = self._close or closing
+        # The parser reports broken framing to the connection, not to the reader of the body.
+        if self._broken():
             for body in self._bodies():
                 if not body.is_eof() and body.exception() is None:
                     body.set_exception(RequestPayloadError("the body's framing is broken"))
+        self._limit_queued_bytes()
+
+    def pause_reading(self) -> None:
+        self._flow_was_paused = True
+        super().pause_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        # A body's reader calls this whenever it is empty; unless reading was paused there is
-        # nothing to resume, and aiohttp would run the parser over nothing.
-        if self._reading_paused:
+        # A body's reader calls this after every read, and aiohttp then runs the parser over no
+        # data. That is needed only once reading was paused; from then on always: a pause behind
+        # the last chunk of a body makes the parser stop in the next body, when reading has long
+        # been resumed, and the parser doesn't tell that it holds anything back.
+        if self._flow_was_paused:
             super().resume_reading(resume_parser)
+
+    def continue_parsing(self) -> None:
+        """Has the parser read what it holds back: it stops once 32 requests wait to be taken."""
+        if self._parser is not None and not self._upgraded:
+            self.data_received(b"")
 
     async def start(self) -> None:
         """Answers what is due until the connection ends; aiohttp runs this as the connection's one
@@ -95,8 +118,13 @@ class Connection(RequestHandler):
         message, body = self._messages.popleft()
         if self._parser is not None:
             self._parser.message_consumed()
-        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
-            self._resume_reading_if_drained()
+        if self._buffer_paused:
+            if len(self._messages) <= self._msg_queue_resume_size and self._queue_is_small():
+                self._resume_reading_if_drained()
+        elif not self._messages and isinstance(message, RawRequestMessage):
+            # The parser counts a request once it is whole, so one with a late body is counted
+            # after it was taken: the parser then stops before the queue is full.
+            self.continue_parsing()
         return await self._answered(message, body)
 
     async def _answered(self, message: object, body: StreamReader) -> bool:
@@ -116,6 +144,23 @@ class Connection(RequestHandler):
         except (TimeoutError, RequestPayloadError, ClientError, ConnectionError):
             return False
         return True
+
+    def _limit_queued_bytes(self) -> None:
+        """Pauses reading while the requests behind the first one hold much. aiohttp limits their
+        number and the size of each, which would add up to megabytes."""
+        if len(self._messages) > 1 and not self._buffer_paused and not self._queue_is_small():
+            self._pause_reading_for_buffer()
+
+    def _queue_is_small(self) -> bool:
+        return sum(body.total_bytes for _, body in self._messages) <= self._read_bufsize
+
+    def _broken(self) -> bool:
+        """Whether the parser has met something that it can't read; it reads no further."""
+        return bool(self._messages) and isinstance(self._messages[-1][0], _ErrInfo)
+
+    def _complete(self) -> bool:
+        """Whether all that has begun has arrived whole, or broke off."""
+        return all(body.is_eof() or body.exception() is not None for body in self._bodies())
 
     def _bodies(self) -> list[StreamReader]:
         """Of the requests that are being answered, or wait for it."""

@@ -54,6 +54,7 @@ class AgentConnection(Connection):
         "_held_until",
         "_limits",
         "_short_way",
+        "_stopped",
         "_under_way",
         "_waited_for",
     )
@@ -69,7 +70,7 @@ class AgentConnection(Connection):
         super().__init__(
             manager,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # which aiohttp takes for "none"
+            access_log=None,
             auto_decompress=False,
             keepalive_timeout=limits.idle_seconds,
             max_line_size=limits.line_bytes,
@@ -81,6 +82,8 @@ class AgentConnection(Connection):
         self._limits = limits
         self._flow = flow
         self._half_closed = False
+        self._stopped = False
+        """Whether nothing more is read: what follows may not be HTTP."""
         self._grace: asyncio.TimerHandle | None = None
         self._answering = False
         self._waited_for = True
@@ -96,12 +99,20 @@ class AgentConnection(Connection):
 
     @property
     def ending(self) -> bool:
-        """Whether the agent sends nothing more, and nothing more of it waits."""
-        return self._half_closed and not self._messages
+        """Whether no request is answered after this one: the agent sends nothing more and nothing
+        more of it waits, or the sidecar stops."""
+        return self._close or (self._half_closed and not self._messages)
 
     # ------------------------------------------------------------------------------- the short way
 
     def data_received(self, data: bytes) -> None:
+        if self._stopped:
+            return
+        if not data:
+            # Nothing arrived: aiohttp has its parser go on with what it held back while reading
+            # was paused. Those bytes were counted when they came.
+            super().data_received(data)
+            return
         self._flow.received += len(data)
         short_way = self._short_way
         # INVARIANT: while `_ahead` is 0, what comes next begins a message, for the parser too.
@@ -132,7 +143,7 @@ class AgentConnection(Connection):
         transport = self.transport
         if transport is None or transport.is_closing():
             return False
-        keep = not (self.ending or self._close or self._force_close)
+        keep = not (self.ending or self._force_close)
         ending = b"\r\n" if keep else b"Connection: close\r\n\r\n"
         whole = b"%b%b%b" % (head, ending, body)
         self._flow.sent += len(whole)
@@ -242,6 +253,7 @@ class AgentConnection(Connection):
         self._waited_for = False
 
     def stop_reading(self) -> None:
+        self._stopped = True
         self._upgraded = False
         self._message_tail = b""
         self.close()
@@ -303,7 +315,7 @@ class AgentConnection(Connection):
             else:
                 keep = answer.keep_alive
             drained = await self._drained(body, self._limits.lingering_seconds)
-            return drained and keep and not (self._close or self.ending)
+            return drained and keep and not self.ending
         except ConnectionError:
             return False
         finally:

@@ -62,6 +62,7 @@ class Wire(ResponseHandler):
         self._end = b""
         """The last of them."""
         self._chunked = False
+        self._flow_was_paused = False
 
     def expect(self, *, body: bool) -> None:
         """An answer is next, with a body or, to a HEAD, without one."""
@@ -141,10 +142,14 @@ class Wire(ResponseHandler):
         if short is not None:
             short.unsure()
 
+    def pause_reading(self) -> None:
+        self._flow_was_paused = True
+        super().pause_reading()
+
     def resume_reading(self, resume_parser: bool = True) -> None:
-        # A body's reader calls this whenever it is empty; unless reading was paused there is
-        # nothing to resume, and aiohttp would run the parser over nothing.
-        if self._reading_paused:
+        # As in `sidecar.server`: a pause behind the last chunk of a body makes the parser stop in
+        # the next one, so from the first pause on every read has it go on.
+        if self._flow_was_paused:
             super().resume_reading(resume_parser)
 
 

@@ -1,0 +1,107 @@
+"""On the sidecar's own port too, a body is read and every request answered however they are cut
+into segments."""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import orjson
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sidecar.request_body import MAX_BODY
+from tests.properties import examples
+from tests.sidecar.centre import control_api
+from tests.sidecar.proxy.cut import Agent, answers, chunks, cut
+from tests.sidecar.stand import Stand, sidecar
+from tests.sidecar.wire import GOOD, head, with_key
+
+WHOLE = 1 << 24
+Running = tuple[asyncio.Runner, Stand]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        stack = AsyncExitStack()
+
+        async def start() -> Stand:
+            centre = await stack.enter_async_context(control_api())
+            centre.furnish()
+            return await stack.enter_async_context(sidecar(Path(folder), centre))
+
+        yield runner, runner.run(start())
+        runner.run(stack.aclose())
+
+
+def message(size: int, chunk: int = 0) -> bytes:
+    """A request whose body has `size` bytes at least, in chunks of `chunk`, for 0 with a length."""
+    body = GOOD + b" " * (size - len(GOOD))
+    if chunk:
+        return head(b"Transfer-Encoding: chunked\r\n" + with_key()) + chunks(body, chunk)
+    return head(b"Content-Length: %d\r\n" % len(body) + with_key()) + body
+
+
+async def sent(stand: Stand, messages: list[bytes], sizes: Iterator[int], turns: int = 0) -> None:
+    agent = Agent(stand.ports[0])
+    async with asyncio.timeout(20):
+        await agent.send(cut(b"".join(messages), sizes), turns)
+        received = await agent.until(lambda read: len(answers(read)) >= len(messages), 20)
+    told = answers(received)
+    assert [status for status, _ in told] == [200] * len(messages)
+    assert {orjson.loads(body)["decision"] for _, body in told} == {"ALLOW"}
+    agent.close()
+
+
+@pytest.mark.parametrize("segment", [1460, 65_536, WHOLE])
+@pytest.mark.parametrize("chunk", [0, 1000])
+@pytest.mark.parametrize("size", [300_000, 700_000, MAX_BODY])
+def test_a_large_body_is_read(running: Running, size: int, chunk: int, segment: int) -> None:
+    runner, stand = running
+    runner.run(sent(stand, [message(size, chunk)], itertools.repeat(segment)))
+
+
+@pytest.mark.parametrize("count", [32, 33, 50, 200])
+def test_any_number_of_requests_in_one_write_is_answered(running: Running, count: int) -> None:
+    runner, stand = running
+    runner.run(sent(stand, [message(0)] * count, itertools.repeat(WHOLE)))
+
+
+def test_requests_behind_a_body_that_came_late_are_answered(running: Running) -> None:
+    runner, stand = running
+    late = message(1000)
+    segments = itertools.chain([len(late) - 500], itertools.repeat(WHOLE))
+    runner.run(sent(stand, [late, *[message(0)] * 60], segments, 20))
+
+
+@given(
+    messages=st.lists(
+        st.builds(
+            message,
+            st.one_of(st.integers(0, 2000), st.integers(0, 400_000), st.just(MAX_BODY)),
+            st.sampled_from([0, 0, 100, 20_000]),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    copies=st.integers(1, 20),
+    segments=st.lists(st.integers(1, 300_000), min_size=1, max_size=6),
+    turns=st.integers(0, 3),
+)
+@examples(30)
+def test_every_segmentation_comes_to_the_same(
+    running: Running, messages: list[bytes], copies: int, segments: list[int], turns: int
+) -> None:
+    runner, stand = running
+    total = sum(map(len, messages))
+    copies = min(copies, max(1, 4 * MAX_BODY // total))
+    sizes = [max(size, total * copies // 3000) for size in segments]
+    runner.run(sent(stand, messages * copies, itertools.cycle(sizes), turns))
