@@ -41,6 +41,7 @@ from control_api.use_cases.list_policy_versions import list_policy_versions
 from control_api.use_cases.list_sessions import list_sessions
 from control_api.use_cases.list_sidecars import list_sidecars
 from control_api.use_cases.list_tenants import list_tenants
+from control_api.use_cases.look_up_documents import look_up_documents
 from control_api.use_cases.provision_key import provision_key
 from control_api.use_cases.record_lineage import record_lineage
 from control_api.use_cases.register_agent import register_agent
@@ -126,6 +127,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/sidecars", READ, list_sidecars),
     Route("POST", "/v1/sidecars/report", SIDECAR, report_sidecar),
     Route("GET", "/v1/sidecars/policy-set", SIDECAR, fetch_policy_set),
+    Route("POST", "/v1/sidecars/policy-set/documents", SIDECAR, look_up_documents),
     Route("POST", "/v1/sidecars/sessions/claim", SIDECAR, claim_session),
     Route("POST", "/v1/sidecars/events", SIDECAR, ingest_events, errors=(409,)),
     Route("GET", "/health", OPEN, show_liveness),

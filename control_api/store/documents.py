@@ -4,7 +4,7 @@ Knows nothing of what they say."""
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema import documents, tenants
@@ -69,6 +69,30 @@ async def since(
     return Page(present, [Document(*row) for row in rows], last < present, reset_below)
 
 
+async def named(
+    connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, most_bytes: int
+) -> Page:
+    """The documents of these names, all at one revision; a name without a document comes as a
+    removed one. Bodies of `most_bytes` together, unless the first alone is larger: `more` says that
+    names were left out. `NotFound` where there is no such tenant."""
+    asked = {"tenant": tenant_id, "names": sorted(set(names))}
+    # Sizes first: only the bodies that fit are read.
+    chosen, room = list[str](), most_bytes
+    sizes = {row.name: row.size for row in await connection.execute(_NAMED_SIZES, asked)}
+    for name in asked["names"]:
+        room -= sizes.get(name, 0)
+        if room < 0 and chosen:
+            break
+        chosen.append(name)
+    # One statement is one snapshot: the revision belongs to the documents beside it.
+    rows = (await connection.execute(_NAMED, {"tenant": tenant_id, "names": chosen})).all()
+    if not rows:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    here = {row.name: Document(row.name, row.changed, row.digest, row.body) for row in rows}
+    found = [here.get(name, Document(name, 0, None, None)) for name in chosen]
+    return Page(rows[0].revision, found, len(chosen) < len(asked["names"]))
+
+
 async def bodies(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, small: int
 ) -> AsyncIterator[tuple[str, bytes]]:
@@ -127,4 +151,20 @@ _SMALL = select(documents.c.name, documents.c.body).where(
     _OF_TENANT,
     documents.c.name.in_(bindparam("names", expanding=True)),
     func.length(documents.c.body) <= bindparam("small"),
+)
+_AMONG = documents.c.name.in_(bindparam("names", expanding=True))
+_NAMED_SIZES = select(
+    documents.c.name, func.coalesce(func.length(documents.c.body), 0).label("size")
+).where(_OF_TENANT, _AMONG)
+_NAMED = (
+    select(
+        tenants.c.revision,
+        documents.c.name,
+        documents.c.revision.label("changed"),
+        documents.c.digest,
+        documents.c.body,
+    )
+    .select_from(tenants)
+    .outerjoin(documents, and_(documents.c.tenant_id == tenants.c.tenant_id, _AMONG))
+    .where(tenants.c.tenant_id == bindparam("tenant"))
 )

@@ -50,7 +50,7 @@ async def fetch_policy_set(service: Service, caller: Caller, asked: AskedChanges
     elif not (page.documents or foreign) and asked.wait and not service.stopping.is_set():
         await _wait(service, caller, asked.wait, page.revision)
         page = await _read(service, caller, since)
-    return _answer(service, caller, page, foreign)
+    return page_of_set(service, caller, page, reset=foreign)
 
 
 async def _read(service: Service, caller: Caller, since: int) -> documents.Page:
@@ -78,7 +78,10 @@ async def _wait(service: Service, caller: Caller, seconds: float, revision: int)
         raise Forbidden("the API key is not valid any more, or its tenant is deactivated")
 
 
-def _answer(service: Service, caller: Caller, page: documents.Page, reset: bool) -> PolicySetPage:
+def page_of_set(
+    service: Service, caller: Caller, page: documents.Page, *, reset: bool
+) -> PolicySetPage:
+    """The answer that a sidecar reads: what the store has, and by whom it is signed."""
     return PolicySetPage(
         epoch=service.epoch,
         revision=page.revision,

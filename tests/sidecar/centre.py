@@ -1,4 +1,4 @@
-"""A control API as a sidecar sees it: three routes, served over HTTP, and every fault on order.
+"""A control API as a sidecar sees it: its routes, served over HTTP, and every fault on order.
 
 The wire is the contract between the two services; the suite of the control API holds the real one
 to the same form, and `tests/stories` runs both together.
@@ -69,6 +69,9 @@ class ControlApi:
         self.page = 512
         self.refuse_with: int | None = None
         """A status that every route answers with."""
+        self.feeds = True
+        """Whether the policy set can be had here; False leaves Redis as the only way."""
+        self.looked_up: list[list[str]] = []
         self.spoil: Any = None
         """Called with each policy-set answer before it is sent."""
         self.hold_claims: asyncio.Event | None = None
@@ -110,6 +113,7 @@ class ControlApi:
     async def start(self) -> None:
         app = web.Application(client_max_size=4 * 1024 * 1024)
         app.router.add_get("/v1/sidecars/policy-set", self._policy_set)
+        app.router.add_post("/v1/sidecars/policy-set/documents", self._documents)
         app.router.add_post("/v1/sidecars/sessions/claim", self._claim)
         app.router.add_post("/v1/sidecars/events", self._events)
         app.router.add_post("/v1/sidecars/report", self._report)
@@ -136,7 +140,7 @@ class ControlApi:
         return None
 
     async def _policy_set(self, request: web.Request) -> web.Response:
-        refusal = self._refusal(request)
+        refusal = self._refusal(request) or self._without_feed()
         if refusal is not None:
             return refusal
         epoch, since = request.query["epoch"], int(request.query["since"])
@@ -156,6 +160,27 @@ class ControlApi:
             answer = self.spoil(answer) or answer
         return web.json_response(answer, dumps=lambda value: orjson.dumps(value).decode())
 
+    def _without_feed(self) -> web.Response | None:
+        if self.feeds:
+            return None
+        return web.json_response({"code": 503, "message": "so ordered"}, status=503)
+
+    async def _documents(self, request: web.Request) -> web.Response:
+        refusal = self._refusal(request) or self._without_feed()
+        if refusal is not None:
+            return refusal
+        names = orjson.loads(await request.read())["names"]
+        assert 0 < len(names) <= 256
+        self.looked_up.append(names)
+        page: list[tuple[int, str, bytes | None]] = []
+        for name in names:
+            revision, body = self.documents.get(name, (0, None))
+            page.append((revision, name, body))
+        answer = self._wire(page[: self.page], False, len(page) > self.page)
+        if self.spoil is not None:
+            answer = self.spoil(answer) or answer
+        return web.json_response(answer, dumps=lambda value: orjson.dumps(value).decode())
+
     def _answer(self, since: int, reset: bool) -> dict[str, Any]:
         newer = sorted(
             (revision, name, body)
@@ -163,11 +188,16 @@ class ControlApi:
             if revision > since
         )
         page = newer[: self.page]
+        return self._wire(page, reset, len(newer) > len(page))
+
+    def _wire(
+        self, page: list[tuple[int, str, bytes | None]], reset: bool, more: bool
+    ) -> dict[str, Any]:
         return {
             "epoch": self.epoch,
             "revision": self.revision,
             "reset": reset,
-            "more": len(newer) > len(page),
+            "more": more,
             "now": rfc3339(0),
             "tenant_id": self.tenant_id,
             "log_key": b64(self.signer.public),

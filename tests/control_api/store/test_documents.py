@@ -93,3 +93,56 @@ async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
             await documents.load(connection, "ten_none")
         with pytest.raises(NotFound):
             await documents.since(connection, "ten_none", 0, limit=1, most_bytes=1)
+
+
+async def named(world: World, names: list[str], most_bytes: int = 1000) -> documents.Page:
+    async with world.store.reading(TENANT) as connection:
+        return await documents.named(connection, TENANT, names, most_bytes=most_bytes)
+
+
+async def test_documents_by_name_come_at_one_revision_within_a_budget(world: World) -> None:
+    bodies: dict[str, bytes | None] = {f"role/{n}": b"x" * 100 for n in range(8)}
+    await publish(world, {**bodies, "role/huge": b"y" * 5000, "role/gone": b"z"})
+    await publish(world, {"role/gone": None})
+    page = await named(world, ["role/1", "role/gone", "role/never", "role/1"])
+    assert not page.more
+    assert page.revision == (await fetch(world, 0, 100, 10_000)).revision
+    assert {each.name: each.body for each in page.documents} == {
+        "role/1": b"x" * 100,
+        "role/gone": None,
+        "role/never": None,
+    }
+    left, seen = sorted([*bodies, "role/huge"]), dict[str, bytes | None]()
+    while left:
+        page = await named(world, left, most_bytes=350)
+        assert sum(len(each.body or b"") for each in page.documents) <= 350 or (
+            [each.name for each in page.documents] == ["role/huge"]
+        )
+        assert page.more == (len(page.documents) < len(left))
+        seen |= {each.name: each.body for each in page.documents}
+        left = [name for name in left if name not in seen]
+    assert seen == {**bodies, "role/huge": b"y" * 5000}
+
+
+async def test_documents_are_never_of_two_revisions(world: World) -> None:
+    """Each publication writes the same body twice; half of one would be seen."""
+    await publish(world, {"role/a": b"0", "role/b": b"0"})
+
+    async def write() -> None:
+        for number in range(1, 40):
+            body = str(number).encode()
+            await publish(world, {"role/a": body, "role/b": body})
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        page = await named(world, ["role/a", "role/b"])
+        one, two = page.documents
+        assert one.body == two.body
+        assert max(one.revision, two.revision) == page.revision
+    await writing
+
+
+async def test_no_document_is_looked_up_of_an_unknown_tenant(world: World) -> None:
+    async with world.store.reading("ten_unknown") as connection:
+        with pytest.raises(NotFound):
+            await documents.named(connection, "ten_unknown", ["tenant"], most_bytes=1000)

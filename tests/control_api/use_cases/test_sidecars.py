@@ -73,6 +73,39 @@ def test_documents_carry_their_digest_and_come_in_order_of_revision(fresh: Centr
         assert document_digest(each["body"].encode()) == each["digest"]
 
 
+def look_up(centre: Centre, *names: str) -> dict[str, Any]:
+    page: dict[str, Any] = centre.admin("POST", f"{POLL}/documents", {"names": list(names)})
+    return page
+
+
+def test_documents_by_name_are_those_of_the_pages(fresh: Centre) -> None:
+    fresh.approved("agt")
+    page, documents = whole(fresh)
+    found = look_up(fresh, "tenant", "agent/agt", "agent/nobody")
+    same = ("epoch", "revision", "tenant_id", "log_key", "log_key_history", "more")
+    assert {name: found[name] for name in same} == {name: page[name] for name in same}
+    assert {each["name"]: each["body"] for each in found["documents"]} == {
+        "tenant": documents["tenant"],
+        "agent/agt": documents["agent/agt"],
+        "agent/nobody": None,
+    }
+    for each in found["documents"]:
+        if each["body"] is not None:
+            assert document_digest(each["body"].encode()) == each["digest"]
+
+
+def test_a_document_is_looked_up_within_its_own_tenant(fresh: Centre) -> None:
+    fresh.approved("agt")
+    made = fresh.admin("POST", "/v1/admin/tenants", {"name": "other"})
+    answer = fresh.call(
+        "POST", f"{POLL}/documents", {"names": ["agent/agt"]}, key=made["admin_key"]
+    )
+    assert [each["body"] for each in answer.body["documents"]] == [None]
+    for names in ([], ["x"] * 257, [""], "tenant"):
+        body = {"names": names}
+        assert fresh.call("POST", f"{POLL}/documents", body, key=fresh.admin_key).status == 422
+
+
 def test_no_news_is_answered_after_the_wait(centre: Centre) -> None:
     page, _ = whole(centre)
     started = time.monotonic()
