@@ -108,7 +108,9 @@ class Api:
         if problems:
             details = "\n".join(f"{name}: {why}" for name, why in problems.items())
             raise Unavailable("the sidecar is not ready", details=details)
-        return Reply(orjson.dumps({"status": "ready", "version": __version__}))
+        return Reply(
+            orjson.dumps({"status": "ready", "version": __version__, **self._readiness.facts()})
+        )
 
     def metrics(self, _call: Call, _body: bytes) -> Reply:
         return Reply(generate_latest(self._metrics.registry), CONTENT_TYPE_PLAIN_0_0_4.encode())

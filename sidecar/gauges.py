@@ -2,7 +2,7 @@
 
 from policies.policy_set import PolicySet
 from sidecar.instruments import Watches
-from sidecar.policy_cache.copy import Following
+from sidecar.policy_cache.copy import FEEDS, Following
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.proxy.ways import Ways
 from sidecar.report import Reporter
@@ -19,6 +19,12 @@ def watch_policy_set(
     watches.gauge("sluice_policy_set_age_seconds", "Since it was known current", freshness.age)
     watches.gauge(
         "sluice_policy_set_revision", "The revision in force", lambda: policy_set.revision
+    )
+    watches.gauges(
+        "sluice_policy_feed",
+        "Where the policy set comes from: 1 for the way in use",
+        "feed",
+        lambda: {feed: float(feed == follower.feed) for feed in FEEDS},
     )
     watches.count("sluice_policy_set_polls_total", "Polls for it", lambda: follower.polls)
     watches.count(

@@ -5,7 +5,7 @@ doesn't have; counted here is a dictionary entry, and the library renders it whe
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -83,7 +83,14 @@ class Watches(Collector):
         self._families: list[
             tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[], float]]
         ] = []
+        self._labelled: list[tuple[str, str, str, Callable[[], Mapping[str, float]]]] = []
         registry.register(self)
+
+    def gauges(
+        self, name: str, documentation: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """A gauge with one label; `read` gives the value of each, drawn from a closed set."""
+        self._labelled.append((name, documentation, label, read))
 
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         self._families.append((GaugeMetricFamily, name, documentation, read))
@@ -94,3 +101,8 @@ class Watches(Collector):
     def collect(self) -> Iterator[Metric]:
         for family, name, documentation, read in self._families:
             yield family(name, documentation, value=read())
+        for name, documentation, label, values in self._labelled:
+            labelled = GaugeMetricFamily(name, documentation, labels=(label,))
+            for each, value in values().items():
+                labelled.add_metric((each,), value)
+            yield labelled

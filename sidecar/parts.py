@@ -77,7 +77,8 @@ class Parts:
             compress=settings.compresses,
         )
         self.readiness = Readiness(
-            {"policy_set": self._policy_set_problem, "spool": self._spool_problem}
+            {"policy_set": self._policy_set_problem, "spool": self._spool_problem},
+            {"policy_feed": lambda: self.follower.feed},
         )
         standing = Standing(settings, self.copy, self._freshness, spool, self.readiness)
         self.reporter = Reporter(self.centre, time, clock, entropy(8).hex(), standing.told)

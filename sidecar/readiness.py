@@ -7,11 +7,19 @@ Probe = Callable[[], str | None]
 
 
 class Readiness:
-    """The probes, by name. `draining` goes up once and stays."""
+    """The probes and the facts, by name. A fact is told, and makes nothing unready. `draining` goes
+    up once and stays."""
 
-    def __init__(self, probes: dict[str, Probe]) -> None:
+    def __init__(
+        self, probes: dict[str, Probe], facts: dict[str, Callable[[], str]] | None = None
+    ) -> None:
         self._probes = probes
+        self._facts = facts or {}
         self.draining = False
+
+    def facts(self) -> dict[str, str]:
+        """What an operator should know of a sidecar that is ready."""
+        return {name: fact() for name, fact in self._facts.items()}
 
     def problems(self) -> dict[str, str]:
         """What is not ready, and why; empty where everything is."""

@@ -6,8 +6,9 @@ force and what is still arriving; `follow` is the loop: ask the feed, judge the 
 force. Or a working set, by way of Redis (`working_copy`): `redis_set` reads what is signed there,
 `working_set` holds what was looked at, `redis_follow` is the loop, `catch_up` what it does with a
 change, `challenges` how it knows that there is none, and `supply` the port by which a decision asks
-for what is not here yet, which `together` makes one question of many. `pin` says by which key
-either is believed.
+for what is not here yet, which `together` makes one question of many. While Redis is away,
+`control_follow` keeps the working set current by the control API's long poll; `failover` says when.
+`pin` says by which key either is believed.
 
 `cache_file` is one SQLite file that may be thrown away at any time. `freshness` says how old the
 set is, by a clock that can't be set back.

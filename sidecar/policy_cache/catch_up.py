@@ -12,7 +12,6 @@ from policies.policy_set import PolicySet
 from policies.set_head import Head
 from sidecar.policy_cache.feed import FeedFailed, Position
 from sidecar.policy_cache.redis_set import RedisSet
-from sidecar.policy_cache.together import Together
 from sidecar.policy_cache.working_set import ABSENT, Proven, WorkingSet
 
 TRIES = 8
@@ -27,8 +26,11 @@ class Moved(Exception):
 class CatchUp:
     """One at a time. `source` is what is read, None while it is not known whose set it is. `kept`
     are names that are always wanted; `on_put` is called, in the same step of the event loop, where
-    anything was put in force: with the position before, and the names that changed, None for
-    any."""
+    anything was put in force: with the position before, and the names that changed, None for any.
+
+    What the control API itself answers goes past Redis, straight to `put_in_force`: between two
+    reads of Redis the position may have moved on.
+    """
 
     def __init__(
         self,
@@ -43,7 +45,6 @@ class CatchUp:
         self._kept = tuple(kept)
         self._on_put = on_put
         self._turn = asyncio.Lock()
-        self._together = Together(self._turn, self._read_wanted)
 
     async def sync(self, heads: Sequence[Head] = (), *, kept: bool = False) -> None:
         """Bring the working set to the head in Redis; `heads` are what the stream told, `kept`
@@ -51,15 +52,13 @@ class CatchUp:
         async with self._turn:
             await self._bring_up(self._known(), set(self._kept if kept else ()), list(heads))
 
-    async def bring(self, names: Iterable[str]) -> None:
-        """The same, with these names in it."""
-        await self._together.bring(names)
-
     def lacks_kept(self) -> bool:
         return len(self._held.held(self._kept)) < len(self._kept)
 
-    async def _read_wanted(self, wanted: set[str]) -> None:
-        await self._bring_up(self._known(), wanted, [])
+    async def bring(self, names: Iterable[str]) -> None:
+        """The same, with these names in it."""
+        async with self._turn:
+            await self._bring_up(self._known(), set(names), [])
 
     def _known(self) -> RedisSet:
         if self.source is None:
@@ -93,7 +92,9 @@ class CatchUp:
                     heads = heads + more if more else [_any(head, position)]
                 if head.revision != reached:
                     continue
-            self._put_in_force(head, proven, changed)
+            if self._held.position != position:
+                continue  # the control API's own answer was faster
+            self.put_in_force(Position(head.epoch, head.revision), proven, changed)
             return
         raise FeedFailed("the policy set in Redis changes faster than it can be read")
 
@@ -129,13 +130,20 @@ class CatchUp:
                 if part.get(name, ABSENT) is not None:
                     yield name
 
-    def _put_in_force(
-        self, head: Head, proven: dict[str, Proven], changed: set[str] | None
+    def put_in_force(
+        self,
+        position: Position,
+        proven: Mapping[str, Proven],
+        changed: set[str] | None,
+        *,
+        alone: bool = False,
     ) -> None:
-        former, position = self._held.position, Position(head.epoch, head.revision)
+        """What was read, believed, and follows what is held. `changed` are the names that changed
+        since, None for any; `alone` as in `WorkingSet.put_in_force`."""
+        former = self._held.position
         if position == former and not proven:
             return
-        self._held.put_in_force(position, proven)
+        self._held.put_in_force(position, proven, alone=alone)
         # No `await` before the end: no decision sees new documents under an old revision.
         if former.epoch != position.epoch:
             changed = None

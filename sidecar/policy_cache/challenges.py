@@ -12,9 +12,10 @@ from policies.ground.clock import Clock
 from policies.set_head import Heartbeat
 from sidecar.policy_cache.feed import Position
 
-LONGEST_INTERVAL = 4.0
+LONGEST_INTERVAL = 3.0
 FIRST_INTERVAL = 0.5
-"""Seconds between challenges: once they are answered, and before."""
+"""Seconds between challenges: once they are answered, and before. Well below
+`failover.AWAY_SECONDS`, so that one late answer does not make Redis count as away."""
 _NONCE = 12
 _OPEN = 16
 

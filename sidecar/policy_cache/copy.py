@@ -20,13 +20,22 @@ from sidecar.settings import Settings
 Changed = Callable[[Iterable[str] | None], None]
 
 
+FEEDS = ("redis", "control")
+"""Where a policy set may come from."""
+
+
 class Following(Protocol):
-    """The loop that keeps a copy current, and how it fares."""
+    """The loop that keeps a copy current, and how it fares. `feed` is the way in use, one of
+    `FEEDS`."""
 
-    refused: str | None
-    polls: int
-    failures: int
-
+    @property
+    def feed(self) -> str: ...
+    @property
+    def refused(self) -> str | None: ...
+    @property
+    def polls(self) -> int: ...
+    @property
+    def failures(self) -> int: ...
     @property
     def trouble(self) -> str | None: ...
     @property

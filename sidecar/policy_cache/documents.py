@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
-from sidecar.policy_cache.feed import Document, FeedFailed, Page, Position
+from sidecar.policy_cache.feed import Page, Position, checked
 from sidecar.policy_cache.pin import Pin
 
 
@@ -109,7 +109,7 @@ class Documents:
     def store(self, page: Page) -> None:
         """Keep a page's documents, not yet in force. Raises `FeedFailed` where a body does not
         have its digest; nothing of the page is kept then."""
-        rows = [_checked(document) for document in page.documents]
+        rows = [checked(document) for document in page.documents]
         if page.reset:
             # INVARIANT: a generation never mixes two stores, or a store before and after a reset.
             self.discard()
@@ -191,10 +191,3 @@ class Documents:
             else:
                 rows = [(generation, name, revision) for name in changed]
                 connection.executemany(_REPLACED, rows)
-
-
-def _checked(document: Document) -> Document:
-    name, _, digest, body = document
-    if body is not None and hashlib.sha256(body).hexdigest() != digest:
-        raise FeedFailed(f"document `{name}` does not have the digest it came with")
-    return document

@@ -1,5 +1,7 @@
 """The port through which a policy set arrives: pages of changed documents. Knows no transport."""
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -17,6 +19,14 @@ class Document(NamedTuple):
     revision: int
     digest: str
     body: bytes | None
+
+
+def checked(document: Document) -> Document:
+    """The document, `FeedFailed` where its body does not have its digest."""
+    name, _, digest, body = document
+    if body is not None and hashlib.sha256(body).hexdigest() != digest:
+        raise FeedFailed(f"document `{name}` does not have the digest it came with")
+    return document
 
 
 class Position(NamedTuple):
@@ -61,4 +71,13 @@ class Feed(Protocol):
         """What follows `position`; with nothing to tell, the answer comes after `wait` seconds or
         at the next change. Raises `FeedFailed`, and
         `FeedForbidden` where the key is refused."""
+        ...
+
+
+class LookUp(Feed, Protocol):
+    """A feed that can also be asked for documents by name."""
+
+    async def named(self, names: Sequence[str]) -> Page:
+        """The documents of these names at the page's revision, removed ones without a body; `more`
+        where names were left out. Raises as `next` does."""
         ...

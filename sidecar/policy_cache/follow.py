@@ -47,6 +47,7 @@ class Follower:
         on_change: Callable[[Iterable[str] | None], None],
         on_other_store: Callable[[], None],
     ) -> None:
+        self.feed = "control"
         self.refused: str | None = None
         self.polls = 0
         self.failures = 0

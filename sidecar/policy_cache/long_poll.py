@@ -1,9 +1,13 @@
-"""The policy-set feed over HTTP: `GET /v1/sidecars/policy-set`, answered when there is news.
+"""The policy-set feed over HTTP: `GET /v1/sidecars/policy-set`, answered when there is news, and
+`POST /v1/sidecars/policy-set/documents`, which answers with documents by name.
 
 Knows the form of the answer. Knows nothing of what it means for the copy we hold.
 """
 
+from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
+
+import orjson
 
 from policies.ground.canonical import unb64
 from policies.signing import Endorsement
@@ -11,6 +15,7 @@ from sidecar.centre import Centre, CentreFailed
 from sidecar.policy_cache.feed import Document, FeedFailed, FeedForbidden, Page, Position
 
 PATH = "/v1/sidecars/policy-set"
+NAMED_PATH = "/v1/sidecars/policy-set/documents"
 
 _PATIENCE = 5.0
 
@@ -30,17 +35,24 @@ class LongPoll:
             "epoch": position.epoch,
             "wait": f"{wait:g}",
         }
-        try:
-            answer = await self._centre.get(PATH, query, seconds=wait + self._patience)
-        except CentreFailed as error:
-            refused = error.status in (401, 403)
-            raise (FeedForbidden if refused else FeedFailed)(_in_words(error)) from error
-        try:
-            page = _page(answer)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise FeedFailed(f"the answer is not a page of a policy set: {error!r}") from error
+        page = await _asked(self._centre.get(PATH, query, seconds=wait + self._patience))
         _check_order(page, position)
         return page
+
+    async def named(self, names: Sequence[str]) -> Page:
+        """`LookUp.named`."""
+        body = orjson.dumps({"names": list(names)})
+        return await _asked(self._centre.post(NAMED_PATH, body, seconds=self._patience))
+
+
+async def _asked(answer: Awaitable[dict[str, Any]]) -> Page:
+    try:
+        return _page(await answer)
+    except CentreFailed as error:
+        refused = error.status in (401, 403)
+        raise (FeedForbidden if refused else FeedFailed)(_in_words(error)) from error
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FeedFailed(f"the answer is not a page of a policy set: {error!r}") from error
 
 
 def _in_words(error: CentreFailed) -> str:

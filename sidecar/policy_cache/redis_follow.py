@@ -25,7 +25,6 @@ from sidecar.policy_cache.feed import FeedFailed, Position
 from sidecar.policy_cache.follow import FIRST_PAUSE, LONGEST_PAUSE, Refused
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.redis_set import RedisSet, Torn
-from sidecar.policy_cache.supply import NotBrought
 from sidecar.policy_cache.working_set import WorkingSet
 from sidecar.spool.trouble import Trouble
 
@@ -33,7 +32,6 @@ log = logging.getLogger(__name__)
 
 KEY_INTERVAL = 2.0
 """Seconds, at least, between two questions who signs."""
-BRING_SECONDS = 2.0
 _MISSING = 16
 
 
@@ -43,7 +41,10 @@ class RedisFollower:
     `refused`, `polls` and `failures` are as in `Follower`: a poll is a challenge. `meet` makes the
     `RedisSet` once it is known whose it is, `ask_key` asks the control API who signs. `kept` are
     names that are always wanted; `barred` says by what is held why this sidecar may not decide,
-    None where it may.
+    None where it may. `catch_up` puts in force what was read, for this way and any other.
+
+    `heard` is set by each heartbeat that confirms the set, and `heard_at` is when that was, in
+    monotonic seconds. `well` says that nothing has failed since the last one.
     """
 
     def __init__(
@@ -63,6 +64,9 @@ class RedisFollower:
         self.refused: str | None = None
         self.polls = 0
         self.failures = 0
+        self.well = True
+        self.heard_at = clock.monotonic()
+        self.heard = asyncio.Event()
         self._meet = meet
         self._ask_key = ask_key
         self._forged, self._key_due = 0, 0.0
@@ -75,11 +79,11 @@ class RedisFollower:
         self._on_other_store = on_other_store
         self._set: RedisSet | None = None
         self._stopped = False
-        self._catch_up = CatchUp(working_set, policy_set, kept, self._was_put)
+        self.catch_up = CatchUp(working_set, policy_set, kept, self._was_put)
         self._challenges = Challenges(clock, entropy, freshness.limit / 8)
         self._missing: tuple[bytes, ...] = ()
         self._longest_pause = min(LONGEST_PAUSE, freshness.limit / 8)
-        self._trouble = Trouble(log, "the policy set is not updated")
+        self._trouble = Trouble(log, "Redis does not keep the policy set current")
         policy_set.reset(working_set.position.revision)
         if working_set.as_of is not None:
             freshness.restore(working_set.as_of)
@@ -107,6 +111,7 @@ class RedisFollower:
                 self._trouble.is_(str(error))
             except FeedFailed as error:
                 self._trouble.is_(str(error))
+                self.well = False
                 self._lost_place()
             except Refused as error:
                 self.refused = str(error)
@@ -128,19 +133,19 @@ class RedisFollower:
         if self._held.damaged:
             self._start_over()
         if self._set is None:
-            self._set = self._catch_up.source = await self._meet()
+            self._set = self.catch_up.source = await self._meet()
         now = self._clock.monotonic()
         if self._set.forged != self._forged and now >= self._key_due:
             await self._learn_key(self._set, now)
         place = await self._set.find_place()
         if now >= self._challenges.due:
             await self._challenge(self._set)
-        if place or self._catch_up.lacks_kept():
-            await self._catch_up.sync(kept=True)
+        if place or self.catch_up.lacks_kept():
+            await self.catch_up.sync(kept=True)
         until = self._challenges.due - self._clock.monotonic()
         news = await self._set.news(max(0.001, until))
         if news.heads:
-            await self._catch_up.sync(news.heads)
+            await self.catch_up.sync(news.heads)
         for beat in news.beats:
             await self._hear(beat)
 
@@ -154,18 +159,13 @@ class RedisFollower:
             log.warning("it can't be asked who signs the policy set: %s", error)
 
     async def bring(self, names: Iterable[str]) -> None:
-        """`Supply.bring`."""
+        """`CatchUp.bring`; fields that are missing or wrong are told with the next challenge."""
         try:
-            async with asyncio.timeout(BRING_SECONDS):
-                await self._catch_up.bring(names)
-        except TimeoutError:
-            raise NotBrought(f"Redis did not answer within {BRING_SECONDS:g} s") from None
+            await self.catch_up.bring(names)
         except Torn as error:
             self._missing = error.fields[:_MISSING]
             self._challenges.due = 0.0
-            raise NotBrought(str(error)) from error
-        except (FeedFailed, Refused, sqlite3.Error) as error:
-            raise NotBrought(str(error)) from error
+            raise
 
     async def claim(self, session_id: str) -> Claim | None:
         """Whose the session is, as far as Redis tells; None where it does not, for any reason."""
@@ -198,7 +198,7 @@ class RedisFollower:
                 "seen of the same store"
             )
         if beat.epoch != position.epoch or beat.revision > position.revision:
-            await self._catch_up.sync()
+            await self.catch_up.sync()
             position = self._held.position
         if beat.epoch == position.epoch and beat.revision <= position.revision:
             if (why := self._barred()) is not None:
@@ -207,8 +207,10 @@ class RedisFollower:
                 raise FeedFailed(why)
             self._freshness.confirm(drawn.at)
             self._held.confirm(drawn.as_of)
-            self.refused = None
+            self.refused, self.well = None, True
             self._trouble.over()
+            self.heard_at = self._clock.monotonic()
+            self.heard.set()
 
     def _was_put(self, former: Position, changed: set[str] | None) -> None:
         if (why := self._barred()) is not None:

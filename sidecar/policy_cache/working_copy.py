@@ -1,5 +1,6 @@
-"""A working set of the policy set, by way of Redis, as a copy of it. Loaded only where a Redis is
-set: the library for it takes megabytes. Knows what it is made of, and by which key it is believed.
+"""A working set of the policy set as a copy of it, by way of Redis, or of the control API while
+Redis is away. Loaded only where a Redis is set: the library for it takes megabytes. Knows what it
+is made of, and by which key it is believed.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,10 @@ from policies.set_head import Claim
 from sidecar.centre import Centre
 from sidecar.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.control_follow import ControlFollower
 from sidecar.policy_cache.copy import Changed, Following
+from sidecar.policy_cache.failover import Failover
+from sidecar.policy_cache.feed import Page
 from sidecar.policy_cache.follow import Refused
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.long_poll import LongPoll
@@ -25,7 +29,7 @@ from sidecar.settings import Settings
 
 
 class Working:
-    """What is looked at, by way of Redis."""
+    """What is looked at, by way of Redis or of the control API."""
 
     def __init__(
         self,
@@ -43,14 +47,14 @@ class Working:
         self._feed = LongPoll(centre, patience=settings.staleness_seconds / 4)
         self._freshness, self._clock, self._entropy = freshness, clock, entropy
         self._client = client
-        self._follower: RedisFollower | None = None
+        self._follower: Failover | None = None
         self.policy_set = PolicySet(self._held.fetch)
 
     def fetch(self, name: str) -> bytes | None:
         return self._held.fetch(name)
 
     def follow(self, on_change: Changed, on_other_store: Callable[[], None]) -> Following:
-        self._follower = RedisFollower(
+        redis = RedisFollower(
             self._meet,
             self._ask_key,
             self._held,
@@ -63,6 +67,17 @@ class Working:
             on_change,
             on_other_store,
         )
+        control = ControlFollower(
+            self._feed,
+            self._held,
+            redis.catch_up,
+            self._freshness,
+            self._clock,
+            self._kept,
+            self._believe,
+            self._barred,
+        )
+        self._follower = Failover(redis, control, self._freshness, self._clock)
         return self._follower
 
     def supply(self) -> Supply:
@@ -96,7 +111,10 @@ class Working:
 
     async def _ask_key(self) -> None:
         """Who signs, as the control API says now: another key than before must be endorsed."""
-        page = await self._feed.next(self._held.position, 0.0)
+        self._believe(await self._feed.next(self._held.position, 0.0))
+
+    def _believe(self, page: Page) -> None:
+        """Whose answer it is, and who signs the log: `Refused` where that is not who it was."""
         held = self._held
         if held.tenant_id is not None and page.tenant_id != held.tenant_id:
             raise Refused("the key in `key_file` is of another tenant than this cache")

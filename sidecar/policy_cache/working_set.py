@@ -94,11 +94,14 @@ class WorkingSet:
             found |= dict(execute(query, chunk))
         return found
 
-    def put_in_force(self, position: Position, proven: Mapping[str, Proven]) -> None:
+    def put_in_force(
+        self, position: Position, proven: Mapping[str, Proven], *, alone: bool = False
+    ) -> None:
         """These documents, and at this position all that is held. Another epoch is another store:
-        nothing of the one before stays."""
+        nothing of the one before stays. With `alone` nothing stays either: what else was held is
+        not known at this position."""
         former = self.position
-        other = bool(former.epoch) and former.epoch != position.epoch
+        other = alone or (bool(former.epoch) and former.epoch != position.epoch)
         with self._file.transaction() as connection:
             if other:
                 connection.execute("DELETE FROM held")

@@ -122,7 +122,8 @@ class RedisCentre(ControlApi):
             await asyncio.sleep(0.01)
             # Redis may be gone: that is what some tests are about.
             with contextlib.suppress(redis_py.RedisError):
-                for _, entries in self.redis.xread({CHALLENGES: last}):
+                # In a thread: a Redis that hangs must not hang the sidecar under test.
+                for _, entries in await asyncio.to_thread(self.redis.xread, {CHALLENGES: last}):
                     last = entries[-1][0]
                     self.challenges += [fields for _, fields in entries]
                     self.answer([fields[b"n"].decode() for _, fields in entries])

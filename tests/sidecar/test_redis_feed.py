@@ -1,5 +1,5 @@
 """A policy set by way of a Redis that may be lost, late, or somebody else's: it can delay, never
-mislead."""
+mislead. Where a test sets `feeds` to False, Redis is the only way; `test_redis_away` has both."""
 
 from __future__ import annotations
 
@@ -160,6 +160,7 @@ async def test_what_was_written_by_somebody_else_is_not_believed(tmp_path: Path,
         assert wide is not None
         centre.publish({role_name(role): narrow})
         async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            centre.feeds = False
             branch, bucket = path(role_name(role))
             field = {
                 "body": document_field(role_name(role)),
@@ -184,6 +185,7 @@ async def test_a_doubt_that_can_not_be_told_holds_up_no_challenge(tmp_path: Path
     async with control(tmp_path) as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            centre.feeds = False
             centre.redis.set(doubts_key(centre.tenant_id), "no stream")
             centre.redis.hdel(set_key(centre.tenant_id), "n/root")
             answer = await stand.evaluate(agent_role="unknown", agent_id=None)
@@ -200,6 +202,7 @@ async def test_an_older_document_in_place_of_the_newest_is_noticed(tmp_path: Pat
         former: dict[Any, Any] = centre.redis.hgetall(set_key(centre.tenant_id))
         centre.publish({role_name(role): None})
         async with sidecar(tmp_path, centre) as stand:
+            centre.feeds = False
             mixed: dict[Any, Any] = {f: body for f, body in former.items() if f != HEAD}
             centre.redis.hset(set_key(centre.tenant_id), mapping=mixed)
             answer = await stand.evaluate(agent_role=role, agent_id=None)
@@ -211,6 +214,7 @@ async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path
         centre.furnish()
         former: dict[Any, Any] = centre.redis.hgetall(set_key(centre.tenant_id))
         async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
+            centre.feeds = False
             centre.publish({role_name(ROLE): None})
             await caught_up(stand, centre)
             centre.redis.delete(set_key(centre.tenant_id))
@@ -268,6 +272,7 @@ async def test_news_that_is_kept_back_makes_the_set_stale(tmp_path: Path) -> Non
     async with control(tmp_path) as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
+            centre.feeds = False
             centre.pushes = False
             centre.publish({role_name(ROLE): None})
             await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
@@ -311,6 +316,7 @@ async def test_a_redis_that_is_away_delays_and_comes_back(
     async with control(tmp_path) as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, staleness_seconds=30) as stand:
+            centre.feeds = False
             assert await allowed(stand)
             centre.server.signal(fault)
             assert await allowed(stand)
@@ -335,6 +341,7 @@ async def test_what_may_be_read_is_not_told_while_a_document_of_it_can_not_be_ha
         other = make_key(b"o" * 32)
         centre.publish({key_name(key_digest(other)): key_document(Key("key_o", "evaluate", "agt"))})
         async with sidecar(tmp_path, centre) as stand:
+            centre.feeds = False
             # The key is here now, and its agent was never asked for.
             assert not await allowed(stand, key=other, agent_id=None)
             centre.server.signal(signal.SIGKILL)
@@ -392,6 +399,7 @@ async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_p
         revoked = session_name("s-1")
         centre.publish({revoked: session_document("s-1")})
         async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+            centre.feeds = False
             centre.redis.hdel(set_key(centre.tenant_id), document_field(revoked))
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "evaluation_error"
             _, bucket = path(revoked)
@@ -435,6 +443,7 @@ async def test_a_set_of_another_kind_is_an_error_and_no_more(tmp_path: Path) -> 
     async with control(tmp_path) as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, staleness_seconds=30) as stand:
+            centre.feeds = False
             centre.redis.set(set_key(centre.tenant_id), "rubbish")
             answer = await stand.evaluate(agent_role="unknown", agent_id=None)
             assert answer["policy_name"] == "evaluation_error"

@@ -84,6 +84,7 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
             await in_force(stand, centre)
             assert (await stand.evaluate())["decision"] == "DENY"
             # What is not as it should be is told, and mended.
+            centre.feeds = False
             centre.redis.hdel(set_key(TENANT), document_field(role_name("role-5")))
             asked: dict[str, Any] = {"agent_role": "role-5", "agent_id": None}
             assert (await stand.evaluate(**asked))["policy_name"] == "evaluation_error"

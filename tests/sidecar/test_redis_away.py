@@ -1,0 +1,327 @@
+"""A sidecar whose Redis is away follows the control API's long poll, and goes back. Whatever fails
+in between, nothing older than what was seen is ever in force, and the set's age counts over both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from policies.ground.keys import key_digest, make_key
+from policies.model import Key
+from policies.policy_set import (
+    key_document,
+    key_name,
+    role_document,
+    role_name,
+    session_document,
+    session_name,
+)
+from policies.set_keys import set_key
+from policies.signing import Signer
+from sidecar.policy_cache import failover
+from tests import redis
+from tests.sidecar.centre import (
+    EVALUATE_KEY,
+    ROLE,
+    SIDECAR_KEY,
+    ControlApi,
+    many_roles,
+    policy,
+)
+from tests.sidecar.redis_centre import RedisCentre
+from tests.sidecar.stand import EVALUATE, Stand, sidecar, until
+
+pytestmark = redis.needs_redis
+
+LIMIT = 6.0
+"""Half of it is how long Redis may be silent."""
+
+
+@asynccontextmanager
+async def away(
+    tmp_path: Path, *, synced: bool = True, staleness: float = LIMIT, lost: bool = True
+) -> AsyncIterator[tuple[RedisCentre, Stand]]:
+    """A sidecar that has followed Redis, and with `lost` the control API since."""
+    with redis.running(tmp_path / "redis") as server:
+        centre = RedisCentre(server)
+        await centre.start()
+        centre.furnish()
+        try:
+            async with sidecar(tmp_path, centre, staleness_seconds=staleness) as stand:
+                if lost:
+                    centre.pushes = False
+                    server.signal(signal.SIGKILL)
+                    await follows(stand, "control")
+                yield centre, stand
+        finally:
+            await centre.stop()
+
+
+async def follows(stand: Stand, feed: str) -> None:
+    await until(f"it follows {feed}", lambda: stand.parts.follower.feed == feed)
+
+
+async def back(centre: RedisCentre) -> None:
+    centre.server.start()
+    centre.rebuild()
+    centre.pushes = True
+
+
+async def in_force(stand: Stand, centre: RedisCentre) -> float:
+    """Seconds that it took."""
+    began = time.monotonic()
+    await until("it is in force", lambda: revision(stand) == centre.revision)
+    return time.monotonic() - began
+
+
+def revision(stand: Stand) -> int:
+    return stand.parts.copy.policy_set.revision
+
+
+async def allowed(stand: Stand, **changed: object) -> bool:
+    return bool((await stand.evaluate(**changed))["decision"] == "ALLOW")  # type: ignore[arg-type]
+
+
+KILL, STOP = signal.SIGKILL, signal.SIGSTOP
+
+
+def refuses(centre: RedisCentre) -> None:
+    centre.redis.execute_command("ACL", "SETUSER", "default", "-xread", "-xadd", "-hmget")
+
+
+def flushes_for_good(centre: RedisCentre) -> None:
+    centre.pushes = centre.beats = False
+    centre.redis.flushall()
+
+
+FAULTS: dict[str, tuple[Callable[[RedisCentre], None], Callable[[RedisCentre], None]]] = {
+    "killed": (lambda c: c.server.signal(KILL), lambda c: c.server.start()),
+    "hangs": (lambda c: c.server.signal(STOP), lambda c: c.server.signal(signal.SIGCONT)),
+    "refuses": (refuses, lambda c: c.redis.execute_command("ACL", "SETUSER", "default", "+@all")),
+    "flushed": (flushes_for_good, lambda c: None),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fault: str) -> None:
+    breaks, mends = FAULTS[fault]
+    async with away(tmp_path, lost=False) as (centre, stand):
+        assert await allowed(stand)
+        centre.publish(dict(many_roles(20)))
+        breaks(centre)
+        centre.pushes = False
+        # From the first failure on: a document and a session that it has not seen yet.
+        assert await allowed(stand, agent_role="role-3", agent_id=None)
+        assert await allowed(stand, session_id="s-1")
+        began = time.monotonic()
+        await follows(stand, "control")
+        assert time.monotonic() - began < LIMIT / 2 * (1 + failover.JITTER) + 2
+        assert await stand.metric('sluice_policy_feed{feed="control"}') == 1
+        assert await stand.metric('sluice_policy_feed{feed="redis"}') == 0
+        ready = await stand.call("GET", "/health/ready", key=None)
+        assert orjson.loads(ready.body)["policy_feed"] == "control"
+        # Longer than the limit: fresh by the control API alone.
+        await asyncio.sleep(LIMIT + 0.5)
+        assert await allowed(stand, agent_role="role-4", agent_id=None)
+        centre.publish({session_name("s-1"): session_document("s-1")})
+        assert await in_force(stand, centre) < 1
+        assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
+        assert (await stand.evaluate(session_id="s-2"))["decision"] == "ALLOW"
+        centre.publish({role_name("role-3"): None, key_name(key_digest(EVALUATE_KEY)): None})
+        assert await in_force(stand, centre) < 1
+        assert (await stand.call("POST", EVALUATE, b"{}")).status == 403
+        mends(centre)
+        centre.beats = True
+        centre.rebuild()
+        centre.pushes = True
+        await follows(stand, "redis")
+        assert not stand.parts.readiness.problems()
+        centre.publish({key_name(key_digest(EVALUATE_KEY)): key_document(Key("k", "evaluate"))})
+        assert await in_force(stand, centre) < 1
+        answer = await stand.evaluate(agent_role="role-3", agent_id=None)
+        assert answer["policy_name"] == "default_deny"
+
+
+async def test_it_starts_without_redis(tmp_path: Path) -> None:
+    with redis.running(tmp_path / "redis") as server:
+        centre = RedisCentre(server)
+        await centre.start()
+        centre.furnish()
+        centre.publish(dict(many_roles(600)))
+        server.signal(signal.SIGKILL)
+        try:
+            async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
+                assert stand.parts.follower.feed == "control"
+                assert await allowed(stand)
+                assert await allowed(stand, agent_role="role-599", agent_id=None)
+                # Only what is used is fetched.
+                assert sum(map(len, centre.looked_up)) < 20
+                await back(centre)
+                await follows(stand, "redis")
+        finally:
+            await centre.stop()
+
+
+async def test_an_unknown_key_is_refused_and_a_known_one_taken_while_redis_is_away(
+    tmp_path: Path,
+) -> None:
+    async with away(tmp_path) as (centre, stand):
+        made = make_key(b"m" * 32)
+        centre.publish({key_name(key_digest(made)): key_document(Key("key_m", "evaluate"))})
+        assert await allowed(stand, key=made)
+        strange = [make_key(n.to_bytes(32)) for n in range(100)]
+        before = len(centre.looked_up)
+        answers = await asyncio.gather(
+            *(stand.call("POST", EVALUATE, b"{}", key=key) for key in strange)
+        )
+        assert {answer.status for answer in answers} == {403}
+        assert len(centre.looked_up) - before < 20
+
+
+async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
+    """It came back from a dump, whose every word is signed; heartbeats say nothing of its age."""
+    async with away(tmp_path) as (centre, stand):
+        centre.server.start()
+        centre.rebuild()
+        former = centre.redis.hgetall(set_key(centre.tenant_id))
+        centre.server.signal(KILL)
+        centre.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
+        await in_force(stand, centre)
+        centre.server.start()
+        centre.redis.hset(set_key(centre.tenant_id), mapping=former)
+        await until("it is asked again", lambda: len(centre.challenges) > 3)
+        assert stand.parts.follower.feed == "control"
+        assert revision(stand) == centre.revision
+        assert not await allowed(stand)
+        centre.rebuild()
+        await follows(stand, "redis")
+        assert not await allowed(stand)
+
+
+async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_path: Path) -> None:
+    for first in ("redis", "control"):
+        async with away(tmp_path / first) as (centre, stand):
+            assert await allowed(stand)
+            await ControlApi.stop(centre)
+            await until("it is stale", lambda: "policy_set" in stand.parts.readiness.problems())
+            assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+            if first == "redis":
+                await back(centre)
+            else:
+                await ControlApi.start(centre)
+            await until("it is well again", lambda: not stand.parts.readiness.problems())
+            assert stand.parts.follower.feed == first
+            assert await allowed(stand)
+
+
+async def test_flapping_takes_nothing_back(tmp_path: Path) -> None:
+    async with away(tmp_path, lost=False, staleness=2.0) as (centre, stand):
+        for number in range(6):
+            centre.server.signal(STOP if number % 2 == 0 else KILL)
+            centre.pushes = False
+            sources = ("contracts",) if number % 2 else ("rates",)
+            body = role_document([policy(allowed_sources=sources, version=number + 2)])
+            centre.publish({role_name(ROLE): body})
+            seen = revision(stand)
+            await in_force(stand, centre)
+            assert revision(stand) > seen
+            assert await allowed(stand) == bool(number % 2)
+            if number % 2 == 0:
+                centre.server.signal(signal.SIGCONT)
+                centre.rebuild()
+                centre.pushes = True
+            else:
+                await back(centre)
+            await asyncio.sleep(0.3 * number)
+            assert await allowed(stand) == bool(number % 2)
+        await follows(stand, "redis")
+
+
+async def test_an_older_set_is_refused_from_the_control_api_too(tmp_path: Path) -> None:
+    async with away(tmp_path) as (centre, stand):
+        centre.publish({role_name(ROLE): role_document([policy(allowed_sources=("rates",))])})
+        await in_force(stand, centre)
+        seen = revision(stand)
+        centre.revision -= 2
+        centre.documents.clear()
+        await until("it is refused", lambda: stand.parts.follower.refused is not None)
+        assert "is older than" in str(stand.parts.follower.refused)
+        assert revision(stand) == seen
+        centre.revision = seen
+
+
+@pytest.mark.parametrize("what", ["tenant", "key"])
+async def test_another_tenant_s_or_signer_s_answer_is_refused(tmp_path: Path, what: str) -> None:
+    async with away(tmp_path) as (centre, stand):
+        if what == "tenant":
+            centre.tenant_id = "ten_other"
+        else:
+            centre.signer = Signer.generate()
+        centre.publish({role_name(ROLE): None})
+        await until("it is refused", lambda: stand.parts.follower.refused is not None)
+        assert await allowed(stand)
+        await until("it is stale", lambda: stand.parts._freshness.age() > LIMIT)
+        assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+
+
+async def test_a_body_that_is_not_its_digest_s_is_not_kept(tmp_path: Path) -> None:
+    async with away(tmp_path) as (centre, stand):
+        wide = role_document([policy(agent_role="role-1", allowed_sources=("*",))])
+        assert wide is not None
+        centre.publish({role_name("role-1"): role_document([policy(agent_role="role-1")])})
+        await in_force(stand, centre)
+
+        def spoil(answer: dict[str, object]) -> None:
+            for document in answer["documents"]:  # type: ignore[attr-defined]
+                document["body"] = wide.decode()
+
+        centre.spoil = spoil
+        answer = await stand.evaluate(agent_role="role-1", agent_id=None)
+        assert answer["policy_name"] == "evaluation_error"
+        centre.spoil = None
+        answer = await stand.evaluate(agent_role="role-1", agent_id=None, source_id="payroll")
+        assert answer["decision"] == "DENY"
+
+
+async def test_another_store_replaces_everything(tmp_path: Path) -> None:
+    async with away(tmp_path) as (centre, stand):
+        centre.epoch, centre.revision, centre.documents, centre.nodes = "epoch-2", 0, {}, {}
+        centre.furnish(policy(allowed_sources=("rates",)))
+        await until("it is in force", lambda: stand.parts.copy.epoch() == "epoch-2")
+        await until("it is confirmed", lambda: not stand.parts.readiness.problems())
+        assert not await allowed(stand)
+        assert await allowed(stand, source_id="rates")
+
+
+async def test_more_changes_than_a_page_holds_leave_nothing_old(tmp_path: Path) -> None:
+    async with away(tmp_path) as (centre, stand):
+        assert not await allowed(stand, agent_role="role-7", agent_id=None)
+        centre.page = 5
+        centre.publish(dict(many_roles(40)))
+        await in_force(stand, centre)
+        assert await allowed(stand, agent_role="role-7", agent_id=None)
+        assert await allowed(stand)
+
+
+async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
+    async with away(tmp_path) as (centre, stand):
+        assert await allowed(stand)
+        centre.publish({key_name(key_digest(SIDECAR_KEY)): None})
+        await until("it is barred", lambda: "policy_set" in stand.parts.readiness.problems())
+        assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
+
+
+def test_a_fleet_that_loses_its_redis_does_not_arrive_at_once() -> None:
+    waits = [failover.patience(30.0, at / 49) for at in range(50)]
+    assert (waits[0], waits[-1]) == (5.0, 6.0)
+    assert len({round(wait, 2) for wait in waits}) == 50
+    # Where little staleness is allowed, the control API is followed before the limit.
+    assert failover.patience(1.0, 1.0) < 1.0
