@@ -20,6 +20,12 @@ MOST_LOOKUPS = 64
 """Requests of the sidecar's own to the data source, in the agent's name."""
 MOST_GRAPHQL_TOKENS = 2_000
 """Tokens of all GraphQL documents of a request together."""
+MOST_GRAPHQL_CHARACTERS = 64 * 1024
+"""Characters of these documents, long plain strings not counted: a token may be of any length."""
+
+MOST_ARGUMENTS = 4_096
+"""Members and lists that are looked through for names, in the arguments of searches. Numbers in a
+list, such as a vector's, are not among them."""
 
 
 class OverBudget(Malformed):
@@ -29,13 +35,22 @@ class OverBudget(Malformed):
 class Budget:
     """What is left for one request. Not shared between requests."""
 
-    __slots__ = ("_graphql_tokens", "_lookups", "_parts", "_sources")
+    __slots__ = (
+        "_arguments",
+        "_graphql_characters",
+        "_graphql_tokens",
+        "_lookups",
+        "_parts",
+        "_sources",
+    )
 
     def __init__(self) -> None:
         self._sources: set[str] = set()
         self._parts = MOST_PARTS
         self._lookups = MOST_LOOKUPS
+        self._arguments = MOST_ARGUMENTS
         self._graphql_tokens = MOST_GRAPHQL_TOKENS
+        self._graphql_characters = MOST_GRAPHQL_CHARACTERS
 
     def charge_sources(self, names: Iterable[str]) -> None:
         """Sources by their names; one that was charged before costs nothing."""
@@ -67,3 +82,15 @@ class Budget:
         self._graphql_tokens -= count
         if self._graphql_tokens < 0:
             raise OverBudget(f"the queries have more than {MOST_GRAPHQL_TOKENS} tokens")
+
+    def charge_graphql_characters(self, count: int) -> None:
+        """Characters of one document."""
+        self._graphql_characters -= count
+        if self._graphql_characters < 0:
+            raise OverBudget(f"the queries have more than {MOST_GRAPHQL_CHARACTERS} characters")
+
+    def charge_arguments(self, count: int) -> None:
+        """Members and lists in the arguments of a search."""
+        self._arguments -= count
+        if self._arguments < 0:
+            raise OverBudget(f"the arguments hold more than {MOST_ARGUMENTS} values")

@@ -4,19 +4,23 @@ only to such a reader is refused. Pure.
 """
 
 import re
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed
+
+_LONGEST = 256
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def member(body: dict[str, Any], *names: str) -> list[Any]:
     """The values of members, None for absent ones."""
-    wanted = {_folded(name): name for name in names}
+    wanted = _wanted(names)
     for key in body:
-        _check(key, wanted)
+        if key not in names:
+            _check(key, wanted)
     return [body.get(name) for name in names]
 
 
@@ -24,7 +28,7 @@ def of_query(query: str | None, *names: str) -> list[str | None]:
     """The values of parameters of a query, None for absent ones. A parameter that stands twice, or
     in a way that readers differ on, is refused."""
     found: dict[str, str] = {}
-    wanted = {_folded(name): name for name in names}
+    wanted = _wanted(names)
     # To some readers a `;` ends a parameter as `&` does.
     if ";" in (query or ""):
         raise Malformed("the query can be read in two ways")
@@ -39,7 +43,16 @@ def of_query(query: str | None, *names: str) -> list[str | None]:
     return [found.get(name) for name in names]
 
 
+@lru_cache
+def _wanted(names: tuple[str, ...]) -> dict[str, str]:
+    """What is asked for stands in the source, so there are few of these."""
+    return {_folded(name): name for name in names}
+
+
 def _check(key: str, wanted: dict[str, str]) -> None:
+    if len(key) > _LONGEST:
+        # Folding takes a step for each character.
+        raise Malformed(f"`{key[:64]}…` is longer than a name may be")
     known = wanted.get(_folded(key))
     if known is not None and known != key:
         raise Malformed(f"`{key[:64]}` may be read as `{known}`")

@@ -103,12 +103,12 @@ def _written(asked: Asked, bodies: list[dict[str, Any]]) -> bytes:
     return orjson.dumps(bodies if _is_batch(asked) else bodies[0])
 
 
-def _one_query(raw: bytes, media: str | None, _budget: Budget) -> list[Query]:
-    return [read(json_object(raw, media))]
+def _one_query(raw: bytes, media: str | None, budget: Budget) -> list[Query]:
+    return [read(json_object(raw, media), budget)]
 
 
 def _queries(raw: bytes, media: str | None, budget: Budget) -> list[Query]:
-    return [read(each) for each in json_array(raw, media, budget)]
+    return [read(each, budget) for each in json_array(raw, media, budget)]
 
 
 _RETRIEVE, _METADATA, _WRITE = Class.RETRIEVE, Class.METADATA, Class.WRITE

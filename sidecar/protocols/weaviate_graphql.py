@@ -8,17 +8,17 @@ syntax and what Weaviate makes of a query; knows no route.
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from graphql import GraphQLError, Visitor, parse, print_ast, visit
+from graphql import print_ast
 from graphql.language import ast
 
 from policies.ground.errors import Malformed
+from sidecar.protocols import graphql_text
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.lenient import member
 from sidecar.protocols.protocol import Unresolved
-from sidecar.protocols.weaviate_names import Named, collection, referred, tenant
-
-MOST_TOKENS = 20_000
-
-Fields = list[ast.FieldNode]
+from sidecar.protocols.weaviate_fragments import Fragments
+from sidecar.protocols.weaviate_names import Named, collection, tenant
+from sidecar.protocols.weaviate_references import References
 
 
 class Query(NamedTuple):
@@ -29,14 +29,14 @@ class Query(NamedTuple):
     sent: dict[str, Any]
     """The body's other members, as they are forwarded."""
     operation: ast.OperationDefinitionNode
-    fragments: dict[str, ast.FragmentDefinitionNode]
+    fragments: Fragments
 
     def printed(self, document: ast.DocumentNode | None = None) -> dict[str, Any]:
         """The body that is forwarded."""
         return {"query": print_ast(document or self.document), **self.sent}
 
 
-def read(body: Any) -> Query:
+def read(body: Any, budget: Budget) -> Query:
     """Reads a request's body. Raises `Malformed`."""
     if not isinstance(body, dict):
         raise Malformed("a query is not an object")
@@ -45,13 +45,7 @@ def read(body: Any) -> Query:
         raise Malformed("`query` is not a text")
     if variables is not None and not isinstance(variables, dict):
         raise Malformed("`variables` is not an object")
-    try:
-        document = parse(text, no_location=True, max_tokens=MOST_TOKENS)
-        document = visit(document, _Plain())
-    except GraphQLError as error:
-        raise Malformed(f"the query is not GraphQL: {error.message[:200]}") from None
-    except RecursionError:
-        raise Malformed("the query is nested too deeply") from None
+    document = graphql_text.read(text, budget)
     operation, fragments = _definitions(document)
     if name not in (None, "") and (operation.name is None or operation.name.value != name):
         raise Malformed("`operationName` is not the operation's")
@@ -71,14 +65,16 @@ class Search(NamedTuple):
 
 
 def searches(query: Query) -> Iterator[Search]:
-    """Every search of a request. Raises `Unresolved` for what reads all collections."""
-    for root in fields(query, query.operation.selection_set):
+    """Every search of a request, each once however often its fragment is spread. Raises
+    `Unresolved` for what reads all collections."""
+    spread: dict[str, set[str]] = {"Get": set(), "Aggregate": set()}
+    for root in query.fragments.fields(query.operation.selection_set, set()):
         kind = root.name.value
         if kind == "__typename":
             continue
-        if kind not in ("Get", "Aggregate"):
+        if kind not in spread:
             raise Unresolved(f"`{kind}` concerns every collection at once")
-        for field in fields(query, root.selection_set):
+        for field in query.fragments.fields(root.selection_set, spread[kind]):
             if field.name.value != "__typename":
                 given = {
                     each.name.value: value(each.value, query) for each in field.arguments or ()
@@ -87,46 +83,20 @@ def searches(query: Query) -> Iterator[Search]:
                 yield Search(kind, field, found, given)
 
 
-def sources(query: Query) -> Iterator[Named]:
+def sources(query: Query, budget: Budget) -> Iterator[Named]:
     """Every collection of a request: those searched, those a filter goes through, and those that
     references in the answer lead to."""
+    references = References(budget, query.variables.values())
     for search in searches(query):
         yield search.named
-        for name in (*referred(search.arguments), *_grouped(search), *_crossed(query, search)):
+        # `groupBy` of `Aggregate` is a path by itself. What a reference leads to is selected by a
+        # fragment on its collection.
+        on_the_way = references.of_path(search.arguments.get("groupBy"))
+        crossed = map(collection, query.fragments.types(search.field.selection_set))
+        for name in dict.fromkeys((*references.of(search.arguments), *on_the_way, *crossed)):
             # A tenant's object may refer to one of a collection that has no tenants.
             yield Named(name)
             yield Named(name, search.named.tenant)
-
-
-def fields(query: Query, selected: ast.SelectionSetNode | None) -> Fields:
-    """The fields selected, those of fragments among them."""
-    found: Fields = []
-    for node in _selections(query, selected):
-        if isinstance(node, ast.FieldNode):
-            found.append(node)
-    return found
-
-
-def _selections(
-    query: Query, selected: ast.SelectionSetNode | None, *, deep: bool = False
-) -> Iterator[ast.FieldNode | ast.InlineFragmentNode | ast.FragmentDefinitionNode]:
-    """What is selected, and in fragments; with `deep` in fields too. Each fragment comes once."""
-    pending = [selected]
-    known = set()
-    while pending:
-        selection = pending.pop()
-        for node in () if selection is None else selection.selections:
-            if isinstance(node, ast.FragmentSpreadNode):
-                name = node.name.value
-                if name not in known:
-                    known.add(name)
-                    fragment = _fragment(query, name)
-                    pending.append(fragment.selection_set)
-                    yield fragment
-            elif isinstance(node, (ast.FieldNode, ast.InlineFragmentNode)):
-                if deep or isinstance(node, ast.InlineFragmentNode):
-                    pending.append(node.selection_set)
-                yield node
 
 
 def value(node: ast.ValueNode, query: Query) -> Any:
@@ -149,45 +119,21 @@ def value(node: ast.ValueNode, query: Query) -> Any:
     raise Malformed("the query holds a value of a kind not known here")
 
 
-def _grouped(search: Search) -> Iterator[str]:
-    """The collections on the way of `groupBy`, which is a path by itself in `Aggregate`."""
-    path = search.arguments.get("groupBy")
-    if isinstance(path, list):
-        yield from (collection(name) for name in path[1::2])
-
-
-def _crossed(query: Query, search: Search) -> Iterator[str]:
-    """The types that fragments in a collection's selection are on: what a reference leads to is
-    selected by a fragment on its collection."""
-    for node in _selections(query, search.field.selection_set, deep=True):
-        if not isinstance(node, ast.FieldNode) and node.type_condition is not None:
-            yield collection(node.type_condition.name.value)
-
-
-def _fragment(query: Query, name: str) -> ast.FragmentDefinitionNode:
-    found = query.fragments.get(name)
-    if found is None:
-        raise Malformed(f"there is no fragment `{name}`")
-    return found
-
-
 def _definitions(
     document: ast.DocumentNode,
-) -> tuple[ast.OperationDefinitionNode, dict[str, ast.FragmentDefinitionNode]]:
+) -> tuple[ast.OperationDefinitionNode, Fragments]:
     operations = []
-    fragments: dict[str, ast.FragmentDefinitionNode] = {}
+    fragments = []
     for definition in document.definitions:
         if isinstance(definition, ast.FragmentDefinitionNode):
-            if definition.name.value in fragments:
-                raise Malformed(f"the fragment `{definition.name.value}` stands twice")
-            fragments[definition.name.value] = definition
+            fragments.append(definition)
         elif isinstance(definition, ast.OperationDefinitionNode):
             operations.append(definition)
         else:
             raise Malformed("the document holds something else than a query")
     if len(operations) != 1 or operations[0].operation is not ast.OperationType.QUERY:
         raise Malformed("the document is not one query")
-    return operations[0], fragments
+    return operations[0], Fragments(fragments)
 
 
 def _variables(operation: ast.OperationDefinitionNode, given: dict[str, Any]) -> dict[str, Any]:
@@ -205,25 +151,6 @@ def _variables(operation: ast.OperationDefinitionNode, given: dict[str, Any]) ->
             if given[name] is None:
                 raise Malformed(f"the variable `${name}` is null and has a default")
             continue
-        constant = Query(ast.DocumentNode(), {}, {}, operation, {})
+        constant = Query(ast.DocumentNode(), {}, {}, operation, Fragments(()))
         values[name] = value(definition.default_value, constant)
     return values
-
-
-class _Plain(Visitor):
-    """Writes block strings as plain ones, and refuses what stands twice: of two arguments of one
-    name, readers differ in which they take."""
-
-    def enter_string_value(self, node: ast.StringValueNode, *_: Any) -> Any:
-        return ast.StringValueNode(value=node.value, block=False) if node.block else None
-
-    def enter_field(self, node: ast.FieldNode, *_: Any) -> None:
-        _once([each.name.value for each in node.arguments or ()])
-
-    def enter_object_value(self, node: ast.ObjectValueNode, *_: Any) -> None:
-        _once([each.name.value for each in node.fields])
-
-
-def _once(names: list[str]) -> None:
-    if len(set(names)) != len(names):
-        raise Malformed("an argument stands twice")

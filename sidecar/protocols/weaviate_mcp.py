@@ -10,9 +10,11 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.budget import Budget
 from sidecar.protocols.lenient import member
 from sidecar.protocols.protocol import Fetched, Refusal, Unresolved
-from sidecar.protocols.weaviate_names import Named, collection, referred, tenant
+from sidecar.protocols.weaviate_names import Named, collection, tenant
+from sidecar.protocols.weaviate_references import referred
 
 READ, METADATA, WRITE, OPEN = "read", "metadata", "write", "open"
 
@@ -39,7 +41,7 @@ def kind(message: Any) -> str:
     return _TOOLS.get(name, "") if isinstance(name, str) else ""
 
 
-def named(message: Any) -> Iterator[Named]:
+def named(message: Any, budget: Budget) -> Iterator[Named]:
     """The collections that a tool is called for."""
     arguments = message["params"].get("arguments")
     if not isinstance(arguments, dict):
@@ -49,7 +51,7 @@ def named(message: Any) -> Iterator[Named]:
         raise Unresolved("without `collection_name`, the tool concerns every collection")
     found = Named(collection(name), tenant(whose))
     yield found
-    for each in referred(filters):
+    for each in referred(filters, budget):
         yield Named(each)
         yield Named(each, found.tenant)
 

@@ -5,7 +5,6 @@ Go's: beside `class`, it would read a `Class` too (`lenient.py`).
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
@@ -17,9 +16,6 @@ from sidecar.protocols.protocol import Unresolved
 _CLASS = re.compile(r"[A-Za-z][_0-9A-Za-z]{0,254}\Z")
 _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _BEACON = re.compile(r"weaviate://localhost/([A-Za-z][_0-9A-Za-z]*)/[0-9A-Fa-f-]{32,36}(?:/\w+)?\Z")
-
-DEEPEST = 64
-"""How deep a filter may be nested."""
 
 
 class Named(NamedTuple):
@@ -62,38 +58,6 @@ def of_beacon(text: object) -> str:
     if found is None:
         raise Unresolved("a beacon has the form weaviate://localhost/<collection>/<id>")
     return collection(found[1])
-
-
-def referred(value: Any) -> Iterator[str]:
-    """The collections that a search's arguments name besides the one searched: on the way of a
-    filter's `path` through references, and by beacon."""
-    pending: list[tuple[Any, int]] = [(value, 0)]
-    while pending:
-        node, depth = pending.pop()
-        if depth > DEEPEST:
-            raise Malformed("the arguments are nested too deeply")
-        if isinstance(node, list):
-            pending += [(each, depth + 1) for each in node if isinstance(each, (list, dict))]
-        elif isinstance(node, dict):
-            path, beacon = member(node, "path", "beacon")
-            if beacon is not None:
-                yield of_beacon(beacon)
-            if isinstance(path, list):
-                yield from (collection(name) for name in path[1::2])
-            for name in ("moveTo", "moveAwayFrom"):
-                [move] = member(node, name)
-                _check_move(move)
-            pending += [(each, depth + 1) for each in node.values()]
-
-
-def _check_move(move: Any) -> None:
-    if move is None:
-        return
-    objects = move.get("objects") if isinstance(move, dict) else move
-    for each in objects if isinstance(objects, list) else [objects]:
-        # An id alone is looked for in every collection.
-        if each is not None and not (isinstance(each, dict) and "beacon" in each):
-            raise Unresolved("an object to move to is named by id alone, not by beacon")
 
 
 def json_array(raw: bytes, media: str | None, budget: Budget) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from policies.ground.errors import Malformed
 from sidecar.protocols import weaviate_mcp as mcp
 from sidecar.protocols.aliases import Aliases
+from sidecar.protocols.budget import OverBudget
 from sidecar.protocols.lenient import member, of_query
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Asked, Place, Unresolved
@@ -20,9 +21,9 @@ from sidecar.protocols.weaviate_names import (
     collection,
     named,
     of_beacon,
-    referred,
     tenant,
 )
+from sidecar.protocols.weaviate_references import MOST_NAMES, referred
 from sidecar.settings import Source
 
 _V1 = "/v1"
@@ -46,7 +47,9 @@ class Places:
 
     async def of_queries(self, asked: Asked) -> tuple[Place, ...]:
         """The collections of a GraphQL request, or of each of a batch."""
-        return await self._places(asked, (each for one in asked.body for each in sources(one)))
+        return await self._places(
+            asked, (each for one in asked.body for each in sources(one, asked.budget))
+        )
 
     async def of_search(self, asked: Asked) -> tuple[Place, ...]:
         """The collection of a REST search, and those that its filter goes through."""
@@ -55,7 +58,7 @@ class Places:
             raise Unresolved(f"what `{min(unknown)[:64]}` asks for is not known here")
         whose = tenant(asked.body.get("tenant"))
         names = [Named(asked.values[0], whose)]
-        for name in referred(asked.body):
+        for name in referred(asked.body, asked.budget):
             names += [Named(name), Named(name, whose)]
         return await self._places(asked, names)
 
@@ -101,7 +104,7 @@ class Places:
         [whose] = of_query(asked.target.query, "tenant")
         found = named(match)
         names = [found, Named(found.collection, tenant(whose))]
-        return await self._places(asked, [*names, *map(Named, referred(match))])
+        return await self._places(asked, [*names, *map(Named, referred(match, asked.budget))])
 
     async def of_references(self, asked: Asked) -> tuple[Place, ...]:
         """The collections that hold the references of a batch."""
@@ -113,7 +116,7 @@ class Places:
 
     async def of_tool(self, asked: Asked) -> tuple[Place, ...]:
         """The collection that a tool of Weaviate's own MCP server is called for."""
-        return await self._places(asked, mcp.named(asked.body))
+        return await self._places(asked, mcp.named(asked.body, asked.budget))
 
     async def of_alias(self, asked: Asked) -> tuple[Place, ...]:
         """What the alias in the path stands for."""
@@ -131,7 +134,11 @@ class Places:
         self._classes.forget()
 
     async def _places(self, asked: Asked, names: Iterable[Named]) -> tuple[Place, ...]:
-        read = [Named(collection(each.collection), each.tenant) for each in names]
+        read: dict[Named, None] = {}
+        for each in names:
+            read[Named(collection(each.collection), each.tenant)] = None
+            if len(read) > MOST_NAMES:
+                raise OverBudget(f"the request names more than {MOST_NAMES} collections")
         aliases = await self._aliases.table(asked)
         own = {
             name: aliases.get(name) or await self._classes.own_name(name, asked)
