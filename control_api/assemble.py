@@ -1,6 +1,7 @@
 """Which part of the service is given to which. Starts nothing."""
 
 from collections.abc import Callable
+from functools import cache
 
 from prometheus_client import CollectorRegistry
 
@@ -41,7 +42,6 @@ def assemble(
     """`place`: which of several processes this is, None where it is the only one."""
     registry = CollectorRegistry()
     instruments = Instruments.on(registry)
-    openapi = describe(routes_of(settings), __version__)
     publishing = None
     if url := settings.redis_url:
         put_back = PutBack(store, settings, lambda: uuid7(clock.now(), entropy(10)))
@@ -65,10 +65,18 @@ def assemble(
         epoch=installed.epoch,
         instruments=instruments,
         registry=registry,
-        description=Description(Document("application/json", openapi), page(openapi)),
+        description=_description(routes_of(settings)),
         publishing=publishing,
         siblings=siblings,
     )
+
+
+@cache
+def _description(routes: tuple[Route, ...]) -> Description:
+    """Made once in a process: it takes longer than all the rest of a start, and follows from the
+    routes alone."""
+    openapi = describe(routes, __version__)
+    return Description(Document("application/json", openapi), page(openapi))
 
 
 def routes_of(settings: Settings) -> tuple[Route, ...]:
