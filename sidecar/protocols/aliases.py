@@ -11,15 +11,16 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.collections import KEPT_SECONDS
+from sidecar.protocols.known import Known, digest_of_fields
 from sidecar.protocols.protocol import Asked, Unresolved
 
 KEPT = 16
+KEPT_BYTES = 16 * 1024 * 1024
+"""Of lists of aliases, as the data source sent them. A longer one is asked for each time."""
 
 _CREDENTIALS = frozenset((b"authorization", b"api-key", b"x-api-key", b"cookie"))
 
 Table = dict[str, str]
-Credentials = tuple[tuple[bytes, bytes], ...]
 
 
 class Aliases:
@@ -33,31 +34,22 @@ class Aliases:
         read: Callable[[Any], Table],
         absent: tuple[int, ...] = (),
     ) -> None:
-        self._monotonic = monotonic
         self._target = target
         self._read = read
         self._absent = absent
-        self._known: dict[Credentials, tuple[Table, float]] = {}
-        self._era = 0
-
-    def forget(self) -> None:
-        """Names change: what is known may be wrong, and so may every answer under way."""
-        self._era += 1
-        self._known.clear()
+        self._known: Known[Table] = Known(monotonic, most=KEPT, most_bytes=KEPT_BYTES)
+        self.forget = self._known.forget
 
     def known(self, asked: Asked) -> Table | None:
         """The aliases, where they can be told without asking."""
-        found = self._known.get(credentials(asked))
-        if found is None or self._monotonic() - found[1] > KEPT_SECONDS:
-            return None
-        return found[0]
+        return self._known.find(by_credentials(asked, self._target))
 
     async def table(self, asked: Asked) -> Table:
         """The aliases, asked for where they are not known. Raises `Unresolved`."""
         known = self.known(asked)
         if known is not None:
             return known
-        era, at = self._era, self._monotonic()
+        moment = self._known.moment()
         try:
             answer = await asked.fetch(self._target)
             if answer.status in self._absent:
@@ -70,21 +62,11 @@ class Aliases:
                 )
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"aliases can't be looked up: {error}") from error
-        # An answer to a question from before a change is good for the request that asked, which
-        # set out before it too, and for no other.
-        if era == self._era:
-            key = credentials(asked)
-            self._known.pop(key, None)
-            while len(self._known) >= KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[key] = table, at
+        self._known.keep(by_credentials(asked, self._target), table, len(answer.body), moment)
         return table
 
 
-def credentials(asked: Asked) -> Credentials:
-    """What of a request's fields says on whose behalf the data source answers."""
-    return tuple(field for field in _lowered(asked) if field[0] in _CREDENTIALS)
-
-
-def _lowered(asked: Asked) -> list[tuple[bytes, bytes]]:
-    return [(name.lower(), value) for name, value in asked.fields]
+def by_credentials(asked: Asked, name: str) -> bytes:
+    """A key for what `name` is to those on whose behalf the data source answers."""
+    lowered = ((name.lower(), value) for name, value in asked.fields)
+    return digest_of_fields(name, (field for field in lowered if field[0] in _CREDENTIALS))

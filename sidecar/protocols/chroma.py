@@ -18,7 +18,8 @@ import orjson
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols import chroma_documents, listing
 from sidecar.protocols.bodies import json_object
-from sidecar.protocols.collections import Collection, Collections, Moment
+from sidecar.protocols.collections import Collection, Collections
+from sidecar.protocols.known import Moment
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import (
     Asked,

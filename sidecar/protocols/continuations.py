@@ -7,51 +7,52 @@ begins its scroll again.
 """
 
 from collections.abc import Callable
-from hashlib import sha256
 from typing import NamedTuple
 
+from sidecar.protocols.known import Known, digest
 from sidecar.protocols.protocol import Place, Unresolved
 from sidecar.proxy.attribution import Attribution
 
 KEPT = 16_384
 KEPT_SECONDS = 24 * 3600.0
-MOST_PLACES = 256
-"""A token that would stand for more is forgotten."""
+KEPT_BYTES = 16 * 1024 * 1024
+MOST_PLACES = 64
+"""A token that would stand for more is forgotten: no request may concern more."""
 
 
 class _Issued(NamedTuple):
     places: tuple[Place, ...]
     user: str
     session: str | None
-    at: float
 
 
 class Continuations:
-    """Tokens of one data source by their digest; the oldest of more than `KEPT` is forgotten."""
+    """Tokens of one data source by their digest; the oldest are forgotten first."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._issued: dict[bytes, _Issued] = {}
+        self._issued: Known[_Issued] = Known(
+            monotonic, seconds=KEPT_SECONDS, most=KEPT, most_bytes=KEPT_BYTES
+        )
 
     def issue(self, token: str, who: Attribution, places: tuple[Place, ...]) -> None:
         """An answer of these places held `token`. One that is issued again for others stands for
         all of them: a token never comes to stand for less."""
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        known = self._issued.pop(digest, None)
+        key = _key(token)
+        known = self._issued.find(key, aged=True)
         if known is not None and (known.user, known.session) == (who.user, who.session):
             places = tuple(dict.fromkeys((*known.places, *places)))
         if len(places) > MOST_PLACES:
-            # Forgotten, so that it is denied: who chooses a token might make it stand for no end.
+            # Denied from now on: a caller who chooses a token might make it stand for no end.
+            self._issued.drop(key)
             return
-        while len(self._issued) >= KEPT:
-            del self._issued[next(iter(self._issued))]
-        self._issued[digest] = _Issued(places, who.user, who.session, self._monotonic())
+        size = sum(len(place.source_id) for place in places) + len(who.user)
+        issued = _Issued(places, who.user, who.session)
+        self._issued.keep(key, issued, size, self._issued.moment())
 
     def find(self, token: str, who: Attribution) -> tuple[Place, ...]:
         """What `token` was issued for. Raises `Unresolved`."""
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        known = self._issued.get(digest)
-        if known is None or self._monotonic() - known.at > KEPT_SECONDS:
+        known = self._issued.find(_key(token))
+        if known is None:
             raise Unresolved("the continuation was not issued through this sidecar, or long ago")
         if (known.user, known.session) != (who.user, who.session):
             raise Unresolved("the continuation was issued for another user or session")
@@ -60,7 +61,10 @@ class Continuations:
     def check_holder(self, token: str, who: Attribution) -> None:
         """Raises `Unresolved` where `token`, a name of the caller's own choice, was issued to
         another: the first who states it holds it."""
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
-        known = self._issued.get(digest)
+        known = self._issued.find(_key(token), aged=True)
         if known is not None and (known.user, known.session) != (who.user, who.session):
             raise Unresolved("what is named belongs to another user or session")
+
+
+def _key(token: str) -> bytes:
+    return digest(token.encode("utf-8", "surrogatepass"))

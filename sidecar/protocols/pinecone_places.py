@@ -46,6 +46,7 @@ class Places:
         for each in [] if queries is None else queries if isinstance(queries, list) else [None]:
             if not isinstance(each, dict):
                 raise Malformed("`queries` is not a list of objects")
+            asked.budget.charge_parts(1)
             names += member(each, "namespace")
         _check_filter(asked.body, "includeMetadata", "id")
         return _each(*map(self._of, names))

@@ -55,8 +55,11 @@ class Places:
 
 
 def _of_request(asked: Asked) -> list[str]:
-    return [asked.values[0], *collections(asked.body)]
+    return [asked.values[0], *collections(asked.body, asked.budget)]
 
 
 def _of_batch(asked: Asked) -> list[str]:
-    return [asked.values[0], *(name for each in searches(asked.body) for name in collections(each))]
+    found = [asked.values[0]]
+    for each in searches(asked.body):
+        found += collections(each, asked.budget)
+    return found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.budget import Budget
 
 DEEPEST = 32
 """How deep `prefetch` may be nested."""
@@ -52,10 +53,12 @@ def prefetches(part: Request) -> list[Any]:
     return found if isinstance(found, list) else [found]
 
 
-def collections(request: Request) -> Iterator[str]:
-    """The collections that a request names besides the one in its path. Raises `Malformed` for
-    members whose form may hide one, or a condition."""
+def collections(request: Request, budget: Budget) -> Iterator[str]:
+    """The collections that a request names besides the one in its path. It and each `prefetch` in
+    it are sub-requests. Raises `Malformed` for members whose form may hide a name, or a
+    condition."""
     for part in parts(request):
+        budget.charge_parts(1)
         _object_or_none(part, "filter")
         _payload_form(part.get("with_payload"))
         location = _object_or_none(part, "lookup_from")

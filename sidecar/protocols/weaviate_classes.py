@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.aliases import Credentials, credentials
-from sidecar.protocols.collections import KEPT, KEPT_SECONDS
+from sidecar.protocols.aliases import by_credentials
+from sidecar.protocols.known import Known
 from sidecar.protocols.protocol import Asked, Unresolved
 
 
@@ -18,30 +18,20 @@ class Classes:
     """The collections of one Weaviate, each as one credential was told of it."""
 
     def __init__(self, monotonic: Callable[[], float], schema: str) -> None:
-        self._monotonic = monotonic
         self._schema = schema
-        self._known: dict[tuple[Credentials, str], tuple[str, float]] = {}
-        self._era = 0
-
-    def forget(self) -> None:
-        """Names change: what is known may be wrong, and so may every answer under way."""
-        self._era += 1
-        self._known.clear()
+        self._known: Known[str] = Known(monotonic)
+        self.forget = self._known.forget
 
     async def own_name(self, name: str, asked: Asked) -> str:
         """The name by which the collection `name` is defined; `name` itself where there is none.
         Raises `Unresolved`."""
-        key = credentials(asked), name
-        found = self._known.get(key)
-        if found is not None and self._monotonic() - found[1] <= KEPT_SECONDS:
-            return found[0]
-        era, at = self._era, self._monotonic()
+        key = by_credentials(asked, name)
+        known = self._known.find(key)
+        if known is not None:
+            return known
+        moment = self._known.moment()
         own = await self._asked(name, asked)
-        if era == self._era:
-            self._known.pop(key, None)
-            while len(self._known) >= KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[key] = own, at
+        self._known.keep(key, own, len(own), moment)
         return own
 
     async def _asked(self, name: str, asked: Asked) -> str:

@@ -96,6 +96,7 @@ class Places:
         [objects] = member(asked.body, "objects")
         if not isinstance(objects, list):
             raise Malformed("`objects` is not a list")
+        asked.budget.charge_parts(len(objects))
         return await self._places(asked, [named(each) for each in objects])
 
     async def of_matches(self, asked: Asked) -> tuple[Place, ...]:

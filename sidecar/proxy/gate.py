@@ -70,7 +70,7 @@ class Gate:
         self.default = default
         self._limits = limits
         self.marked = marked
-        self._reader = Reader(dialect, default, forward.fetch, writes=writes)
+        self._reader = Reader(dialect, default, forward.fetch, limits, writes=writes)
         self.found = self._reader.found
 
     async def serve(self, request: Inbound) -> Reply | Sent:

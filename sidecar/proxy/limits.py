@@ -17,6 +17,9 @@ class Limits:
     listed_bytes: int = 16 * 1024 * 1024
     """The largest list that is put together of what may be seen."""
 
+    lookup_seconds: float = 30.0
+    """How long all look-ups of one request may take together."""
+
     line_bytes: int = 16 * 1024
     """The longest request line."""
     field_bytes: int = 16 * 1024

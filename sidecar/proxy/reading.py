@@ -26,6 +26,8 @@ from sidecar.proxy.framing import Tunnelling
 from sidecar.proxy.headers import Head
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import UNREADABLE, Refused
+from sidecar.proxy.limits import Limits
+from sidecar.proxy.lookups import Lookups
 from sidecar.proxy.target import Target, canonical
 
 UNCLASSIFIED = "unclassified_route"
@@ -49,12 +51,14 @@ class Reader:
         dialect: Dialect,
         default: Attribution,
         fetch: Callable[[Head, str], Awaitable[Fetched]],
+        limits: Limits,
         *,
         writes: bool,
     ) -> None:
         self._dialect = dialect
         self._default = default
         self._fetch = fetch
+        self._limits = limits
         self._writes = writes
         self._heads = intake.Heads()
         self._known: dict[tuple[str, str, bytes | None], tuple[Target, Match | None]] = {}
@@ -76,8 +80,9 @@ class Reader:
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
         values = () if match is None else match.values
-        fetch = partial(self._fetch, head)
-        asked = Asked(request.method, target, values, None, fetch, head.forward, who, Budget())
+        budget = Budget()
+        fetch = Lookups(partial(self._fetch, head), budget, self._limits.lookup_seconds)
+        asked = Asked(request.method, target, values, None, fetch, head.forward, who, budget)
         case.read = asked
         if match is None:
             reason = f"the data source has no route for `{request.method}` of this path known here"
@@ -113,7 +118,7 @@ class Reader:
         if host is not None:
             target = self._dialect.located(host.decode("ascii"), target)
         found = target, self._dialect.match(method, target)
-        if len(raw) <= _LONGEST_KNOWN:
+        if len(raw) + len(host or b"") <= _LONGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[method, raw, host] = found

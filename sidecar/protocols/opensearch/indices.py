@@ -8,20 +8,16 @@ cluster's name, is `Unresolved`.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.known import Known, digest_of_fields
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Asked, Place, Unresolved
 from sidecar.proxy.target import encode_segment
-
-KEPT_SECONDS = 30.0
-KEPT = 4096
-MOST = 64
-"""The most sources of one request: each is a decision and a record."""
 
 EVERYTHING = "*"
 
@@ -52,8 +48,6 @@ _NO_IDENTITY = frozenset(
 )
 
 Found = tuple[str, ...]
-_Fields = tuple[tuple[bytes, bytes], ...]
-_Key = tuple[str, _Fields]
 
 
 def items(value: object) -> Found:
@@ -107,14 +101,8 @@ class Indices:
 
     def __init__(self, naming: Naming, monotonic: Callable[[], float]) -> None:
         self._naming = naming
-        self._monotonic = monotonic
-        self._known: dict[_Key, tuple[Found, float]] = {}
-        self._era = 0
-
-    def forget(self) -> None:
-        """Names change: what is known may be wrong, and so may every answer under way."""
-        self._era += 1
-        self._known.clear()
+        self._known: Known[Found] = Known(monotonic)
+        self.forget = self._known.forget
 
     async def places(
         self, names: Iterable[str], asked: Asked, *, wide: str | None = None, strict: bool = False
@@ -122,24 +110,23 @@ class Indices:
         """What `names` stand for, all of them from `items`. A plain name that nothing has is
         itself: its policy says whether that may be known, and a write may make it. `strict` is for
         a reader that may know more kinds of name than we do: there it is `Unresolved`."""
-        found: dict[str, None] = {}
+        found: dict[str, Place] = {}
         for name in dict.fromkeys(names):
             here = await self._find(name, asked, wide)
             if not here and (strict or is_pattern(name)):
                 raise Unresolved(f"the data source knows no index `{name}`")
-            found.update(dict.fromkeys(here or (name,)))
-            if len(found) > MOST:
-                raise Unresolved(f"the request concerns more than {MOST} indices")
-        return tuple(map(self._naming.of, found))
+            found.update((each, self._naming.of(each)) for each in here or (name,))
+            # Here as well as in the gate: no further name is looked up for a request that is over.
+            asked.budget.charge_sources(place.source_id for place in found.values())
+        return tuple(found.values())
 
     async def _find(self, name: str, asked: Asked, wide: str | None) -> Found:
         plain = not is_pattern(name)
-        key = name, _identity(asked)
-        if plain:
-            known = self._known.get(key)
-            if known is not None and self._monotonic() - known[1] <= KEPT_SECONDS:
-                return known[0]
-        era, at = self._era, self._monotonic()
+        key = digest_of_fields(name, _identity(asked)) if plain else b""
+        known = self._known.find(key)
+        if known is not None:
+            return known
+        moment = self._known.moment()
         answer = await resolution(name, asked, None if plain else wide)
         found: dict[str, None] = {}
         for each in _sources(answer):
@@ -147,24 +134,18 @@ class Indices:
             part = each.startswith(".ds-") and each != name
             own = await self._find(item(each), asked, None) if part else ()
             found.update(dict.fromkeys(own or (each,)))
-        # An answer to a question from before a change is good for the request that asked, which
-        # set out before it too, and for no other.
-        if plain and found and era == self._era:
-            self._known.pop(key, None)
-            while len(self._known) >= KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[key] = tuple(found), at
+        if plain and found:
+            self._known.keep(key, tuple(found), sum(map(len, found)), moment)
         return tuple(found)
 
 
-def _identity(asked: Asked) -> _Fields:
+def _identity(asked: Asked) -> Iterator[tuple[bytes, bytes]]:
     """Whose question it is. What a server tells of a name depends on who asks, and plugins take
     that from fields of their own: so every field counts but those that are known not to."""
-    return tuple(
-        (lower, value)
-        for name, value in asked.fields
-        if (lower := name.lower()) not in _NO_IDENTITY
-    )
+    for name, value in asked.fields:
+        lower = name.lower()
+        if lower not in _NO_IDENTITY:
+            yield lower, value
 
 
 async def resolution(name: str, asked: Asked, wide: str | None) -> dict[str, list[dict[str, Any]]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.budget import OverBudget
 from sidecar.protocols.opensearch.indices import is_pattern, items
 from sidecar.protocols.opensearch.pipes import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.references import of_query
@@ -133,6 +134,8 @@ async def _enriching(policy: str, asked: Asked) -> tuple[str, ...]:
         [config] = one["config"].values()
         if config["name"] == policy:
             return items(config["indices"])
+    except OverBudget:
+        raise
     except UpstreamFailed as error:
         raise Unresolved(f"policy `{policy}` can't be looked up: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, Malformed) as error:

@@ -27,6 +27,7 @@ async def by_query(server: Server, asked: Asked) -> Places:
 async def by_rank(server: Server, asked: Asked) -> Places:
     """Of a ranking evaluation: its searches, unless they are templates."""
     requests = objects(asked.body, "requests")
+    asked.budget.charge_parts(len(requests))
     for each in [asked.body or {}, *requests]:
         if not {"templates", "template_id", "params"}.isdisjoint(each):
             raise Unresolved("what a search template becomes can't be told")

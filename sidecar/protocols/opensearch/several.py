@@ -85,6 +85,9 @@ def searches(asked: Asked, query: dict[str, str]) -> list[Line]:
 async def by_searches(server: Server, asked: Asked) -> Places:
     """The indices of several searches in one body."""
     found: Places = ()
+    # By what their patterns cover, since that is part of a look-up: each name is looked up once,
+    # however many searches name it.
+    named: dict[str | None, dict[str, None]] = {}
     for line in searches(asked, read_query(asked)):
         names = [*line.names, *sorted(of_search(line.body))]
         if line.body.get("pit") is not None:
@@ -93,7 +96,10 @@ async def by_searches(server: Server, asked: Asked) -> Places:
                 names += line.names
             token = text_member(line.body["pit"], "id")
             found = union(found, server.issued.find(token, asked.who))
-        found = union(found, await server.indices.places(names, asked, wide=line.wide))
+            asked.budget.charge_sources(place.source_id for place in found)
+        named.setdefault(line.wide, {}).update(dict.fromkeys(names))
+    for wide, names_ in named.items():
+        found = union(found, await server.indices.places(names_, asked, wide=wide))
     return found
 
 
@@ -136,7 +142,9 @@ async def by_documents(server: Server, asked: Asked) -> Places:
     own = objects({"parameters": [body.get("parameters", {})]}, "parameters")[0].get("_index")
     if own is not None:
         names += items(own)
-    for document in objects(body, "docs"):
+    documents = objects(body, "docs")
+    asked.budget.charge_parts(len(documents))
+    for document in documents:
         own = document.get("_index")
         names += any_index(asked) if own is None else items(own)
         # A document that stands in the request is no query.

@@ -2,7 +2,8 @@
 
 from uuid import UUID
 
-from sidecar.protocols.collections import KEPT, Collection, Collections
+from sidecar.protocols.collections import Collection, Collections
+from sidecar.protocols.known import KEPT
 from sidecar.protocols.protocol import Place
 
 ONE = UUID(int=1)
