@@ -4,22 +4,12 @@ A webhook's address is given by a tenant, so it must not reach what a tenant can
 loopback and link-local addresses are refused unless the operator lists them. Knows no socket.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import ip_address, ip_network
 from urllib.parse import parse_qs, unquote, urlsplit
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+from policies.ground.egress import Address, Network, refusal
 
-_NAT64 = ip_network("64:ff9b::/96")
 _PORTS = {"smtp": 587, "smtps": 465}
 STARTTLS = {"always": True, "never": False, "auto": None}
 
@@ -56,7 +46,7 @@ class Allowed:
             return True
         if any(address in network for network in self.networks):
             return True
-        return all(map(_public, _meant(address)))
+        return refusal(address) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +110,3 @@ def _host(text: str, entry: str) -> str:
     if not host or any(character.isspace() or character in "/@?#" for character in host):
         raise ValueError(f"`{entry}` is no host, `host:port` or CIDR")
     return host
-
-
-def _meant(address: Address) -> Iterable[Address]:
-    """The address, and those that are wrapped in it: each must be public by itself."""
-    yield address
-    if isinstance(address, IPv6Address):
-        inner: list[Address | None] = [address.ipv4_mapped, address.sixtofour]
-        inner += address.teredo or ()
-        if address in _NAT64:
-            inner.append(IPv4Address(int(address) & 0xFFFFFFFF))
-        yield from (each for each in inner if each is not None)
-
-
-def _public(address: Address) -> bool:
-    if isinstance(address, IPv6Address) and (
-        address.ipv4_mapped or address.sixtofour or address.teredo or address in _NAT64
-    ):
-        return True  # what it wraps is judged by itself
-    return address.is_global and not address.is_multicast and not address.is_reserved

@@ -13,48 +13,20 @@ Knows addresses. Knows no request and no policy.
 import logging
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import ip_address, ip_network
 from typing import Any, NamedTuple
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 from aiohttp.resolver import ThreadedResolver
 
+from policies.ground import egress as not_public
+from policies.ground.egress import Address, Network
 from sidecar.proxy.own_ports import OwnPorts
 
 log = logging.getLogger(__name__)
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
-
-REASONS = (
-    "own_port", "unspecified", "loopback", "link_local", "private", "cgnat", "multicast",
-    "embedded", "reserved",
-)  # fmt: skip
+REASONS = ("own_port", *not_public.REASONS)
 """Why an address is refused: the values of the metric's label."""
-
-_CGNAT = ip_network("100.64.0.0/10")
-# `is_private` says yes to these, and they are not private but of no use.
-_RESERVED = tuple(
-    ip_network(each)
-    for each in ("0.0.0.0/8", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15", "198.51.100.0/24",
-                 "203.0.113.0/24", "240.0.0.0/4", "255.255.255.255/32", "192.88.99.0/24",
-                 "100::/64", "2001:db8::/32", "2001:2::/48", "2001:10::/28", "3fff::/20",
-                 "5f00::/16", "fec0::/10")
-)  # fmt: skip
-# Addresses that hold an IPv4 address, to which some gateway would go on: IPv4-compatible and
-# -mapped, NAT64 of either prefix, 6to4, Teredo. Python takes some of them for global.
-_EMBEDDING = tuple(
-    ip_network(each)
-    for each in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48",
-                 "2002::/16", "2001::/32")
-)  # fmt: skip
 
 
 class AddressRefused(OSError):
@@ -63,27 +35,6 @@ class AddressRefused(OSError):
     def __init__(self, reason: str) -> None:
         super().__init__(f"address refused: {reason}")
         self.reason = reason
-
-
-def refusal(address: Address) -> str | None:
-    """Why a name may not lead to `address` by itself: one of `REASONS`, None where it may."""
-    if address.is_unspecified:
-        return "unspecified"
-    if address.is_loopback:
-        return "loopback"
-    if address.is_link_local:
-        return "link_local"
-    if address.is_multicast:
-        return "multicast"
-    if _within(address, _EMBEDDING):
-        return "embedded"
-    if address in _CGNAT:
-        return "cgnat"
-    if _within(address, _RESERVED) or address.is_reserved:
-        return "reserved"
-    if address.is_private:
-        return "private"
-    return None if address.is_global else "reserved"
 
 
 class Egress(NamedTuple):
@@ -119,7 +70,8 @@ class Guard:
     def _reason(self, address: Address, port: int) -> str | None:
         if self._own.has(address, port):
             return "own_port"
-        return None if _within(address, self._covered) else refusal(address)
+        covered = any(address in network for network in self._covered)
+        return None if covered else not_public.refusal(address)
 
     def socket(self, info: tuple[Any, ...]) -> socket.socket:
         """A socket for the address that is about to be connected to, whoever resolved it."""
@@ -147,7 +99,3 @@ class GuardedResolver(AbstractResolver):
 
     async def close(self) -> None:
         await self._resolver.close()
-
-
-def _within(address: Address, networks: Iterable[Network]) -> bool:
-    return any(address in network for network in networks)

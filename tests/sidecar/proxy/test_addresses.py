@@ -12,8 +12,9 @@ import pytest
 from aiohttp.resolver import ThreadedResolver
 from prometheus_client import generate_latest
 
+from policies.ground.egress import refusal
 from policies.ground.listen import Listen
-from sidecar.proxy.addresses import REASONS, AddressRefused, Egress, Guard, refusal
+from sidecar.proxy.addresses import REASONS, AddressRefused, Egress, Guard
 from sidecar.proxy.own_ports import OwnPorts
 from sidecar.proxy.ways import Ways
 from sidecar.settings import Source
