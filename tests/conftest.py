@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import bytecode, postgres, properties
+from tests import bytecode, migrated, postgres, properties
 
 SERVERS = pytest.StashKey[tuple[Path, int]]()
 
@@ -62,4 +62,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def postgres_url(pytestconfig: pytest.Config) -> Iterator[str]:
     """`postgresql+asyncpg://…` of a fresh, empty database on a real PostgreSQL."""
     with postgres.running(*pytestconfig.stash[SERVERS]).database() as url:
+        yield url
+
+
+@pytest.fixture
+def migrated_url(pytestconfig: pytest.Config) -> Iterator[str]:
+    """The same of a database at the newest schema, which the role `service` may use."""
+    with migrated.database(*pytestconfig.stash[SERVERS]) as url:
         yield url

@@ -42,15 +42,21 @@ class Server(NamedTuple):
     binaries: str
 
     @contextlib.contextmanager
-    def database(self) -> Iterator[str]:
-        """The URL of a fresh, empty database, as its owner, an ordinary role; dropped at the end
-        whoever is still connected."""
-        name = f"test_{secrets.token_hex(6)}"
-        self._run("createdb", f"--owner={OWNER}", name)
+    def database(self, template: str | None = None) -> Iterator[str]:
+        """The URL of a fresh database, as its owner, an ordinary role; dropped at the end even if
+        there are connections to it. Empty, or a copy of `template`."""
+        name, url = self.create(template)
         try:
-            yield f"postgresql+asyncpg://{OWNER}:{self.password}@127.0.0.1:{self.port}/{name}"
+            yield url
         finally:
             self._run("dropdb", "--force", name)
+
+    def create(self, template: str | None = None) -> tuple[str, str]:
+        """Name and URL of a database that stays as long as the server."""
+        name = f"test_{secrets.token_hex(6)}"
+        copied = [] if template is None else [f"--template={template}"]
+        self._run("createdb", f"--owner={OWNER}", *copied, name)
+        return name, f"postgresql+asyncpg://{OWNER}:{self.password}@127.0.0.1:{self.port}/{name}"
 
     def make_roles(self) -> None:
         """The ordinary ones, with the superuser's password."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from control_api.store.migrate import migrate
 from tests.control_api.centre import Centre, running
 from tests.postgres import serving
 
@@ -32,8 +30,6 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Centre]:
     """A test's own, once on each database."""
     url = None
     if request.param == "postgresql":
-        owner = request.getfixturevalue("postgres_url")
-        url = serving(owner)
-        asyncio.run(migrate(owner, url))
+        url = serving(request.getfixturevalue("migrated_url"))
     with running(tmp_path, database_url=url) as started:
         yield started

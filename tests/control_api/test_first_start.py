@@ -14,7 +14,6 @@ from control_api import secret_file
 from control_api.first_start import FILE, first_start
 from control_api.settings import read
 from control_api.store import tenants
-from control_api.store.migrate import migrate
 from control_api.store.store import Store
 from policies.ground.keys import key_digest, well_formed
 from tests.control_api.centre import MovableClock
@@ -90,13 +89,12 @@ async def test_a_superadmin_key_that_is_set_is_neither_made_nor_written(tmp_path
 
 
 async def test_of_two_first_starts_on_one_database_one_counts(
-    tmp_path: Path, postgres_url: str
+    tmp_path: Path, migrated_url: str
 ) -> None:
-    await migrate(postgres_url)
     both = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        both.append(settings_of(tmp_path / name, SLUICE_DATABASE_URL=postgres_url))
+        both.append(settings_of(tmp_path / name, SLUICE_DATABASE_URL=migrated_url))
     results = await asyncio.gather(*map(start, both))
     assert results[0][0] == results[1][0]
     made = [keys for _, keys in results if keys is not None]

@@ -18,7 +18,6 @@ import pytest
 from control_api import log_key
 from control_api.purge_command import purge
 from control_api.secret_file import UnusableFile
-from control_api.store.migrate import migrate
 from control_api.store.url import Unusable
 from policies.ground.canonical import b64
 from policies.signing import endorsed
@@ -31,10 +30,9 @@ DAY = 86_400.0
 
 
 @pytest.fixture
-def shared(tmp_path: Path, postgres_url: str) -> Iterator[Centre]:
+def shared(tmp_path: Path, migrated_url: str) -> Iterator[Centre]:
     """A replica on a database that others may share."""
-    url = serving(postgres_url)
-    asyncio.run(migrate(postgres_url, url))
+    url = serving(migrated_url)
     with running(tmp_path / "one", database_url=url) as started:
         yield started
 

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from control_api import retention
-from control_api.store.migrate import migrate
 from tests.control_api.centre import Centre, within
 from tests.control_api.store.world import sql
 
@@ -150,8 +149,7 @@ def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Centre]
     """One that was first started ten days ago: the command has the real clock."""
     url = None
     if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-        asyncio.run(migrate(url))
+        url = request.getfixturevalue("migrated_url")
     centre = Centre(tmp_path, database_url=url)
     centre.time.ahead = -10 * DAY
     centre.start()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
@@ -18,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from control_api.store.migrate import migrate
 from tests.control_api.centre import asked, within
 from tests.control_api.test_serve import Process, call
 from tests.postgres import serving
@@ -28,10 +26,9 @@ Start = Callable[..., Process]
 
 
 @pytest.fixture
-def start(tmp_path: Path, postgres_url: str) -> Iterator[Start]:
+def start(tmp_path: Path, migrated_url: str) -> Iterator[Start]:
     """A service of several processes on PostgreSQL."""
-    url = serving(postgres_url)
-    asyncio.run(migrate(postgres_url, url))
+    url = serving(migrated_url)
     made: list[Process] = []
 
     def start(**environ: str) -> Process:

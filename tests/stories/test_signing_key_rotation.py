@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import os
 import shutil
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from control_api.store.migrate import migrate
 from tests import redis
 from tests.postgres import serving
 from tests.stack import ROOT, Service, Stack, call, free_port, running, wait_until
@@ -121,11 +119,10 @@ def revoked_by(stack: Stack, port: int, key_id: str) -> None:
 
 @redis.needs_redis
 def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
-    tmp_path: Path, postgres_url: str
+    tmp_path: Path, migrated_url: str
 ) -> None:
     """One signs with the new key and one with the old; what either publishes is in force."""
-    url = serving(postgres_url)
-    asyncio.run(migrate(postgres_url, url))
+    url = serving(migrated_url)
     with (
         redis.running(tmp_path / "redis") as server,
         running(tmp_path / "stack", database_url=url, redis_url=server.url) as stack,

@@ -264,14 +264,9 @@ def test_without_a_mail_server_a_delivery_says_so(fresh: Centre) -> None:
     assert "SLUICE_SMTP_URL" in failed["last_error"]
 
 
-def test_two_processes_fire_once(tmp_path: Path, postgres_url: str) -> None:
-    import asyncio
-
-    from control_api.store.migrate import migrate
-
-    asyncio.run(migrate(postgres_url))
-    with hook() as receiver, running(tmp_path, database_url=postgres_url, **ALLOW) as one:
-        other = Centre(tmp_path, policies=None, database_url=postgres_url, **ALLOW).start()
+def test_two_processes_fire_once(tmp_path: Path, migrated_url: str) -> None:
+    with hook() as receiver, running(tmp_path, database_url=migrated_url, **ALLOW) as one:
+        other = Centre(tmp_path, policies=None, database_url=migrated_url, **ALLOW).start()
         try:
             for number in range(10):
                 rule(one, "denial_spike", 1, name=str(number), webhook_url=receiver.url)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from control_api.store.migrate import migrate
 from tests.control_api.store.world import World, opened
 from tests.postgres import serving
 
@@ -18,10 +17,9 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def postgresql_url(postgres_url: str) -> str:
+def postgresql_url(migrated_url: str) -> str:
     """As the service's role, which owns nothing."""
-    await migrate(postgres_url, serving(postgres_url))
-    return serving(postgres_url)
+    return serving(migrated_url)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -19,10 +19,10 @@ from control_api.alerts.forget import forget_deliveries
 from control_api.entropy import Entropy
 from control_api.log.ingest import ingest
 from control_api.purge_command import purge
-from control_api.store.migrate import migrate
 from control_api.store.postgresql_role import GRANTS
 from control_api.store.schema import metadata
 from policies.ground.clock import Clock
+from tests import migrated
 from tests.control_api.centre import Centre
 from tests.control_api.store.world import TENANT, Spool, opened
 from tests.control_api.test_readme_curl import asked_by_commands
@@ -65,13 +65,11 @@ def walked(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[set[str]]:
     """The README's every operation, records of a sidecar, retention, a second start."""
-    from tests import postgres
     from tests.conftest import SERVERS
 
     directory = tmp_path_factory.mktemp("walked")
-    with postgres.running(*pytestconfig.stash[SERVERS]).database() as owner:
+    with migrated.database(*pytestconfig.stash[SERVERS]) as owner:
         url = serving(owner)
-        asyncio.run(migrate(owner, url))
         with recorded() as sent:
             walk(directory, url)
         yield {each for each in sent if NAMED.search(each)}
