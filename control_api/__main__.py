@@ -29,6 +29,8 @@ from control_api.serve import Started, serve
 from control_api.settings import Settings, read
 from control_api.store.faults import UnknownState
 from control_api.store.migrate import migrate
+from control_api.store.opening import opened
+from control_api.store.unreachable import Unreachable
 from control_api.store.url import Unusable
 from control_api.workers.place import Place
 from control_api.workers.supervise import Supervisor, WorkersFail
@@ -40,7 +42,15 @@ from policies.ground.settings import SettingsError
 from policies.signing import KeyRing
 
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.
-_OPERATORS = (Unusable, UnusableFile, CannotListen, UnknownState, NotFound, WorkersFail)
+_OPERATORS = (
+    Unusable,
+    Unreachable,
+    UnusableFile,
+    CannotListen,
+    UnknownState,
+    NotFound,
+    WorkersFail,
+)
 
 
 def main(arguments: list[str]) -> int:
@@ -56,6 +66,8 @@ def main(arguments: list[str]) -> int:
     journal.configure(settings.log_level, clock.now)
     try:
         return _serve(place, settings, clock) if chosen is None else _run(chosen, settings, clock)
+    except KeyboardInterrupt:
+        return 1  # a command that was interrupted; the service itself drains instead
     except (*_OPERATORS, BaseExceptionGroup) as error:
         causes = _leaves(error)
         if not all(isinstance(cause, _OPERATORS) for cause in causes):
@@ -77,8 +89,7 @@ def _place(arguments: list[str]) -> Place | None:
 def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
     match chosen.command:
         case "migrate":
-            url = os.environ.get("SLUICE_MIGRATE_DATABASE_URL") or settings.database_url
-            asyncio.run(migrate(url, settings.database_url))
+            asyncio.run(_migrate(settings, clock))
         case "rotate-key":
             told_of(log_key.rotate(settings.data_dir))
         case "purge":
@@ -99,6 +110,19 @@ def _serve(place: Place | None, settings: Settings, clock: Clock) -> int:
     else:
         uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
     return 0
+
+
+async def _migrate(settings: Settings, clock: Clock) -> None:
+    """As the owner of the tables, where the environment says who that is."""
+    owner = "SLUICE_MIGRATE_DATABASE_URL"
+    given = os.environ.get(owner)
+    await opened(
+        partial(migrate, given or settings.database_url, settings.database_url),
+        owner if given else settings.database_setting,
+        settings.start_seconds,
+        clock.monotonic,
+        asyncio.Event(),
+    )
 
 
 def told_of(ring: KeyRing) -> None:

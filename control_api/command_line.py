@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from control_api.settings import ELSEWHERE, PREFIX, Settings, read
+from control_api.settings import Settings, read
+from control_api.settings_reader import ELSEWHERE, PREFIX
 from policies.ground.listen import Listen
 from policies.ground.settings_help import entry, sentences
 
 SERVE = "serve"
-_STORE = ("data_dir", "database_url")
+_STORE = ("data_dir", "database_url", "start_seconds")
 _OF = {
     SERVE: tuple(field.name for field in fields(Settings)),
     "migrate": _STORE,

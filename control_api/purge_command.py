@@ -13,6 +13,7 @@ from control_api.log.purge import Outcome, Purge
 from control_api.session_purge import purge_sessions
 from control_api.settings import Settings
 from control_api.store import tenants
+from control_api.store.opening import opened, starting
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.ground.clock import Clock
@@ -34,12 +35,21 @@ async def purge(
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            store = await Store.open(settings.database_url, clock, group, settings.database)
+            store = await opened(
+                partial(Store.open, settings.database_url, clock, group, settings.database),
+                settings.database_setting,
+                settings.start_seconds,
+                clock.monotonic,
+                asyncio.Event(),
+            )
+            assert store is not None  # nothing asked to stop
             new_id = partial(_new_id, clock, entropy)
-            await log_key.settle(store, ring, settings.data_dir)
+            async with starting(settings.database_url, settings.database_setting):
+                await log_key.settle(store, ring, settings.data_dir)
+                chosen = await _tenants(store, tenant_id)
             run = Purge(store, ring, new_id)
             done = []
-            for each in await _tenants(store, tenant_id):
+            for each in chosen:
                 sessions = partial(purge_sessions, store, each, new_id)
                 done.append(await _turn(run, sessions, each, tell))
     finally:

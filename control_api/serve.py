@@ -11,6 +11,7 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from control_api import log_key
 from control_api.alerts.deliver import Deliveries
@@ -30,6 +31,7 @@ from control_api.secret_file import make_directory
 from control_api.service import Service
 from control_api.settings import Settings
 from control_api.store import tenants as tenant_rows
+from control_api.store.opening import opened, starting
 from control_api.store.store import Store
 from control_api.store.tenants import Installation
 from control_api.tenant_settings import publish_settings
@@ -73,8 +75,15 @@ async def serve(
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            store = await Store.open(settings.database_url, clock, group, settings.database)
-            await _live(settings, clock, entropy, store, tell, stop, place)
+            store = await opened(
+                partial(Store.open, settings.database_url, clock, group, settings.database),
+                settings.database_setting,
+                settings.start_seconds,
+                clock.monotonic,
+                stop,
+            )
+            if store is not None:
+                await _live(settings, clock, entropy, store, tell, stop, place)
     finally:
         # After the group: no write is under way any more.
         if store is not None:
@@ -90,13 +99,13 @@ async def _live(
     stop: asyncio.Event,
     place: Place | None,
 ) -> None:
-    ring = log_key.open_or_make(settings.data_dir)
-    installed, first_keys = await first_start(store, settings, entropy)
-    await log_key.settle(store, ring, settings.data_dir)
-    service = assemble(
-        settings, clock, entropy, store, await Log.open(store), installed, ring, place
-    )
-    await _publish_all_settings(service)
+    async with starting(settings.database_url, settings.database_setting):
+        ring = log_key.open_or_make(settings.data_dir)
+        installed, first_keys = await first_start(store, settings, entropy)
+        await log_key.settle(store, ring, settings.data_dir)
+        log = await Log.open(store)
+        service = assemble(settings, clock, entropy, store, log, installed, ring, place)
+        await _publish_all_settings(service)
     files = PolicyFiles(service)
     loops = [
         store.group.create_task(_forever(loop, service))
@@ -111,7 +120,8 @@ async def _live(
     ]
     # One turn, and the files are watched: what changes from here on is reported.
     await asyncio.sleep(0)
-    await files.load()
+    async with starting(settings.database_url, settings.database_setting):
+        await files.load()
     listeners = await _listen(service, installed, place)
     if service.siblings is not None:
         await service.siblings.open()

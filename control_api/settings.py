@@ -3,34 +3,19 @@
 All complaints come at once (`SettingsError`), before a file or a port is touched.
 """
 
-import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from control_api.database_limits import Limits
 from control_api.outbound import Allowed, MailServer
+from control_api.settings_reader import PREFIX, Reader, default_database
 from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
 
-_SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
-PREFIX = "SLUICE_"
-SUPERADMIN_KEY_LENGTH = 32
 LOG_LEVELS = ("debug", "info", "warning", "error")
 PACKAGED_POLICIES = Path(__file__).resolve().parent.parent / "policies" / "definitions"
-
-ELSEWHERE = {
-    "MIGRATE_DATABASE_URL": "The store as `sluice migrate` connects to it: the role that owns the "
-    "tables.",
-    "URL": "Where `sluice agents` and its like find a control API.",
-    "KEY_FILE": "The file with the API key that `sluice agents` and its like send.",
-    "API_KEY": "The same key itself, which is easier to leak than a file.",
-}
-"""What other commands read from the same environment: no mistake here, so no complaint."""
-# A sidecar's settings, and the launcher's, may share one environment with ours.
-OTHERS = ("SIDECAR_", "UP_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +35,8 @@ class Settings:
     database_seconds: int
     """How long a statement may run on PostgreSQL, or wait for one, before its request is told to
     come again."""
+    start_seconds: int
+    """How long a start tries again where the database does not answer, or does not let us in."""
     workers: int
     """Processes that share the port; several on PostgreSQL alone."""
     control_listen: Listen
@@ -83,6 +70,12 @@ class Settings:
     def database(self) -> Limits:
         return Limits(self.database_connections, self.database_seconds)
 
+    @property
+    def database_setting(self) -> str:
+        """The setting that says where the database is, for an operator to look at."""
+        default = self.database_url == default_database(self.data_dir)
+        return PREFIX + ("DATA_DIR" if default else "DATABASE_URL")
+
     def __repr__(self) -> str:
         # The key and the database's password must not reach a log by way of a traceback.
         return f"Settings(data_dir={str(self.data_dir)!r})"
@@ -95,7 +88,7 @@ def names() -> tuple[str, ...]:
 
 def read(environ: Mapping[str, str]) -> Settings:
     """The settings in `environ`; `SettingsError` with every complaint."""
-    reader = _Reader(environ)
+    reader = Reader(environ)
     data_dir = Path(reader.text("DATA_DIR", "./.sluice"))
     settings = Settings(
         data_dir=data_dir,
@@ -103,6 +96,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         redis_url=reader.redis(),
         database_connections=reader.number("DATABASE_CONNECTIONS", 16, 2, 1000, "connections"),
         database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),
+        start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),
         workers=reader.workers(),
         control_listen=reader.listen("CONTROL_LISTEN") or Listen("127.0.0.1", 8700),
         policy_dir=reader.directory("POLICY_DIR", PACKAGED_POLICIES),
@@ -117,132 +111,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         smtp_from=reader.sender(),
         rate_limit=reader.rate("RATE_LIMIT"),
     )
-    reader.refuse_unknown()
+    reader.refuse_unknown(names())
     if reader.complaints:
         raise SettingsError(reader.complaints)
     return settings
-
-
-class _Reader:
-    """Reads one setting at a time and gathers what is wrong. An empty value is an absent one."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        self.complaints: list[str] = []
-
-    def text(self, name: str, default: str) -> str:
-        return self._environ.get(PREFIX + name) or default
-
-    def database(self, data_dir: Path) -> str:
-        url = self.text("DATABASE_URL", f"sqlite+aiosqlite:///{data_dir / 'sluice.db'}")
-        if not url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
-            # The value may hold a password: it is not repeated.
-            self.complain(
-                "DATABASE_URL", "must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://"
-            )
-        return url
-
-    def workers(self) -> int:
-        workers = self.number("WORKERS", 1, 1, 64, "processes")
-        if workers > 1 and not self.text("DATABASE_URL", "").startswith("postgresql+asyncpg://"):
-            self.complain("WORKERS", "more than 1 needs PostgreSQL in SLUICE_DATABASE_URL")
-        return workers
-
-    def redis(self) -> RedisUrl | None:
-        url = self.text("REDIS_URL", "")
-        try:
-            return RedisUrl.parse(url) if url else None
-        except ValueError as error:
-            # The value may hold a password: it is not repeated.
-            self.complain("REDIS_URL", str(error))
-            return None
-
-    def listen(self, name: str) -> Listen | None:
-        text = self.text(name, "")
-        try:
-            return Listen.parse(text) if text else None
-        except ValueError as error:
-            self.complain(name, str(error))
-            return None
-
-    def directory(self, name: str, default: Path) -> Path:
-        path = Path(self.text(name, str(default)))
-        if not path.is_dir():
-            self.complain(name, f"`{path}` is not a directory")
-        return path
-
-    def superadmin_key(self) -> str | None:
-        key = self._environ.get(PREFIX + "SUPERADMIN_KEY") or None
-        if key is not None and len(key) < SUPERADMIN_KEY_LENGTH:
-            # The value is a secret, if a short one: it is not repeated.
-            self.complain("SUPERADMIN_KEY", f"must have {SUPERADMIN_KEY_LENGTH} characters or more")
-        return key
-
-    def webhook_allow(self) -> Allowed:
-        try:
-            return Allowed.parse(self.text("WEBHOOK_ALLOW", ""))
-        except ValueError as error:
-            self.complain("WEBHOOK_ALLOW", str(error))
-            return Allowed()
-
-    def mail_server(self) -> MailServer | None:
-        url = self.text("SMTP_URL", "")
-        try:
-            return MailServer.parse(url) if url else None
-        except ValueError as error:
-            self.complain("SMTP_URL", str(error))
-            return None
-
-    def sender(self) -> str | None:
-        sender = self.text("SMTP_FROM", "")
-        if sender and not _SENDER.match(sender):
-            self.complain("SMTP_FROM", f"`{sender}` is not an address")
-        if not sender and self.text("SMTP_URL", ""):
-            self.complain("SMTP_FROM", "is needed where SLUICE_SMTP_URL is set")
-        return sender or None
-
-    def flag(self, name: str) -> bool:
-        return self.choice(name, ("0", "1"), "0") == "1"
-
-    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
-        value = self.text(name, default)
-        if value not in allowed:
-            self.complain(name, f"`{value}` is not one of {', '.join(allowed)}")
-        return value
-
-    def minutes(self, name: str, default: int) -> int:
-        text = self.text(name, str(default))
-        # Ten years: past that a session is a mistake, and a time far off overflows somewhere.
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= 5_256_000:
-            self.complain(name, f"`{text}` is not a number of minutes from 1 to 5256000")
-            return default
-        return int(text)
-
-    def number(self, name: str, default: int, least: int, most: int, of: str) -> int:
-        text = self.text(name, str(default))
-        if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
-            self.complain(name, f"`{text}` is not a number of {of} from {least} to {most}")
-            return default
-        return int(text)
-
-    def rate(self, name: str) -> int:
-        text = self.text(name, "0")
-        if not text.isascii() or not text.isdigit() or int(text[:9]) > 1_000_000:
-            self.complain(name, f"`{text}` is not a number of requests from 0 to 1000000")
-            return 0
-        return int(text)
-
-    def refuse_unknown(self) -> None:
-        """A misspelt setting must not silently leave a default in force."""
-        known = {*names(), *(PREFIX + name for name in ELSEWHERE)}
-        for name in sorted(self._environ):
-            ours = name.startswith(PREFIX) and not name.startswith(
-                tuple(PREFIX + other for other in OTHERS)
-            )
-            if ours and name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f": did you mean {near[0]}?" if near else ""
-                self.complaints.append(f"{name}: there is no such setting{hint}")
-
-    def complain(self, name: str, fault: str) -> None:
-        self.complaints.append(f"{PREFIX}{name}: {fault}")

@@ -3,28 +3,44 @@
 import asyncio
 from pathlib import Path
 
+from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from control_api.database_limits import POOL_SECONDS
 from control_api.store import sqlite
+from control_api.store.postgresql import connected
 from control_api.store.postgresql_role import grant
 from control_api.store.schema_version import to_head
+from control_api.store.unreachable import translated
 from control_api.store.url import parse
 
 
 async def migrate(url: str, service_url: str | None = None) -> None:
     """In one transaction: a migration that fails leaves the schema as it was. The role of
     `service_url`, where that is another than the owner's, is granted what the service needs.
-    `Unusable` where a URL can't be used, or the schema is newer than this version knows."""
+    `Unusable` where a URL can't be used, or the schema is newer than this version knows;
+    `Unreachable` where the database may answer later: nothing was done then."""
     parsed = parse(url)
     role = None if service_url is None else parse(service_url).username
-    if parsed.get_backend_name() == "sqlite":
-        sqlite.make_file(Path(parsed.database or ""))
-        await asyncio.get_running_loop().run_in_executor(None, sqlite.migrate, parsed)
-        return
-    engine = create_async_engine(parsed, poolclass=NullPool, hide_parameters=True)
     try:
-        async with engine.begin() as connection:
+        await _migrate(parsed, role)
+    except Exception as error:
+        if (known := translated(error, parsed)) is None:
+            raise
+        raise known from error
+
+
+async def _migrate(url: URL, role: str | None) -> None:
+    if url.get_backend_name() == "sqlite":
+        sqlite.make_file(Path(url.database or ""))
+        await asyncio.get_running_loop().run_in_executor(None, sqlite.migrate, url)
+        return
+    engine = create_async_engine(
+        url, poolclass=NullPool, hide_parameters=True, connect_args={"timeout": POOL_SECONDS}
+    )
+    try:
+        async with connected(engine) as connection, connection.begin():
             await connection.run_sync(to_head)
             if role is not None:
                 await connection.run_sync(grant, role)

@@ -19,8 +19,30 @@ from control_api.store import postgresql_transaction as begin
 from control_api.store.postgresql_role import bound, granted
 from control_api.store.postgresql_transaction import EVERYONE, Connections
 from control_api.store.schema_version import at_head
+from control_api.store.unreachable import translated
+from control_api.store.url import Unusable
 
 T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
+    """The engine's first connection; `Unusable` where the driver does not know a parameter of the
+    URL, or its host can't be a name."""
+    try:
+        connection = await engine.connect().start()
+    except (TypeError, ValueError) as error:
+        if isinstance(error, OSError):
+            raise  # an unverified certificate, which Python makes a `ValueError` too
+        # The error may repeat a parameter's value: it is not shown.
+        raise Unusable(
+            "its host or its parameters can't be used: after `?` stand arguments of asyncpg's "
+            "`connect`, such as `ssl=verify-full`"
+        ) from error
+    try:
+        yield connection
+    finally:
+        await connection.close()
 
 
 class PostgresqlDatabase:
@@ -44,13 +66,15 @@ class PostgresqlDatabase:
             connect_args={"server_settings": limits.of_session(), **limits.of_driver()},
         )
         try:
-            async with engine.connect() as connection:
+            async with connected(engine) as connection:
                 await bound(connection)
                 await granted(connection)
                 await connection.run_sync(at_head)
-        except BaseException:
+        except BaseException as error:
             await engine.dispose()
-            raise
+            if (known := translated(error, url)) is None:
+                raise
+            raise known from error
         return cls(engine, limits)
 
     def lane(self, tenant_id: str) -> str:

@@ -52,7 +52,7 @@ async def bound(connection: AsyncConnection) -> None:
     free = (await connection.execute(_FREE)).scalar()
     if free is not None:
         raise Unusable(
-            f"the role of SLUICE_DATABASE_URL is, or may become, `{free}`, which row-level "
+            f"its role is, or may become, `{free}`, which row-level "
             "security does not bind: make one for the service alone (CREATE ROLE … LOGIN "
             "NOSUPERUSER NOBYPASSRLS), and run `sluice migrate` with the owner's URL in "
             "SLUICE_MIGRATE_DATABASE_URL, which grants it what it needs"
@@ -67,7 +67,7 @@ async def granted(connection: AsyncConnection) -> None:
     lacking = (await connection.execute(_LACKING, query)).first()
     if lacking is not None:
         raise Unusable(
-            f"the role of SLUICE_DATABASE_URL may not {lacking.verb} `{lacking.name}`: run "
+            f"its role may not {lacking.verb} `{lacking.name}`: run "
             "`sluice migrate` with the owner's URL in SLUICE_MIGRATE_DATABASE_URL, which grants it"
         )
 

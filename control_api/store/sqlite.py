@@ -17,6 +17,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from control_api.store.schema_version import to_head
+from control_api.store.unreachable import translated
 from control_api.store.url import Unusable
 
 T = TypeVar("T")
@@ -53,8 +54,13 @@ class SqliteDatabase:
     @classmethod
     async def open(cls, url: URL) -> "SqliteDatabase":
         """Brings the schema to head first; makes the file if there is none."""
-        make_file(Path(url.database or ""))
-        await asyncio.get_running_loop().run_in_executor(None, migrate, url)
+        try:
+            make_file(Path(url.database or ""))
+            await asyncio.get_running_loop().run_in_executor(None, migrate, url)
+        except Exception as error:
+            if (known := translated(error, url)) is None:
+                raise
+            raise known from error
         return cls(url)
 
     def lane(self, tenant_id: str) -> str:  # noqa: ARG002  every tenant's

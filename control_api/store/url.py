@@ -14,6 +14,9 @@ def parse(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise Unusable("the database URL can't be read") from None
+    if "@" in (parsed.host or ""):
+        # The rest of the password would be taken for the host, and told in every error.
+        raise Unusable("the user or password holds an `@`: write it as `%40`")
     kind = parsed.drivername
     if kind in ("sqlite", "sqlite+aiosqlite"):
         if parsed.database in (None, "", ":memory:") or parsed.query:

@@ -25,6 +25,7 @@ FORBIDDEN = {
     "policy_plan.py": ("http", "log", "use_cases", "service"),
     "metrics.py": ("http", "store", "log", "use_cases", "service"),
     "settings.py": ("http", "store", "log", "use_cases", "service"),
+    "settings_reader.py": ("http", "store", "log", "use_cases", "service", "settings"),
 }
 
 

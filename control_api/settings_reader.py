@@ -1,0 +1,155 @@
+"""Reads the control API's settings one at a time, and gathers every complaint. Knows what a value
+may look like; knows neither which settings there are nor what they are for."""
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from control_api.outbound import Allowed, MailServer
+from policies.ground.listen import Listen
+from policies.ground.redis_url import RedisUrl
+
+PREFIX = "SLUICE_"
+SUPERADMIN_KEY_LENGTH = 32
+_SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
+
+ELSEWHERE = {
+    "MIGRATE_DATABASE_URL": "The store as `sluice migrate` connects to it: the role that owns the "
+    "tables.",
+    "URL": "Where `sluice agents` and its like find a control API.",
+    "KEY_FILE": "The file with the API key that `sluice agents` and its like send.",
+    "API_KEY": "The same key itself, which is easier to leak than a file.",
+}
+"""What other commands read from the same environment: no mistake here, so no complaint."""
+# A sidecar's settings, and the launcher's, may share one environment with ours.
+OTHERS = ("SIDECAR_", "UP_")
+
+
+def default_database(data_dir: Path) -> str:
+    return f"sqlite+aiosqlite:///{data_dir / 'sluice.db'}"
+
+
+class Reader:
+    """Reads one setting at a time and gathers what is wrong. An empty value is an absent one."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self.complaints: list[str] = []
+
+    def text(self, name: str, default: str) -> str:
+        return self._environ.get(PREFIX + name) or default
+
+    def database(self, data_dir: Path) -> str:
+        url = self.text("DATABASE_URL", default_database(data_dir))
+        if not url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
+            # The value may hold a password: it is not repeated.
+            self.complain(
+                "DATABASE_URL", "must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://"
+            )
+        return url
+
+    def workers(self) -> int:
+        workers = self.number("WORKERS", 1, 1, 64, "processes")
+        if workers > 1 and not self.text("DATABASE_URL", "").startswith("postgresql+asyncpg://"):
+            self.complain("WORKERS", "more than 1 needs PostgreSQL in SLUICE_DATABASE_URL")
+        return workers
+
+    def redis(self) -> RedisUrl | None:
+        url = self.text("REDIS_URL", "")
+        try:
+            return RedisUrl.parse(url) if url else None
+        except ValueError as error:
+            # The value may hold a password: it is not repeated.
+            self.complain("REDIS_URL", str(error))
+            return None
+
+    def listen(self, name: str) -> Listen | None:
+        text = self.text(name, "")
+        try:
+            return Listen.parse(text) if text else None
+        except ValueError as error:
+            self.complain(name, str(error))
+            return None
+
+    def directory(self, name: str, default: Path) -> Path:
+        path = Path(self.text(name, str(default)))
+        if not path.is_dir():
+            self.complain(name, f"`{path}` is not a directory")
+        return path
+
+    def superadmin_key(self) -> str | None:
+        key = self._environ.get(PREFIX + "SUPERADMIN_KEY") or None
+        if key is not None and len(key) < SUPERADMIN_KEY_LENGTH:
+            # The value is a secret, if a short one: it is not repeated.
+            self.complain("SUPERADMIN_KEY", f"must have {SUPERADMIN_KEY_LENGTH} characters or more")
+        return key
+
+    def webhook_allow(self) -> Allowed:
+        try:
+            return Allowed.parse(self.text("WEBHOOK_ALLOW", ""))
+        except ValueError as error:
+            self.complain("WEBHOOK_ALLOW", str(error))
+            return Allowed()
+
+    def mail_server(self) -> MailServer | None:
+        url = self.text("SMTP_URL", "")
+        try:
+            return MailServer.parse(url) if url else None
+        except ValueError as error:
+            self.complain("SMTP_URL", str(error))
+            return None
+
+    def sender(self) -> str | None:
+        sender = self.text("SMTP_FROM", "")
+        if sender and not _SENDER.match(sender):
+            self.complain("SMTP_FROM", f"`{sender}` is not an address")
+        if not sender and self.text("SMTP_URL", ""):
+            self.complain("SMTP_FROM", "is needed where SLUICE_SMTP_URL is set")
+        return sender or None
+
+    def flag(self, name: str) -> bool:
+        return self.choice(name, ("0", "1"), "0") == "1"
+
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = self.text(name, default)
+        if value not in allowed:
+            self.complain(name, f"`{value}` is not one of {', '.join(allowed)}")
+        return value
+
+    def minutes(self, name: str, default: int) -> int:
+        text = self.text(name, str(default))
+        # Ten years: past that a session is a mistake, and a time far off overflows somewhere.
+        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= 5_256_000:
+            self.complain(name, f"`{text}` is not a number of minutes from 1 to 5256000")
+            return default
+        return int(text)
+
+    def number(self, name: str, default: int, least: int, most: int, of: str) -> int:
+        text = self.text(name, str(default))
+        if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
+            self.complain(name, f"`{text}` is not a number of {of} from {least} to {most}")
+            return default
+        return int(text)
+
+    def rate(self, name: str) -> int:
+        text = self.text(name, "0")
+        if not text.isascii() or not text.isdigit() or int(text[:9]) > 1_000_000:
+            self.complain(name, f"`{text}` is not a number of requests from 0 to 1000000")
+            return 0
+        return int(text)
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """A misspelt setting must not silently leave a default in force."""
+        known = {*names, *(PREFIX + name for name in ELSEWHERE)}
+        for name in sorted(self._environ):
+            ours = name.startswith(PREFIX) and not name.startswith(
+                tuple(PREFIX + other for other in OTHERS)
+            )
+            if ours and name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f": did you mean {near[0]}?" if near else ""
+                self.complaints.append(f"{name}: there is no such setting{hint}")
+
+    def complain(self, name: str, fault: str) -> None:
+        self.complaints.append(f"{PREFIX}{name}: {fault}")

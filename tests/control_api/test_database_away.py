@@ -1,0 +1,269 @@
+"""A database that is away, or refuses us, at the start: one line that names the setting and the
+cause, tried again for as long as `SLUICE_START_SECONDS` says, and never a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api import log_key
+from control_api.secret_file import make_directory
+from control_api.store.engine import connect
+from control_api.store.migrate import migrate
+from control_api.store.opening import opened
+from control_api.store.unreachable import Unreachable
+from control_api.store.url import Unusable
+from tests.control_api.centre import MovableClock, within
+from tests.control_api.test_serve import ROOT, Process, process
+from tests.postgres import serving
+from tests.sidecar.proxy.certificates import authority
+
+__all__ = ["process"]  # a fixture
+
+PASSWORD = "hunter2-hunter2"
+REFUSED = f"postgresql+asyncpg://sluice:{PASSWORD}@127.0.0.1:1/sluice"
+COMMANDS = [(), ("migrate",), ("purge",)]
+
+
+def last_words(service: Process, setting: str, code: int = 1) -> str:
+    """What an ended service said at the end: one line that names the setting, and no trace."""
+    assert service.ended(120) == code, service.said()
+    said = service.said()
+    assert "Traceback" not in said, said
+    assert PASSWORD not in said
+    line = said.rstrip().splitlines()[-1]
+    assert line.startswith(f"control API: {setting}: "), said
+    return line
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    make_directory(tmp_path / "data")
+    log_key.open_or_make(tmp_path / "data")
+    return tmp_path / "data"
+
+
+async def refused(
+    url: str, kind: type[Exception] = Unreachable, seconds: float = 0, stop: bool = False
+) -> str:
+    """What keeps the database at `url` from being opened, in this process."""
+    clock = MovableClock().clock()
+    with pytest.raises(kind) as caught:
+        await opened(partial(connect, url), "SETTING", seconds, clock.monotonic, asyncio.Event())
+    said = str(caught.value)
+    assert said.startswith("SETTING: ")
+    assert "\n" not in said
+    assert PASSWORD not in said
+    return said
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "cause"),
+    [
+        (REFUSED, Unreachable, "PostgreSQL at `127.0.0.1:1`: connection refused"),
+        (REFUSED.replace("127.0.0.1", "[::1]"), Unreachable, "PostgreSQL at `[::1]:1`: "),
+        (REFUSED.replace("127.0.0.1", "db.invalid"), Unreachable, "PostgreSQL at `db.invalid:1`: "),
+        (f"{REFUSED}?sslmode=require", Unusable, "parameters can't be used"),
+        (f"{REFUSED}?ssl=maybe", Unusable, "must be one of: disable, allow, prefer, require"),
+        (REFUSED.replace("127.0.0.1", "a" * 80), Unusable, "can't be used"),
+        (REFUSED.replace(":hunter2", ":x@hunter2"), Unusable, "write it as `%40`"),
+        (REFUSED.replace(":1/", ":one/"), Unusable, "can't be read"),
+    ],
+)
+async def test_the_cause_is_told_without_the_password(
+    url: str, kind: type[Exception], cause: str
+) -> None:
+    assert cause in await refused(url, kind)
+
+
+async def test_what_postgresql_refuses_is_told_in_its_words(postgres_url: str) -> None:
+    url = serving(postgres_url)
+    await migrate(postgres_url, url)
+    wrong = re.sub(r":[^:@/]+@", f":{PASSWORD}@", url)
+    assert "password authentication failed" in await refused(wrong)
+    assert "does not exist" in await refused(f"{url}_x")
+    assert "SSL upgrade" in await refused(f"{url}?ssl=require")
+    with pytest.raises(Unusable, match="permission denied for schema"):
+        await migrate(re.sub(r"/test_\w+$", "/postgres", url))
+
+
+async def test_a_server_that_says_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("control_api.database_limits.POOL_SECONDS", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = REFUSED.replace(":1/", f":{silent.getsockname()[1]}/")
+        assert "no answer in time" in await refused(url)
+
+
+async def test_a_certificate_of_another_authority_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = authority().issue("127.0.0.1")
+    monkeypatch.setenv("PGSSLROOTCERT", str(authority("another").path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+
+        def upgrade() -> None:
+            near, _ = listening.accept()
+            near.recv(8)  # PostgreSQL's SSLRequest
+            near.sendall(b"S")
+            with suppress(OSError):
+                context.wrap_socket(near, server_side=True)
+            near.close()
+
+        server = threading.Thread(target=upgrade)
+        server.start()
+        url = REFUSED.replace(":1/", f":{listening.getsockname()[1]}/")
+        assert "TLS: " in await refused(f"{url}?ssl=verify-full")
+        server.join()
+
+
+@pytest.mark.usefixtures("data")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_ends_with_the_setting_and_the_cause(
+    process: Any, command: tuple[str, ...]
+) -> None:
+    service = process(*command, SLUICE_DATABASE_URL=REFUSED, SLUICE_START_SECONDS="0")
+    assert last_words(service, "SLUICE_DATABASE_URL").endswith("connection refused")
+
+
+def test_migrate_names_the_owner_s_setting_where_that_is_used(process: Any) -> None:
+    owner = {"SLUICE_MIGRATE_DATABASE_URL": REFUSED, "SLUICE_START_SECONDS": "0"}
+    last_words(process("migrate", **owner), "SLUICE_MIGRATE_DATABASE_URL")
+
+
+def test_a_start_waits_for_the_database_and_says_why_once(process: Any, postgres_url: str) -> None:
+    url = serving(postgres_url)
+    asyncio.run(migrate(postgres_url, url))
+    host, port = re.search(r"@([^:/]+):(\d+)/", url).groups()  # type: ignore[union-attr]
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))
+        away = reserved.getsockname()[1]
+        service = process(SLUICE_DATABASE_URL=url.replace(f":{port}/", f":{away}/"))
+        within(120, lambda: "connection refused; trying again for 30 s" in service.said())
+        assert service.process.poll() is None
+        with _forwarding(reserved, (host, int(port))):
+            service.ready()
+    assert service.said().count("connection refused") == 1
+
+
+def test_a_start_gives_up_after_its_seconds(process: Any) -> None:
+    service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_START_SECONDS="1")
+    last_words(service, "SLUICE_DATABASE_URL")
+    assert service.said().count("trying again") == 1
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
+    service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS=workers)
+    within(120, lambda: "trying again" in service.said())
+    service.process.send_signal(signal.SIGTERM)
+    assert service.ended(120) == 0, service.said()
+    assert "Traceback" not in service.said()
+
+
+def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:
+    service = process("migrate", SLUICE_DATABASE_URL=REFUSED)
+    within(120, lambda: "trying again" in service.said())
+    service.process.send_signal(signal.SIGINT)
+    assert service.ended(120) == 1
+    assert "Traceback" not in service.said()
+
+
+def test_several_workers_say_it_once_and_end(process: Any) -> None:
+    service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS="3", SLUICE_START_SECONDS="0")
+    last_words(service, "SLUICE_DATABASE_URL")
+    assert service.said().count("connection refused") == 1
+
+
+async def test_a_file_that_sqlite_can_t_use_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "sluice.db"
+    url = f"sqlite+aiosqlite:///{file}"
+    file.write_text("this is not a database" * 500)
+    assert "sluice.db`: file is not a database" in await refused(url, Unusable)
+    file.unlink()
+    file.mkdir()
+    assert "sluice.db`: is a directory" in await refused(url, Unusable)
+    below = f"sqlite+aiosqlite:///{__file__}/sluice.db"
+    assert "test_database_away.py/sluice.db`: " in await refused(below, Unusable)
+
+
+def test_the_data_directory_s_database_is_named_by_its_setting(process: Any, data: Path) -> None:
+    (data / "sluice.db").write_text("this is not a database" * 500)
+    last_words(process(), "SLUICE_DATA_DIR")
+
+
+@pytest.mark.parametrize("mount", ["ro", "size=64k"])
+def test_a_disk_that_is_full_or_read_only_is_told(tmp_path: Path, mount: str) -> None:
+    """On a file system of its own: root may write whatever a file's mode says."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    code = (
+        "import asyncio, sys; from control_api.store.engine import connect\n"
+        "try: asyncio.run(connect(sys.argv[1]))\n"
+        "except Exception as error: print(type(error).__name__, error)\n"
+    )
+    inside = f'mount -t tmpfs -o {mount} none {place} && exec "$@"'
+    isolated = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside, "sh"]
+    if subprocess.run([*isolated, "true"], check=False, capture_output=True).returncode:
+        pytest.skip("no namespaces of one's own here")
+    done = subprocess.run(
+        [*isolated, sys.executable, "-c", code, f"sqlite+aiosqlite:///{place}/sluice.db"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    expected = {"ro": "Unusable `{}`: read-only file system", "size=64k": "Unreachable `{}`: "}
+    assert done.stdout.startswith(expected[mount].format(f"{place}/sluice.db")), done
+
+
+@contextmanager
+def _forwarding(listening: socket.socket, target: tuple[str, int]) -> Iterator[None]:
+    """What connects to `listening` from now on is passed on to `target`."""
+    stop = threading.Event()
+    listening.listen()
+    listening.settimeout(0.2)
+
+    def copy(one: socket.socket, other: socket.socket) -> None:
+        try:
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def accept() -> None:
+        while not stop.is_set():
+            try:
+                near, _ = listening.accept()
+            except TimeoutError:
+                continue
+            near.settimeout(None)
+            far = socket.create_connection(target)
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=copy, args=pair, daemon=True).start()
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
