@@ -13,13 +13,19 @@ from typing import Literal, NamedTuple
 
 from policies.checks import CALL, CHECKS, CLAUSE, IDENTITY, NAMES
 from policies.checks.finding import NOT_REACHED, Facts, Finding, Outcome
+from policies.ground.canonical import rfc3339
 from policies.model import Key
 from policies.policy_set import PolicySet
 from policies.retrieval import Retrieval
 from policies.role import Clause
+from policies.wildcard import shared_prefix
 
 _FAILED = Outcome.failed
 _UNREACHED = (NOT_REACHED,) * len(CHECKS)
+_Walked = tuple[Clause, list[Finding]]
+
+TENANT_FROZEN = "tenant_frozen"
+"""What every evaluation is denied by while the tenant is frozen (contract, section 6)."""
 
 
 class Decision(NamedTuple):
@@ -52,12 +58,18 @@ def gather(policy_set: PolicySet, key: Key, retrieval: Retrieval) -> Facts:
 
 
 def admitted(retrieval: Retrieval, facts: Facts) -> bool:
-    """Whether checks 1 to 4 pass: only then may the call claim a session."""
-    return all(check(retrieval, facts).outcome is not _FAILED for check in IDENTITY)
+    """Whether the tenant is not frozen and checks 1 to 4 pass: only then may the call claim a
+    session."""
+    return facts.settings.frozen_at is None and all(
+        check(retrieval, facts).outcome is not _FAILED for check in IDENTITY
+    )
 
 
 def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
     """The decision on `retrieval` given `facts`. Never raises on any parsed retrieval."""
+    # INVARIANT: a freeze comes before all checks. It is not one of them: nothing is evaluated.
+    if facts.settings.frozen_at is not None:
+        return refuse(TENANT_FROZEN, _frozen(facts.settings.frozen_at))
     findings: list[Finding] = []
     for check in CALL:
         finding = check(retrieval, facts)
@@ -83,9 +95,17 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
 
 
 def refuse(policy_name: str, reason: str) -> Decision:
-    """A DENY before any check: a policy set too old to decide by, a request that can't be read, a
-    route that nobody knows. The default is no."""
+    """A DENY before any check: a frozen tenant, a policy set too old to decide by, a request that
+    can't be read, an unknown route. The default is no."""
     return Decision("DENY", policy_name, reason, None, None, None, _UNREACHED)
+
+
+def _frozen(since: int) -> str:
+    # Not the operator's own words: the agent hears this.
+    return (
+        f"the tenant has been frozen since `{rfc3339(since)}`: every evaluation is denied until an "
+        "administrator lifts the freeze"
+    )
 
 
 def _deny(findings: list[Finding], clause: Clause | None) -> Decision:
@@ -102,27 +122,48 @@ def _deny(findings: list[Finding], clause: Clause | None) -> Decision:
     )
 
 
-def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> tuple[Clause, list[Finding]]:
+def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> _Walked:
     """The clause that decides, and its findings up to the first failure.
 
     A policy that does not admit the agent does not apply. Of those that apply, an explicit deny in
-    any denies; otherwise one that passes allows; otherwise the one that got furthest denies. The
-    clauses stand in order of name, so the first of equals is the first by name.
+    any denies; otherwise the first by name that passes allows; otherwise the one that got furthest
+    denies. Clauses stand in order of name.
     """
-    best, furthest = clauses[0], _walk(retrieval, clauses[0])
     if len(clauses) == 1:
-        return best, furthest
-    allowing: tuple[Clause, list[Finding]] | None = None
+        return clauses[0], _walk(retrieval, clauses[0])
+    allowing: _Walked | None = None
+    explicit: list[_Walked] = []
+    failing: list[_Walked] = []
     for clause in clauses:
-        walked = furthest if clause is best else _walk(retrieval, clause)
-        failing = walked[-1].outcome is _FAILED
-        if failing and len(walked) > 1 and _denies(retrieval, clause):
-            return clause, walked
-        if not failing and allowing is None:
-            allowing = clause, walked
-        if len(walked) > len(furthest):
-            best, furthest = clause, walked
-    return allowing or (best, furthest)
+        walked = _walk(retrieval, clause)
+        if walked[-1].outcome is not _FAILED:
+            allowing = allowing or (clause, walked)
+        elif len(walked) > 1 and _denies(retrieval, clause):
+            explicit.append((clause, walked))
+        else:
+            failing.append((clause, walked))
+    if explicit:
+        return _closest(retrieval, explicit)
+    return allowing or _closest(retrieval, failing)
+
+
+def _closest(retrieval: Retrieval, denials: list[_Walked]) -> _Walked:
+    """The denial that the reason is taken from: of those that got furthest, the one whose sources
+    come nearest the source asked for; the first of equals, which is the first by name (contract,
+    section 6)."""
+    furthest = max(len(walked) for _, walked in denials)
+    tied = [each for each in denials if len(each[1]) == furthest]
+    if len(tied) == 1:
+        return tied[0]
+    return max(tied, key=lambda each: _nearness(each[0], retrieval.source_id))
+
+
+def _nearness(clause: Clause, source: str) -> tuple[bool, int]:
+    """How near the list that speaks of `source` comes to it: an entry that matches is nearer than
+    any that does not; then the longest literal beginning that an entry shares with it counts."""
+    if clause.denies(source):
+        return True, shared_prefix(clause.denied_prefixes, source)
+    return clause.allows(source), shared_prefix(clause.allowed_prefixes, source)
 
 
 def _walk(retrieval: Retrieval, clause: Clause) -> list[Finding]:

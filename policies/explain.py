@@ -43,6 +43,7 @@ def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict
             "policy_name": decision.policy_name,
             "change": "no check was reached: no change of policies would have allowed it",
         }
+    # Of a freeze too: what it was lifted for may then fail for other reasons, which are told.
     steps = steps_to_allow(retrieval, facts)
     return {
         "check": steps[0].check,

@@ -14,7 +14,7 @@ SENSITIVITIES = ("low", "medium", "high", "critical")
 
 RANK = {name: rank for rank, name in enumerate(SENSITIVITIES)}
 
-AGENT_STATUSES = ("draft", "pending_approval", "approved", "deprecated")
+AGENT_STATUSES = ("draft", "pending_approval", "approved", "suspended", "deprecated")
 
 SCOPES = ("evaluate", "read", "admin", "sidecar")
 """What a tenant's key may be. The superadmin's key is no tenant's, and stands in no list."""
@@ -168,29 +168,39 @@ class Session:
 @dataclass(frozen=True, slots=True)
 class TenantSettings:
     """`require_agent_id` is the effective rule: the global flag OR the tenant's
-    (`service.md` section 5). `session_ttl_minutes` holds where no policy of the role says."""
+    (`service.md` section 5). `session_ttl_minutes` holds where no policy of the role says.
+    `frozen_at` is when the tenant was frozen, in microseconds since 1970 UTC; None where it is
+    not (contract, section 6)."""
 
     tenant_id: str
     require_agent_id: bool = False
     session_ttl_minutes: int = 1440
     pii_masking: bool = False
     active: bool = True
+    frozen_at: int | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        return {
-            "tenant_id": self.tenant_id,
+        settings = {
             "require_agent_id": self.require_agent_id,
             "session_ttl_minutes": self.session_ttl_minutes,
             "pii_masking": self.pii_masking,
-            "active": self.active,
         }
+        tenant = {"tenant_id": self.tenant_id, "active": self.active}
+        if self.frozen_at is None:
+            return tenant | settings
+        # INVARIANT: a version that knows no freeze must not read this as a tenant that is not
+        # frozen. It misses the settings where it looks for them, and an error there denies.
+        return tenant | {"frozen_at": self.frozen_at, "frozen": settings}
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> "TenantSettings":
+        frozen = "frozen" in wire
+        settings = wire["frozen"] if frozen else wire
         return cls(
             wire["tenant_id"],
-            wire["require_agent_id"],
-            wire["session_ttl_minutes"],
-            wire["pii_masking"],
-            wire.get("active", True),  # documents of before it was there
+            settings["require_agent_id"],
+            settings["session_ttl_minutes"],
+            settings["pii_masking"],
+            wire.get("active", True),  # documents from before this member
+            wire["frozen_at"] if frozen else None,
         )

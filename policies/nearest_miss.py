@@ -23,7 +23,8 @@ State = tuple[Retrieval, Facts]
 class Step(NamedTuple):
     """One change that a call lacks, in words, and the same as a function."""
 
-    check: str
+    check: str | None
+    """None for a freeze, which comes before all checks."""
     policy_name: str
     words: str
     apply: Callable[[Retrieval, Facts], State]
@@ -33,8 +34,8 @@ def steps_to_allow(retrieval: Retrieval, facts: Facts) -> list[Step]:
     """The changes that together would have allowed a denied call, in the order of the checks."""
     steps: list[Step] = []
     clauses = 1 if facts.role is None else len(facts.role.clauses)
-    # Each check of the call once, and two lists of each of a policy's.
-    for _ in range(len(CALL) + 2 * len(CLAUSE) * clauses):
+    # A freeze, each check of the call once, and two lists of each of a policy's.
+    for _ in range(1 + len(CALL) + 2 * len(CLAUSE) * clauses):
         decision = evaluate(retrieval, facts)
         if decision.decision == "ALLOW":
             break
@@ -45,6 +46,8 @@ def steps_to_allow(retrieval: Retrieval, facts: Facts) -> list[Step]:
 
 
 def _next(retrieval: Retrieval, facts: Facts, decision: Decision) -> Step:
+    if facts.settings.frozen_at is not None:
+        return _lift_freeze(facts)._replace(policy_name=decision.policy_name)
     assert decision.check is not None
     if decision.check in _CALL:
         step = _CALL[decision.check](retrieval, facts)
@@ -52,8 +55,11 @@ def _next(retrieval: Retrieval, facts: Facts, decision: Decision) -> Step:
     assert facts.role is not None
     clause = next(each for each in facts.role.clauses if each.name == decision.policy_name)
     if not _denies(retrieval, clause):
-        # Any policy would do: the one that lacks least.
-        clause = min(facts.role.clauses, key=lambda each: _lacking(retrieval, each))
+        # Any policy would do: the one that lacks least, and among those the one that was named.
+        named = clause
+        clause = min(
+            facts.role.clauses, key=lambda each: (_lacking(retrieval, each), each is not named)
+        )
     failing = next(
         name
         for name, check in zip(NAMES[-len(CLAUSE) :], CLAUSE, strict=True)
@@ -86,8 +92,13 @@ def _with_clause(old: Clause, new: Clause) -> Callable[[Retrieval, Facts], State
 # ---- the first six checks: what to change of the call, or of what is known
 
 
-def _step(check: str, words: str, **changed: Any) -> Step:
+def _step(check: str | None, words: str, **changed: Any) -> Step:
     return Step(check, "", words, lambda retrieval, facts: (retrieval, facts._replace(**changed)))
+
+
+def _lift_freeze(facts: Facts) -> Step:
+    words = "lift the tenant's freeze (`DELETE /v1/freeze`)"
+    return _step(None, words, settings=replace(facts.settings, frozen_at=None))
 
 
 def _name_agent(_: Retrieval, facts: Facts) -> Step:
@@ -104,6 +115,8 @@ def _approve(retrieval: Retrieval, facts: Facts) -> Step:
             f"register agent `{agent_id}` with the role `{retrieval.agent_role}`, and approve it"
         )
         agent = Agent(agent_id, "approved", (retrieval.agent_role,))
+    elif agent.status == "suspended":
+        words = f"lift the suspension of agent `{agent_id}`: set its status to `approved`"
     elif agent.status == "deprecated":
         words = f"agent `{agent_id}` is deprecated for good: register another, and approve it"
     else:

@@ -165,6 +165,8 @@ def _facts(facts: Facts) -> bytes:
         b"true" if facts.settings.require_agent_id else b"false",
         facts.revision,
     )
+    if facts.settings.frozen_at is not None:
+        members = b'"frozen_at":%d,%b' % (facts.settings.frozen_at, members)
     if facts.agent is not None:
         members = b'"agent":%b,%b' % (facts.agent.wire, members)
     if facts.role is not None:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 
 from policies.ground.canonical import encode
 from policies.model import RANK, Policy
-from policies.wildcard import Matcher, matcher
+from policies.wildcard import Matcher, literal_prefixes, matcher
 
 
 @dataclass(frozen=True, slots=True)
 class Clause:
     """One policy, ready to be asked. `admits` is None where every agent is admitted; the lists of
-    sources are what `allows` and `denies` were made of."""
+    sources are what `allows` and `denies` were made of, the prefixes their literal beginnings,
+    sorted (`policies.wildcard`)."""
 
     policy_id: str
     version: int
@@ -26,6 +27,8 @@ class Clause:
     denies: Matcher
     allowed_sources: tuple[str, ...]
     denied_sources: tuple[str, ...]
+    allowed_prefixes: tuple[str, ...]
+    denied_prefixes: tuple[str, ...]
     allowed_tasks: Set[str]
     denied_tasks: Set[str]
     max_sensitivity: str
@@ -68,6 +71,8 @@ def compile_clause(policy: Policy) -> Clause:
         denies=matcher(policy.denied_sources),
         allowed_sources=policy.allowed_sources,
         denied_sources=policy.denied_sources,
+        allowed_prefixes=literal_prefixes(policy.allowed_sources),
+        denied_prefixes=literal_prefixes(policy.denied_sources),
         allowed_tasks=frozenset(policy.allowed_tasks),
         denied_tasks=frozenset(policy.denied_tasks),
         max_sensitivity=policy.max_sensitivity,

@@ -19,7 +19,17 @@ KNOWN = SOURCED.union(
     ("user_id", "query", "detail", "context_hash", "facts", "request", "response"),
     ("agent_role", "agent_id", "source_id", "source_type", "sensitivity_level", "session_id"),
     ("task_type", "decision", "policy_name", "reason", "check", "policy_id", "policy_version"),
-    ("agent", "key", "require_agent_id", "revision", "role", "session", "status", "state"),
+    (
+        "agent",
+        "frozen_at",
+        "key",
+        "require_agent_id",
+        "revision",
+        "role",
+        "session",
+        "status",
+        "state",
+    ),
     ("bound_agent_id", "bound_key_id", "expires_at", "key_id", "permitted_roles", "scope"),
     ("id", "inst", "n", "t", "event", "core", "leaf", "action_type", "outcome", "masking"),
 )

@@ -5,9 +5,12 @@
 """
 
 import re
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 Matcher = Callable[[str], bool]
+_WILDCARD = re.compile(r"[*?]")
 
 
 def is_pattern(entry: str) -> bool:
@@ -34,6 +37,25 @@ def may_begin(pattern: str, prefix: str) -> bool:
         return False
     # What is behind the first `*` can be had by any beginning: the name may go on as it likes.
     return all(mine in ("?", its) for mine, its in zip(fixed, prefix, strict=False))
+
+
+def literal_prefixes(entries: Iterable[str]) -> tuple[str, ...]:
+    """What each entry says before its first wildcard, sorted: what `shared_prefix` searches."""
+    return tuple(sorted({_WILDCARD.split(entry, maxsplit=1)[0] for entry in entries}))
+
+
+def shared_prefix(prefixes: Sequence[str], name: str) -> int:
+    """How many leading characters `name` shares with the closest of these sorted prefixes.
+
+    In sorted order the closest one stands next to where `name` would be inserted, so a list of any
+    length costs a binary search.
+    """
+    at = bisect_left(prefixes, name)
+    return max((_shared(each, name) for each in prefixes[max(0, at - 1) : at + 1]), default=0)
+
+
+def _shared(one: str, other: str) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _everything(_name: str) -> bool:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from policies.checks.finding import Facts, Outcome
-from policies.evaluate import Decision, admitted, evaluate, gather, refuse
+from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
 from policies.ground.clock import Clock
 from policies.model import Key
@@ -215,7 +215,8 @@ class Enforcer:
     def explain(self, retrieval: Retrieval, key: Key | None, decision: Decision) -> dict[str, Any]:
         """Why `decision` came out as it did, in the turn of the loop in which it was made."""
         reached = decision.findings[0].outcome is not Outcome.not_reached
-        facts = self._facts(retrieval, key) if reached and key is not None else None
+        known = reached or decision.policy_name == TENANT_FROZEN
+        facts = self._facts(retrieval, key) if known and key is not None else None
         return explain(retrieval, facts, decision)
 
     def _facts(self, retrieval: Retrieval, key: Key) -> Facts:

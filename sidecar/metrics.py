@@ -15,6 +15,7 @@ from sidecar.instruments import Count, Durations
 
 SECONDS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1)
 REFUSALS = (
+    "tenant_frozen",
     "policy_set_stale",
     "evaluation_error",
     "audit_unavailable",

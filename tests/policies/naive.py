@@ -1,5 +1,7 @@
 """Contract section 3, told a second time, in its words and without a thought for speed."""
 
+import re
+
 from policies.checks.finding import Facts
 from policies.model import SENSITIVITIES, Policy
 from policies.retrieval import Retrieval
@@ -71,19 +73,47 @@ NUMBERED = {7: "agent_permitted", 8: "task", 9: "source", 10: "sensitivity"}
 
 def answer(call: Retrieval, facts: Facts, policies: list[Policy]) -> Answer:
     """Decision, policy name, check."""
+    if facts.settings.frozen_at is not None:
+        return "DENY", "tenant_frozen", None
     denied = identity(call, facts)
     if denied is not None:
         return "DENY", *denied
     ordered = sorted(policies, key=lambda policy: policy.name)
     applying = [policy for policy in ordered if failing(call, policy) != 7]
-    if not applying:
-        return "DENY", ordered[0].name, "agent_permitted"
-    for policy in applying:
-        in_tasks = call.task_type is not None and call.task_type in policy.denied_tasks
-        if in_tasks or listed(policy.denied_sources, call.source_id):
-            return "DENY", policy.name, NUMBERED[failing(call, policy) or 0]
-    for policy in applying:
-        if failing(call, policy) is None:
-            return "ALLOW", policy.name, None
-    furthest = max(applying, key=lambda policy: failing(call, policy) or 0)
-    return "DENY", furthest.name, NUMBERED[failing(call, furthest) or 0]
+    explicit = [policy for policy in applying if denies(call, policy)]
+    if not explicit:
+        for policy in applying:
+            if failing(call, policy) is None:
+                return "ALLOW", policy.name, None
+    named = closest(call, explicit or applying or ordered)
+    return "DENY", named.name, NUMBERED[failing(call, named) or 0]
+
+
+def denies(call: Retrieval, policy: Policy) -> bool:
+    """Whether it denies in so many words."""
+    in_tasks = call.task_type is not None and call.task_type in policy.denied_tasks
+    return in_tasks or listed(policy.denied_sources, call.source_id)
+
+
+def common_beginning(one: str, other: str) -> int:
+    at = 0
+    while one[at : at + 1] == other[at : at + 1] != "":
+        at += 1
+    return at
+
+
+def closest(call: Retrieval, policies: list[Policy]) -> Policy:
+    """The furthest; then the one whose list of sources matches; then the one of whose entries the
+    text before a wildcard has most in common with the source; then the first by name."""
+
+    def place(policy: Policy) -> tuple[int, bool, int]:
+        denied = listed(policy.denied_sources, call.source_id)
+        entries = policy.denied_sources if denied else policy.allowed_sources
+        common = [
+            common_beginning(re.split(r"[*?]", entry)[0], call.source_id) for entry in entries
+        ]
+        got = failing(call, policy) or 0
+        return got, listed(entries, call.source_id), max(common, default=0)
+
+    best = max(map(place, policies))
+    return next(policy for policy in policies if place(policy) == best)

@@ -110,6 +110,7 @@ def situations(draw: st.DrawFn) -> tuple[Retrieval, Facts, list[Policy]]:
             draw(st.sampled_from([call.agent_id, call.agent_id, None, "other"])),
         )
     required = draw(st.sampled_from([False, False, True]))
-    settings = TenantSettings("t", require_agent_id=required)
+    frozen_at = draw(st.sampled_from([None] * 7 + [1_767_225_600_000_000]))
+    settings = TenantSettings("t", require_agent_id=required, frozen_at=frozen_at)
     revision = draw(st.integers(0, 2**53 - 1))
     return call, Facts(settings, draw(KEYS), agent, session, role, revision), found

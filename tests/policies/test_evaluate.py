@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from policies.checks import CHECKS, NAMES
 from policies.checks.finding import Facts, Outcome
-from policies.evaluate import admitted, evaluate, gather, refuse
+from policies.evaluate import TENANT_FROZEN, admitted, evaluate, gather, refuse
 from policies.model import Key, Policy, TenantSettings
 from policies.policy_set import PolicySet, agent_document, role_document, tenant_document
 from policies.retrieval import Retrieval
@@ -37,6 +37,9 @@ def test_an_answer_carries_ten_findings_in_order(situation: Situation) -> None:
     assert len(outcomes) == len(CHECKS) == 10
     reached = [outcome for outcome in outcomes if outcome is not Outcome.not_reached]
     assert outcomes[: len(reached)] == reached
+    if situation[1].settings.frozen_at is not None:
+        assert (decision.policy_name, decision.check, reached) == (TENANT_FROZEN, None, [])
+        return
     failures = [at for at, outcome in enumerate(outcomes) if outcome is Outcome.failed]
     if decision.decision == "ALLOW":
         assert failures == []
@@ -50,14 +53,15 @@ def test_an_answer_carries_ten_findings_in_order(situation: Situation) -> None:
 def test_a_call_is_admitted_where_none_of_the_first_four_checks_fails(situation: Situation) -> None:
     call, facts, _ = situation
     decision = evaluate(call, facts)
-    assert admitted(call, facts) == (decision.check not in NAMES[:4])
+    frozen = facts.settings.frozen_at is not None
+    assert admitted(call, facts) == (decision.check not in NAMES[:4] and not frozen)
 
 
 @given(situations())
 def test_the_policy_that_decides_is_cited(situation: Situation) -> None:
     call, facts, found = situation
     decision = evaluate(call, facts)
-    if decision.check in NAMES[:6]:
+    if decision.check in NAMES[:6] or decision.policy_name == TENANT_FROZEN:
         assert (decision.policy_id, decision.policy_version) == (None, None)
     else:
         (named,) = (policy for policy in found if policy.name == decision.policy_name)

@@ -1,6 +1,7 @@
 """The policy set: documents in, compiled nouns out, and no more kept than is used."""
 
 from collections import Counter
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -22,7 +23,7 @@ from policies.policy_set import (
 )
 from policies.role import compile_role
 from tests.policies.strategies import IDENTIFIERS, KEYS, policies
-from tests.policies.world import POLICY
+from tests.policies.world import POLICY, START
 
 SETTINGS = TenantSettings("t", require_agent_id=True, session_ttl_minutes=5, pii_masking=True)
 
@@ -139,3 +140,38 @@ def test_a_key_is_live_until_its_moment() -> None:
     assert Key("k", "evaluate").live(2**62)
     key = Key("k", "evaluate", expires_at=100)
     assert (key.live(99), key.live(100), key.live(101)) == (True, False, False)
+
+
+def test_a_freeze_comes_back_as_it_went() -> None:
+    frozen = replace(SETTINGS, frozen_at=START)
+    known = PolicySet({"tenant": tenant_document(frozen)}.get)
+    assert known.settings() == frozen
+    assert known.masks()
+
+
+def test_a_document_without_a_freeze_is_what_it_was() -> None:
+    """A fleet that is upgraded is not told of changes that are none."""
+    assert tenant_document(SETTINGS) == encode(
+        {
+            "tenant_id": "t",
+            "require_agent_id": True,
+            "session_ttl_minutes": 5,
+            "pii_masking": True,
+            "active": True,
+        }
+    )
+
+
+@pytest.mark.parametrize("member", ["require_agent_id", "session_ttl_minutes", "pii_masking"])
+def test_a_reader_that_knows_no_freeze_can_not_read_a_frozen_tenant(member: str) -> None:
+    """The version before freezes took these from the document itself: an error there denies."""
+    frozen = orjson.loads(tenant_document(replace(SETTINGS, frozen_at=START)))
+    with pytest.raises(KeyError):
+        frozen[member]
+
+
+def test_a_freeze_that_does_not_say_since_when_can_not_be_read() -> None:
+    wire = replace(SETTINGS, frozen_at=START).to_wire()
+    del wire["frozen_at"]
+    with pytest.raises(KeyError):
+        TenantSettings.from_wire(wire)

@@ -70,7 +70,7 @@ def policies_of(world: Row) -> list[Policy]:
 def facts_of(world: Row, call: Retrieval) -> Facts:
     """As both services gather them: documents, then the session if the caller may claim one."""
     documents = {
-        "tenant": tenant_document(TenantSettings.from_wire({"tenant_id": "t", **world["tenant"]}))
+        "tenant": tenant_document(TenantSettings("t", **world["tenant"])),
     }
     for agent_id, wire in world["agents"].items():
         if wire is not None:
@@ -107,7 +107,8 @@ def test_row(world: Row) -> None:
         assert part in decision.reason
     assert "ann@example.com" not in decision.reason
     shape(decision)
-    assert admitted(call, facts) == ("F" not in then["findings"][:4])
+    frozen = world["tenant"]["frozen_at"] is not None
+    assert admitted(call, facts) == ("F" not in then["findings"][:4] and not frozen)
     record(world, call, facts, decision)
 
 
@@ -123,6 +124,9 @@ def shape(decision: Decision) -> None:
         assert len(reached) == 10
         assert decision.check is None
     else:
+        if decision.policy_name == "tenant_frozen":
+            assert (reached, decision.check) == ([], None)
+            return
         assert reached[-1] == "failed"
         assert decision.check == NAMES[len(reached) - 1]
         last = decision.findings[len(reached) - 1]
@@ -155,7 +159,7 @@ def record(world: Row, call: Retrieval, facts: Facts, decision: Decision) -> Non
     response["decision"] = "ALLOW" if "ALLOW" in then else "DENY"
     if "check" in then:
         response["check"] = then["check"]
-    if then.get("check") in (None, *NAMES[6:]):
+    if "ALLOW" in then or then.get("check") in NAMES[6:]:
         response |= {"policy_id": f"pol_{decision.policy_name}", "policy_version": 3}
     assert pub["response"] == response
 
@@ -186,11 +190,15 @@ def known(world: Row, call: Retrieval) -> Row:
     agent = world["agents"].get(call.agent_id)
     if agent is not None:
         facts["agent"] = {"agent_id": call.agent_id, **agent}
+    frozen_at = world["tenant"]["frozen_at"]
+    if frozen_at is not None:
+        facts["frozen_at"] = frozen_at
     same = [policy for policy in policies_of(world) if policy.agent_role == call.agent_role]
     if same:
         facts["role"] = document_digest(role_document(same) or b"")
     session = world["sessions"].get(call.session_id)
-    if session is not None and "F" not in world["then"]["findings"][:4]:
+    admitted = frozen_at is None and "F" not in world["then"]["findings"][:4]
+    if session is not None and admitted:
         facts["session"] = {"session_id": call.session_id, **session}
     return facts
 
@@ -208,7 +216,7 @@ def test_every_denial_of_the_contract_is_in_the_tables() -> None:
     assert given >= {
         "agent_id_required", "agent_not_registered", "agent_not_approved", "role_not_permitted",
         "key_role_restriction", "key_agent_binding", "session_revoked", "session_expired",
-        "session_agent_mismatch", "default_deny",
+        "session_agent_mismatch", "default_deny", "tenant_frozen",
     }  # fmt: skip
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.wildcard import is_pattern, matcher
-from tests.policies.naive import listed, matches
+from policies.wildcard import is_pattern, literal_prefixes, matcher, shared_prefix
+from tests.policies.naive import common_beginning, listed, matches
 
 SMALL = st.text("ab*?", max_size=10)
 ODD = st.text("ab*?[]\\.^$+|(){}\n\u2028é😀", max_size=10)
@@ -67,3 +67,10 @@ def test_a_hostile_name_costs_no_more_than_pattern_times_name(pattern: str, piec
         return process_time() - begin
 
     assert min(cost(long) for _ in range(5)) < 12 * min(cost(short) for _ in range(5)) + 0.001
+
+
+@given(st.lists(SMALL | ODD, max_size=8), SMALL | ODD)
+def test_the_longest_common_beginning_is_found_by_a_search(entries: list[str], name: str) -> None:
+    literal = [entry.replace("?", "*").partition("*")[0] for entry in entries]
+    plain = [common_beginning(each, name) for each in literal]
+    assert shared_prefix(literal_prefixes(entries), name) == max(plain, default=0)
