@@ -7,7 +7,7 @@ from control_api.count_shapes import SourceCount
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
-Status = Literal["draft", "pending_approval", "approved", "deprecated"]
+Status = Literal["draft", "pending_approval", "approved", "suspended", "deprecated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ class RegistryCounts:
     draft: int
     pending_approval: int
     approved: int
+    suspended: int
     deprecated: int
     pending: int
     deny_rate: float
@@ -92,6 +93,7 @@ class RegistryCounts:
         "draft": 1,
         "pending_approval": 1,
         "approved": 2,
+        "suspended": 0,
         "deprecated": 0,
         "pending": 1,
         "deny_rate": 0.176,

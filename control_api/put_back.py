@@ -8,7 +8,7 @@ differs is one whose newest state the store does not know, so nothing is decided
     a session      is revoked
     an agent       is a draft again
     a role         has no policy in force, until one of its policies is written again
-    the tenant     masks what is personal
+    the tenant     masks what is personal, and is frozen: a freeze may be among what was lost
 
 Everything else goes on. The revision leaps over all that were ever seen, so that no sidecar takes
 what it holds of the lost ones for what is meant now. The log says so itself, in an entry of its own
@@ -40,6 +40,7 @@ from policies.record import incarnation_record
 LEAP = 1000
 """Revisions beyond the newest that was seen: another replica may have seen a few more."""
 _AGENT, _KEY = "agent/", "key/"
+_FREEZE_REASON = "the store was put back, and the newest state of the tenant's settings is lost"
 _log = logging.getLogger("sluice.put_back")
 
 
@@ -90,6 +91,8 @@ class PutBack:
             tenant = await tenants.get(tx.connection, tx.tenant_id)
             assert tenant is not None  # its row is locked
             tenant = replace(tenant, pii_masking=True)
+            if tenant.frozen_at is None:
+                tenant = replace(tenant, frozen_at=tx.now, freeze_reason=_FREEZE_REASON)
             await tenants.put(tx.connection, tenant)
             return tenant_document(effective(tenant, self._settings))
         return None

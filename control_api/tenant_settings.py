@@ -20,6 +20,7 @@ def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:
         session_ttl_minutes=settings.session_ttl_minutes,
         pii_masking=tenant.pii_masking or settings.pii_masking,
         active=tenant.active,
+        frozen_at=tenant.frozen_at,
     )
 
 

@@ -98,3 +98,27 @@ class TenantSettingsShown:
         "require_agent_id": True,
         "pii_masking": False,
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Whether the tenant is frozen; `reason` and `frozen_at` are null where it is not."""
+
+    frozen: bool
+    reason: str | None
+    frozen_at: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "frozen": True,
+        "reason": "a leaked key reads contracts",
+        "frozen_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """How many sessions were revoked by the request; those that were before are not counted."""
+
+    revoked: int
+
+    example: ClassVar[dict[str, Any]] = {"revoked": 17}

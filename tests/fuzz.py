@@ -40,6 +40,7 @@ UNSAYABLE = (
     "webhook_url: leads to an address that is not public",
     "threshold: of `high_deny_rate` is a percentage",
     "rule_type: this rule is a",
+    "agent_role, agent_id, user_id: at least one",
     "rule_type: this rule is a",
     "threshold: of `high_deny_rate` is a percentage",
     "webhook_url: leads to an address that is not public",

@@ -29,6 +29,7 @@ _TAGS = {
     "agents": "The agent registry: which agents may evaluate.",
     "keys": "API keys: who may call, and what they may do.",
     "sessions": "Retrievals that belong together. Each session belongs to one agent.",
+    "freeze": "For an incident: while the tenant is frozen, every evaluation is denied.",
     "settings": "How long a tenant's data is kept.",
     "alerts": "Rules that watch decisions, and the alerts they fired.",
     "sidecars": "What sidecars use: the policy set, sessions, and delivery of their records.",

@@ -71,14 +71,18 @@ class Router:
     def find(self, method: str, path: str) -> tuple[Compiled, dict[str, str]]:
         """The route and its path parameters; `NotFound`, or `MethodNotAllowed` naming what is."""
         given = segments(path)
+        others: set[str] = set()
         for resource in self._by_length.get(len(given), ()):
             found = resource.match(given)
             if found is not None:
                 # HEAD is GET whose body stays behind (RFC 9110, 9.3.2).
                 compiled = resource.methods.get("GET" if method == "HEAD" else method)
-                if compiled is None:
-                    raise NoSuchMethod(_methods(resource))
-                return compiled, found
+                if compiled is not None:
+                    return compiled, found
+                # A literal must not hide an object of that name: a session may be called `revoke`.
+                others |= _methods(resource)
+        if others:
+            raise NoSuchMethod(others)
         raise NotFound("no such path")
 
 

@@ -27,6 +27,7 @@ from control_api.use_cases.describe_service import (
 from control_api.use_cases.evaluate_batch import evaluate_batch
 from control_api.use_cases.evaluate_context import evaluate_context
 from control_api.use_cases.fetch_policy_set import fetch_policy_set
+from control_api.use_cases.freeze_tenant import freeze_tenant, lift_freeze, show_freeze
 from control_api.use_cases.get_agent import get_agent
 from control_api.use_cases.get_policy import get_policy
 from control_api.use_cases.get_session import get_session
@@ -55,6 +56,7 @@ from control_api.use_cases.retention_settings import (
 )
 from control_api.use_cases.revoke_key import revoke_key
 from control_api.use_cases.revoke_session import revoke_session
+from control_api.use_cases.revoke_sessions import revoke_sessions
 from control_api.use_cases.rotate_key import rotate_key
 from control_api.use_cases.show_health import show_liveness, show_readiness
 from control_api.use_cases.show_lineage import show_lineage
@@ -116,8 +118,12 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/settings/retention", READ, show_retention_settings),
     Route("PUT", "/v1/settings/retention", ADMIN, change_retention_settings),
     Route("GET", "/v1/sessions", READ, list_sessions),
+    Route("POST", "/v1/sessions/revoke", ADMIN, revoke_sessions),
     Route("GET", "/v1/sessions/{session_id}", READ, get_session),
     Route("DELETE", "/v1/sessions/{session_id}", ADMIN, revoke_session),
+    Route("GET", "/v1/freeze", READ, show_freeze),
+    Route("POST", "/v1/freeze", ADMIN, freeze_tenant),
+    Route("DELETE", "/v1/freeze", ADMIN, lift_freeze),
     Route("GET", "/v1/admin/tenants", SUPERADMIN, list_tenants),
     Route("POST", "/v1/admin/tenants", SUPERADMIN, create_tenant, 201, errors=(409,)),
     Route("DELETE", "/v1/admin/tenants/{tenant_id}", SUPERADMIN, deactivate_tenant),

@@ -80,7 +80,8 @@ log_keys = Table(
 )
 
 # `revision` counts published documents; whoever follows from below `reset_below` begins anew: the
-# store was put back then, and the revision leapt (`control_api.put_back`).
+# store was put back then, and the revision leapt (`control_api.put_back`). `frozen_at` is null
+# where the tenant is not frozen.
 tenants = Table(
     "tenants",
     metadata,
@@ -94,6 +95,8 @@ tenants = Table(
     count_from("retention_days", 365),
     count_from("session_retention_days", 90),
     count_from("reset_below", 0),
+    time_or_null("frozen_at"),
+    words_or_null("freeze_reason"),
     PrimaryKeyConstraint("tenant_id"),
     Index(None, "name"),
 )

@@ -28,6 +28,8 @@ class StoredTenant:
     retention_days: int = 365
     session_retention_days: int = 90
     reset_below: int = 0
+    frozen_at: int | None = None
+    freeze_reason: str | None = None
 
     @classmethod
     def from_row(cls, row: Row[Any]) -> "StoredTenant":

@@ -1,4 +1,4 @@
-"""Move an agent along the chain of its states (`service.md` 3.1, contract section 4)."""
+"""Move an agent along the chain of its states (`service.md` 3.1, contract sections 4 and 6)."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,13 +16,15 @@ from policies.ground.errors import Conflict, NotFound
 from policies.policy_set import agent_document, agent_name
 from policies.record import change_record
 
-# One step forward; sent back for a correction; the kill switch from every state. The same state
-# again is a no-op. Whatever else is asked is refused, and the refusal says which moves are open.
+# One step forward; sent back for a correction; suspended for a while, and back; the kill switch
+# from every state. The same state again is a no-op. Any other move is refused, and the refusal says
+# which moves are open.
 MOVES = MappingProxyType(
     {
         "draft": ("pending_approval", "deprecated"),
         "pending_approval": ("approved", "draft", "deprecated"),
-        "approved": ("deprecated",),
+        "approved": ("suspended", "deprecated"),
+        "suspended": ("approved", "deprecated"),
         "deprecated": (),
     }
 )
@@ -38,7 +40,11 @@ class NewStatus(Asked):
 
 
 async def change_agent_status(service: Service, caller: Caller, asked: NewStatus) -> AgentShown:
-    """Move an agent to another state; any state may go to `deprecated`, and none comes back."""
+    """Move an agent to another state; any state may go to `deprecated`, and none comes back.
+
+    An approved agent may be `suspended` and approved again: while it is suspended every evaluation
+    with its id is denied, here and in every connected sidecar.
+    """
 
     async def work(tx: Transaction) -> StoredAgent:
         agent = await agents.get(tx.connection, tx.tenant_id, asked.agent_id)

@@ -23,6 +23,7 @@ async def show_registry_counts(service: Service, caller: Caller, _: Nothing) -> 
         draft=states.get("draft", 0),
         pending_approval=states.get("pending_approval", 0),
         approved=states.get("approved", 0),
+        suspended=states.get("suspended", 0),
         deprecated=states.get("deprecated", 0),
         pending=states.get("pending_approval", 0),
         deny_rate=deny_rate(

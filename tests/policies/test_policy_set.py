@@ -1,13 +1,16 @@
 """The policy set: documents in, compiled nouns out, and no more kept than is used."""
 
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import policies as policies_package
 from policies.ground.canonical import check, encode
 from policies.model import Agent, Key, Policy, TenantSettings
 from policies.policy_set import (
@@ -168,6 +171,14 @@ def test_a_reader_that_knows_no_freeze_can_not_read_a_frozen_tenant(member: str)
     frozen = orjson.loads(tenant_document(replace(SETTINGS, frozen_at=START)))
     with pytest.raises(KeyError):
         frozen[member]
+
+
+def test_the_example_of_a_frozen_tenant_is_one() -> None:
+    readme = (Path(policies_package.__file__).parent / "README.md").read_text()
+    (example,) = re.findall(r"^\{.*\"frozen\".*\}$", readme, re.MULTILINE)
+    assert encode(orjson.loads(example)) == tenant_document(
+        TenantSettings("acme", frozen_at=START)
+    )
 
 
 def test_a_freeze_that_does_not_say_since_when_can_not_be_read() -> None:

@@ -16,7 +16,8 @@ RUNS = itertools.count()
 MOVES = {
     "draft": {"draft", "pending_approval", "deprecated"},
     "pending_approval": {"pending_approval", "approved", "draft", "deprecated"},
-    "approved": {"approved", "deprecated"},
+    "approved": {"approved", "suspended", "deprecated"},
+    "suspended": {"suspended", "approved", "deprecated"},
     "deprecated": {"deprecated"},
 }
 

@@ -17,12 +17,16 @@ OPEN = {
     ("pending_approval", "approved"),
     ("pending_approval", "draft"),
     ("pending_approval", "deprecated"),
+    ("approved", "suspended"),
     ("approved", "deprecated"),
+    ("suspended", "approved"),
+    ("suspended", "deprecated"),
 }
 WAY = {
     "draft": [],
     "pending_approval": ["pending_approval"],
     "approved": ["pending_approval", "approved"],
+    "suspended": ["pending_approval", "approved", "suspended"],
     "deprecated": ["deprecated"],
 }
 

@@ -56,7 +56,10 @@ def test_a_failed_check_denies_with_status_200_and_is_recorded(
 def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(fresh: Centre) -> None:
     fresh.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
     seen = []
-    for status in (None, "pending_approval", "approved", "deprecated"):
+    for status in (
+        *(None, "pending_approval", "approved"),
+        *("suspended", "approved", "suspended", "deprecated"),
+    ):
         if status:
             fresh.admin("PATCH", "/v1/agents/a/status", {"status": status})
         seen.append(fresh.evaluate(agent_id="a")["policy_name"])
