@@ -42,7 +42,9 @@ class Route:
     signature, and nowhere else.
 
     `scopes` None needs no key. `errors` are the statuses beyond those that follow from the rest;
-    `media` is the type of an answer that is no JSON of ours.
+    `media` is the type of an answer that is no JSON of ours. `shares` says that the path's last
+    segment may also be an object's name, chosen by callers: the methods that this path lacks are
+    then those of the path with a parameter in that place.
     """
 
     method: str
@@ -52,6 +54,7 @@ class Route:
     status: int = 200
     errors: tuple[int, ...] = ()
     media: str = "application/json"
+    shares: bool = False
 
     @property
     def asks(self) -> type[Asked]:

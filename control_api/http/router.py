@@ -28,6 +28,10 @@ class _Resource:
     parts: tuple[str, ...]
     methods: dict[str, Compiled] = field(default_factory=dict)
 
+    @property
+    def shares(self) -> bool:
+        return any(each.route.shares for each in self.methods.values())
+
     def match(self, given: list[str]) -> dict[str, str] | None:
         found: dict[str, str] = {}
         for part, text in zip(self.parts, given, strict=True):
@@ -79,8 +83,9 @@ class Router:
                 compiled = resource.methods.get("GET" if method == "HEAD" else method)
                 if compiled is not None:
                     return compiled, found
-                # A literal must not hide an object of that name: a session may be called `revoke`.
                 others |= _methods(resource)
+                if not resource.shares:
+                    break
         if others:
             raise NoSuchMethod(others)
         raise NotFound("no such path")

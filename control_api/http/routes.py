@@ -118,7 +118,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/settings/retention", READ, show_retention_settings),
     Route("PUT", "/v1/settings/retention", ADMIN, change_retention_settings),
     Route("GET", "/v1/sessions", READ, list_sessions),
-    Route("POST", "/v1/sessions/revoke", ADMIN, revoke_sessions),
+    # A session may be called `revoke`, and must be as easy to revoke as any other.
+    Route("POST", "/v1/sessions/revoke", ADMIN, revoke_sessions, shares=True),
     Route("GET", "/v1/sessions/{session_id}", READ, get_session),
     Route("DELETE", "/v1/sessions/{session_id}", ADMIN, revoke_session),
     Route("GET", "/v1/freeze", READ, show_freeze),

@@ -25,7 +25,7 @@ from control_api.service import Service
 from control_api.session_claim import claim
 from control_api.shapes import Level
 from policies.checks.finding import Facts
-from policies.evaluate import Decision, admitted, evaluate, gather, refuse
+from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
 from policies.model import Session
 from policies.record import decision_record
@@ -33,6 +33,9 @@ from policies.retrieval import MAX_QUERY, Retrieval, parse_retrieval
 
 ERROR = "evaluation_error"
 _log = logging.getLogger("sluice.decision")
+# What the metric's `check` says of a denial that no check made; of an ALLOW it says `none`. Another
+# policy of these names has a check.
+_WITHOUT_CHECK = {ERROR: "error", TENANT_FROZEN: TENANT_FROZEN}
 
 
 class Question(NamedTuple):
@@ -172,7 +175,7 @@ def _admitted(caller: Caller, asked: Retrieval) -> bool:
 
 def _observe(service: Service, decision: Decision, event_id: str) -> None:
     """One decision: one record, one metric, one line."""
-    check = decision.check or ("error" if decision.policy_name == ERROR else "none")
+    check = decision.check or _WITHOUT_CHECK.get(decision.policy_name, "none")
     service.instruments.decided(decision.decision, check).inc()
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(

@@ -96,6 +96,8 @@ BEFORE_COUNTS = (
     "ALTER TABLE tenants DROP COLUMN retention_days",
     "ALTER TABLE tenants DROP COLUMN session_retention_days",
     "ALTER TABLE tenants DROP COLUMN reset_below",
+    "ALTER TABLE tenants DROP COLUMN frozen_at",
+    "ALTER TABLE tenants DROP COLUMN freeze_reason",
     "UPDATE alembic_version SET version_num = '0001'",
 )
 COUNTED = (
@@ -148,7 +150,8 @@ async def test_a_tree_grows_over_documents_that_were_there_before_it(either_url:
     assert len(planted) > 7
     await sql(either_url, "DELETE FROM set_nodes")
     await sql(either_url, "DROP TABLE set_nodes")
-    await sql(either_url, "ALTER TABLE tenants DROP COLUMN reset_below")
+    for column in ("reset_below", "frozen_at", "freeze_reason"):
+        await sql(either_url, f"ALTER TABLE tenants DROP COLUMN {column}")
     await sql(either_url, "UPDATE alembic_version SET version_num = '0004'")
     await migrate(unbound(either_url), either_url)
     assert await sql(either_url, query) == planted

@@ -173,11 +173,16 @@ def test_the_registry_counts_its_agents_and_their_denials(fresh: Centre) -> None
     fresh.evaluate(agent_id="a1")
     fresh.evaluate(agent_id="a1", source_id="payroll")
     fresh.evaluate(agent_id="a2")
+    fresh.approved("a4")
+    fresh.admin("PATCH", "/v1/agents/a4/status", {"status": "suspended"})
+    shown = fresh.admin("GET", "/v1/agents?status=suspended")
+    assert [each["agent_id"] for each in shown] == ["a4"]
     assert fresh.admin("GET", "/v1/agents/stats/summary") == {
-        "total": 4,
+        "total": 5,
         "draft": 1,
         "pending_approval": 1,
         "approved": 2,
+        "suspended": 1,
         "deprecated": 0,
         "pending": 1,
         "deny_rate": 1 / 3,

@@ -69,11 +69,18 @@ def policy(**changes: Any) -> Policy:
 
 
 class Sidecar:
-    """An enforcer with its spool, and the agent that speaks through it."""
+    """An enforcer with its spool, and the agent that speaks through it. `publish` puts the
+    tenant's settings in force."""
 
     def __init__(
-        self, enforcer: Enforcer, spool: Spool, agent: AgentIdentity, metrics: Metrics
+        self,
+        enforcer: Enforcer,
+        spool: Spool,
+        agent: AgentIdentity,
+        metrics: Metrics,
+        publish: Callable[[TenantSettings], None],
     ) -> None:
+        self.publish = publish
         self.enforcer = enforcer
         self.metrics = metrics
         self.egress = Egress(OwnPorts(), metrics.egress_refused.add)
@@ -148,9 +155,14 @@ async def sidecar(
         os.urandom,
         Everything(),
     )
+
+    def publish(settings: TenantSettings) -> None:
+        documents["tenant"] = tenant_document(settings)
+        policy_set.apply(["tenant"], policy_set.revision + 1)
+
     try:
         agent = AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK))
-        yield Sidecar(enforcer, opened, agent, metrics)
+        yield Sidecar(enforcer, opened, agent, metrics, publish)
     finally:
         await centre.__aexit__(None, None, None)
         running.cancel()

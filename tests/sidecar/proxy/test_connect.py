@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.model import Policy
+from policies.model import Policy, TenantSettings
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.settings import UpstreamTls
 from tests.sidecar.proxy.certificates import authority
@@ -343,21 +343,25 @@ async def test_a_tunnel_in_which_nothing_is_said_is_closed(tmp_path: Path) -> No
         assert denied == ["unreadable_request"], "where nothing was sent nothing was asked"
 
 
+@pytest.mark.parametrize("why", ["key_not_valid", "tenant_frozen"])
 async def test_a_tunnel_that_may_be_no_longer_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     limits = replace(LIMITS, rejudge_seconds=0.1)
     async with tunnels(tmp_path, limits=limits) as made:
         reader, writer = await made.over_tls("api")
         writer.write(get("/a"))
         await reader.readuntil(b"tls")
-        # As after a revocation: the agent's key is not found any more.
-        monkeypatch.setattr(type(made.sidecar.agent), "key", lambda _self: None)
+        if why == "tenant_frozen":
+            made.sidecar.publish(TenantSettings("ten_1", frozen_at=1))
+        else:
+            # As after a revocation: the agent's key is not found any more.
+            monkeypatch.setattr(type(made.sidecar.agent), "key", lambda _self: None)
         await broken(reader)
         writer.close()
         await until(lambda: made.tls.open == 0)
         assert [each[:2] for each in await made.sidecar.decisions()] == [
-            ("ALLOW", "analysts-read"), ("DENY", "key_not_valid"),
+            ("ALLOW", "analysts-read"), ("DENY", why),
         ]  # fmt: skip
 
 

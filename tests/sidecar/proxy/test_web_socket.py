@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
+from policies.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
 from tests.sidecar.proxy.stand import (
     Answered,
@@ -201,7 +202,10 @@ async def test_a_head_in_pieces_grants_it_all_the_same(stand: Stand) -> None:
     leave(writer)
 
 
-async def test_a_revocation_cuts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("why", ["key_not_valid", "tenant_frozen"])
+async def test_a_revocation_or_a_freeze_cuts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
     limits = replace(LIMITS, rejudge_seconds=0.1)
     async with standing(tmp_path, policy(), limits=limits) as stand:
 
@@ -214,13 +218,16 @@ async def test_a_revocation_cuts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
         writer.write(ASK)
         await reader.readuntil(b"\r\n\r\n")
-        monkeypatch.setattr(type(stand.sidecar.agent), "key", lambda _: None)
+        if why == "tenant_frozen":
+            stand.sidecar.publish(TenantSettings("ten_1", frozen_at=1))
+        else:
+            monkeypatch.setattr(type(stand.sidecar.agent), "key", lambda _: None)
         with pytest.raises(ConnectionResetError):
             async with asyncio.timeout(3):
                 await reader.read()
         writer.close()
         await until(lambda: stand.upstream.lost == 1)
         names = [name for _, name, _ in await stand.sidecar.decisions()]
-        assert names == ["analysts-read", "key_not_valid"]
+        assert names == ["analysts-read", why]
         [lineage] = await stand.sidecar.lineage()
         assert lineage["outcome"] == "truncated"

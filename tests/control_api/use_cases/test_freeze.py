@@ -1,0 +1,149 @@
+"""A frozen tenant by the API: every evaluation denied and recorded, until the freeze is lifted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.control_api.centre import Centre, asked, running, within
+
+REASON = {"reason": "a leaked key reads contracts"}
+HEADER = "X-Sluice-Revision"
+
+
+def freeze(centre: Centre) -> dict[str, Any]:
+    state: dict[str, Any] = centre.admin("POST", "/v1/freeze", REASON)
+    return state
+
+
+def named(centre: Centre, **changed: Any) -> str:
+    name: str = centre.evaluate(**changed)["policy_name"]
+    return name
+
+
+def test_a_freeze_denies_everything_and_is_lifted_again(either: Centre) -> None:
+    either.approved("a1")
+    none = {"frozen": False, "reason": None, "frozen_at": None}
+    assert either.admin("GET", "/v1/freeze") == none
+    assert either.evaluate()["decision"] == "ALLOW"
+    state = freeze(either)
+    assert state == {"frozen": True, **REASON, "frozen_at": state["frozen_at"]}
+    assert either.admin("GET", "/v1/freeze") == state
+    for changed in ({}, {"agent_id": "a1"}, {"agent_id": "stranger"}, {"source_id": "payroll"}):
+        answer = either.evaluate(**changed)
+        assert (answer["decision"], answer["policy_name"]) == ("DENY", "tenant_frozen")
+        assert state["frozen_at"] in answer["reason"]
+        assert "leaked" not in answer["reason"], "an agent hears it"
+        event = either.admin("GET", f"/v1/audit/lineage/{answer['event_id']}")["event"]
+        assert (event["decision"], event["policy_name"]) == ("DENY", "tenant_frozen")
+        assert (event["check"], event["policy_version"]) == (None, None)
+        assert event["reason"] == answer["reason"]
+    assert either.admin("DELETE", "/v1/freeze") == none
+    assert either.evaluate()["decision"] == "ALLOW"
+    assert either.evaluate(agent_id="a1")["decision"] == "ALLOW"
+    either.verified()
+
+
+def test_freezing_and_lifting_again_change_nothing(fresh: Centre) -> None:
+    first = fresh.call("POST", "/v1/freeze", REASON)
+    entries = fresh.verified()["total"]
+    again = fresh.call("POST", "/v1/freeze", {"reason": "another"})
+    assert (again.status, again.body) == (200, first.body)
+    assert again.headers[HEADER] == first.headers[HEADER]
+    assert fresh.verified()["total"] == entries
+    lifted = fresh.call("DELETE", "/v1/freeze")
+    assert int(lifted.headers[HEADER]) > int(first.headers[HEADER])
+    entries = fresh.verified()["total"]
+    once_more = fresh.call("DELETE", "/v1/freeze")
+    assert (once_more.status, once_more.body) == (200, lifted.body)
+    assert once_more.headers[HEADER] == lifted.headers[HEADER]
+    assert fresh.verified()["total"] == entries
+
+
+def test_a_freeze_holds_over_a_restart_and_other_settings(either: Centre) -> None:
+    state = freeze(either)
+    path = "/v1/admin/tenants/default/settings"
+    either.admin("PATCH", path, {"require_agent_id": True})
+    assert named(either) == "tenant_frozen"
+    either.restart()
+    assert either.admin("GET", "/v1/freeze") == state
+    assert named(either) == "tenant_frozen"
+    either.admin("DELETE", "/v1/freeze")
+    assert named(either) == "agent_id_required"
+    either.admin("PATCH", path, {"require_agent_id": False})
+    assert named(either) == "support-reads"
+
+
+def test_another_replica_follows_within_a_second(either: Centre) -> None:
+    url = either.environ.get("SLUICE_DATABASE_URL")
+    with running(either.directory, policies=None, database_url=url) as other:
+        assert named(other) == "support-reads"
+        freeze(either)
+        within(1, lambda: named(other) == "tenant_frozen")
+        other.admin("DELETE", "/v1/freeze")
+        within(1, lambda: named(either) == "support-reads")
+
+
+def test_a_batch_and_a_simulation_are_denied_too(fresh: Centre) -> None:
+    freeze(fresh)
+    body = {"items": [asked(), asked(source_id="payroll"), asked()]}
+    results = fresh.admin("POST", "/v1/context/evaluate/batch", body)["results"]
+    assert [each["policy_name"] for each in results] == ["tenant_frozen"] * 3
+    simulated = fresh.admin("POST", "/v1/context/simulate", asked())
+    assert (simulated["policy_name"], simulated["event_id"]) == ("tenant_frozen", None)
+    assert len(fresh.events("?decision=DENY")) == 3
+
+
+@pytest.mark.parametrize("path", ["evaluate", "simulate"])
+def test_an_explanation_tells_how_to_lift_it(centre: Centre, path: str) -> None:
+    freeze(centre)
+    told = centre.admin("POST", f"/v1/context/{path}?explain=true", asked(source_id="payroll"))
+    centre.admin("DELETE", "/v1/freeze")
+    outcomes = {check["outcome"] for check in told["explain"]["checks"]}
+    assert outcomes == {"not_reached"}
+    assert told["explain"]["nearest_miss"] == {
+        "check": None,
+        "policy_name": "tenant_frozen",
+        "change": "lift the tenant's freeze (`DELETE /v1/freeze`); and take `payroll` out of "
+        "`denied_sources` of policy `support-reads`; and add `payroll` to `allowed_sources` of "
+        "policy `support-reads`",
+    }
+
+
+def test_no_session_is_claimed_while_the_tenant_is_frozen(fresh: Centre) -> None:
+    fresh.evaluate(session_id="before")
+    freeze(fresh)
+    for session_id in ("before", "during"):
+        assert named(fresh, session_id=session_id) == "tenant_frozen"
+    assert [row["session_id"] for row in fresh.admin("GET", "/v1/sessions")] == ["before"]
+    fresh.admin("DELETE", "/v1/freeze")
+    for session_id in ("before", "during"):
+        assert fresh.evaluate(session_id=session_id)["decision"] == "ALLOW"
+
+
+def test_management_and_other_tenants_go_on(fresh: Centre) -> None:
+    made = fresh.call("POST", "/v1/admin/tenants", {"name": "other"}).body
+    freeze(fresh)
+    other = made["admin_key"]
+    denied = fresh.call("POST", "/v1/context/evaluate", asked(), key=other).body
+    assert denied["policy_name"] == "default_deny"
+    assert not fresh.call("GET", "/v1/freeze", key=other).body["frozen"]
+    fresh.approved("a1")
+    fresh.admin("DELETE", f"/v1/policies/{fresh.admin('GET', '/v1/policies')[0]['policy_id']}")
+
+
+def test_a_freeze_is_counted_under_its_own_name(fresh: Centre) -> None:
+    freeze(fresh)
+    fresh.evaluate()
+    shown = fresh.call("GET", "/metrics", key=None).raw.decode()
+    sample = 'sluice_decisions_total{check="tenant_frozen",decision="DENY"} 1.0'
+    assert sample in shown
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"reason": None}, {"reason": 1}, {"reason": "a", "until": "b"}, {"reason": "a\0"}]
+)
+def test_a_freeze_without_a_reason_is_422(centre: Centre, body: Any) -> None:
+    assert centre.call("POST", "/v1/freeze", body).status == 422
+    assert not centre.admin("GET", "/v1/freeze")["frozen"]
