@@ -202,15 +202,21 @@ class Enforcer:
         """Whether `evaluate` would allow it now, by the documents that are here (`prepare`).
         Nothing is recorded and no session claimed: this filters lists, and lets nothing out of the
         sidecar by itself."""
+        facts = self.outlook(retrieval, key)
+        return facts is not None and allows(retrieval, facts)
+
+    def outlook(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
+        """What `permits` goes by, the same for every source that this caller may ask for; None
+        where nothing is permitted."""
         if key is None or self._freshness.stale(self._monotonic()):
-            return False
+            return None
         try:
-            return evaluate(retrieval, self._facts(retrieval, key)).decision == "ALLOW"
+            return self._facts(retrieval, key)
         except NotHeld:
-            return False
+            return None
         except Exception:
-            log.exception("a check failed: the name is left out of a list")
-            return False
+            log.exception("a check failed: nothing is shown in a list")
+            return None
 
     def explain(self, retrieval: Retrieval, key: Key | None, decision: Decision) -> dict[str, Any]:
         """Why `decision` came out as it did, in the turn of the loop in which it was made."""
@@ -230,3 +236,13 @@ class Enforcer:
     def _masks(self) -> bool:
         """In doubt, yes: a policy set that is too old may not say any more what is to be masked."""
         return self._policy_set.masks() or self._freshness.stale(self._monotonic())
+
+
+def allows(retrieval: Retrieval, facts: Facts) -> bool:
+    """Whether the facts allow a retrieval. Nothing is recorded: for names in a list. Pure, so that
+    another thread may ask."""
+    try:
+        return evaluate(retrieval, facts).decision == "ALLOW"
+    except Exception:
+        log.exception("a check failed: the name is left out of a list")
+        return False

@@ -9,15 +9,27 @@ from typing import Any
 
 from policies.ground.body import parse_object, refuse_duplicates
 from policies.ground.errors import Malformed
-from sidecar.protocols.budget import Budget
+from sidecar.protocols.budget import Budget, OverBudget
 
 Parse = Callable[[bytes, str | None, Budget], Any]
 
 _NDJSON = frozenset(("application/x-ndjson", "application/json"))
 
 
+MOST_BRACKETS = 250_000
+"""`{` and `[` in a body or an answer that is parsed, in texts too: each may be an object to make.
+The parser makes them in one go, in which nothing else runs."""
+
+
+def is_crowded(raw: bytes) -> bool:
+    """Whether it has more than `MOST_BRACKETS`."""
+    return len(raw) > MOST_BRACKETS and raw.count(b"{") + raw.count(b"[") > MOST_BRACKETS
+
+
 def json_object(raw: bytes, media: str | None, _budget: Budget | None = None) -> dict[str, Any]:
     """One JSON object, no key twice."""
+    if is_crowded(raw):
+        raise OverBudget(f"the body has more than {MOST_BRACKETS} brackets")
     value = parse_object(raw, media, unique=False)
     # Every member has its colon, so with as many members as colons none was lost: the slower look
     # for a key that stands twice is only for bodies that hold colons elsewhere.

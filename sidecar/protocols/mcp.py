@@ -7,7 +7,7 @@ shows what may be read; what a server pushes, or sends again to an agent that re
 looked at message by message (`mcp_answers.py`). Knows the methods; judges nothing.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -159,7 +159,7 @@ class Mcp(Dialect):
 
 def _places(
     told: Callable[[Mcp, dict[str, Any], Asked], Places],
-) -> Callable[[Mcp, Asked], Awaitable[Places]]:
+) -> Callable[[Mcp, Asked], Coroutine[Any, Any, Places]]:
     async def places(mcp: Mcp, asked: Asked) -> Places:
         return tuple(dict.fromkeys(told(mcp, params_of(asked.body), asked)))
 

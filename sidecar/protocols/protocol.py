@@ -5,7 +5,7 @@ Pure but for `Asked.fetch`, through which a protocol may look up a name. A proto
 it says what is asked for, and how to leave out what may not be seen.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple
@@ -160,8 +160,9 @@ class Route:
     pattern: str
     """The path, `{name}` for one segment."""
     class_: Class
-    places: Callable[[Any, Asked], Awaitable[tuple[Place, ...]]] | None = None
-    """The sources a request concerns; all must be allowed (R4). Raises `Unresolved`, and
+    places: Callable[[Any, Asked], Coroutine[Any, Any, tuple[Place, ...]]] | None = None
+    """The sources a request concerns; all must be allowed (R4). It waits for nothing but
+    `Asked.fetch`, between whose calls it may run in another thread. Raises `Unresolved`, and
     `Malformed` where the body makes no sense."""
     hint: Callable[[Any, Asked], Place | None] | None = None
     """The source as far as it can be told without asking anyone, for the record of a denied
@@ -174,8 +175,9 @@ class Route:
     shows: Callable[[Any, Asked], Callable[[bytes], Place | None]] | None = None
     """Called before the request is forwarded; what it returns reads a successful answer, and says
     which source it is of, None where that can't be told."""
-    composed: Callable[[Any, Asked, Permits], Awaitable[Fetched]] | None = None
-    """Puts the answer together of what `Permits` lets be seen. Raises `Malformed`."""
+    composed: Callable[[Any, Asked, Permits], Coroutine[Any, Any, Fetched]] | None = None
+    """Puts the answer together of what `Permits` lets be seen; waits as `places` does. Raises
+    `Malformed`."""
     prepared: Callable[[Any, Asked, tuple[Place, ...], Sight], Prepared] | None = None
     """What becomes of the allowed request and its answer: the condition that leaves out what may
     not be seen, and the proof that the answer keeps to it; tokens to remember; lists to filter."""

@@ -29,6 +29,11 @@ class Case:
         self.asked = asked
         self.body: bytes | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the body that was read; 0 where there is none."""
+        return 0 if self.body is None else len(self.body)
+
     def let_through(self, request: Inbound, pending: Pending) -> Allowed:
         """The request as it came, for `pending`, whose record is durable. Raises `Malformed` where
         it was not read that far."""

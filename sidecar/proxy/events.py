@@ -46,6 +46,11 @@ class Events:
         self._after_cr = False
         self.withheld = 0
 
+    @property
+    def held(self) -> int:
+        """Bytes of an event of which the end has not arrived."""
+        return len(self._buffer)
+
     def feed(self, data: bytes) -> bytes:
         """What may go on now that `data` has arrived. Raises `UpstreamFailed`."""
         data = self._without_bom(self._with_plain_lines(data))

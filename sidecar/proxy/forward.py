@@ -9,7 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.bodies import MOST_BRACKETS, is_crowded
 from sidecar.protocols.protocol import (
+    AnswerTooLarge,
     Asked,
     Class,
     Dialect,
@@ -22,6 +24,7 @@ from sidecar.protocols.protocol import (
 from sidecar.proxy import intake
 from sidecar.proxy.events import Events, is_event_stream
 from sidecar.proxy.exchange import Exchange
+from sidecar.proxy.filtered import Filtered
 from sidecar.proxy.headers import Head, fields_of, lines_of, refuse_encoded, without_whole
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import Judge
@@ -33,6 +36,7 @@ from sidecar.proxy.reply import Fields, Reply, Sent, fields_of_event
 from sidecar.proxy.traffic import Traffic
 from sidecar.proxy.upstream import Ask, Upstream
 from sidecar.proxy.web_socket import WebSocket
+from sidecar.proxy.worker import LONGEST_INLINE, Fresh, Worker, as_it_is
 from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolError
 
@@ -48,6 +52,8 @@ class Allowed(NamedTuple):
     places: tuple[Place, ...]
     pendings: list[Pending]
     started: float
+    fresh: Fresh = as_it_is
+    """Called before `prepared` looks at an answer in the worker thread."""
 
 
 class Forward:
@@ -62,6 +68,7 @@ class Forward:
         traffic: Traffic,
         monotonic: Callable[[], float],
         limits: Limits,
+        worker: Worker,
     ) -> None:
         self._dialect = dialect
         self.upstream = upstream
@@ -69,6 +76,7 @@ class Forward:
         self._lineage = lineage
         self.traffic = traffic
         self._limits = limits
+        self.worker = worker
         self.now = monotonic
 
     async def fetch(self, head: Head, target: str) -> Fetched:
@@ -179,7 +187,7 @@ class Forward:
         finally:
             await exchange.finish()
         if 200 <= exchange.status < 300:
-            place = read(body)
+            place = await self.worker.call(len(body), read, body)
             if place is None:
                 raise UpstreamFailed("the data source's answer does not tell what it is of")
             if place not in allowed.places:
@@ -201,7 +209,8 @@ class Forward:
             if prepared.event is not None and is_event_stream(exchange.fields):
                 refuse_encoded(exchange.fields)
                 events = Events(prepared.event, self._limits.read_answer_bytes)
-                return await relay(request, exchange, event, tally, events)
+                filtered = Filtered(events, self.worker, allowed.fresh)
+                return await relay(request, exchange, event, tally, filtered)
             if prepared.read is None:
                 return await relay(request, exchange, event, tally)
             body = await _readable(exchange, self._limits)
@@ -209,7 +218,10 @@ class Forward:
         finally:
             await exchange.finish()
         fields = exchange.fields
-        passed = prepared.read(Fetched(exchange.status, exchange.reason, fields, body))
+        answer = Fetched(exchange.status, exchange.reason, fields, body)
+        if len(body) > LONGEST_INLINE:
+            allowed.fresh()
+        passed = await self.worker.call(len(body), prepared.read, answer)
         if passed.body != body:
             fields = without_whole(fields)
         tally.withheld = passed.withheld
@@ -254,6 +266,8 @@ def _tell_head(allowed: Allowed, exchange: Exchange) -> None:
 async def _readable(exchange: Exchange, limits: Limits) -> bytes:
     body = await exchange.read(limits.read_answer_bytes)
     refuse_encoded(exchange.fields)
+    if is_crowded(body):
+        raise AnswerTooLarge(f"the data source's answer has more than {MOST_BRACKETS} brackets")
     return body
 
 

@@ -11,6 +11,7 @@ data source.
 """
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
@@ -20,7 +21,10 @@ from sidecar.protocols.protocol import (
     Asked,
     Class,
     Dialect,
+    Fetched,
+    Permits,
     Place,
+    Prepared,
     Refusal,
     Route,
     Sight,
@@ -30,12 +34,14 @@ from sidecar.proxy import intake, upgrade
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.case import Case, decided
 from sidecar.proxy.forward import Allowed, Forward
+from sidecar.proxy.headers import Head
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import UNREADABLE, Denied, Judge, Refused
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.reading import Reader
 from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.worker import LONGEST_INLINE, Fresh, as_it_is
 from sidecar.recorder import Pending
 
 UNRESOLVED = "unresolved_source"
@@ -69,6 +75,7 @@ class Gate:
         self.now = forward.now
         self.default = default
         self._limits = limits
+        self._worker = forward.worker
         self.marked = marked
         self._reader = Reader(dialect, default, forward.fetch, limits, writes=writes)
         self.found = self._reader.found
@@ -144,27 +151,19 @@ class Gate:
 
     async def _serve(self, request: Inbound, case: Case) -> Reply | Sent:
         route, asked, head = self._reader.read(request, case)
-        who = asked.who
         case.asked = asked
-        pendings: list[Pending] = []
+        who = asked.who
         try:
-            if route.inspected is not None:
-                case.body, media = await intake.read_body(request, head, self._limits)
-                parsed = route.inspected(case.body, media, asked.budget)
-                case.asked = asked = asked._replace(body=parsed)
-            if route.refined is not None:
-                route = self._reader.opened(route.refined(self.dialect, asked), asked)
+            route, asked = await self._read_body(request, case, route, head)
             if route.composed is not None:
-                permits = await self.judge.permitting(who)
-                answer = await route.composed(self.dialect, asked, permits)
-                return await self._forward.composed(request, answer)
-            places = await self._places(route, asked)
-            asked.budget.charge_sources(place.source_id for place in places)
+                return await self._composed(request, case, route, asked)
+            places = await self._places(route, asked, case)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
         except Malformed as error:
             close = not request.body.is_eof()
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
+        pendings: list[Pending] = []
         if route.class_ is not Class.OPEN:
             places = self._to_judge(route, places, who)
             pendings = await self.judge.allow(places, who)
@@ -173,10 +172,7 @@ class Gate:
             # A write can't be taken back: its record comes first.
             for pending in pendings:
                 await pending.durable
-        prepared = NOTHING
-        if route.prepared is not None:
-            sight = await self._sight(places, who)
-            prepared = route.prepared(self.dialect, asked, places, sight)
+        prepared, fresh = await self._prepared(route, asked, places, case)
         if case.body is None and b"expect" in head.read:
             request.welcome_body()
         readable = route.shows is not None or prepared.read is not None
@@ -184,13 +180,57 @@ class Gate:
         ask = intake.forwarded(request, head, asked.target, case.body, readable=readable)
         if prepared.body is not None:
             ask = ask.with_body(prepared.body)
-        allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started)
+        allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started, fresh)
         return await self._forward.passed(request, allowed)
 
-    async def _places(self, route: Route, asked: Asked) -> tuple[Place, ...]:
+    async def _read_body(
+        self, request: Inbound, case: Case, route: Route, head: Head
+    ) -> tuple[Route, Asked]:
+        """The route and what is asked, with the body where it has to be read."""
+        asked, call = case.asked, self._worker.call
+        assert asked is not None
+        if route.inspected is not None:
+            case.body, media = await intake.read_body(request, head, self._limits)
+            parsed = await call(case.size, route.inspected, case.body, media, asked.budget)
+            case.asked = asked = asked._replace(body=parsed)
+        if route.refined is not None:
+            refined = await call(case.size, route.refined, self.dialect, asked)
+            route = self._reader.opened(refined, asked)
+        return route, asked
+
+    async def _composed(self, request: Inbound, case: Case, route: Route, asked: Asked) -> Sent:
+        permits = await self.judge.permitting(asked.who)
+        composed = route.composed
+        assert composed is not None
+
+        def compose(asked: Asked) -> Coroutine[Any, Any, Fetched]:
+            return composed(self.dialect, asked, permits)
+
+        answer = await self._worker.drive(asked, case.size, compose, permits.refresh)
+        return await self._forward.composed(request, answer)
+
+    async def _prepared(
+        self, route: Route, asked: Asked, places: tuple[Place, ...], case: Case
+    ) -> tuple[Prepared, Fresh]:
+        """What becomes of the request and its answer, and what is to be called before the worker
+        looks at the answer."""
+        if route.prepared is None:
+            return NOTHING, as_it_is
+        permits = await self.judge.permitting(asked.who)
+        sight = self._sight(places, permits)
+        if case.size > LONGEST_INLINE:
+            permits.refresh()
+        call = self._worker.call
+        prepared = await call(case.size, route.prepared, self.dialect, asked, places, sight)
+        return prepared, permits.refresh
+
+    async def _places(self, route: Route, asked: Asked, case: Case) -> tuple[Place, ...]:
         if route.places is None:
             return _NOBODY
-        return await route.places(self.dialect, asked)
+        find = partial(route.places, self.dialect)
+        places = await self._worker.drive(asked, case.size, find)
+        asked.budget.charge_sources(place.source_id for place in places)
+        return places
 
     def _to_judge(
         self, route: Route, places: tuple[Place, ...], who: Attribution
@@ -207,8 +247,7 @@ class Gate:
         # It may return any document, so it is judged as if it returned the worst.
         return tuple(place._replace(sensitivity="critical") for place in places)
 
-    async def _sight(self, places: tuple[Place, ...], who: Attribution) -> Sight:
-        permits = await self.judge.permitting(who)
+    def _sight(self, places: tuple[Place, ...], permits: Permits) -> Sight:
         if self.marked is None:
             return Sight(permits, "", None)
         levels = tuple(

@@ -22,6 +22,7 @@ from sidecar.proxy.opaque import Opaque
 from sidecar.proxy.short_way import ShortWay
 from sidecar.proxy.traffic import Traffic
 from sidecar.proxy.upstream import Upstream
+from sidecar.proxy.worker import Worker
 from sidecar.settings import Source
 
 
@@ -35,6 +36,7 @@ class Guarded:
         enforcer: Enforcer,
         clock: Clock,
         egress: Egress,
+        worker: Worker,
         limits: Limits = LIMITS,
     ) -> None:
         self.source = source
@@ -64,6 +66,7 @@ class Guarded:
                 traffic,
                 clock.monotonic,
                 limits,
+                worker,
             ),
             self.who,
             limits,

@@ -6,15 +6,18 @@ and the enforcer. Knows nothing of bytes or connections.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from threading import get_ident
 
+from policies.checks.finding import Facts
 from policies.ground.body import identifier_fault
 from policies.ground.errors import SluiceError
 from policies.retrieval import Retrieval
-from sidecar.enforce import Enforcer
+from sidecar.enforce import Enforcer, allows
 from sidecar.identity import AgentIdentity
 from sidecar.policy_cache.supply import NotHeld
-from sidecar.protocols.protocol import Permits, Place
+from sidecar.protocols.protocol import Place
 from sidecar.proxy.attribution import Attribution
 from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolError
@@ -121,24 +124,18 @@ class Judge:
         except (NotHeld, SpoolError):
             return None  # the long way comes to the same, or brings what is lacking
 
-    async def permitting(self, who: Attribution) -> Permits:
+    async def permitting(self, who: Attribution) -> "Permitting":
         """Whether a name may be seen in a list. Not recorded: nothing is read."""
         await self._enforcer.prepare(self._retrieval(self._whole, who), self._agent.key())
         return self.permits_at_once(who)
 
-    def permits_at_once(self, who: Attribution) -> Permits:
+    def permits_at_once(self, who: Attribution) -> "Permitting":
         """As `permitting`, by the documents that are here."""
+        outlook = partial(self._outlook, who)
+        return Permitting(partial(self._retrieval, who=who), outlook, everything=self.reports)
 
-        def permits(place: Place) -> bool:
-            if self.reports:
-                return True
-            retrieval = self._retrieval(place, who)
-            if identifier_fault(retrieval.source_id) is not None:
-                return False
-            # A stream may last for hours, and the key be revoked meanwhile.
-            return self._enforcer.permits(retrieval, self._agent.key())
-
-        return permits
+    def _outlook(self, who: Attribution) -> Facts | None:
+        return self._enforcer.outlook(self._retrieval(self._whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused) -> Denied:
         """Records it; what the agent is to be told, unless it goes on."""
@@ -175,3 +172,41 @@ class Judge:
             None,
             self._kind,
         )
+
+
+class Permitting:
+    """Whether one caller may see a name, by place.
+
+    On the loop it looks at the policy set anew for each name: a stream may last for hours, and the
+    key be revoked meanwhile. In the worker thread, which may not touch the policy set, it goes by
+    what `refresh` found on the loop right before the work began; without that it permits nothing.
+    """
+
+    __slots__ = ("_everything", "_facts", "_loop", "_outlook", "_retrieval")
+
+    def __init__(
+        self,
+        retrieval: Callable[[Place], Retrieval],
+        outlook: Callable[[], Facts | None],
+        *,
+        everything: bool,
+    ) -> None:
+        self._retrieval = retrieval
+        self._outlook = outlook
+        self._everything = everything
+        self._facts: Facts | None = None
+        self._loop = get_ident()
+
+    def refresh(self) -> None:
+        """Looks at the policy set. On the loop only."""
+        self._facts = self._outlook()
+
+    def __call__(self, place: Place) -> bool:
+        if self._everything:
+            return True
+        retrieval = self._retrieval(place)
+        if identifier_fault(retrieval.source_id) is not None:
+            return False
+        if get_ident() == self._loop:
+            self.refresh()
+        return self._facts is not None and allows(retrieval, self._facts)

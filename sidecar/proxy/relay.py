@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.proxy.events import Events, is_event_stream
+from sidecar.proxy.events import is_event_stream
 from sidecar.proxy.exchange import Exchange
+from sidecar.proxy.filtered import Filtered
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.reply import Fields, Sent
 
@@ -57,7 +58,7 @@ async def relay(
     exchange: Exchange,
     event: Fields,
     tally: Tally,
-    events: Events | None = None,
+    events: Filtered | None = None,
 ) -> Sent:
     """Writes the answer of `exchange`; of one that comes as `events`, what they let pass. Raises
     `UpstreamFailed` where it breaks off on the way, and `ConnectionError` where the agent does."""
@@ -99,7 +100,7 @@ async def _stream(
     exchange: Exchange,
     head: bytes,
     tally: Tally,
-    events: Events | None,
+    events: Filtered | None,
     *,
     chunked: bool,
 ) -> None:
@@ -109,7 +110,7 @@ async def _stream(
     request.begin(head)
     while part := await exchange.next():
         if events is not None:
-            part = events.feed(part)
+            part = await events.feed(part)
             tally.withheld = events.withheld
             if not part:
                 continue

@@ -27,6 +27,7 @@ from sidecar.proxy.outside import Outside
 from sidecar.proxy.passage import Passage
 from sidecar.proxy.switch import Switch
 from sidecar.proxy.transparent import Meant, Transparent, by_socket, twin_of
+from sidecar.proxy.worker import Worker
 from sidecar.settings import Source
 from sidecar.tls_files import server_context
 
@@ -63,8 +64,10 @@ class Ways:
         self._enforcer = enforcer
         self._egress = egress
         self._limits = limits
+        self._worker = Worker()
         self._sources = [
-            Guarded(source, agent, enforcer, clock, egress, limits) for source in sources
+            Guarded(source, agent, enforcer, clock, egress, self._worker, limits)
+            for source in sources
         ]
         self._ports: dict[str, Listener] = {}
         for listen, guarded in self._by_port():
@@ -114,6 +117,7 @@ class Ways:
         finally:
             for guarded in self._sources:
                 await guarded.close()
+            self._worker.close()
 
     def _flowing(self) -> list[Listener | Opaque]:
         """What counts bytes: the ports, and what joins connections past them."""

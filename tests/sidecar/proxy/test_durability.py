@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from policies.checks.finding import Facts
 from sidecar.enforce import Enforcer
 from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
@@ -45,8 +46,8 @@ class Held:
         await held
         return pending
 
-    def permits(self, *arguments: Any) -> bool:
-        return self._enforcer.permits(*arguments)
+    def outlook(self, *arguments: Any) -> Facts | None:
+        return self._enforcer.outlook(*arguments)
 
     def note_retrieval(self, _pending: Pending, detail: dict[str, Any], outcome: str) -> None:
         self.notes.append((detail, outcome))
