@@ -141,7 +141,8 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What reading the policy files changed, by name of policy."""
+    """What reading the policy files changed, by name of policy. `warnings` are folders that look
+    like this tenant's and belong to none."""
 
     status: Literal["reloaded"]
     added: list[str]
@@ -149,6 +150,7 @@ class Reloaded:
     unchanged: list[str]
     removed: list[str]
     skipped: list[str]
+    warnings: list[str]
 
     example: ClassVar[dict[str, Any]] = {
         "status": "reloaded",
@@ -157,6 +159,7 @@ class Reloaded:
         "unchanged": [],
         "removed": [],
         "skipped": [],
+        "warnings": [],
     }
 
 

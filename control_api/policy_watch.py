@@ -12,14 +12,13 @@ from pathlib import Path
 
 from watchfiles import awatch
 
+from control_api.policy_folders import unowned_folders
 from control_api.service import Service
 from control_api.store import tenants
 from control_api.use_cases.reload_policies import reload_tenant
 from policies.definition import LoadError
 from policies.directory import files
 from policies.ground.errors import NotFound, Unavailable
-from policies.load import strays
-from policies.load import tenants as folders
 
 BY = "disk"
 DEBOUNCE_MS = 300
@@ -36,15 +35,15 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 class PolicyFiles:
     """The policy directory, and what of it was taken in."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, directory: Path) -> None:
         self._service = service
-        self._directory = service.settings.policy_dir.resolve()
+        self._directory = directory.resolve()
         self._taken: dict[str, Stamp] = {}
         self._one_look = asyncio.Lock()
 
     async def load(self) -> None:
         """Every tenant's files, as far as they are good."""
-        await self._report_strays()
+        await unowned_folders(self._service)
         await self._look(frozenset())
 
     async def watch(self) -> None:
@@ -75,6 +74,8 @@ class PolicyFiles:
                 if tenant_id in named or stamp != self._taken.get(tenant_id):
                     await self._take(tenant_id)
                     self._taken[tenant_id] = stamp
+            if named - stamps.keys():
+                await unowned_folders(self._service)
 
     async def _take(self, tenant_id: str) -> None:
         try:
@@ -98,18 +99,6 @@ class PolicyFiles:
         """The tenants in whose folders something was reported."""
         parts = (path.relative_to(self._directory).parts for path in paths)
         return frozenset(each[0] for each in parts if each)
-
-    async def _report_strays(self) -> None:
-        async with self._service.store.reading_across() as connection:
-            known = set(await tenants.ids(connection))
-        try:
-            for fault in await asyncio.to_thread(strays, self._directory):
-                _log.warning("%s", fault)
-            for folder in await asyncio.to_thread(folders, self._directory):
-                if folder not in known:
-                    _log.warning("policies in folder `%s` belong to no tenant", folder)
-        except LoadError as error:
-            _log.error("the policy directory can't be read: %s", error)
 
 
 def _stamps(directory: Path, tenant_ids: list[str]) -> dict[str, Stamp]:

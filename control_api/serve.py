@@ -106,22 +106,23 @@ async def _live(
         log = await Log.open(store)
         service = assemble(settings, clock, entropy, store, log, installed, ring, place)
         await _publish_all_settings(service)
-    files = PolicyFiles(service)
+    files = PolicyFiles(service, settings.policy_dir) if settings.policy_dir else None
     loops = [
         store.group.create_task(_forever(loop, service))
         for loop in (
             service.tenants.follow,
-            files.watch,
+            *((files.watch,) if files else ()),
             Watch(service).run,
             Deliveries(service).run,
             Retention(service).run,
             *(service.publishing.loops if service.publishing else ()),
         )
     ]
-    # One turn, and the files are watched: what changes from here on is reported.
-    await asyncio.sleep(0)
-    async with starting(settings.database_url, settings.database_setting):
-        await files.load()
+    if files is not None:
+        # One turn, and the files are watched: what changes from here on is reported.
+        await asyncio.sleep(0)
+        async with starting(settings.database_url, settings.database_setting):
+            await files.load()
     listeners = await _listen(service, installed, place)
     if service.siblings is not None:
         await service.siblings.open()

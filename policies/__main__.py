@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from policies.definition import Definition, Fault, LoadError
+from policies.folders import DEFAULT, Unowned, unlikely, unowned
 from policies.lint import lint
 from policies.load import load_file, load_tenant, strays, tenants
 
@@ -17,12 +18,21 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("lint", help="say what is wrong in policy files, and what is odd")
     command.add_argument("path", metavar="PATH", type=Path)
+    command.add_argument(
+        "--tenant",
+        metavar="ID",
+        action="append",
+        default=[],
+        help="a tenant of the installation, repeatable: a folder of any other is a warning",
+    )
     command.epilog = "PATH: a directory <tenant_id>/<industry>/<process_group>.yaml, or one file"
-    path: Path = parser.parse_args(arguments).path
+    chosen = parser.parse_args(arguments)
+    path: Path = chosen.path
     if not path.exists():
         parser.error(f"`{path}` does not exist")
     definitions, faults = _directory(path) if path.is_dir() else _loaded(partial(load_file, path))
-    warnings = lint(definitions)
+    folders = tenants(path) if path.is_dir() else []
+    warnings = [*_unowned(folders, chosen.tenant), *lint(definitions)]
     for fault in faults:
         print(f"error: {fault}")
     for warning in warnings:
@@ -42,6 +52,13 @@ def _directory(root: Path) -> tuple[list[Definition], list[Fault]]:
         definitions += found
         faults += wrong
     return definitions, faults
+
+
+def _unowned(folders: list[str], known: list[str]) -> list[Unowned]:
+    """Without a list of tenants, what can't be one by the form of its name."""
+    if not known:
+        return unlikely(folders)
+    return unowned(folders, {each: each for each in (DEFAULT, *known)})
 
 
 def _loaded(load: Callable[[], list[Definition]]) -> tuple[list[Definition], list[Fault]]:

@@ -57,6 +57,12 @@ async def ids(connection: AsyncConnection) -> list[str]:
     return list(found.scalars())
 
 
+async def names(connection: AsyncConnection) -> dict[str, str]:
+    """Every tenant's name, by its id."""
+    found = await connection.execute(select(tenants.c.tenant_id, tenants.c.name))
+    return {row.tenant_id: row.name for row in found}
+
+
 async def standing(
     connection: AsyncConnection, among: Sequence[str]
 ) -> dict[str, tuple[int, bool]]:

@@ -6,12 +6,14 @@ holds up no other.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from control_api import policy_change
 from control_api.asked import Nothing
 from control_api.caller import Caller
 from control_api.management_shapes import Reloaded
 from control_api.metrics import Reload
+from control_api.policy_folders import unowned_folders
 from control_api.policy_plan import Plan, plan
 from control_api.revision import WRITTEN
 from control_api.service import Service
@@ -31,19 +33,33 @@ async def reload_policies(service: Service, caller: Caller, _: Nothing) -> Reloa
     """Read the tenant's policy files again; one bad file, and nothing changes."""
     # Where the files say what is there already, nothing is written.
     WRITTEN.set(caller.tenant.policy_set.revision)
+    tenant_id = caller.tenant.tenant_id
     try:
-        return await reload_tenant(service, caller.tenant.tenant_id, caller.by)
+        done = await reload_tenant(service, tenant_id, caller.by)
     except LoadError as error:
         raise Invalid(
             "the policy files can't be used; nothing was changed", details=str(error)
         ) from error
+    return replace(done, warnings=await _warnings(service, tenant_id))
+
+
+async def _warnings(service: Service, tenant_id: str) -> list[str]:
+    """Of the folders that belong to no tenant, those that look like this one's: what else lies in
+    the directory is the operator's to know."""
+    if service.settings.policy_dir is None:
+        return ["SLUICE_POLICY_DIR is not set: no policy comes from a file"]
+    found = await unowned_folders(service)
+    return [str(each) for each in found if each.nearest == tenant_id]
 
 
 async def reload_tenant(service: Service, tenant_id: str, by: str) -> Reloaded:
     """What changed; `LoadError`, and nothing did."""
+    directory = service.settings.policy_dir
+    if directory is None:
+        return _answer(Plan())
     try:
         # Files are read by waiting, and may lie on a slow disk: not in the loop's thread.
-        definitions = await asyncio.to_thread(load_tenant, service.settings.policy_dir, tenant_id)
+        definitions = await asyncio.to_thread(load_tenant, directory, tenant_id)
         done = await _bring(service, tenant_id, definitions, by)
     except (LoadError, Conflict) as error:
         service.instruments.reloads.labels(Reload.refused).inc()
@@ -127,4 +143,5 @@ def _answer(done: Plan) -> Reloaded:
         unchanged=sorted(done.unchanged),
         removed=sorted(row.name for row in done.removed),
         skipped=sorted(done.skipped),
+        warnings=[],
     )

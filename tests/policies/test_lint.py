@@ -145,7 +145,7 @@ def test_errors_of_every_tenant_are_printed_and_fail(
     write(tmp_path, "policies: {}", "b/x/x.yaml")
     write(tmp_path, of(ENTRY), "c/x/x.yaml")
     write(tmp_path, of(ENTRY), "stray.yaml")
-    assert main(["lint", str(tmp_path)]) == 1
+    assert main(["lint", str(tmp_path), *(f"--tenant={each}" for each in "abc")]) == 1
     out, err = capsys.readouterr()
     assert [line.split(": ")[:2] for line in out.splitlines()] == [
         ["error", "stray.yaml"],
@@ -153,6 +153,40 @@ def test_errors_of_every_tenant_are_printed_and_fail(
         ["error", "b/x/x.yaml:1"],
     ]
     assert err == "1 policies, 3 errors, 0 warnings\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "arguments", "hint"),
+    [
+        ("defualt", [], ": did you mean `default`?"),
+        ("Default", [], ": did you mean `default`?"),
+        ("ten_short", [], ""),
+        ("ten_" + "a" * 21, ["ten_" + "a" * 22], f": did you mean `ten_{'a' * 22}`?"),
+        ("ten_" + "b" * 22, ["ten_" + "a" * 22], ""),
+        ("loans", ["loan"], ": did you mean `loan`?"),
+    ],
+)
+def test_a_folder_that_can_be_no_tenant_s_is_a_warning(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    folder: str,
+    arguments: list[str],
+    hint: str,
+) -> None:
+    write(tmp_path, of(ENTRY), f"{folder}/a/a.yaml")
+    assert main(["lint", str(tmp_path), *(f"--tenant={each}" for each in arguments)]) == 0
+    out = capsys.readouterr().out
+    assert f"warning: policy folder `{folder}` belongs to no tenant{hint}\n" in out
+
+
+def test_the_folders_of_tenants_are_no_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("default", "ten_" + "a" * 22):
+        write(tmp_path, of(ENTRY), f"{folder}/a/a.yaml")
+    assert main(["lint", str(tmp_path)]) == 0
+    assert main(["lint", str(tmp_path), "--tenant", "ten_" + "a" * 22]) == 0
+    assert "belongs to no tenant" not in capsys.readouterr().out
 
 
 def test_one_file_can_be_linted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,6 +54,7 @@ def test_a_reload_says_what_it_added_updated_and_removed(unwatched: Centre) -> N
         "unchanged": [],
         "removed": [],
         "skipped": [],
+        "warnings": [],
     }
     assert reload(unwatched) == {**nothing, "unchanged": ["support-reads"]}
     unwatched.policy_file.write_text(POLICIES.replace("high", "low") + ONE.replace("NAME", "new"))
@@ -286,3 +287,52 @@ def test_a_plan_that_was_overtaken_is_made_again(
     monkeypatch.setattr(reload_policies, "_holds", always)
     unwatched.policy_file.write_text(POLICIES)
     assert unwatched.call("POST", "/v1/policies/reload").status == 503
+
+
+def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
+    fresh: Centre, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At a reload by its own tenant, and in the log for whoever runs the service."""
+    acme = fresh.admin("POST", "/v1/admin/tenants", {"name": "acme"})
+    root = fresh.policy_file.parents[2]
+    for folder in ("defualt", "acme", "somewhere-else"):
+        (root / folder / "demo").mkdir(parents=True)
+        (root / folder / "demo" / "x.yaml").write_text(definitions(("x", "x")))
+    told = {
+        "policy folder `defualt` belongs to no tenant: did you mean `default`?",
+        f"policy folder `acme` belongs to no tenant: did you mean `{acme['tenant_id']}`?",
+        "policy folder `somewhere-else` belongs to no tenant",
+    }
+    # The watch tells of folders that come while the service runs.
+    within(10, lambda: told <= set(caplog.messages))
+    caplog.clear()
+    assert reload(fresh)["warnings"] == [
+        "policy folder `defualt` belongs to no tenant: did you mean `default`?"
+    ]
+    assert told <= set(caplog.messages)
+    answer = fresh.call("POST", "/v1/policies/reload", key=acme["admin_key"])
+    assert answer.body["warnings"] == [
+        f"policy folder `acme` belongs to no tenant: did you mean `{acme['tenant_id']}`?"
+    ]
+
+
+def test_without_a_policy_directory_nothing_comes_from_files_and_nothing_goes(
+    tmp_path: Path,
+) -> None:
+    with running(tmp_path) as centre:
+        (before,) = centre.admin("GET", "/v1/policies")
+    with running(tmp_path, SLUICE_POLICY_DIR="") as centre:
+        assert centre.admin("GET", "/v1/policies") == [before]
+        answer = reload(centre)
+        assert answer.pop("warnings") == [
+            "SLUICE_POLICY_DIR is not set: no policy comes from a file"
+        ]
+        assert not any(answer.values())
+        assert centre.admin("GET", "/v1/policies") == [before]
+        assert centre.evaluate()["decision"] == "ALLOW"
+
+
+def test_a_first_start_without_a_policy_directory_has_no_policies(tmp_path: Path) -> None:
+    with running(tmp_path, SLUICE_POLICY_DIR="") as centre:
+        assert centre.admin("GET", "/v1/policies") == []
+        assert centre.evaluate()["policy_name"] == "default_deny"
