@@ -16,12 +16,14 @@ import time
 from argparse import Namespace
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import uvloop
 
 from control_api import journal, log_key
 from control_api.command_line import parse
 from control_api.entropy import Entropy
+from control_api.first_start import FILE, FirstKeys
 from control_api.http.listening import CannotListen
 from control_api.purge_command import purge
 from control_api.secret_file import UnusableFile
@@ -103,12 +105,12 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
 def _serve(place: Place | None, settings: Settings, clock: Clock) -> int:
     """As one worker, as the supervisor of several, or as the only process."""
     if place is not None:
-        told = partial(tell_worker, place)
+        told = partial(tell_worker, settings, place)
         uvloop.run(serve(settings, clock, Entropy(os.urandom), told, place=place))
     elif settings.workers > 1:
         return Supervisor(settings, clock.monotonic).run(tell_listening)
     else:
-        uvloop.run(serve(settings, clock, Entropy(os.urandom), tell))
+        uvloop.run(serve(settings, clock, Entropy(os.urandom), partial(tell, settings)))
     return 0
 
 
@@ -139,28 +141,29 @@ def _leaves(error: BaseException) -> list[BaseException]:
     return [error]
 
 
-def tell(started: Started) -> None:
+def tell(settings: Settings, started: Started) -> None:
     """What the operator should know, on standard output."""
-    tell_keys(started)
+    tell_keys(started.first_keys, settings.data_dir / FILE)
     tell_listening(started.listen, started.metrics_listen)
 
 
-def tell_worker(place: Place, started: Started) -> None:
+def tell_worker(settings: Settings, place: Place, started: Started) -> None:
     """A worker's: the supervisor waits for it, and tells the rest once all of them serve."""
-    tell_keys(started)
+    tell_keys(started.first_keys, settings.data_dir / FILE)
     os.write(place.ready, b"\n")
     os.close(place.ready)
 
 
-def tell_keys(started: Started) -> None:
-    """The keys of a first start are shown this once."""
-    if started.first_keys is not None:
-        keys = started.first_keys
+def tell_keys(keys: FirstKeys | None, file: Path) -> None:
+    """The keys of a first start, this once, and on a terminal alone: a container's output is kept
+    by log collectors, which many may read. `file` holds them too."""
+    if keys is not None:
         print(f"first start: tenant {keys.tenant_id}")
-        print(f"  admin key       {keys.admin_key}")
-        if keys.superadmin_key is not None:
-            print(f"  superadmin key  {keys.superadmin_key}")
-        print("  both are in first-start.json in the data directory, and shown nowhere else")
+        if sys.stdout.isatty():
+            print(f"  admin key       {keys.admin_key}")
+            if keys.superadmin_key is not None:
+                print(f"  superadmin key  {keys.superadmin_key}")
+        print(f"  the keys are in {file}, which only its owner can read")
     sys.stdout.flush()
 
 

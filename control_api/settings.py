@@ -15,7 +15,6 @@ from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-PACKAGED_POLICIES = Path(__file__).resolve().parent.parent / "policies" / "definitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,9 @@ class Settings:
     """Processes that share the port; several on PostgreSQL alone."""
     control_listen: Listen
     """Where the API listens; port 0 lets the system choose."""
-    policy_dir: Path
-    """The policy files, `<tenant>/<industry>/<process group>.yaml`; watched."""
+    policy_dir: Path | None
+    """The policy files, `<tenant>/<industry>/<process group>.yaml`; watched. Without it no policy
+    comes from a file, and those that once did stay as they are."""
     superadmin_key: str | None
     """The superadmin's key, 32 characters or more; made at the first start where it is not set."""
     require_agent_id: bool
@@ -99,7 +99,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),
         workers=reader.workers(),
         control_listen=reader.listen("CONTROL_LISTEN") or Listen("127.0.0.1", 8700),
-        policy_dir=reader.directory("POLICY_DIR", PACKAGED_POLICIES),
+        policy_dir=reader.directory("POLICY_DIR"),
         superadmin_key=reader.superadmin_key(),
         require_agent_id=reader.flag("REQUIRE_AGENT_ID"),
         pii_masking=reader.flag("PII_MASKING"),

@@ -72,11 +72,11 @@ class Reader:
             self.complain(name, str(error))
             return None
 
-    def directory(self, name: str, default: Path) -> Path:
-        path = Path(self.text(name, str(default)))
-        if not path.is_dir():
-            self.complain(name, f"`{path}` is not a directory")
-        return path
+    def directory(self, name: str) -> Path | None:
+        text = self.text(name, "")
+        if text and not Path(text).is_dir():
+            self.complain(name, f"`{text}` is not a directory")
+        return Path(text) if text else None
 
     def superadmin_key(self) -> str | None:
         key = self._environ.get(PREFIX + "SUPERADMIN_KEY") or None

@@ -112,6 +112,8 @@ def _control(settings: UpSettings) -> dict[str, str]:
     return _environ("SLUICE_", but=("SLUICE_SIDECAR_", "SLUICE_UP_")) | {
         "SLUICE_DATA_DIR": str(settings.data_dir),
         "SLUICE_CONTROL_LISTEN": str(settings.control_listen),
+        # The samples belong to a trial: the control API by itself loads none.
+        "SLUICE_POLICY_DIR": _policies(),
     }
 
 

@@ -25,7 +25,7 @@ def test_the_defaults_are_the_contract_s() -> None:
     assert found.data_dir == Path(".sluice")
     assert found.database_url == "sqlite+aiosqlite:///.sluice/sluice.db"
     assert found.control_listen == Listen("127.0.0.1", 8700)
-    assert found.policy_dir.name == "definitions"
+    assert found.policy_dir is None
     assert (found.require_agent_id, found.session_ttl_minutes) == (False, 1440)
     assert (found.superadmin_key, found.metrics_listen, found.log_level) == (None, None, "info")
 
