@@ -14,6 +14,10 @@ from sidecar.proxy.hosts import canonical_host
 LONGEST = 64 * 1024
 """The longest message that is waited for, in bytes, its records included."""
 
+MOST_RECORDS = 16
+"""The most records that it may be split into: the longest hello fills 4, and clients that split a
+short one on purpose make two or three."""
+
 HANDSHAKE = 0x16
 """The first byte of every connection that begins with TLS."""
 
@@ -34,13 +38,78 @@ class Hello(NamedTuple):
     encrypted: bool
 
 
+class HelloReader:
+    """Reads one hello as it arrives. Each byte is looked at once, so what a client pays for sending
+    many small segments or records is not multiplied here."""
+
+    def __init__(self) -> None:
+        self._unread = bytearray()
+        self._message = bytearray()
+        self._taken = 0
+        self._records = 0
+
+    def feed(self, data: bytes) -> Hello | None:
+        """Takes the next bytes of the connection; the hello once it is whole, None before. Raises
+        `Malformed` as soon as what came can't become a hello that is accepted."""
+        self._unread += data
+        at = 0
+        while not self._whole():
+            size = self._record_size(at)
+            if size is None or len(self._unread) < at + _RECORD + size:
+                break
+            self._message += self._unread[at + _RECORD : at + _RECORD + size]
+            at += _RECORD + size
+            self._records += 1
+            self._check_message()
+        del self._unread[:at]
+        self._taken += at
+        if self._whole():
+            return _hello(bytes(self._message[4:]))
+        if self._taken + len(self._unread) >= LONGEST:
+            raise Malformed(f"the TLS hello is longer than {LONGEST} bytes")
+        return None
+
+    def _whole(self) -> bool:
+        message = self._message
+        return len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4])
+
+    def _record_size(self, at: int) -> int | None:
+        """The length of the record that begins at `at`; None where its head is not all there."""
+        head = self._unread[at : at + _RECORD]
+        if head and head[0] != HANDSHAKE:
+            raise Malformed("the connection does not begin with a TLS hello")
+        if len(head) < _RECORD:
+            return None
+        if head[1] != 3:
+            raise Malformed("the version of the TLS record is unknown")
+        size = int.from_bytes(head[3:5])
+        if not 0 < size <= _MOST_OF_A_RECORD:
+            raise Malformed(f"the TLS record length {size} is not 1 to {_MOST_OF_A_RECORD}")
+        if self._records >= MOST_RECORDS:
+            raise Malformed(f"the TLS hello is split into more than {MOST_RECORDS} records")
+        first = (self._message or self._unread[at + _RECORD : at + _RECORD + 1])[:1]
+        if first and first[0] != _CLIENT_HELLO:
+            raise Malformed("the connection does not begin with a TLS hello")
+        return size
+
+    def _check_message(self) -> None:
+        message = self._message
+        if len(message) < 4:
+            return
+        whole = 4 + int.from_bytes(message[1:4])
+        if whole > LONGEST:
+            raise Malformed(f"the TLS hello is longer than {LONGEST} bytes")
+        if len(message) > whole:
+            # Another message in the same record: a server may read on where we stop.
+            raise Malformed("the TLS hello is not alone in its record")
+
+
 def parse(data: bytes) -> Hello | None:
     """The hello that `data` begins with; None where more is needed. Raises `Malformed`."""
-    message = _message(data)
-    if message is None:
-        if len(data) >= LONGEST:
-            raise Malformed("the TLS hello is too long")
-        return None
+    return HelloReader().feed(data)
+
+
+def _hello(message: bytes) -> Hello:
     reader = _Reader(message)
     reader.take(2)  # version
     reader.take(32)  # random
@@ -59,37 +128,6 @@ def parse(data: bytes) -> Hello | None:
             raise Malformed("the TLS hello has an extension twice")
         found[kind] = extensions.take(extensions.number(2))
     return Hello(_named(found.get(_SERVER_NAME)), not _ENCRYPTED.isdisjoint(found))
-
-
-def _message(data: bytes) -> bytes | None:
-    """The hello itself, out of its records."""
-    message = bytearray()
-    at = 0
-    while len(message) < 4 or len(message) < 4 + int.from_bytes(message[1:4]):
-        if data[at : at + 1] not in (b"", bytes([HANDSHAKE])):
-            raise Malformed("the connection does not begin with a TLS hello")
-        if message and message[0] != _CLIENT_HELLO:
-            raise Malformed("the connection does not begin with a TLS hello")
-        if len(data) < at + _RECORD:
-            return None
-        if data[at + 1] != 3:
-            raise Malformed("the version of the TLS record is unknown")
-        size = int.from_bytes(data[at + 3 : at + 5])
-        if not 0 < size <= _MOST_OF_A_RECORD:
-            raise Malformed("the TLS record has no length that may be")
-        message += data[at + _RECORD : at + _RECORD + size]
-        if len(message) >= 4 and 4 + int.from_bytes(message[1:4]) > LONGEST:
-            raise Malformed("the TLS hello is too long")
-        if len(data) < at + _RECORD + size:
-            return None
-        at += _RECORD + size
-    if message[0] != _CLIENT_HELLO:
-        raise Malformed("the connection does not begin with a TLS hello")
-    whole = 4 + int.from_bytes(message[1:4])
-    if len(message) > whole:
-        # Another message in the same record: a server may read on where we stop.
-        raise Malformed("the TLS hello is not alone in its record")
-    return bytes(message[4:])
 
 
 def _named(extension: bytes | None) -> str | None:

@@ -18,9 +18,8 @@ from functools import partial
 
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.protocols.protocol import Place
-from sidecar.proxy import client_hello
 from sidecar.proxy.agent_connection import Within
-from sidecar.proxy.client_hello import Hello
+from sidecar.proxy.client_hello import HANDSHAKE, Hello, HelloReader
 from sidecar.proxy.directory import Group, upstream_parts
 from sidecar.proxy.errands import Errands
 from sidecar.proxy.guarded import Guarded
@@ -169,14 +168,15 @@ class Passage:
 async def opening(agent: Side) -> Hello | None:
     """The TLS hello that a connection begins with; None where it begins with something else. Raises
     `Malformed`, also where it ends before it has begun."""
-    while not agent.held:
-        if not await agent.more():
-            raise Malformed("nothing was sent")
-    if agent.held[0] != client_hello.HANDSHAKE:
-        return None
+    reader = HelloReader()
+    read = 0
     while True:
-        hello = client_hello.parse(agent.held)
+        data = agent.held_from(read)
+        if read == 0 and data and data[0] != HANDSHAKE:
+            return None
+        read += len(data)
+        hello = reader.feed(data)
         if hello is not None:
             return hello
         if not await agent.more():
-            raise Malformed("the TLS hello is cut off")
+            raise Malformed("the TLS hello is cut off" if read else "nothing was sent")

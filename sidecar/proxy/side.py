@@ -50,6 +50,10 @@ class Side(asyncio.Protocol):
     def held(self) -> bytes:
         return bytes(self._held)
 
+    def held_from(self, at: int) -> bytes:
+        """What is held, without its first `at` bytes."""
+        return bytes(self._held[at:])
+
     async def more(self) -> bool:
         """Waits until more is held; False where nothing more will come."""
         size = len(self._held)

@@ -1,15 +1,17 @@
 """A TLS hello is read wholly or not at all, however it is cut into records and segments; what two
 readers could read in two ways is none."""
 
+import itertools
 import ssl
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
-from sidecar.proxy.client_hello import LONGEST, Hello, parse
+from sidecar.proxy.client_hello import LONGEST, MOST_RECORDS, Hello, HelloReader, parse
 
 SERVER_NAME, KEY_SHARE, PADDING, ENCRYPTED = 0, 51, 21, 0xFE0D
 GREASE = (0x0A0A, 0x1A1A, 0xFAFA)
@@ -197,11 +199,68 @@ def test_records_within_are_handshakes_too() -> None:
 
 
 def test_no_more_than_so_much_is_waited_for() -> None:
-    # One byte a record: five of six bytes say nothing.
-    endless = records(b"\x01" + (LONGEST - 4).to_bytes(3)) + b"\x16\x03\x01\x00\x01\x00" * 11000
+    size = (1 << 14) - 1
+    endless = records(b"\x01" + (LONGEST - 4).to_bytes(3) + bytes(LONGEST), *[size] * 4)
     assert parse(endless[: LONGEST - 1]) is None
     with pytest.raises(Malformed):
         parse(endless[:LONGEST])
+
+
+def test_only_so_many_records_are_accepted() -> None:
+    # The rest is refused at the head of the first record that is too many.
+    whole = records(SOUND, *[1] * (MOST_RECORDS - 1))
+    assert parse(whole) == Hello("kb.test", False)
+    split = records(SOUND, *[1] * MOST_RECORDS)
+    assert parse(split[: 6 * MOST_RECORDS + 4]) is None
+    with pytest.raises(Malformed, match="more than 16 records"):
+        parse(split[: 6 * MOST_RECORDS + 5])
+
+
+@pytest.mark.parametrize("segment", [1, 7, 1460])
+def test_each_byte_is_looked_at_once(segment: int) -> None:
+    """The longest hello in segments of any size: the reader copies each byte a few times at most,
+    instead of all of them for every segment."""
+    whole = records(message((PADDING, bytes(60_000)), (SERVER_NAME, KB)), *[(1 << 14) - 1] * 4)
+    reader, touched = HelloReader(), 0
+    unread: Any = _Counted()
+    reader._unread = unread
+    for at in range(0, len(whole), segment):
+        found = reader.feed(whole[at : at + segment])
+        touched = unread.copied
+    assert found == Hello("kb.test", False)
+    # At most the head of the record that is under way, for every segment.
+    assert touched <= 2 * len(whole) + 6 * (len(whole) // segment + 1)
+
+
+class _Counted(bytearray):
+    """Counts the bytes that are copied out of it."""
+
+    copied = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        self.copied += len(found)
+        return found
+
+    def __iadd__(self, data: Any) -> Any:
+        super().__iadd__(data)
+        return self
+
+
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=40),
+    st.lists(st.integers(1, 200), max_size=12),
+)
+def test_segments_change_nothing(segments: list[int], sizes: list[int]) -> None:
+    whole = records(message((PADDING, bytes(300)), (SERVER_NAME, KB)), *sizes)
+    reader, at, found = HelloReader(), 0, None
+    for size in itertools.cycle(segments):
+        assert found is None
+        found = reader.feed(whole[at : at + size])
+        at += size
+        if at >= len(whole):
+            break
+    assert found == parse(whole) == Hello("kb.test", False)
 
 
 @given(st.binary(max_size=300))

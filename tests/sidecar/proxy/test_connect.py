@@ -264,7 +264,14 @@ async def test_a_hello_may_come_byte_by_byte(made: Tunnels) -> None:
     writer.close()
 
 
-@pytest.mark.parametrize("data", [b"\x16\x03\x01\x00\x05hello", b"\x16garbage in a tunnel"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x00\x05hello",
+        b"\x16garbage in a tunnel",
+        b"\x16\x03\x01\x00\x01\x01" + b"\x16\x03\x01\x00\x01\x00" * 16,
+    ],
+)
 async def test_what_is_no_hello_is_denied_and_recorded(made: Tunnels, data: bytes) -> None:
     _, opened = await made.connect(made.where("api"))
     assert (await read(opened, data)).raw == b""

@@ -13,6 +13,7 @@ import pytest
 
 from policies.ground.listen import Listen
 from policies.model import Policy
+from sidecar.proxy.client_hello import MOST_RECORDS
 from sidecar.proxy.hosts import Authority
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.ways import TRANSPARENT, Named, Ways
@@ -32,7 +33,14 @@ from tests.sidecar.proxy.stand import (
     source,
     until,
 )
-from tests.sidecar.proxy.test_client_hello import ENCRYPTED, SERVER_NAME, hello, server_name
+from tests.sidecar.proxy.test_client_hello import (
+    ENCRYPTED,
+    SERVER_NAME,
+    hello,
+    message,
+    records,
+    server_name,
+)
 
 ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 ELSEWHERE = "192.0.2.66"
@@ -278,6 +286,7 @@ async def test_tls_to_nobody_gets_an_alert(
         hello((0, server_name(b"127.0.0.1"))),
         hello(NAMED, NAMED),
         b"\x16\x03\x01\x00\x00",
+        records(message(NAMED), *[1] * MOST_RECORDS),
     ],
 )
 async def test_a_hello_that_is_none_breaks_the_connection(made: Redirected, data: bytes) -> None:
