@@ -221,7 +221,7 @@ def test_each_byte_is_looked_at_once(segment: int) -> None:
     """The longest hello in segments of any size: the reader copies each byte a few times at most,
     instead of all of them for every segment."""
     whole = records(message((PADDING, bytes(60_000)), (SERVER_NAME, KB)), *[(1 << 14) - 1] * 4)
-    reader, touched = HelloReader(), 0
+    reader, touched, found = HelloReader(), 0, None
     unread: Any = _Counted()
     reader._unread = unread
     for at in range(0, len(whole), segment):
@@ -242,7 +242,7 @@ class _Counted(bytearray):
         self.copied += len(found)
         return found
 
-    def __iadd__(self, data: Any) -> Any:
+    def __iadd__(self, data: Any) -> Any:  # type: ignore[misc]
         super().__iadd__(data)
         return self
 
