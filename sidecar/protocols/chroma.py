@@ -8,16 +8,16 @@ a name where its siblings take an id.
 The table at the end holds every route that Chroma has. Knows Chroma; judges nothing.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import orjson
 
-from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols import chroma_documents, listing
+from policies.ground.errors import UpstreamFailed
+from sidecar.protocols import chroma_creation, chroma_documents, listing
 from sidecar.protocols.bodies import json_object
+from sidecar.protocols.chroma_names import collections_path, identity_of, name_of
 from sidecar.protocols.collections import Collection, Collections
 from sidecar.protocols.known import Moment
 from sidecar.protocols.names import Naming
@@ -33,21 +33,17 @@ from sidecar.protocols.protocol import (
     Table,
     Unresolved,
 )
-from sidecar.proxy.target import Target, encode_segment
+from sidecar.proxy.target import Target
 from sidecar.settings import Source
-
-# The forms of an id that Chroma takes; `uuid.UUID` alone would take more.
-_ID = re.compile(
-    r"(?:urn:uuid:|\{)?[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\}?"
-).fullmatch
 
 
 class Chroma(Dialect):
     """One Chroma server, and what is known of its collections."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._naming = Naming(source)
+        self.naming = Naming(source)
         self._collections = Collections(monotonic)
+        self._writes = source.writes == "allow"
 
     def match(self, method: str, target: Target) -> Match | None:
         return _TABLE.match(method, target)
@@ -63,19 +59,20 @@ class Chroma(Dialect):
 
     async def by_name(self, asked: Asked) -> tuple[Place, ...]:
         """The collection that the path names."""
-        return (self._naming.of(*asked.values),)
+        return (self.naming.of(*asked.values),)
 
     async def by_crn(self, asked: Asked) -> tuple[Place, ...]:
         """The collection of a resource name, `tenant:database:collection`."""
         parts = asked.values[0].split(":")
         if len(parts) != 3 or "" in parts:
             raise Unresolved("the resource name does not have the form tenant:database:collection")
-        return (self._naming.of(*parts),)
+        return (self.naming.of(*parts),)
 
-    async def created(self, asked: Asked) -> tuple[Place, ...]:
-        """The collection that is created, or taken if it is there (`get_or_create`)."""
-        assert asked.body is not None
-        return (self._naming.of(*asked.values, _name(asked.body.get("name"), "name")),)
+    def creating(self, asked: Asked) -> Route:
+        """The row of a creation. Where writes are denied, get-or-create (what LangChain sends for
+        every collection that it opens) is a look-up by name of a collection that is there."""
+        found = not self._writes and asked.body.get("get_or_create") is True
+        return _GET_OR_CREATE if found else _CREATE
 
     async def renamed(self, asked: Asked) -> tuple[Place, ...]:
         """The collection, and the name that it gets: else a rename would move a collection to
@@ -85,16 +82,16 @@ class Chroma(Dialect):
         new = asked.body.get("new_name")
         if new is None:
             return (old.place,)
-        name = _name(new, "new_name")
-        return old.place, self._naming.of(old.tenant, old.database, name)
+        name = name_of(new, "new_name")
+        return old.place, self.naming.of(old.tenant, old.database, name)
 
     def hint_by_id(self, asked: Asked) -> Place | None:
-        identity = _identity(asked.values[2])
+        identity = identity_of(asked.values[2])
         known = None if identity is None else self._collections.find(identity)
         return None if known is None else known.place
 
     def hint_by_name(self, asked: Asked) -> Place | None:
-        return self._naming.of(*asked.values)
+        return self.naming.of(*asked.values)
 
     def names_change(self) -> None:
         self._collections.forget()
@@ -125,18 +122,18 @@ class Chroma(Dialect):
             moment = self._collections.moment()
             return lambda found: permits(self._learn(found, moment).place)
 
-        return listing.pages(asked.fetch, _collections_path(*asked.values), begin)
+        return listing.pages(asked.fetch, collections_path(*asked.values), begin)
 
     async def _collection(self, asked: Asked) -> Collection:
         tenant, database, text = asked.values
-        identity = _identity(text)
+        identity = identity_of(text)
         if identity is None:
             raise Unresolved("the collection's id is not a UUID")
         known = self._collections.find(identity)
         if known is not None:
             return known
         # Chroma looks at tenant and database here: a path that states others finds nothing.
-        path = f"{_collections_path(tenant, database)}/by-id/{identity}"
+        path = f"{collections_path(tenant, database)}/by-id/{identity}"
         moment = self._collections.moment()
         try:
             answer = await asked.fetch(path)
@@ -159,25 +156,9 @@ class Chroma(Dialect):
             ) from error
         if not all(isinstance(part, str) and part for part in (tenant, database, name)):
             raise UpstreamFailed("the data source describes a collection without a name")
-        collection = Collection(tenant, database, name, self._naming.of(tenant, database, name))
+        collection = Collection(tenant, database, name, self.naming.of(tenant, database, name))
         self._collections.learn(identity, collection, moment)
         return collection
-
-
-def _identity(text: str) -> UUID | None:
-    return UUID(text) if _ID(text) else None
-
-
-def _name(value: object, field: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise Malformed(f"`{field}` is not a name")
-    return value
-
-
-def _collections_path(tenant: str, database: str) -> str:
-    return (
-        f"/api/v2/tenants/{encode_segment(tenant)}/databases/{encode_segment(database)}/collections"
-    )
 
 
 _API = "/api/v2"
@@ -229,15 +210,8 @@ ROUTES = (
     Route("POST", f"{_ONE}/update", _WRITE, _by_id, _hint),
     Route("POST", f"{_ONE}/upsert", _WRITE, _by_id, _hint),
     Route("POST", f"{_ONE}/delete", _WRITE, _by_id, _hint),
-    Route(
-        "POST",
-        _NAMES,
-        _WRITE,
-        Chroma.created,
-        inspected=json_object,
-        shows=_shown,
-        before=_change,
-    ),
+    # What it is stands in the body: a write, or the look-up of a collection that is there.
+    Route("POST", _NAMES, _RESOLVE, inspected=json_object, refined=Chroma.creating),
     Route(
         "PUT",
         _ONE,
@@ -278,6 +252,27 @@ ROUTES = (
     Route(_READ, f"{_API}/auth/identity", _OPEN),
     Route(_READ, f"{_API}/tenants/{{tenant}}", _OPEN),
     Route(_READ, _DB, _OPEN),
+)
+
+_CREATE = Route(
+    "POST",
+    _NAMES,
+    _WRITE,
+    chroma_creation.created,
+    chroma_creation.hint,
+    inspected=json_object,
+    shows=_shown,
+    before=_change,
+)
+_GET_OR_CREATE = Route(
+    "POST",
+    _NAMES,
+    _RESOLVE,
+    hint=chroma_creation.hint,
+    inspected=json_object,
+    visible=chroma_creation.opened,
+    instead=chroma_creation.lookup_target,
+    shows=_shown,
 )
 
 _TABLE = Table(ROUTES)

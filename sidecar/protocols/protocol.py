@@ -55,6 +55,15 @@ class Unresolved(Exception):
     """What a request asks for can't be told: it is denied (R4). The message is the reason."""
 
 
+class Missing(Exception):
+    """What a request names isn't there, so that it would be created, and writes are denied. The
+    message is the reason, and names what to do instead."""
+
+    def __init__(self, place: Place, reason: str) -> None:
+        super().__init__(reason)
+        self.place = place
+
+
 class AnswerTooLarge(UpstreamFailed):
     """the data source's answer is larger than what is read whole"""
 
@@ -172,6 +181,12 @@ class Route:
     refined: Callable[[Any, Asked], "Route | None"] | None = None
     """The row in this one's place, by the body, where the path alone does not tell; None where
     nobody knows it. Raises `Malformed` and `Unresolved`."""
+    visible: Callable[[Any, Asked, Permits], Coroutine[Any, Any, tuple[Place, ...]]] | None = None
+    """As `places`, where it takes a look-up that must not be made of what may not be seen. Raises
+    `Missing` too."""
+    instead: Callable[[Any, Asked], str] | None = None
+    """The target of a GET that is forwarded in place of the request, without its body: for a
+    request that may write, where it comes to a read."""
     shows: Callable[[Any, Asked], Callable[[bytes], Place | None]] | None = None
     """Called before the request is forwarded; what it returns reads a successful answer, and says
     which source it is of, None where that can't be told."""

@@ -22,6 +22,7 @@ from sidecar.protocols.protocol import (
     Class,
     Dialect,
     Fetched,
+    Missing,
     Permits,
     Place,
     Prepared,
@@ -39,8 +40,9 @@ from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import UNREADABLE, Denied, Judge, Refused
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.pool import Wire
-from sidecar.proxy.reading import Reader
+from sidecar.proxy.reading import WRITE_DENIED, Reader
 from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.upstream import Ask
 from sidecar.proxy.worker import LONGEST_INLINE, Fresh, as_it_is
 from sidecar.recorder import Pending
 
@@ -160,6 +162,8 @@ class Gate:
             places = await self._places(route, asked, case)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
+        except Missing as error:
+            raise Refused(403, WRITE_DENIED, str(error), who, place=error.place) from error
         except Malformed as error:
             close = not request.body.is_eof()
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
@@ -173,15 +177,24 @@ class Gate:
             for pending in pendings:
                 await pending.durable
         prepared, fresh = await self._prepared(route, asked, places, case)
+        ask = self._ask(request, case, head, route, prepared)
+        allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started, fresh)
+        return await self._forward.passed(request, allowed)
+
+    def _ask(
+        self, request: Inbound, case: Case, head: Head, route: Route, prepared: Prepared
+    ) -> Ask:
+        """The allowed request as the data source gets it."""
+        asked = case.asked
+        assert asked is not None
+        if route.instead is not None:
+            return intake.lookup(head, route.instead(self.dialect, asked))
         if case.body is None and b"expect" in head.read:
             request.welcome_body()
         readable = route.shows is not None or prepared.read is not None
         readable = readable or prepared.event is not None
         ask = intake.forwarded(request, head, asked.target, case.body, readable=readable)
-        if prepared.body is not None:
-            ask = ask.with_body(prepared.body)
-        allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started, fresh)
-        return await self._forward.passed(request, allowed)
+        return ask if prepared.body is None else ask.with_body(prepared.body)
 
     async def _read_body(
         self, request: Inbound, case: Case, route: Route, head: Head
@@ -225,10 +238,19 @@ class Gate:
         return prepared, permits.refresh
 
     async def _places(self, route: Route, asked: Asked, case: Case) -> tuple[Place, ...]:
-        if route.places is None:
+        visible, drive = route.visible, self._worker.drive
+        if visible is not None:
+            permits = await self.judge.permitting(asked.who)
+            places = await drive(
+                asked,
+                case.size,
+                lambda asked: visible(self.dialect, asked, permits),
+                permits.refresh,
+            )
+        elif route.places is not None:
+            places = await drive(asked, case.size, partial(route.places, self.dialect))
+        else:
             return _NOBODY
-        find = partial(route.places, self.dialect)
-        places = await self._worker.drive(asked, case.size, find)
         asked.budget.charge_sources(place.source_id for place in places)
         return places
 

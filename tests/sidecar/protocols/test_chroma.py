@@ -752,7 +752,9 @@ def written(front: Front, name: str, path: str, body: Any) -> tuple[str, Any]:
     return target, body
 
 
-@pytest.mark.parametrize(("method", "path", "body"), WRITES)
+@pytest.mark.parametrize(
+    ("method", "path", "body"), [each for each in WRITES if "get_or_create" not in str(each)]
+)
 @pytest.mark.parametrize("name", ["open_docs", "shut_docs"])
 async def test_writes_are_denied_unless_they_are_allowed(
     front: Front, name: str, method: str, path: str, body: Any

@@ -22,27 +22,93 @@ class Counting(Embeddings):
         return [float(len(text)), float(text.count(" "))]
 
 
-def found(front: Front, port: int, collection: str) -> list[Any]:
-    """What a retriever finds, by whichever of its two calls."""
+def found(front: Front, port: int, collection: str, *, creates: bool = False) -> list[Any]:
+    """What a retriever finds, by whichever of its two calls. `creates` is LangChain's default: the
+    collection is opened by get-or-create."""
     client = chromadb.HttpClient("127.0.0.1", port, tenant=TENANT, database=front.database)
-    store = Chroma(collection, Counting(), client=client, create_collection_if_not_exists=False)
+    if creates:
+        store = Chroma(client=client, collection_name=collection, embedding_function=Counting())
+    else:
+        store = Chroma(collection, Counting(), client=client, create_collection_if_not_exists=False)
     retriever = store.as_retriever(search_kwargs={"k": 2, "filter": {"page": 1}})
     return [*retriever.invoke("text of"), *store.similarity_search_with_score("text of", k=1)]
 
 
-async def test_a_retriever_finds_what_it_finds_without_the_sidecar(front: Front) -> None:
-    through = await asyncio.to_thread(found, front, front.port, "open_docs")
+@pytest.mark.parametrize("creates", [False, True])
+async def test_a_retriever_finds_what_it_finds_without_the_sidecar(
+    front: Front, *, creates: bool
+) -> None:
+    through = await asyncio.to_thread(found, front, front.port, "open_docs", creates=creates)
     assert through == await asyncio.to_thread(found, front, front.chroma, "open_docs")
     assert through[0].page_content == "text of open_docs"
     decisions = await front.sidecar.decisions()
     assert {(each[0], each[2]) for each in decisions} == {("ALLOW", front.source("open_docs"))}
 
 
-async def test_a_retriever_hears_why_it_may_not_look(front: Front) -> None:
+@pytest.mark.parametrize("creates", [False, True])
+async def test_a_retriever_hears_why_it_may_not_look(front: Front, *, creates: bool) -> None:
     with pytest.raises(Exception, match="`allowed_sources`"):
-        await asyncio.to_thread(found, front, front.port, "shut_docs")
+        await asyncio.to_thread(found, front, front.port, "shut_docs", creates=creates)
     decisions = await front.sidecar.decisions()
     assert {(each[0], each[2]) for each in decisions} == {("DENY", front.source("shut_docs"))}
     assert not any(
         "shut_docs" in line or front.ids["shut_docs"] in line for line in front.relay.lines
     )
+
+
+async def test_a_collection_that_is_opened_is_not_changed(front: Front) -> None:
+    """A read, recorded as one: whatever else get-or-create says is left out."""
+    before = front.direct("GET", f"{front.names}/open_docs")
+    body = {
+        "name": "open_docs",
+        "get_or_create": True,
+        "metadata": {"changed": True},
+        "configuration": {"hnsw": {"ef_search": 7}},
+        "schema": None,
+    }
+    answered = await front.ask("POST", front.names, body)
+    assert (answered.status, answered.json) == before
+    assert front.direct("GET", f"{front.names}/open_docs") == before
+    assert {line.split()[0] for line in front.relay.lines} == {"GET"}
+    assert [each[::2] for each in await front.sidecar.decisions()] == [
+        ("ALLOW", front.source("open_docs"))
+    ]
+
+
+async def test_a_collection_that_does_not_exist_is_denied_with_what_to_do(front: Front) -> None:
+    with pytest.raises(Exception, match="create_collection_if_not_exists=False") as raised:
+        await asyncio.to_thread(found, front, front.port, "open_new", creates=True)
+    for told in ("`open_new` does not exist", "create it beforehand", "`writes: allow`"):
+        assert told in str(raised.value)
+    assert await front.sidecar.decisions() == [("DENY", "write_denied", front.source("open_new"))]
+    assert front.direct("GET", f"{front.names}/open_new")[0] == 404
+
+
+async def test_what_may_not_be_read_is_denied_alike_whether_it_exists_or_not(front: Front) -> None:
+    told = [
+        await front.ask("POST", front.names, {"name": name, "get_or_create": True})
+        for name in ("shut_docs", "shut_new")
+    ]
+    assert {each.status for each in told} == {403}
+    [first, second] = [each.json["message"].replace("shut_new", "shut_docs") for each in told]
+    assert first == second
+    assert front.relay.lines == []
+
+
+@pytest.mark.parametrize(
+    "name", [".", "..", "open/b", "by-id", "open_docs/../shut_docs", "open%2e", "open\\b"]
+)
+async def test_an_odd_name_reads_nothing(front: Front, name: str) -> None:
+    answered = await front.ask("POST", front.names, {"name": name, "get_or_create": True})
+    assert answered.status in (400, 403)
+    assert front.relay.lines == []
+
+
+@pytest.mark.parametrize("flag", [None, False, 1, "true", [True]])
+async def test_only_get_or_create_is_a_read(front: Front, flag: object) -> None:
+    body = {"name": "open_docs", "get_or_create": flag}
+    answered = await front.ask("POST", front.names, body)
+    assert answered.status == 403
+    decisions = await front.sidecar.decisions()
+    assert decisions == [("DENY", "write_denied", front.source("open_docs"))]
+    assert front.relay.lines == []
