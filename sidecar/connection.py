@@ -21,6 +21,7 @@ from aiohttp.http import HttpVersion11, RawRequestMessage
 
 from policies.ground.errors import SluiceError
 from sidecar.answers import Answer, Deferred, Outcome
+from sidecar.body_budget import BodyBudget, Lease
 from sidecar.known_heads import Known, KnownHeads
 from sidecar.request_body import arriving, whole
 from sidecar.server import Connection, Request
@@ -43,10 +44,13 @@ class Service(Protocol):
 class OwnConnection(Connection):
     """One client's connection, answered by `service`."""
 
-    __slots__ = ("_asked", "_known_heads", "_service", "_whole")
+    __slots__ = ("_asked", "_body_budget", "_known_heads", "_service", "_whole")
 
-    def serve(self, service: Service, known_heads: KnownHeads) -> "OwnConnection":
+    def serve(
+        self, service: Service, known_heads: KnownHeads, bodies: BodyBudget
+    ) -> "OwnConnection":
         """To be called before the connection is made."""
+        self._body_budget = bodies
         self._service = service
         self._known_heads = known_heads
         # INVARIANT: while this is true, all that ever came were whole messages, one at a time, so
@@ -168,6 +172,10 @@ class OwnConnection(Connection):
         return await self._drained(body) and kept
 
     async def _answer(self, message: RawRequestMessage, body: StreamReader) -> Answer:
+        with self._body_budget.lease() as lease:
+            return await self._judged(message, body, lease)
+
+    async def _judged(self, message: RawRequestMessage, body: StreamReader, lease: Lease) -> Answer:
         service = self._service
         head = service.read(message)
         try:
@@ -180,7 +188,8 @@ class OwnConnection(Connection):
                     return refusal
                 if message.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
                     self.write(_CONTINUE)
-                given = await arriving(body, int(message.headers.get(hdrs.CONTENT_LENGTH, 0)))
+                length = int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
+                given = await arriving(body, length, lease)
         except SluiceError as error:
             return service.error(head, error)
         return await self._kept(service.answer(head, given))

@@ -26,6 +26,7 @@ from policies.ground.errors import (
 from policies.ground.keys import KeysDiffer, key_digest, presented_key
 from policies.model import Key
 from sidecar.answers import JSON, Answer, Answers, Deferred, Outcome
+from sidecar.body_budget import BodiesHeld
 from sidecar.identity import Keys
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.cache_file import CacheDamaged
@@ -153,6 +154,8 @@ class Dispatcher:
         more = b""
         if isinstance(error, MethodNotAllowed) and head.route is not None:
             more = f"Allow: {', '.join(head.route.methods)}\r\n".encode()
+        if isinstance(error, BodiesHeld):
+            more = b"Retry-After: %d\r\n" % error.retry_after
         return self._made(head, error.status, error.encoded(), more=more)
 
     def unreadable(self) -> Answer:

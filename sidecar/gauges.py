@@ -1,6 +1,7 @@
 """What `/metrics` shows of the parts that count for themselves. Knows their names and meaning."""
 
 from policies.policy_set import PolicySet
+from sidecar.body_budget import BodyBudget
 from sidecar.instruments import Watches
 from sidecar.policy_cache.copy import FEEDS, Following
 from sidecar.policy_cache.freshness import Freshness
@@ -65,6 +66,15 @@ def watch_proxy(watches: Watches, ways: Ways) -> None:
         "sluice_proxy_received_bytes_total", "Bytes that came from agents", lambda: ways.received
     )
     watches.count("sluice_proxy_sent_bytes_total", "Bytes that went to agents", lambda: ways.sent)
+
+
+def watch_bodies(watches: Watches, bodies: BodyBudget) -> None:
+    watches.gauge("sluice_body_bytes", "Held of request bodies", lambda: bodies.held)
+    watches.count(
+        "sluice_bodies_refused_total",
+        "Requests turned away since too many bodies were held",
+        lambda: bodies.refused,
+    )
 
 
 def watch_reports(watches: Watches, reporter: Reporter) -> None:

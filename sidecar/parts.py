@@ -9,12 +9,20 @@ from policies.ground.clock import Clock
 from policies.ground.listen import Listen
 from sidecar.answers import Answers
 from sidecar.api import Api
+from sidecar.body_budget import BodyBudget
 from sidecar.centre import Centre
 from sidecar.centre_time import CentreTime
 from sidecar.dispatch import Dispatcher
 from sidecar.enforce import Enforcer
 from sidecar.entropy import Entropy
-from sidecar.gauges import watch_policy_set, watch_proxy, watch_reports, watch_sessions, watch_spool
+from sidecar.gauges import (
+    watch_bodies,
+    watch_policy_set,
+    watch_proxy,
+    watch_reports,
+    watch_sessions,
+    watch_spool,
+)
 from sidecar.identity import AgentIdentity, Keys
 from sidecar.instruments import Watches
 from sidecar.key_file import read_key
@@ -105,6 +113,8 @@ class Parts:
         self._answers = Answers(clock)
         self._prefix = entropy(4).hex()
         self._own_ports = OwnPorts()
+        self._bodies = BodyBudget()
+        watch_bodies(watches, self._bodies)
         # Whoever hears at `/health/ready` that the sidecar is ready finds all its ports open.
         self.listeners: list[Listening] = [
             *self._proxies(settings, watches),
@@ -133,7 +143,7 @@ class Parts:
         dispatcher = Dispatcher(
             routes, self._keys, self._answers, self._metrics, self._prefix, self._supply
         )
-        return Port(listen, dispatcher, self._own_ports)
+        return Port(listen, dispatcher, self._own_ports, self._bodies)
 
     def _speaking(self, settings: Settings) -> AgentIdentity | None:
         agent = settings.agent
@@ -154,6 +164,7 @@ class Parts:
             named=Named(
                 settings.forward_proxy, settings.encrypted_hello == "allow", settings.transparent
             ),
+            bodies=self._bodies,
         )
         watch_proxy(watches, ways)
         return [ways]

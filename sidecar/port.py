@@ -7,6 +7,7 @@ from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server
 
 from policies.ground.listen import Listen
+from sidecar.body_budget import BodyBudget
 from sidecar.connection import OwnConnection, Service
 from sidecar.known_heads import KnownHeads
 from sidecar.proxy.own_ports import OwnPorts
@@ -21,12 +22,13 @@ MAX_HEADERS = 128
 class Port(Server):
     """Listens, and answers by `service`."""
 
-    def __init__(self, listen: Listen, service: Service, own: OwnPorts) -> None:
+    def __init__(self, listen: Listen, service: Service, own: OwnPorts, bodies: BodyBudget) -> None:
         # A client that hangs up does not take back what was decided: its record is under way.
         super().__init__(_unused, handler_cancellation=False)
         self._listen = listen
         self._service = service
         self._own = own
+        self._bodies = bodies
         self._known_heads = KnownHeads()
         self._listening: asyncio.Server | None = None
 
@@ -35,13 +37,13 @@ class Port(Server):
         return OwnConnection(
             self,
             loop=self._loop,
-            access_log=None,  # type: ignore[arg-type]  # which aiohttp takes for "none"
+            access_log=None,
             auto_decompress=False,
             keepalive_timeout=KEEPALIVE_SECONDS,
             max_line_size=MAX_LINE,
             max_field_size=MAX_LINE,
             max_headers=MAX_HEADERS,
-        ).serve(self._service, self._known_heads)
+        ).serve(self._service, self._known_heads, self._bodies)
 
     async def start(self) -> None:
         """Open the port. Raises `OSError` where it is taken."""

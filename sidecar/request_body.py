@@ -7,6 +7,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
 from policies.ground.errors import Malformed, SluiceError, TooLarge
+from sidecar.body_budget import Lease
 
 MAX_BODY = 1024 * 1024
 """Bytes (contract, section 1)."""
@@ -28,18 +29,20 @@ def whole(body: StreamReader) -> bytes:
     return read
 
 
-async def arriving(body: StreamReader, length: int) -> bytes:
+async def arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
     """A body that is still under way; `length` is what its head says, 0 for unknown. Raises
-    `TooLarge`, `Malformed` where its framing breaks, and `BodyTooSlow`."""
+    `TooLarge`, `Malformed` where its framing breaks, `BodyTooSlow`, and `BodiesHeld` where `lease`
+    can't grow that far."""
     if length > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
     read = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
             while chunk := await body.readany():
-                read += chunk
-                if len(read) > MAX_BODY:
+                if len(read) + len(chunk) > MAX_BODY:
                     raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
+                lease.grow(len(chunk))
+                read += chunk
     except TimeoutError:
         raise BodyTooSlow(f"the body did not arrive within {BODY_SECONDS:g} s") from None
     except (RequestPayloadError, HttpProcessingError, ClientError, ConnectionError) as error:

@@ -17,6 +17,8 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 from aiohttp.web_server import Server
 
+from policies.ground.errors import SluiceError
+
 LINGERING_SECONDS = 2.0
 
 
@@ -141,7 +143,7 @@ class Connection(RequestHandler):
             async with asyncio.timeout(seconds):
                 while not body.is_eof():
                     await body.readany()
-        except (TimeoutError, RequestPayloadError, ClientError, ConnectionError):
+        except (TimeoutError, RequestPayloadError, ClientError, ConnectionError, SluiceError):
             return False
         return True
 

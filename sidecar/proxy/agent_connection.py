@@ -22,7 +22,7 @@ from policies.ground.errors import SluiceError
 from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.reply import Reply, Sent
-from sidecar.proxy.short_way import BEGUN, HELD, LONG, ShortWay
+from sidecar.proxy.short_way import BEGUN, LONG, ShortWay
 from sidecar.proxy.side import Side
 from sidecar.proxy.traffic import Flow
 from sidecar.proxy.under_way import UnderWay
@@ -53,6 +53,7 @@ class AgentConnection(Connection):
         "_held",
         "_held_until",
         "_limits",
+        "_missing",
         "_short_way",
         "_stopped",
         "_under_way",
@@ -92,6 +93,8 @@ class AgentConnection(Connection):
         """How many bytes of a message the parser waits for; None where nobody can tell."""
         self._held: list[bytes] = []
         """A message of which the rest is waited for before anybody has seen it, as it came."""
+        self._missing = 0
+        """How many bytes of it are still to come."""
         self._held_until: asyncio.TimerHandle | None = None
         self._under_way: UnderWay | None = None
         self._carries_on = False
@@ -117,23 +120,30 @@ class AgentConnection(Connection):
         short_way = self._short_way
         # INVARIANT: while `_ahead` is 0, what comes next begins a message, for the parser too.
         if short_way is not None and self._ahead == 0 and not self._engaged():
-            held = self._let_go()
-            try:
-                what = short_way.begin(self, b"".join((*held, data)) if held else data)
-            except Exception:
-                if self._under_way is not None:
-                    raise
-                log.exception("the short way failed; the long way comes to the same and says so")
-                what = LONG
+            if len(data) < self._missing:
+                # The deadline that began with the first of it stays.
+                self._missing -= len(data)
+                self._held.append(data)
+                return
+            what = self._offered(short_way, b"".join((*self._held, data)) if self._held else data)
             if what == BEGUN:
+                self._let_go()
                 self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
                 return
-            self._held = held
-            if what == HELD:
-                self._held.append(data)
+            if what > 0:
+                self._held, self._missing = [data], what
                 self._held_until = self._loop.call_later(HELD_SECONDS, self._long)
                 return
         self._long(data)
+
+    def _offered(self, short_way: ShortWay, data: bytes) -> int:
+        try:
+            return short_way.begin(self, data)
+        except Exception:
+            if self._under_way is not None:
+                raise
+            log.exception("the short way failed; the long way comes to the same and says so")
+            return LONG
 
     def begun(self, under_way: UnderWay) -> None:
         self._under_way = under_way
@@ -165,15 +175,14 @@ class AgentConnection(Connection):
         return bool(busy or self._close or self._force_close or self._paused)
 
     def _long(self, data: bytes = b"") -> None:
-        """Give it to the parser, after what was held and in the same pieces: of one piece the
-        parser forgets what was sound, where a fault follows."""
+        """Give it to the parser, after what was held. Not in one piece with that: where a fault
+        follows in a piece, the parser forgets what was sound before it."""
         begins = self._ahead == 0 and not self._messages
-        for piece in (held := self._let_go()):
-            super().data_received(piece)
-        if data:
-            super().data_received(data)
-        if held:
-            data = b"".join((*held, data))
+        held = self._let_go()
+        for piece in (held, data):
+            if piece:
+                super().data_received(piece)
+        data = held + data if held else data
         if begins:
             self._ahead = self._size(data)
         if self._ahead is not None:
@@ -189,11 +198,13 @@ class AgentConnection(Connection):
             return None
         return end + int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
 
-    def _let_go(self) -> list[bytes]:
-        held, self._held = self._held, []
-        if self._held_until is not None:
-            self._held_until.cancel()
-            self._held_until = None
+    def _let_go(self) -> bytes:
+        """What was held; nothing is any more."""
+        if self._held_until is None:
+            return b""
+        self._held_until.cancel()
+        self._held_until = None
+        held, self._held, self._missing = b"".join(self._held), [], 0
         return held
 
     def _rested(self) -> None:
@@ -243,6 +254,17 @@ class AgentConnection(Connection):
         request = Inbound.plain(ask.method, ask.target, self)
         self._current_request = request  # type: ignore[assignment]  # see `_answered`
         return await self._finished(request, under_way.carried_on(request))
+
+    async def drain(self) -> None:
+        """Waits until the agent has taken enough of what was written. An agent that takes nothing
+        for too long is cut off: `ConnectionResetError`."""
+        try:
+            async with asyncio.timeout(self._limits.stream_idle_seconds):
+                await self._drain_helper()
+        except TimeoutError:
+            if self.transport is not None:
+                self.transport.abort()
+            raise ConnectionResetError("the agent takes nothing of its answer") from None
 
     def answering(self) -> None:
         """From now on a write tells whether the agent is there."""

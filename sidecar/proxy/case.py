@@ -4,6 +4,7 @@ nevertheless, by its source's mode (`report`). Judges nothing."""
 from collections.abc import Iterable
 
 from policies.ground.errors import Malformed
+from sidecar.body_budget import Lease
 from sidecar.protocols.protocol import NOTHING, Asked, Class, Route
 from sidecar.proxy import intake
 from sidecar.proxy.forward import Allowed
@@ -15,12 +16,14 @@ from sidecar.recorder import Pending
 
 class Case:
     """`read` is what the request's head says, `asked` what it is once a row of the table covers
-    it; `body` is the whole body where it had to be read; `decision` what it came to. `started` is
+    it; `body` is the whole body where it had to be read, and `lease` what that
+    holds; `decision` what it came to. `started` is
     when it began."""
 
-    __slots__ = ("asked", "body", "decision", "head", "read", "route", "started")
+    __slots__ = ("asked", "body", "decision", "head", "lease", "read", "route", "started")
 
-    def __init__(self, started: float, asked: Asked | None = None) -> None:
+    def __init__(self, started: float, lease: Lease, asked: Asked | None = None) -> None:
+        self.lease = lease
         self.started = started
         self.decision = UNDECIDED
         self.head: Head | None = None
@@ -40,6 +43,8 @@ class Case:
         head, asked = self.head, self.read
         if head is None or asked is None:
             raise Malformed("the request can't be read")
+        if self.body is None and request.partly_read:
+            raise Malformed("the beginning of the body was read, and is not kept")
         if self.body is None and b"expect" in head.read:
             request.welcome_body()
         ask = intake.forwarded(request, head, asked.target, self.body, readable=False)

@@ -1,5 +1,7 @@
 """One answer of the data source: its head is read, its body comes out as it arrives."""
 
+import asyncio
+
 import aiohttp
 from aiohttp import StreamReader
 
@@ -16,6 +18,7 @@ class Exchange:
     None where the end of the body tells; `empty` where no body follows whatever the head says."""
 
     __slots__ = (
+        "_idle_seconds",
         "_pool",
         "_pump",
         "_wire",
@@ -39,7 +42,9 @@ class Exchange:
         length: bytes | None,
         empty: bool,
         stream: StreamReader,
+        idle_seconds: float,
     ) -> None:
+        self._idle_seconds = idle_seconds
         self._pool = pool
         self._wire = wire
         self._pump = pump
@@ -62,10 +67,17 @@ class Exchange:
     async def next(self) -> bytes:
         """What has arrived of the body, as soon as anything has; empty at its end.
 
-        `BrokenOff` where it breaks off.
+        `BrokenOff` where it breaks off, or nothing comes for too long.
         """
+        stream = self.stream
         try:
-            return await self.stream.readany()
+            part = stream.read_nowait(-1)
+            if part or stream.at_eof():
+                return part
+            async with asyncio.timeout(self._idle_seconds):
+                return await stream.readany()
+        except TimeoutError as error:
+            raise BrokenOff("the data source sent nothing for too long") from error
         except _BROKEN as error:
             raise BrokenOff from error
 

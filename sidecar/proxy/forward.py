@@ -38,6 +38,7 @@ from sidecar.proxy.upstream import Ask, Upstream
 from sidecar.proxy.web_socket import WebSocket
 from sidecar.proxy.worker import LONGEST_INLINE, Fresh, Worker, as_it_is
 from sidecar.recorder import Pending
+from sidecar.request_body import BodyTooSlow
 from sidecar.spool.errors import SpoolError
 
 
@@ -280,7 +281,9 @@ def _event(pendings: list[Pending]) -> Fields:
 
 
 def _failed(request: Inbound, error: UpstreamFailed, event: Fields) -> Reply:
-    if request.body.exception() is not None:
-        broken = Malformed("the body's framing is broken")
-        return Reply.of_error(broken, event=event, close=True)
+    fault = request.body.exception()
+    if fault is not None:
+        if not isinstance(fault, BodyTooSlow):
+            fault = Malformed("the body's framing is broken")
+        return Reply.of_error(fault, event=event, close=True)
     return Reply.of_error(error, event=event, close=not request.body.is_eof())

@@ -16,6 +16,7 @@ from typing import Any
 
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from policies.model import SENSITIVITIES
+from sidecar.body_budget import BodyBudget
 from sidecar.protocols.protocol import (
     NOTHING,
     Asked,
@@ -63,6 +64,7 @@ class Gate:
         forward: Forward,
         default: Attribution,
         limits: Limits,
+        bodies: BodyBudget,
         *,
         writes: bool,
         marked: str | None = None,
@@ -78,6 +80,7 @@ class Gate:
         self.default = default
         self._limits = limits
         self._worker = forward.worker
+        self._bodies = bodies
         self.marked = marked
         self._reader = Reader(dialect, default, forward.fetch, limits, writes=writes)
         self.found = self._reader.found
@@ -85,16 +88,18 @@ class Gate:
     async def serve(self, request: Inbound) -> Reply | Sent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
         the answer is the spool's 503."""
-        case = Case(self.now())
-        return await self._answered(request, case, self._serve(request, case))
+        with self._bodies.lease() as lease:
+            case = Case(self.now(), lease)
+            return await self._answered(request, case, self._serve(request, case))
 
     async def carried_on(
         self, request: Inbound, allowed: Allowed, pending: Pending | None, wire: Wire | None
     ) -> Reply | Sent:
         """The rest of a request that was decided on the short way, and was sent on `wire`."""
-        case = Case(allowed.started, allowed.asked)
-        carried = self._carried(request, case, allowed, pending, wire)
-        return await self._answered(request, case, carried)
+        with self._bodies.lease() as lease:
+            case = Case(allowed.started, lease, allowed.asked)
+            carried = self._carried(request, case, allowed, pending, wire)
+            return await self._answered(request, case, carried)
 
     async def _carried(
         self,
@@ -203,7 +208,7 @@ class Gate:
         asked, call = case.asked, self._worker.call
         assert asked is not None
         if route.inspected is not None:
-            case.body, media = await intake.read_body(request, head, self._limits)
+            case.body, media = await intake.read_body(request, head, self._limits, case.lease)
             parsed = await call(case.size, route.inspected, case.body, media, asked.budget)
             case.asked = asked = asked._replace(body=parsed)
         if route.refined is not None:

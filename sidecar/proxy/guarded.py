@@ -5,6 +5,7 @@ Knows which parts there are. Knows no port, and nothing of what passes through.
 """
 
 from policies.ground.clock import Clock
+from sidecar.body_budget import BodyBudget
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
 from sidecar.protocols.kinds import dialect_of
@@ -16,7 +17,7 @@ from sidecar.proxy.directory import upstream_parts
 from sidecar.proxy.forward import Forward
 from sidecar.proxy.gate import Gate
 from sidecar.proxy.judge import Judge, Refused
-from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.limits import Limits
 from sidecar.proxy.lineage import Lineage
 from sidecar.proxy.opaque import Opaque
 from sidecar.proxy.short_way import ShortWay
@@ -37,7 +38,8 @@ class Guarded:
         clock: Clock,
         egress: Egress,
         worker: Worker,
-        limits: Limits = LIMITS,
+        limits: Limits,
+        bodies: BodyBudget,
     ) -> None:
         self.source = source
         host = upstream_parts(source.upstream).authority.host
@@ -70,6 +72,7 @@ class Guarded:
             ),
             self.who,
             limits,
+            bodies,
             writes=source.writes == "allow",
             marked=source.sensitivity_field,
         )

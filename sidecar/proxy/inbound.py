@@ -23,7 +23,8 @@ class Inbound:
     """One request of the agent's.
 
     `fault` is None unless the parser could make nothing of it; then the rest says nothing. `old` is
-    whether the agent speaks HTTP/1.0, `begun` whether any of an answer went out. `target` and
+    whether the agent speaks HTTP/1.0, `begun` whether any of an answer went out,
+    `partly_read` whether some of the body was taken off it to be judged. `target` and
     `fields` are as they were written.
     """
 
@@ -36,6 +37,7 @@ class Inbound:
         "fields",
         "method",
         "old",
+        "partly_read",
         "target",
         "version",
     )
@@ -53,6 +55,7 @@ class Inbound:
         self.old = message.version == HttpVersion10
         self.body = body
         self.begun = False
+        self.partly_read = False
         self._last = message.should_close
         self._connection = connection
 
@@ -63,7 +66,7 @@ class Inbound:
         request.fault = None
         request.method, request.target, request.version = method, target, HttpVersion11
         request.fields = ()
-        request.old = request.begun = request._last = False
+        request.old = request.begun = request.partly_read = request._last = False
         request.body = EMPTY_PAYLOAD
         request._connection = connection
         return request
@@ -90,7 +93,7 @@ class Inbound:
 
     async def drain(self) -> None:
         """Waits until the agent has taken enough of what was written."""
-        await self._connection._drain_helper()
+        await self._connection.drain()
 
     def until_agent_closes(self) -> None:
         """The answer has no end of its own: an agent that closes its sending side is not waiting

@@ -11,6 +11,7 @@ from aiohttp.typedefs import RawHeaders
 from aiohttp.web_protocol import RequestPayloadError
 
 from policies.ground.errors import Malformed
+from sidecar.body_budget import Lease
 from sidecar.proxy.framing import check_frame
 from sidecar.proxy.headers import Head, lines_of, request_head
 from sidecar.proxy.inbound import Inbound
@@ -66,9 +67,11 @@ class Heads:
         return head
 
 
-async def read_body(request: Inbound, head: Head, limits: Limits) -> tuple[bytes, str | None]:
+async def read_body(
+    request: Inbound, head: Head, limits: Limits, lease: Lease
+) -> tuple[bytes, str | None]:
     """The body as sent, and its media type; `Malformed` where it can't be judged (data-sources.md
-    R3, R6)."""
+    R3, R6), `BodiesHeld` where `lease` can't grow that far."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be judged")
@@ -77,26 +80,29 @@ async def read_body(request: Inbound, head: Head, limits: Limits) -> tuple[bytes
     limit = limits.inspected_bytes
     if length is not None and int(length) > limit:
         raise Malformed(f"the body is larger than {limit} bytes, so it can't be judged")
-    raw = await _whole(request, head, limits)
+    raw = await _whole(request, head, limits, lease)
     return raw, None if media is None else media.decode("latin-1")
 
 
-async def _whole(request: Inbound, head: Head, limits: Limits) -> bytes:
+async def _whole(request: Inbound, head: Head, limits: Limits, lease: Lease) -> bytes:
     body = request.body
     if body.is_eof() and body.exception() is None:
         raw = body.read_nowait(-1)
         if len(raw) > limits.inspected_bytes:
             raise Malformed("the body is too large to be judged")
+        lease.grow(len(raw))
         return raw
     if b"expect" in head.read:
         request.welcome_body()
+    request.partly_read = True
     whole = bytearray()
     try:
         async with asyncio.timeout(limits.inspected_seconds):
             while part := await body.readany():
-                whole += part
-                if len(whole) > limits.inspected_bytes:
+                if len(whole) + len(part) > limits.inspected_bytes:
                     raise Malformed("the body is too large to be judged")
+                lease.grow(len(part))
+                whole += part
     except TimeoutError:
         raise Malformed("the body did not arrive in time") from None
     except RequestPayloadError as error:

@@ -3,6 +3,8 @@ operator's: these bound the process, and no workload asks for others."""
 
 from dataclasses import dataclass
 
+from sidecar.body_budget import HELD_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -11,7 +13,15 @@ class Limits:
     inspected_bytes: int = 4 * 1024 * 1024
     """The largest request body that is read and judged; larger is denied, never passed unread."""
     inspected_seconds: float = 30.0
-    """How long such a body may take to arrive."""
+    """How long such a body may take to arrive, from its first byte to its last."""
+    held_bytes: int = HELD_BYTES
+    """The most bytes of such bodies that are held at once, over all connections and together with
+    those on the sidecar's own ports; a request beyond gets 503 and `Retry-After`."""
+    upload_idle_seconds: float = 60.0
+    """How long an agent may send nothing in the middle of a body that is passed on as it comes."""
+    stream_idle_seconds: float = 600.0
+    """How long a data source may send nothing in the middle of an answer or take nothing of a body,
+    and an agent take nothing of an answer."""
     read_answer_bytes: int = 4 * 1024 * 1024
     """The largest answer that is read whole, where the answer itself must be judged."""
     listed_bytes: int = 16 * 1024 * 1024

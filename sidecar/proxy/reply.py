@@ -7,6 +7,7 @@ import orjson
 
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, error_body
+from sidecar.body_budget import BodiesHeld
 from sidecar.protocols.protocol import Fetched
 
 Fields = tuple[tuple[bytes, bytes], ...]
@@ -40,6 +41,8 @@ class Reply:
     @classmethod
     def of_error(cls, error: SluiceError, *, event: Fields = (), close: bool = False) -> "Reply":
         """`event` tells of the decision by which it went on that then failed."""
+        if isinstance(error, BodiesHeld):
+            event = (*event, (b"Retry-After", b"%d" % error.retry_after))
         return cls(error.status, (_JSON, *event, *_OWN), error.encoded(), close=close)
 
     @classmethod

@@ -38,9 +38,9 @@ from sidecar.recorder import Pending
 LONGEST_BODY = 64 * 1024
 """A request with a longer body goes the long way."""
 
-LONG, HELD, BEGUN = range(3)
-"""What became of what arrived: for the long way, as nothing was done; the rest of a body is to be
-waited for, and all of it offered again; on its way."""
+LONG, BEGUN = -1, 0
+"""What became of what arrived: for the long way, as nothing was done; on its way. A larger number
+is how many bytes of the body are still to come, with which all of it is to be offered again."""
 
 _MOST_KNOWN = 256
 _UNUSED = Budget()
@@ -66,14 +66,15 @@ class ShortWay:
         self._lines: dict[bytes, _Line] = {}
 
     def begin(self, connection: Connection, data: bytes) -> int:
-        """`LONG`, `HELD` or `BEGUN`. `data` begins a message, and nothing else is under way."""
+        """`LONG`, `BEGUN`, or how many bytes are missing. `data` begins a message, and nothing else
+        is under way."""
         end = data.find(_END) + 4
         known = self._heads.get(data[:end]) or self._read(data, end)
         if known is None:
             return LONG
         missing = end + known.length - len(data)
         if missing:
-            return HELD if missing > 0 else LONG
+            return missing if missing > 0 else LONG
         gate, route, asked = self._gate, known.route, known.asked
         started = gate.now()
         body = data[end:]

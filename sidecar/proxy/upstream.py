@@ -65,6 +65,7 @@ class Upstream:
         self.host = parsed.host_port_subcomponent or ""
         """The value of `Host` that the data source gets."""
         self._host = self.host.encode()
+        self._limits = limits
         self._pool = Pool(dialler, limits)
         self.open = self._pool.open
         self.close = self._pool.close
@@ -136,7 +137,9 @@ class Upstream:
             if isinstance(error, _BROKEN):
                 raise Unanswered("the data source takes no request") from error
             raise
-        return None if ask.stream is None else Pump(ask.stream, wire, chunked=ask.chunked)
+        if ask.stream is None:
+            return None
+        return Pump(ask.stream, wire, self._limits, chunked=ask.chunked)
 
     async def _answered(self, wire: Wire, ask: Ask, pump: Pump | None) -> Exchange:
         while True:
@@ -177,6 +180,7 @@ class Upstream:
             length,
             empty,
             stream,
+            self._limits.stream_idle_seconds,
         )
 
     def head(self, ask: Ask) -> bytes:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from policies.ground.clock import Clock
 from policies.ground.listen import Listen
+from sidecar.body_budget import BodyBudget
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
 from sidecar.proxy.addresses import Egress
@@ -59,14 +60,17 @@ class Ways:
         egress: Egress,
         limits: Limits = LIMITS,
         named: Named = NOT_NAMED,
+        bodies: BodyBudget | None = None,
     ) -> None:
+        """`bodies` limits what request bodies hold together; without one, that of these ways."""
+        bodies = bodies or BodyBudget(limits.held_bytes)
         self._agent = agent
         self._enforcer = enforcer
         self._egress = egress
         self._limits = limits
         self._worker = Worker()
         self._sources = [
-            Guarded(source, agent, enforcer, clock, egress, self._worker, limits)
+            Guarded(source, agent, enforcer, clock, egress, self._worker, limits, bodies)
             for source in sources
         ]
         self._ports: dict[str, Listener] = {}

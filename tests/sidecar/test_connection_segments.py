@@ -14,6 +14,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sidecar.body_budget import HELD_BYTES
 from sidecar.request_body import MAX_BODY
 from tests.properties import examples
 from tests.sidecar.centre import control_api
@@ -105,3 +106,23 @@ def test_every_segmentation_comes_to_the_same(
     copies = min(copies, max(1, 4 * MAX_BODY // total))
     sizes = [max(size, total * copies // 3000) for size in segments]
     runner.run(sent(stand, messages * copies, itertools.cycle(sizes), turns))
+
+
+def test_a_body_beyond_the_budget_is_turned_away(running: Running) -> None:
+    runner, stand = running
+    bodies = stand.parts._bodies
+
+    async def crowded() -> bytes:
+        with bodies.lease() as lease:
+            lease.grow(HELD_BYTES - 1000)
+            agent = Agent(stand.ports[0])
+            await agent.send(cut(message(300_000), itertools.repeat(65_536)), 2)
+            received = await agent.until(lambda read: bool(answers(read)))
+            agent.close()
+            return received
+
+    received = runner.run(crowded())
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nRetry-After: 1\r\n" in received
+    assert bodies.held == 0
+    runner.run(sent(stand, [message(300_000)], itertools.repeat(65_536)))

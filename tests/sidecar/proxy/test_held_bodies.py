@@ -1,0 +1,258 @@
+"""What request bodies may hold: bytes over all connections, and time on each."""
+
+import asyncio
+import itertools
+import time
+import tracemalloc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sidecar.body_budget import BodiesHeld, BodyBudget
+from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.ways import Ways
+from tests.sidecar.proxy.cut import OWN, Agent, Door, answers, cut, door
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    Seen,
+    data_source,
+    listening,
+    one,
+    policy,
+    sidecar,
+    source,
+    until,
+)
+
+MIB = 1024 * 1024
+UNFINISHED = 3_800_000
+QUERY = "/collections/c/points/query"
+
+
+def budget(door: Door) -> BodyBudget:
+    return door.ways._sources[0].gate._bodies
+
+
+async def begun(door: Door, sent: int) -> Agent:
+    """A connection with a body of which `sent` bytes have arrived, and one is missing."""
+    agent = await door.agent()
+    head = door.head("POST", QUERY, f"Content-Length: {sent + 1}")
+    await agent.send([head])
+    await agent.send(cut(b" " * sent, itertools.repeat(65_536)), 1)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return agent
+
+
+def test_a_budget_takes_no_more_than_it_has() -> None:
+    made = BodyBudget(100)
+    with made.lease() as one:
+        one.grow(60)
+        with made.lease() as other:
+            other.grow(40)
+            with pytest.raises(BodiesHeld):
+                other.grow(1)
+            assert made.held == 100
+        assert made.held == 60
+        one.grow(40)
+    assert (made.held, made.refused) == (0, 1)
+
+
+async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Path) -> None:
+    async with door(tmp_path, OWN) as made:
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            agents = [await begun(made, UNFINISHED) for _ in range(60)]
+            held, most = (each - before for each in tracemalloc.get_traced_memory())
+        finally:
+            tracemalloc.stop()
+        bodies = budget(made)
+        fits = LIMITS.held_bytes // UNFINISHED
+        assert bodies.held <= LIMITS.held_bytes
+        # A buffer that grows is an eighth larger than what is in it. Of the rest, each connection
+        # holds what was read ahead.
+        assert held < LIMITS.held_bytes * 9 / 8 + 60 * 2 * LIMITS.buffer_bytes
+        assert most < LIMITS.held_bytes * 10 / 8 + 60 * 4 * LIMITS.buffer_bytes
+        told = [answers(bytes(each.received)) for each in agents]
+        assert told[:fits] == [[]] * fits
+        assert [[status for status, _ in each] for each in told[fits:]] == [[503]] * (60 - fits)
+        assert b"\r\nRetry-After: 1\r\n" in agents[-1].received
+        assert bodies.refused == 60 - fits
+        # What was turned away comes again once there is room.
+        for agent in agents:
+            agent.close()
+        await until(lambda: bodies.held == 0)
+        again = await begun(made, UNFINISHED)
+        await again.send([b" "])
+        await again.until(lambda read: bool(answers(read)))
+        assert [status for status, _ in answers(bytes(again.received))] != [503]
+        # Nothing was decided of those that were turned away, and nothing is recorded.
+        names = [name for _, name, _ in await made.sidecar.decisions()]
+        assert names == ["unreadable_request"]
+
+
+async def test_a_body_is_counted_until_its_request_is_answered(tmp_path: Path) -> None:
+    answer = asyncio.Event()
+
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        told = b'{"result":{"aliases":[]}}'
+        if seen.target != "/aliases":
+            await answer.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(told), told))
+
+    async with door(tmp_path, OWN) as made:
+        made.upstream.script = script
+        body = b'{"query": [0.1]}' + b" " * 200_000
+        agent = await made.agent()
+        await agent.send([made.head("POST", QUERY, f"Content-Length: {len(body)}"), body])
+        await until(lambda: any(each.target == QUERY for each in made.upstream.seen))
+        assert budget(made).held == len(body)
+        answer.set()
+        await agent.until(lambda read: bool(answers(read)))
+        await until(lambda: budget(made).held == 0)
+        agent.close()
+
+
+async def test_sources_and_ports_share_one_budget(tmp_path: Path) -> None:
+    bodies = BodyBudget(MIB)
+    async with sidecar(tmp_path) as made:
+        both = [source(9, "qdrant", alias=alias) for alias in ("one", "two")]
+        ways = Ways(both, made.agent, made.enforcer, CLOCK, made.egress, bodies=bodies)
+        assert {each.gate._bodies for each in ways._sources} == {bodies}
+
+
+# ---------------------------------------------------------------------------------------- deadlines
+
+
+@asynccontextmanager
+async def short(tmp_path: Path, **changed: float) -> AsyncIterator[Door]:
+    limits: Limits = replace(LIMITS, **changed)  # type: ignore[arg-type]  # all are seconds
+    async with door(tmp_path, OWN, "qdrant", limits) as made:
+        yield made
+
+
+async def dribble(agent: Agent, data: bytes, seconds: float) -> None:
+    """Sends a byte at a time for so long, or until an answer is there."""
+    end = time.monotonic() + seconds
+    for at in range(len(data)):
+        if time.monotonic() > end or agent.received:
+            return
+        await agent.send([data[at : at + 1]])
+        await asyncio.sleep(0.02)
+
+
+async def test_a_body_that_dribbles_has_one_deadline(tmp_path: Path) -> None:
+    """Small enough for the short way, which waits for the rest for a second at most."""
+    async with short(tmp_path, inspected_seconds=0.5, lingering_seconds=0.0) as made:
+        agent = await made.agent()
+        await agent.send([made.head("POST", QUERY, "Content-Length: 5000")])
+        began = time.monotonic()
+        await dribble(agent, b" " * 5000, 10)
+        await agent.until(lambda read: bool(answers(read)))
+        assert time.monotonic() - began < 8
+        [(status, body)] = answers(bytes(agent.received))
+        assert (status, b"did not arrive in time" in body) == (400, True)
+        assert [each[:2] for each in await made.sidecar.decisions()] == [
+            ("DENY", "unreadable_request")
+        ]
+
+
+async def test_a_body_in_single_bytes_is_joined_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with door(tmp_path, OWN) as made:
+        short_way = made.ways._sources[0].short_way
+        offered: list[int] = []
+        begin = short_way.begin
+
+        def noting(connection: object, data: bytes) -> int:
+            offered.append(len(data))
+            return begin(connection, data)  # type: ignore[arg-type]  # it is the agent's
+
+        monkeypatch.setattr(short_way, "begin", noting)
+        body = b'{"query": [0.1]}' + b" " * 3000
+        head = made.head("POST", QUERY, f"Content-Length: {len(body)}")
+        agent = await made.agent()
+        await agent.send([head, *cut(body, itertools.repeat(1))])
+        await agent.until(lambda read: bool(answers(read)))
+        assert answers(bytes(agent.received)) == [(200, b"%d" % len(body))]
+        assert offered == [len(head), len(head) + len(body)]
+        agent.close()
+
+
+async def test_an_upload_that_stops_ends_with_408(tmp_path: Path) -> None:
+    limits = replace(LIMITS, upload_idle_seconds=0.3)
+    async with (
+        data_source() as upstream,
+        sidecar(tmp_path) as made,
+        listening(made, source(upstream.port, writes="allow"), limits) as port,
+    ):
+        answered = await one(port, b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf")
+        assert (answered.status, answered.fields["connection"]) == (408, "close")
+        assert not upstream.begun[0].whole or not upstream.seen
+        await until(lambda: upstream.open == 0)
+
+
+async def test_an_upload_that_is_slow_but_moves_is_not_cut_off(tmp_path: Path) -> None:
+    limits = replace(LIMITS, upload_idle_seconds=0.5)
+    async with (
+        data_source() as upstream,
+        sidecar(tmp_path) as made,
+        listening(made, source(upstream.port, writes="allow"), limits) as port,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PUT /a HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
+        for _ in range(8):
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.15)
+        assert b" 200 " in await reader.readline()
+        assert upstream.seen[0].body == b"x" * 8
+        writer.close()
+
+
+async def test_an_answer_that_stops_is_broken_off(tmp_path: Path) -> None:
+    async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+        await writer.drain()
+        await asyncio.sleep(30)
+
+    limits = replace(LIMITS, stream_idle_seconds=0.3)
+    async with (
+        data_source(script) as upstream,
+        sidecar(tmp_path) as made,
+        listening(made, source(upstream.port), limits) as port,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
+        async with asyncio.timeout(10):
+            told = await reader.read()
+        assert told.endswith(b"\r\n\r\nhalf")
+        assert [each["outcome"] for each in await made.lineage()] == ["truncated"]
+        writer.close()
+
+
+async def test_an_agent_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
+    async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (64 * MIB))
+        for _ in range(64):
+            writer.write(bytes(MIB))
+            await writer.drain()
+
+    limits = replace(LIMITS, stream_idle_seconds=0.3)
+    async with (
+        data_source(script) as upstream,
+        sidecar(tmp_path, policy()) as made,
+        listening(made, source(upstream.port), limits) as port,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+        writer.write(b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n")
+        await until(lambda: upstream.open == 1)
+        await until(lambda: upstream.open == 0, 10)
+        assert [each["outcome"] for each in await made.lineage()] == ["truncated"]
+        del reader
+        writer.close()
