@@ -33,7 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if COMMANDS[name].becomes:
         return _become(*COMMANDS[name].becomes, *rest)
-    return _up(rest)
+    if name == "up":
+        return _up(rest)
+    from deploy.client.run import run
+
+    return run(name, rest, os.environ)
 
 
 def _become(module: str, *arguments: str) -> int:

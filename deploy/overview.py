@@ -29,6 +29,19 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
         ),
     ),
     (
+        "Operate, through the API of a control API",
+        (
+            Command("agents", "list, register, approve, suspend and deprecate agents"),
+            Command("keys", "list, create, bind, rotate and revoke API keys"),
+            Command("sessions", "list, show and revoke sessions"),
+            Command("policies", "list, show, apply, delete and restore policies"),
+            Command("events", "search the audit trail, or follow it as it grows"),
+            Command("fleet", "list the sidecars, or wait until all have a revision"),
+            Command("revoke", "revoke a key, a session or many sessions"),
+            Command("freeze", "deny every evaluation of the tenant, or lift that again"),
+        ),
+    ),
+    (
         "Look after an installation",
         (
             Command("migrate", "bring the database's schema to head", ("control_api", "migrate")),

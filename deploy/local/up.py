@@ -109,7 +109,9 @@ def _chroma(settings: UpSettings) -> list[str]:
 
 
 def _control(settings: UpSettings) -> dict[str, str]:
-    return _environ("SLUICE_", but=("SLUICE_SIDECAR_", "SLUICE_UP_")) | {
+    # An operator's own key and address are for `sluice agents` and its like.
+    others = ("SLUICE_SIDECAR_", "SLUICE_UP_", "SLUICE_URL", "SLUICE_KEY_FILE", "SLUICE_API_KEY")
+    return _environ("SLUICE_", but=others) | {
         "SLUICE_DATA_DIR": str(settings.data_dir),
         "SLUICE_CONTROL_LISTEN": str(settings.control_listen),
         # The samples belong to a trial: the control API by itself loads none.

@@ -1,0 +1,156 @@
+"""What the commands print: aligned tables for people, JSON for programs.
+
+Text from the server is data of many authors, and a terminal obeys control characters: tables show
+them as escapes, JSON is ASCII. Knows no noun of the API.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TextIO
+
+BOLD, RED = "1", "31"
+ALARMING = frozenset({"DENY", "suspended", "revoked"})
+
+Columns = Sequence[tuple[str, str]]
+"""A heading, and the member that stands below it, each."""
+
+
+class Output:
+    """Standard output, in the form that was asked for."""
+
+    def __init__(self, *, as_json: bool, environ: Mapping[str, str]) -> None:
+        self._json = as_json
+        self._file: TextIO = sys.stdout
+        # https://no-color.org: any value that is not empty.
+        self._colours = self._file.isatty() and not environ.get("NO_COLOR")
+
+    @property
+    def as_json(self) -> bool:
+        return self._json
+
+    def document(self, value: object, text: str) -> None:
+        """One answer: itself as JSON, or what it comes to in words."""
+        self._print(as_json(value) if self._json else safe(text))
+
+    def members(self, value: Mapping[str, Any]) -> None:
+        """One object, a line for each member."""
+        if self._json:
+            self._print(as_json(value))
+            return
+        width = max((len(key) for key in value), default=0)
+        for key, each in value.items():
+            self._print(f"{self._paint(BOLD, f'{safe(key):<{width}}')}  {cell(each)}")
+
+    def rows(self, pages: Iterable[list[dict[str, Any]]], columns: Columns) -> None:
+        """A list: one JSON array, or a table. Holds a page at a time."""
+        if self._json:
+            self._array(pages)
+            return
+        table = Table(columns)
+        for page in pages:
+            self.page(table, page)
+        self.page(table, [])
+
+    def page(self, table: Table, rows: list[dict[str, Any]]) -> None:
+        """More rows of a table, or of a stream of JSON lines."""
+        if self._json:
+            for row in rows:
+                self._print(as_json(row))
+            return
+        for number, line in enumerate(table.lines(rows)):
+            heading = table.headed and number == 0
+            self._print(self._paint(BOLD, line) if heading else self._alarm(line))
+        table.headed = False
+
+    def _array(self, pages: Iterable[list[dict[str, Any]]]) -> None:
+        before = "["
+        for page in pages:
+            for row in page:
+                self._print(before + as_json(row), end="")
+                before = ",\n"
+        self._print("[]" if before == "[" else "]")
+
+    def _alarm(self, line: str) -> str:
+        if not self._colours:
+            return line
+        return "".join(
+            self._paint(RED, part) if part in ALARMING else part for part in _words(line)
+        )
+
+    def _paint(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colours else text
+
+    def _print(self, text: str, end: str = "\n") -> None:
+        print(text, end=end, file=self._file, flush=True)
+
+
+class Table:
+    """Rows below headings, as wide as what was shown so far."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._widths = [len(heading) for heading, _ in columns]
+        self.headed = False
+        self._begun = False
+
+    def lines(self, rows: list[dict[str, Any]]) -> list[str]:
+        """The headings come with the first call."""
+        cells = [[cell(row.get(member)) for _, member in self._columns] for row in rows]
+        if not self._begun:
+            cells.insert(0, [heading for heading, _ in self._columns])
+            self._begun = self.headed = True
+        for row in cells:
+            self._widths = [
+                max(width, wide(text)) for width, text in zip(self._widths, row, strict=True)
+            ]
+        return [self._line(row) for row in cells]
+
+    def _line(self, row: list[str]) -> str:
+        padded = (
+            text + " " * (width - wide(text)) for text, width in zip(row, self._widths, strict=True)
+        )
+        return "  ".join(padded).rstrip()
+
+
+def as_json(value: object) -> str:
+    """ASCII alone, and no control character: DEL is the one that JSON does not escape."""
+    return json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f")
+
+
+def cell(value: object) -> str:
+    """A value of the API in a line of text."""
+    if value is None or value in ([], ""):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return safe(", ".join(value))
+    return safe(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def safe(text: str) -> str:
+    """The text with what is not printable escaped: controls of either set, line and paragraph
+    separators, and those that turn the direction of writing. A line feed of ours stays out of
+    cells."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def wide(text: str) -> int:
+    """The columns that it takes on a terminal."""
+    return sum(
+        0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
+        for char in text
+    )
+
+
+def _words(line: str) -> list[str]:
+    parts: list[str] = []
+    for index, word in enumerate(line.split(" ")):
+        parts += [" ", word] if index else [word]
+    return parts

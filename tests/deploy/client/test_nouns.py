@@ -1,0 +1,281 @@
+"""Every command of the operator against a real control API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.client.conftest import Operator, evaluate
+from tests.stack import Stack
+
+POLICY = """\
+policies:
+  - name: {name}
+    agent_role: claims
+    allowed_sources: [claims]
+    denied_sources: []
+    max_sensitivity: {level}
+"""
+
+
+def test_an_agent_from_registration_to_its_end(operator: Operator) -> None:
+    made = operator.done(
+        "agents", "register", "--role", "support", "--id", "spiffe://a/b", "--owner", "desk"
+    )
+    assert made.out == "agent spiffe://a/b is draft\n"
+    assert "revision" in made.err
+    for action, status in (
+        ("submit", "pending_approval"),
+        ("return", "draft"),
+        ("submit", "pending_approval"),
+        ("approve", "approved"),
+    ):
+        moved = operator.done("agents", action, "spiffe://a/b", "--json")
+        assert moved.json["status"] == status
+    shown = operator.done("agents", "show", "spiffe://a/b")
+    assert "owner            desk" in shown.out
+    listed = operator.done("agents", "list", "--status", "approved", "--role", "support")
+    heading, line = listed.out.splitlines()
+    assert heading.split() == ["AGENT", "STATUS", "ROLE", "OWNER", "FRAMEWORK", "NAME"]
+    assert line.split() == ["spiffe://a/b", "approved", "support", "desk", "-", "-"]
+    assert line.index("approved") == heading.index("STATUS")
+    operator.done("agents", "deprecate", "spiffe://a/b")
+    refused = operator("agents", "approve", "spiffe://a/b")
+    assert refused.code == 1
+    assert refused.err.startswith("sluice: 409 Conflict: ")
+    assert "request id: " in refused.err
+
+
+def test_a_key_from_creation_to_revocation(operator: Operator, tmp_path: Path) -> None:
+    file = tmp_path / "agent.key"
+    made = operator.done(
+        "keys", "create", "--name", "agents", "--scope", "evaluate", "--out", str(file)
+    )
+    secret = file.read_text().strip()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert secret.startswith("slc_")
+    assert secret not in made.out + made.err
+    key_id = made.out.split()[1]
+    bound = operator.done("keys", "bind", key_id, "--role", "support", "--role", "claims")
+    assert bound.out == f"key {key_id} is bound\n"
+    listed = operator.done("keys", "list", "--json").json
+    key = next(each for each in listed if each["key_id"] == key_id)
+    assert key["permitted_roles"] == ["support", "claims"]
+    rotated = operator.done("keys", "rotate", key_id, "--json")
+    assert rotated.json["key"].startswith("slc_")
+    assert "shown this once" in rotated.err
+    operator.done("keys", "bind", rotated.json["key_id"], "--no-roles")
+    assert operator("keys", "bind", rotated.json["key_id"]).code == 2
+    assert operator.done("keys", "revoke", rotated.json["key_id"]).code == 0
+    assert operator("revoke", "key", rotated.json["key_id"]).code == 1
+
+
+def test_a_secret_is_not_made_where_it_can_not_be_kept(operator: Operator, tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("kept")
+    before = len(operator.done("keys", "list", "--json", "--all").json)
+    words = ("keys", "create", "--name", "a", "--scope", "read", "--out")
+    for place in (taken, tmp_path / "none" / "file"):
+        said = operator(*words, str(place))
+        assert said.code == 2
+        assert str(place) in said.err
+    assert taken.read_text() == "kept"
+    assert len(operator.done("keys", "list", "--json", "--all").json) == before
+    # Nor is a file left where the key was refused.
+    refused = operator(
+        "keys", "create", "--name", "x" * 300, "--scope", "read", "--out", f"{taken}2"
+    )
+    assert refused.code == 1
+    assert "name: " in refused.err
+    assert not (tmp_path / "taken2").exists()
+
+
+def test_sessions_are_listed_shown_and_revoked(operator: Operator, stack: Stack) -> None:
+    evaluate(stack, session_id="s/1")
+    evaluate(stack, session_id="s-2")
+    assert "s/1" in operator.done("sessions", "list", "--status", "active").out
+    assert operator.done("sessions", "show", "s/1", "--json").json["user_id"] == "ann"
+    said = operator.done("sessions", "revoke", "s/1", "--reason", "lost laptop")
+    assert said.out == "session s/1 is revoked\n"
+    shown = operator.done("sessions", "show", "s/1", "--json").json
+    assert shown["revocation_reason"] == "lost laptop"
+    operator.done("revoke", "session", "s-2")
+    assert operator.done("sessions", "show", "s-2", "--json").json["status"] == "revoked"
+
+
+def test_policies_are_applied_by_name_and_taken_back(operator: Operator, tmp_path: Path) -> None:
+    file = tmp_path / "claims.yaml"
+    file.write_text(POLICY.format(name="claims-desk", level="low"))
+    planned = operator.done("policies", "apply", str(file), "--dry-run")
+    assert planned.out.splitlines()[1].split() == ["-", "claims-desk", "-", "would", "create"]
+    outcomes = []
+    for level in ("low", "low", "high"):
+        file.write_text(POLICY.format(name="claims-desk", level=level))
+        (done,) = operator.done("policies", "apply", str(file), "--json").json
+        outcomes.append((done["outcome"], done["version"]))
+    assert outcomes == [("created", 1), ("same", 1), ("replaced", 2)]
+    shown = operator.done("policies", "show", "claims-desk", "--json").json
+    assert shown["max_sensitivity"] == "high"
+    assert operator.done("policies", "show", shown["policy_id"], "--json").json == shown
+    history = operator.done("policies", "history", "claims-desk").out.splitlines()
+    assert [line.split()[:2] for line in history[1:]] == [["2", "updated"], ["1", "created"]]
+    operator.done("policies", "delete", "claims-desk")
+    gone = operator("policies", "show", "claims-desk")
+    assert (gone.code, gone.out) == (2, "")
+    assert "a deleted one is named by its id" in gone.err
+    # No file of the control API's defines it.
+    assert operator("policies", "restore", shown["policy_id"]).code == 1
+
+
+def test_a_policy_of_a_file_is_restored_and_files_are_reloaded(
+    operator: Operator, stack: Stack, tmp_path: Path
+) -> None:
+    shown = operator.done("policies", "show", "support-reads", "--json").json
+    fields = ("name", "agent_role", "allowed_sources", "denied_sources")
+    policy = {name: shown[name] for name in fields} | {"max_sensitivity": "low"}
+    (tmp_path / "one.json").write_text(json.dumps(policy))
+    operator.done("policies", "apply", str(tmp_path / "one.json"))
+    listed = operator.done("policies", "list", "--role", "support", "--json").json
+    assert [each["user_modified"] for each in listed] == [True]
+    operator.done("policies", "restore", "support-reads")
+    assert operator.done("policies", "show", "support-reads", "--json").json["version"] == 3
+    stack.policy_file.write_text("policies:\n  - name: a\n")
+    broken = operator("policies", "reload")
+    stack.policy_file.write_text(stack.policies)
+    assert broken.code == 1
+    assert "demo/support.yaml:2: " in broken.err
+    assert "support-reads" in operator.done("policies", "reload").out
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("name: a\nname: b\n", "line 2: `name` is there twice"),
+        ("policies: [{name: a, denied_sources: [x], denied_sources: []}]", "`denied_sources` is"),
+        ("name: 2026-01-31\n", "such as a date"),
+        ("[a", "is not YAML or JSON"),
+        ("just text", "neither a policy nor a list"),
+        ("policies: []", "neither a policy nor a list"),
+        ("[{name: a}, {name: a}]", "needs a `name` of its own"),
+        ("[{agent_role: a}]", "needs a `name` of its own"),
+    ],
+)
+def test_a_policy_file_that_can_not_be_used_is_refused_before_a_request(
+    operator: Operator, tmp_path: Path, text: str, fault: str
+) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    said = operator("policies", "apply", str(tmp_path / "p.yaml"), SLUICE_URL="http://192.0.2.1")
+    assert said.code == 2
+    assert fault in said.err
+    assert operator("policies", "apply", str(tmp_path / "none.yaml")).code == 2
+
+
+def test_what_was_applied_before_a_refused_policy_is_told(
+    operator: Operator, tmp_path: Path
+) -> None:
+    good = POLICY.format(name="first-of-two", level="low")
+    bad = POLICY.format(name="second-of-two", level="extreme").partition("\n")[2]
+    (tmp_path / "p.yaml").write_text(good + bad)
+    said = operator("policies", "apply", str(tmp_path / "p.yaml"))
+    assert said.code == 1
+    assert "first-of-two" in said.out
+    assert "created" in said.out
+    assert "second-of-two" not in said.out
+    assert "max_sensitivity: " in said.err
+    operator.done("policies", "delete", "first-of-two")
+
+
+def test_events_are_filtered_and_paged(operator: Operator, stack: Stack) -> None:
+    for number in range(4):
+        evaluate(stack, user_id=f"u-{number}", source_id="payroll", session_id="paged")
+    words = ("events", "--session", "paged", "--decision", "DENY")
+    rows = operator.done(*words, "--json", "--all").json
+    assert [each["user_id"] for each in rows] == ["u-3", "u-2", "u-1", "u-0"]
+    assert operator.done(*words, "--json", "--limit", "3").json == rows[:3]
+    assert operator.done(*words, "--json", "--user", "u-2").json == rows[1:2]
+    later = operator.done(*words, "--json", "--from", rows[1]["timestamp"]).json
+    assert later == rows[:2]
+    assert operator.done(*words, "--to", rows[3]["timestamp"], "--json").out == "[]\n"
+    heading, first, *_ = operator.done(*words).out.splitlines()
+    assert heading.split()[:3] == ["TIME", "DECISION", "ROLE"]
+    assert first.split()[:3] == [rows[0]["timestamp"], "DENY", "support"]
+    assert first[heading.index("REASON") :] == rows[0]["reason"]
+    unusable = operator("events", "--from", "yesterday")
+    assert unusable.code == 1
+    assert "from: " in unusable.err
+
+
+def test_a_list_longer_than_a_page_is_followed_by_its_links(
+    operator: Operator, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        evaluate(stack, user_id=f"p-{number}", session_id="links")
+    monkeypatch.setattr("deploy.client.connection.PAGE", 2)
+    words = ("events", "--session", "links", "--json")
+    users = [each["user_id"] for each in operator.done(*words, "--all").json]
+    assert users == ["p-4", "p-3", "p-2", "p-1", "p-0"]
+    assert len(operator.done(*words, "--limit", "3").json) == 3
+
+
+def test_the_fleet_is_listed_and_waited_for(operator: Operator, stack: Stack) -> None:
+    assert operator.done("fleet", "--json").json == []
+    assert operator.done("fleet", "--wait-for", "1").out == "every live sidecar has revision 1\n"
+    report = {
+        "sidecar_id": "sc-1",
+        "run_id": "9f1c2a7b00d1",
+        "version": "1.0.0",
+        "agent_id": None,
+        "agent_role": "support",
+        "epoch": "0",
+        "revision": 1,
+        "policy_set_age_ms": 5,
+        "spool_depth": 0,
+        "oldest_unshipped_ms": None,
+        "refusing": None,
+    }
+    stack.admin("POST", "/v1/sidecars/report", report)
+    assert operator.done("fleet").out.splitlines()[1].startswith("sc-1")
+    late = operator("fleet", "--wait-for", "999999", "--timeout", "1")
+    assert late.code == 1
+    assert "sc-1" in late.out
+    assert "1 live sidecars lack revision 999999" in late.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("agents",),
+        ("agents", "show"),
+        ("keys", "create", "--name", "a"),
+        ("keys", "create", "--name", "a", "--scope", "all"),
+        ("keys", "create", "--name", "a", "--scope", "read", "--expires-days", "0"),
+        ("revoke", "sessions"),
+        ("revoke", "sessions", "--reason", "no filter"),
+        ("freeze",),
+        ("freeze", "--lift", "reason"),
+        ("events", "--limit", "0"),
+        ("events", "--limit", "3", "--all"),
+        ("events", "--follow", "--to", "2026-01-01T00:00:00Z"),
+        ("fleet", "--key", "slc_secret"),
+    ],
+)
+def test_unusable_arguments_exit_with_2(operator: Operator, words: tuple[str, ...]) -> None:
+    said = operator(*words)
+    assert said.code == 2
+    assert said.err
+
+
+@pytest.mark.parametrize("scope", ["read", "evaluate"])
+def test_a_key_of_too_little_scope_is_told_which_and_what_it_needs(
+    operator: Operator, stack: Stack, key_file: Callable[[str], Path], scope: str
+) -> None:
+    path = str(key_file(stack.new_key("little", scope)))
+    said = operator("keys", "create", "--name", "a", "--scope", "read", "--key-file", path)
+    assert said.code == 1
+    assert said.err.startswith("sluice: 403 Forbidden: ")
+    assert f"the key in `{path}` was sent" in said.err
+    assert "changing one of scope `admin`" in said.err
+    assert operator("keys", "list", "--key-file", path).code == (0 if scope == "read" else 1)
