@@ -9,6 +9,8 @@ from functools import cache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from control_api.optional_gauge import OptionalGauge
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
@@ -110,6 +112,7 @@ class Instruments:
     session_pushes: Counter
     unanswered: Counter
     crashes: Counter
+    key_expiry: Gauge
 
     @classmethod
     def on(cls, registry: CollectorRegistry) -> "Instruments":
@@ -226,6 +229,11 @@ class Instruments:
             crashes=Counter(
                 "sluice_internal_errors_total",
                 "Requests answered with 500.",
+                registry=registry,
+            ),
+            key_expiry=OptionalGauge(
+                "sluice_key_expiry_seconds",
+                "Until the next live API key of any tenant expires.",
                 registry=registry,
             ),
         )

@@ -21,7 +21,7 @@ async def unowned_folders(service: Service) -> list[Unowned]:
     if directory is None:
         return []
     async with service.store.reading_across() as connection:
-        known = await tenants.names(connection)
+        known = {each.tenant_id: each.name for each in await tenants.known(connection)}
     try:
         for fault in await asyncio.to_thread(strays, directory):
             _log.warning("%s", fault)

@@ -23,6 +23,7 @@ from control_api.http.door import Door
 from control_api.http.route import Route
 from control_api.http.routes import METRICS
 from control_api.http.server import Listener
+from control_api.key_expiry import KeyExpiry
 from control_api.log.append import Log
 from control_api.policy_watch import PolicyFiles
 from control_api.rate_limit import Authenticate, RateLimit
@@ -115,6 +116,7 @@ async def _live(
             Watch(service).run,
             Deliveries(service).run,
             Retention(service).run,
+            KeyExpiry(service).run,
             *(service.publishing.loops if service.publishing else ()),
         )
     ]

@@ -64,7 +64,8 @@ FIELDS = {
     "event_id": "Identifies the audit event, a UUIDv7.",
     "events": "Audit events.",
     "expires_at": "When it expires (RFC 3339, UTC). `null` for never.",
-    "expires_days": "Days until the key expires. `null` for a key that never expires.",
+    "expires_days": "Days until the key expires. `null` for a key that never expires. Left out, it "
+    "is 365, and a key of scope `sidecar` never expires.",
     "facts": "What the check compared.",
     "fired_at": "When the rule fired (RFC 3339, UTC).",
     "first_seen": "When the sidecar first reported (RFC 3339, UTC).",

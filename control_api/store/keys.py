@@ -1,7 +1,7 @@
 """Queries over API keys. Of a key only its SHA-256 is here; knows nothing of what a key may do."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy import Row, insert, select, tuple_, update
@@ -86,6 +86,28 @@ async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> Store
     )
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else StoredKey.from_row(row)
+
+
+class Expiring(NamedTuple):
+    """A live key that expires, without what identifies its bearer."""
+
+    key_id: str
+    name: str
+    scope: str
+    expires_at: int
+
+
+async def expiring(
+    connection: AsyncConnection, tenant_id: str, now: int, limit: int
+) -> list[Expiring]:
+    """The live keys that expire next, soonest first."""
+    query = select(*(api_keys.c[name] for name in Expiring._fields)).where(
+        api_keys.c.tenant_id == tenant_id,
+        api_keys.c.revoked_at.is_(None),
+        api_keys.c.expires_at > now,
+    )
+    query = query.order_by(api_keys.c.expires_at, api_keys.c.key_id).limit(limit)
+    return [Expiring(*row) for row in await connection.execute(query)]
 
 
 async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:

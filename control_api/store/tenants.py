@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row, insert, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert as insert_postgresql
@@ -57,10 +57,19 @@ async def ids(connection: AsyncConnection) -> list[str]:
     return list(found.scalars())
 
 
-async def names(connection: AsyncConnection) -> dict[str, str]:
-    """Every tenant's name, by its id."""
-    found = await connection.execute(select(tenants.c.tenant_id, tenants.c.name))
-    return {row.tenant_id: row.name for row in found}
+class KnownTenant(NamedTuple):
+    """What tells a tenant from the others."""
+
+    tenant_id: str
+    name: str
+    active: bool
+
+
+async def known(connection: AsyncConnection) -> list[KnownTenant]:
+    """Every tenant, deactivated ones too, in order of id."""
+    query = select(tenants.c.tenant_id, tenants.c.name, tenants.c.active)
+    found = await connection.execute(query.order_by(tenants.c.tenant_id))
+    return [KnownTenant(*row) for row in found]
 
 
 async def standing(

@@ -22,13 +22,21 @@ DEFAULT_DAYS = 365
 
 
 class NewKey(Asked):
-    """What a key is to be (`service.md` 4.5). `expires_days` absent is a year, null is never."""
+    """What a key is to be (`service.md` 4.5). `expires_days` absent is a year, and never for a key
+    of scope `sidecar`; null is never."""
 
     example: ClassVar[dict[str, Any]] = {"name": "underwriting agents", "scope": "evaluate"}
 
     name: Identifier
     scope: TenantScope
     expires_days: int | None = Field(DEFAULT_DAYS, ge=1, le=3650)
+
+    @property
+    def days(self) -> int | None:
+        """How long it lives; None for ever. A fleet must not fall silent a year after it was set
+        up, so a sidecar's key expires only where somebody asks for it."""
+        forgotten = "expires_days" not in self.model_fields_set
+        return None if forgotten and self.scope == "sidecar" else self.expires_days
 
 
 async def create_key(service: Service, caller: Caller, asked: NewKey) -> CreatedKey:
@@ -45,7 +53,7 @@ async def create_key(service: Service, caller: Caller, asked: NewKey) -> Created
 
 
 def new_key(asked: NewKey, secret: str, entropy: bytes, now: int) -> StoredKey:
-    days = asked.expires_days
+    days = asked.days
     return StoredKey(
         key_id=prefixed("key_", entropy),
         name=asked.name,

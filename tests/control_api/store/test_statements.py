@@ -33,6 +33,7 @@ TABLES = sorted(metadata.tables, key=len, reverse=True)
 NAMED = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE) (" + "|".join(TABLES) + r")\b")
 NOT_OF_ONE_TENANT = {
     "tenants.ids": r"SELECT tenants\.tenant_id FROM tenants ORDER BY tenants\.tenant_id",
+    "tenants.known": r"SELECT tenants\.tenant_id, .*\.active FROM tenants ORDER BY .*tenant_id",
     "tenants.standing": r"SELECT tenants\.tenant_id, .* WHERE tenants\.tenant_id IN \(",
     "tenants.page": r"SELECT tenants\.tenant_id, tenants\.name, .* ORDER BY tenants\.created_at",
     "tenants.named": r"SELECT tenants\.tenant_id FROM tenants WHERE tenants\.name = ",

@@ -1,0 +1,99 @@
+"""No key runs out unannounced: the metric, the warning, and sidecars' keys that do not expire."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.control_api.centre import Centre, running, within
+
+DAY = 86_400
+
+
+def seconds(centre: Centre) -> float | None:
+    """The metric's one sample, if there is one."""
+    text = centre.call("GET", "/metrics", key=None).raw.decode()
+    assert "# TYPE sluice_key_expiry_seconds gauge" in text
+    found = re.search(r"^sluice_key_expiry_seconds(\S*) (\S+)$", text, re.MULTILINE)
+    assert found is None or not found[1]
+    return None if found is None else float(found[2])
+
+
+def made(centre: Centre, **fields: Any) -> dict[str, Any]:
+    body = {"name": "a key", "scope": "read", **fields}
+    answer: dict[str, Any] = centre.admin("POST", "/v1/keys", body)
+    return answer
+
+
+def about(days: float) -> Any:
+    return pytest.approx(days * DAY, abs=60)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.name == "sluice.keys"]
+
+
+def test_a_sidecar_s_key_has_no_expiry_unless_one_is_given(centre: Centre) -> None:
+    assert made(centre, scope="sidecar")["expires_at"] is None
+    assert made(centre, scope="sidecar", expires_days=None)["expires_at"] is None
+    limited = made(centre, scope="sidecar", expires_days=30)
+    assert limited["expires_at"] is not None
+    rotated = centre.admin("POST", f"/v1/keys/{limited['key_id']}/rotate")
+    assert rotated["expires_at"] == limited["expires_at"]
+    assert made(centre, scope="evaluate")["expires_at"] is not None
+    path = "/v1/admin/tenants/default/keys"
+    provisioned = centre.admin("POST", path, {"name": "provisioned", "scope": "sidecar"})
+    assert provisioned["expires_at"] is None
+
+
+def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: Centre) -> None:
+    assert seconds(fresh) is None
+    made(fresh, expires_days=300)
+    within(10, lambda: seconds(fresh) == about(300))
+    tenant = fresh.admin("POST", "/v1/admin/tenants", {"name": "acme"})
+    path = f"/v1/admin/tenants/{tenant['tenant_id']}/keys"
+    fresh.admin("POST", path, {"name": "soon", "scope": "read", "expires_days": 20})
+    within(10, lambda: seconds(fresh) == about(20))
+    soonest = made(fresh, expires_days=10)
+    within(10, lambda: seconds(fresh) == about(10))
+    fresh.admin("DELETE", f"/v1/keys/{soonest['key_id']}")
+    within(10, lambda: seconds(fresh) == about(20))
+    # A key that has expired is not live: the next one counts.
+    fresh.time.ahead = 21 * DAY
+    assert seconds(fresh) == about(300 - 21)
+
+
+def test_a_key_is_warned_of_from_14_days_before_once_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as centre:
+        far = made(centre, expires_days=15)
+        near = made(centre, name="loan agents", expires_days=13)
+        within(10, lambda: warnings(caplog))
+        (told,) = warnings(caplog)
+        assert told == (
+            f"key `{near['key_id']}` ('loan agents', scope read) of tenant `default` expires in "
+            "13.0 days: make a new one in time"
+        )
+        assert near["key"] not in told
+        # Another look on the same day says nothing new.
+        made(centre, expires_days=200)
+        centre.time.ahead = 2 * DAY
+        made(centre, expires_days=201)
+        within(10, lambda: len(warnings(caplog)) == 2)
+        assert far["key_id"] in warnings(caplog)[1]
+
+
+def test_a_restart_warns_again_and_knows_the_expiry_at_once(
+    either: Centre, caplog: pytest.LogCaptureFixture
+) -> None:
+    near = made(either, expires_days=1)
+    within(10, lambda: warnings(caplog))
+    caplog.clear()
+    either.restart()
+    within(10, lambda: warnings(caplog))
+    assert near["key_id"] in warnings(caplog)[0]
+    assert seconds(either) == about(1)
