@@ -57,18 +57,15 @@ def check_redis(top: Section, url: RedisUrl | None) -> None:
     if certificate is None and key is not None:
         top.complain("redis", "`ssl_keyfile` needs an `ssl_certfile`")
         return
-    ca, *pair = (
-        None if each is None else Path(each)
-        for each in (
-            files.get("ssl_ca_certs"),
-            certificate,
-            key,
-        )
-    )
+    ca = files.get("ssl_ca_certs")
     try:
-        client_context(UpstreamTls(ca, *pair))
+        client_context(UpstreamTls(_file(ca), _file(certificate), _file(key)))
     except ValueError as error:
         top.complain("redis", str(error))
+
+
+def _file(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
 
 
 def _path(section: Section, key: str, base: Path) -> Path | None:

@@ -82,10 +82,13 @@ def no_secret_in(text: str, keys: list[str]) -> bool:
     return "sidecar" in text and not any(key in text for key in keys)
 
 
-def test_sigterm_drains_like_ctrl_c(tmp_path: Path) -> None:
-    with up(tmp_path / "data") as launcher:
+def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path: Path) -> None:
+    operators = {"SLUICE_API_KEY": "operator-key", "SLUICE_KEY_FILE": "a", "SLUICE_URL": "http://b"}
+    with up(tmp_path / "data", **operators) as launcher:
         launcher.until(STARTED)
         children = launcher.children()
+        for child in children:
+            assert not operators.keys() & child.environ().keys()
         launcher.process.send_signal(signal.SIGTERM)
         assert launcher.process.wait(60) == 0
         assert gone(children, seconds=1)
