@@ -39,6 +39,7 @@ class Service(Protocol):
     def settled(self, deferred: Deferred) -> Answer: ...
     def error(self, head: Any, error: SluiceError) -> Answer: ...
     def unreadable(self) -> Answer: ...
+    def hung_up(self, head: Any) -> None: ...
 
 
 class OwnConnection(Connection):
@@ -192,6 +193,9 @@ class OwnConnection(Connection):
                 given = await arriving(body, length, lease)
         except SluiceError as error:
             return service.error(head, error)
+        except ConnectionError:
+            service.hung_up(head)
+            raise
         return await self._kept(service.answer(head, given))
 
     async def _kept(self, outcome: Outcome) -> Answer:

@@ -164,6 +164,11 @@ class Dispatcher:
         body = Malformed("this is not HTTP/1.1").encoded()
         return self._answers.make(400, body, self._make_id(), close=True)
 
+    def hung_up(self, head: Head) -> None:
+        """The client went away before its body was whole: nothing was decided."""
+        request_id = self._numbered(head).request_id
+        log.info("request %s: the client hung up in the middle of its body", request_id)
+
     def _admit(self, head: Head) -> Key | None:
         """Who asks, if that is for them to ask. The order is the contract's: a key, that it is
         valid, then the path, the method, the scope."""

@@ -31,8 +31,8 @@ def whole(body: StreamReader) -> bytes:
 
 async def arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
     """A body that is still under way; `length` is what its head says, 0 for unknown. Raises
-    `TooLarge`, `Malformed` where its framing breaks, `BodyTooSlow`, and `BodiesHeld` where `lease`
-    can't grow that far."""
+    `TooLarge`, `Malformed` where its framing breaks, `BodyTooSlow`, `BodiesHeld` where `lease`
+    can't grow that far, and `ConnectionError` where the client hangs up."""
     if length > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
     read = bytearray()
@@ -45,6 +45,8 @@ async def arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
                 read += chunk
     except TimeoutError:
         raise BodyTooSlow(f"the body did not arrive within {BODY_SECONDS:g} s") from None
-    except (RequestPayloadError, HttpProcessingError, ClientError, ConnectionError) as error:
+    except ConnectionError:
+        raise
+    except (RequestPayloadError, HttpProcessingError, ClientError) as error:
         raise Malformed("the body ended early, or its framing is broken") from error
     return bytes(read)

@@ -65,6 +65,10 @@ class Authenticate(Protocol):
     async def __call__(self, presented: str | None) -> Holder: ...
 
 
+class HungUp(Malformed):
+    """the client hung up in the middle of its body"""
+
+
 @dataclass(slots=True)
 class _Visit:
     """One request on its way: what is known of it so far."""
@@ -108,11 +112,13 @@ class Door:
         visit = _Visit(request.method, request.raw_path)
         try:
             reply = await self._serve(request, visit)
+        except HungUp as error:
+            # Raised further, it would be a fault of ours to aiohttp: a traceback under another id.
+            # Writing the answer fails quietly.
+            _log.info("%s: %s", visit.operation, error.message)
+            reply = of_error(error)
         except SluiceError as error:
             reply = self._refused(error)
-        except ConnectionError:
-            # The caller is gone; there is nobody to answer.
-            raise
         except Exception:  # noqa: BLE001  # the one place where a fault becomes a 500
             _log.exception("request failed: %s", visit.operation)
             self._instruments.crashes.inc()
@@ -186,7 +192,8 @@ def _wrong_scope(caller: Holder | None, scopes: frozenset[Scope]) -> Forbidden:
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
-    """The body; `TooLarge` over 1 MiB, decompressed, `Malformed` where it breaks off."""
+    """The body; `TooLarge` over 1 MiB, decompressed, `Malformed` where it breaks off, `HungUp`
+    where the client does."""
     if (request.content_length or 0) > MAX_BODY:
         raise TooLarge(f"the body has more than {MAX_BODY} bytes")
     if request.content.is_eof():
@@ -204,6 +211,8 @@ async def _whole_body(request: web.BaseRequest) -> bytes:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge(f"the body has more than {MAX_BODY} bytes") from None
+    except ConnectionError:
+        raise HungUp from None
     except web.RequestPayloadError:
         raise Malformed("the body breaks off, or is not encoded as its header says") from None
 

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 from aiohttp import StreamReader, hdrs
 from aiohttp.http import RawRequestMessage
@@ -314,6 +315,9 @@ class AgentConnection(Connection):
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_waiting()
         self._let_go()
+        request: Any = self._current_request
+        if request is not None and not (request.begun or _has_ended(request.body)):
+            log.info("an agent hung up in the middle of its request's body")
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.gone()

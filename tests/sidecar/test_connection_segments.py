@@ -3,6 +3,7 @@ into segments."""
 
 import asyncio
 import itertools
+import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -19,8 +20,9 @@ from sidecar.request_body import MAX_BODY
 from tests.properties import examples
 from tests.sidecar.centre import control_api
 from tests.sidecar.proxy.cut import Agent, answers, chunks, cut
-from tests.sidecar.stand import Stand, sidecar
-from tests.sidecar.wire import GOOD, head, with_key
+from tests.sidecar.proxy.stand import leave
+from tests.sidecar.stand import Stand, sidecar, until
+from tests.sidecar.wire import GOOD, connect, head, with_key
 
 WHOLE = 1 << 24
 Running = tuple[asyncio.Runner, Stand]
@@ -126,3 +128,29 @@ def test_a_body_beyond_the_budget_is_turned_away(running: Running) -> None:
     assert b"\r\nRetry-After: 1\r\n" in received
     assert bodies.held == 0
     runner.run(sent(stand, [message(300_000)], itertools.repeat(65_536)))
+
+
+@pytest.mark.parametrize("resets", [False, True])
+async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, resets: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            caplog.clear()
+            reader, writer = await connect(stand)
+            fields = b"X-Request-ID: mine\r\nExpect: 100-continue\r\nContent-Length: 100\r\n"
+            writer.write(head(fields + with_key()))
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+            writer.write(b"half")
+            leave(writer) if resets else writer.close()
+            await until("it is told", lambda: "hung up" in caplog.text)
+            assert (await stand.call("GET", "/health")).status == 200
+            assert await stand.records() == []
+    lines = [each for each in caplog.records if each.name == "sidecar.dispatch"]
+    assert [each.getMessage() for each in lines] == [
+        "request mine: the client hung up in the middle of its body"
+    ]
+    assert (lines[0].levelno, lines[0].exc_info) == (logging.INFO, None)
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []

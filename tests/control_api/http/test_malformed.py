@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import socket
+import struct
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from control_api.http.routes import ROUTES
-from tests.control_api.centre import Answer, Centre, asked, running
+from control_api.journal import REQUEST_ID
+from tests.control_api.centre import Answer, Centre, asked, running, within
 from tests.control_api.http.test_scopes import BODIES, ids, path_of
 
 WITH_BODY = [route for route in ROUTES if route.carries_body]
@@ -305,3 +308,38 @@ def raw_request(centre: Centre, request: bytes) -> bytes:
                 break
             received += chunk
     return received
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_client_that_hangs_up_in_mid_body_is_one_line_with_its_id(
+    centre: Centre, caplog: pytest.LogCaptureFixture, resets: bool
+) -> None:
+    ids: list[str | None] = []
+
+    class Noting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name == "sluice.http":
+                ids.append(REQUEST_ID.get())
+
+    noting = Noting()
+    caplog.set_level(logging.INFO)
+    logging.getLogger("sluice.http").addHandler(noting)
+    try:
+        with socket.create_connection(("127.0.0.1", centre.port), timeout=5) as client:
+            head = f"POST /v1/policies HTTP/1.1\r\nHost: a\r\nX-API-Key: {centre.admin_key}\r\n"
+            head += "X-Request-ID: mine\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n"
+            client.sendall(head.encode())
+            assert client.recv(1024) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            client.sendall(b"{")
+            if resets:
+                linger = struct.pack("ii", 1, 0)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        within(5, lambda: bool(ids))
+        assert centre.call("GET", "/health").status == 200
+    finally:
+        logging.getLogger("sluice.http").removeHandler(noting)
+    assert ids == ["mine"]
+    [record] = [each for each in caplog.records if each.name == "sluice.http"]
+    assert (record.levelno, record.exc_info) == (logging.INFO, None)
+    assert "hung up" in record.getMessage()
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import time
 import tracemalloc
 from collections.abc import AsyncIterator
@@ -19,6 +20,7 @@ from tests.sidecar.proxy.stand import (
     CLOCK,
     Seen,
     data_source,
+    leave,
     listening,
     one,
     policy,
@@ -256,3 +258,29 @@ async def test_an_agent_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
         assert [each["outcome"] for each in await made.lineage()] == ["truncated"]
         del reader
         writer.close()
+
+
+@pytest.mark.parametrize("resets", [False, True])
+@pytest.mark.parametrize("kind", ["qdrant", "rest"])
+async def test_an_agent_that_hangs_up_in_mid_body_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, resets: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with (
+        data_source() as upstream,
+        sidecar(tmp_path) as made,
+        listening(made, source(upstream.port, kind, writes="allow")) as port,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        fields = "Expect: 100-continue\r\nContent-Length: 100\r\n\r\n"
+        writer.write(f"POST {QUERY} HTTP/1.1\r\nHost: a\r\n{fields}".encode())
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"half")
+        leave(writer) if resets else writer.close()
+        await until(lambda: "hung up" in caplog.text)
+        # The next request is served as ever.
+        answered = await one(port, b"GET /aliases HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert answered.status in (200, 502)
+    lines = [each for each in caplog.records if each.name.startswith("sidecar.proxy")]
+    assert [(each.levelno, each.exc_info) for each in lines] == [(logging.INFO, None)]
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
