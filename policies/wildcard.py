@@ -7,10 +7,8 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
 
 Matcher = Callable[[str], bool]
-_WILDCARD = re.compile(r"[*?]")
 
 
 def is_pattern(entry: str) -> bool:
@@ -41,7 +39,7 @@ def may_begin(pattern: str, prefix: str) -> bool:
 
 def literal_prefixes(entries: Iterable[str]) -> tuple[str, ...]:
     """What each entry says before its first wildcard, sorted: what `shared_prefix` searches."""
-    return tuple(sorted({_WILDCARD.split(entry, maxsplit=1)[0] for entry in entries}))
+    return tuple(sorted({entry.partition("*")[0].partition("?")[0] for entry in entries}))
 
 
 def shared_prefix(prefixes: Sequence[str], name: str) -> int:
@@ -55,7 +53,10 @@ def shared_prefix(prefixes: Sequence[str], name: str) -> int:
 
 
 def _shared(one: str, other: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+    for at, (mine, its) in enumerate(zip(one, other, strict=False)):
+        if mine != its:
+            return at
+    return min(len(one), len(other))
 
 
 def _everything(_name: str) -> bool:
