@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import bytecode, migrated, postgres, properties
+from tests import bytecode, migrated, order, postgres, properties
 
 SERVERS = pytest.StashKey[tuple[Path, int]]()
 
@@ -53,9 +53,16 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The stories first: they mostly wait, and whatever is last is waited for alone."""
-    items.sort(key=lambda item: "stories" not in item.path.parts)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """More than cores: tests wait for processes, and for time to pass, a third of their life."""
+    return len(os.sched_getaffinity(0)) * 3 // 2
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    items[:] = order.longest_first(items, workers)
 
 
 @pytest.fixture

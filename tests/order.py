@@ -1,0 +1,63 @@
+"""In which order the tests run: the longest first, so that the last minute of a run is not one
+worker's that has just begun a story of a minute.
+
+The table below is of seconds on two quiet cores, and need not be exact; a file that is not in it
+takes its turn behind those that are. `--durations=30` says what belongs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+SLOW = {
+    "tests/chaos/test_chaos.py": 90,
+    "tests/stories/test_centre_away.py": 70,
+    "tests/stories/test_kill.py": 60,
+    "tests/control_api/test_workers.py": 60,
+    "tests/control_api/test_serve.py": 40,
+    "tests/stories/test_clone.py": 25,
+    "tests/stories/test_concurrency.py": 25,
+    "tests/stories/test_signing_key_rotation.py": 25,
+    "tests/control_api/test_readme_curl.py": 20,
+    "tests/control_api/publishing/test_faults.py": 20,
+    "tests/deploy/test_up.py": 20,
+    "tests/deploy/test_command.py": 20,
+    "tests/stories/test_management_reaches_sidecars.py": 20,
+    "tests/stories/test_redis_away.py": 20,
+    "tests/sidecar/clients/test_node.py": 20,
+    "tests/control_api/test_retention.py": 20,
+    "tests/control_api/http/test_fuzz.py": 20,
+    "tests/stories/test_data_plane.py": 15,
+    "tests/stories/test_malformed.py": 15,
+    "tests/stories/test_masking.py": 15,
+    "tests/stories/test_policy_on_disk.py": 15,
+    "tests/stories/test_rotation.py": 15,
+    "tests/sidecar/doctor/test_command.py": 15,
+    "tests/control_api/test_log_key.py": 15,
+    "tests/stories/test_purge.py": 10,
+    "tests/stories/test_chroma.py": 10,
+}
+
+
+def longest_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The slow files dealt among so many workers, each at the head of the share that xdist's
+    `worksteal` gives that worker: as many tests for each, in the order of the whole list."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    heads: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    seconds = [0.0] * workers
+    for name in sorted(files.keys() & SLOW.keys(), key=lambda each: (-SLOW[each], each)):
+        lightest = seconds.index(min(seconds))
+        heads[lightest] += files.pop(name)
+        seconds[lightest] += SLOW[name]
+    rest = [test for tests in files.values() for test in tests]
+    ordered: list[pytest.Item] = []
+    for index, head in enumerate(heads):
+        share = (len(items) - len(ordered)) // (workers - index)
+        behind = max(0, share - len(head))
+        ordered += [*head, *rest[:behind]]
+        del rest[:behind]
+    return ordered
