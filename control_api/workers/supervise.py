@@ -35,7 +35,8 @@ from policies.ground.listen import Listen
 
 PAUSE = 0.05
 QUICK_SECONDS = 5.0
-"""A worker that ends sooner than this after its start does not count as one that ran."""
+"""A worker counts as one that ran once it has served for so long. How long it takes to start does
+not matter: on a busy machine that may be longer than this."""
 MOST_QUICK = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 DRAIN_SECONDS = 20.0
@@ -47,20 +48,20 @@ Tell = Callable[[Listen, Listen | None], None]
 
 
 class WorkersFail(Exception):
-    """a worker ends again and again, soon after its start; its last words stand above"""
+    """a worker ends again and again, and hardly serves in between; its last words stand above"""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """A place for a worker, and who has it. `quick` counts ends soon after a start, in a row."""
+    """A place for a worker, and who has it. `since` is when it began to serve, None before that;
+    `quick` counts the ends in a row of workers that hardly served."""
 
     index: int
     api: list[socket.socket]
     metrics: list[socket.socket]
     process: subprocess.Popen[bytes] | None = None
     pipe: int = -1
-    serves: bool = False
-    started: float = 0.0
+    since: float | None = None
     due: float = 0.0
     quick: int = 0
 
@@ -111,7 +112,7 @@ class Supervisor:
         for wave in (self._slots[:1], self._slots[1:]):
             for slot in wave:
                 self._start(slot)
-            while not self._asked and not all(slot.serves for slot in wave):
+            while not self._asked and not all(slot.since is not None for slot in wave):
                 self._wait()
                 for slot in self._slots:
                     self._hear(slot)
@@ -135,12 +136,13 @@ class Supervisor:
         now, code = self.monotonic(), slot.process.returncode
         how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
         _log.error("worker %d ended %s", slot.index, how)
-        slot.process, slot.serves = None, False
-        slot.quick = slot.quick + 1 if now - slot.started < QUICK_SECONDS else 0
+        ran = slot.since is not None and now - slot.since >= QUICK_SECONDS
+        slot.process, slot.since = None, None
+        slot.quick = 0 if ran else slot.quick + 1
         if slot.quick >= MOST_QUICK:
             raise WorkersFail(
-                f"worker {slot.index} ended {MOST_QUICK} times within {QUICK_SECONDS:.0f} s of its "
-                "start: its last words stand above"
+                f"worker {slot.index} ended {MOST_QUICK} times in a row before it had served for "
+                f"{QUICK_SECONDS:.0f} s: its last words stand above"
             )
         slot.due = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2**slot.quick)
 
@@ -162,17 +164,16 @@ class Supervisor:
             )
         finally:
             os.close(ready)
-        slot.started = self.monotonic()
 
     def _hear(self, slot: _Slot) -> None:
-        """Whether it serves by now."""
+        """Note whether it serves by now."""
         if slot.pipe < 0:
             return
         try:
             said = os.read(slot.pipe, 1)
         except BlockingIOError:
             return
-        slot.serves = bool(said)
+        slot.since = self.monotonic() if said else None
         self._forget_pipe(slot)
 
     def _forget_pipe(self, slot: _Slot) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,20 @@ from tests.control_api.centre import POLICIES, Centre, asked, running, within
 from tests.postgres import serving, unbound
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120.0
+"""Seconds that a busy machine may take to start or stop a service."""
 
 
 class Process:
-    """`python -m control_api`, and what it says."""
+    """`python -m control_api`, and what it says. `program` is what Python runs instead."""
 
     def __init__(
-        self, directory: Path, *arguments: str, output: Any = None, **environ: str
+        self,
+        directory: Path,
+        *arguments: str,
+        program: Sequence[str] = ("-m", "control_api"),
+        output: Any = None,
+        **environ: str,
     ) -> None:
         self.directory = directory
         policy_file = directory / "policies" / "default" / "demo" / "support.yaml"
@@ -39,7 +46,7 @@ class Process:
         kept = {name: value for name, value in os.environ.items() if "SLUICE" not in name}
         self.output = output or (directory / "output").open("w+")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "control_api", *arguments],
+            [sys.executable, *program, *arguments],
             cwd=ROOT,
             stdout=self.output,
             stderr=subprocess.STDOUT,
@@ -64,10 +71,10 @@ class Process:
             assert self.process.poll() is None, self.said()
             return mark in self.said()
 
-        within(30, listening)
+        within(PATIENCE, listening, "it listens")
         return int(self.said().partition(mark)[2].split()[0])
 
-    def ended(self, seconds: float = 30) -> int:
+    def ended(self, seconds: float = PATIENCE) -> int:
         return self.process.wait(seconds)
 
     def first_keys(self) -> dict[str, Any]:
