@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from tests import waiting
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -68,16 +69,16 @@ def call(
         connection.close()
 
 
-def wait_until(what: str, true: Any, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def wait_until(what: str, true: Any, seconds: float = waiting.PATIENCE) -> None:
+    """A service that does not answer yet, or no longer, counts as false."""
+
+    def now() -> object:
         try:
-            if true():
-                return
+            return true()
         except (OSError, http.client.HTTPException, ValueError):
-            pass
-        time.sleep(0.02)
-    raise AssertionError(f"not within {seconds} s: {what}")
+            return False
+
+    waiting.until(what, now, seconds)
 
 
 @dataclass
@@ -107,7 +108,7 @@ class Service:
         if ready:
             self.wait_ready()
 
-    def wait_ready(self, seconds: float = 30) -> None:
+    def wait_ready(self, seconds: float = 120) -> None:
         def up() -> bool:
             assert self.process is not None
             if self.process.poll() is not None:

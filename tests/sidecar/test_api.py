@@ -406,7 +406,7 @@ async def test_what_is_not_http_is_400_and_not_echoed(tmp_path: Path, sent: byte
     async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
         reader, writer = await connect(stand)
         writer.write(sent)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             status, top, body = await answer_of(reader)
             assert status == 400
             assert b"Connection: close" in top
@@ -437,7 +437,7 @@ async def test_a_chunked_body_that_breaks_is_400(tmp_path: Path, rest: bytes) ->
             writer.write(head(b"Transfer-Encoding: chunked\r\n" + with_key()) + b"1\r\n{\r\n")
             await asyncio.sleep(0.05)
             writer.write(rest)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 status, _, body = await answer_of(reader)
             assert status == 400
             is_error(400, body)
@@ -465,14 +465,14 @@ async def test_a_client_that_waits_for_100_is_told_to_go_on(tmp_path: Path) -> N
             reader, writer = await connect(stand)
             fields = b"Expect: 100-continue\r\nContent-Length: %d\r\n" % len(GOOD)
             writer.write(head(fields + with_key()))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
                 writer.write(GOOD)
                 assert (await answer_of(reader))[0] == 200
             # Who has no key is refused without being asked for the body.
             reader, writer = await connect(stand)
             writer.write(head(fields))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert (await answer_of(reader))[0] == 401
             writer.close()
 
@@ -486,7 +486,7 @@ async def test_a_body_that_does_not_come_is_408(
         async with sidecar(tmp_path, centre) as stand:
             reader, writer = await connect(stand)
             writer.write(request(with_key(), GOOD)[:-5])
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 status, top, body = await answer_of(reader)
                 assert status == 408
                 assert b"Connection: close" in top
@@ -513,7 +513,7 @@ async def test_a_head_that_does_not_come_is_cut_off(
                 await asyncio.sleep(0.02)
 
         dripping = asyncio.create_task(drip())
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(20):
             for reader in (idle, slow, used):
                 # What was on its way when it was cut off makes the system reset the connection.
                 with contextlib.suppress(ConnectionResetError):
@@ -528,7 +528,7 @@ async def test_a_half_closed_client_still_gets_its_answer(tmp_path: Path) -> Non
             reader, writer = await connect(stand)
             writer.write(request(with_key(), GOOD))
             writer.write_eof()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 status, _, body = await answer_of(reader)
                 assert status == 200
                 assert orjson.loads(body)["decision"] == "ALLOW"
@@ -545,7 +545,7 @@ async def test_a_client_that_closes_in_the_middle_of_a_body_leaves_nothing(tmp_p
                 writer.write(half)
                 await asyncio.sleep(0.02)
                 writer.write_eof()
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     await reader.read()
                 writer.close()
             assert await stand.records() == []
@@ -583,7 +583,7 @@ async def test_a_refused_upgrade_or_tunnel_ends_the_connection(tmp_path: Path) -
             ):
                 reader, writer = await connect(stand)
                 writer.write(opening + smuggled)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     everything = await reader.read()
                 assert everything.count(b"HTTP/1.1 ") == 1, everything
                 writer.close()
@@ -594,13 +594,13 @@ async def test_an_old_client_is_answered_and_let_go_unless_it_asks_to_stay(tmp_p
     async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
         reader, writer = await connect(stand)
         writer.write(b"GET /health HTTP/1.0\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert b"Connection: close" in (await answer_of(reader))[1]
             assert await reader.read() == b""
         reader, writer = await connect(stand)
         for _ in range(2):
             writer.write(b"GET /health HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert b"Connection: keep-alive" in (await answer_of(reader))[1]
         writer.close()
 
@@ -610,7 +610,7 @@ async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
         reader, writer = await connect(stand)
         writer.write(b"HEAD /health HTTP/1.1\r\nHost: a\r\n\r\n" * 2)
         writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             everything = await reader.read()
         length = re.findall(rb"Content-Length: (\d+)", everything)
         assert len(set(length)) == 1
@@ -624,7 +624,7 @@ async def test_a_refusal_can_be_read_while_the_body_is_still_coming(tmp_path: Pa
         async with sidecar(tmp_path, centre) as stand:
             reader, writer = await connect(stand)
             writer.write(head(b"Content-Length: 300000\r\n") + b" " * 1000)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 assert (await answer_of(reader))[0] == 401
                 writer.write(b" " * 299_000)
                 writer.write(request(with_key(), GOOD))
@@ -641,7 +641,7 @@ async def test_a_client_that_does_not_read_stops_being_read(tmp_path: Path) -> N
             sent = request(with_key(), GOOD)
             taken = 0
             try:
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(1):
                     while taken < 200_000:
                         writer.write(sent * 100)
                         await writer.drain()

@@ -141,7 +141,7 @@ async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path:
             under_way = asyncio.create_task(sidecar.evaluate(session, session_id="s-1"))
             await until("it asks", lambda: centre.claims)
             sidecar.tell(signal.SIGTERM)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while await sidecar.status("/health") == 200:
                     await asyncio.sleep(0.01)
             centre.hold_claims.set()
@@ -302,7 +302,7 @@ async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
         port = free_port()
         told = settings(tmp_path, centre, listen=Listen("127.0.0.1", port))
         with pytest.raises(BaseExceptionGroup) as died:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 await serve(told, FakeClock().clock, os.urandom, asyncio.Event())
         assert died.group_contains(ZeroDivisionError if fault else LoopEnded)
         with pytest.raises(ConnectionRefusedError):

@@ -39,7 +39,7 @@ async def raw(stand: Stand, sent: bytes) -> tuple[int, bytes, bytes]:
     reader, writer = await connect(stand)
     try:
         writer.write(sent)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             return await answer_of(reader)
     finally:
         writer.close()

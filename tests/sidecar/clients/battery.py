@@ -242,7 +242,7 @@ class Battery:
 
     async def test_who_closes_early_ends_the_answer(self, stand: Stand) -> None:
         with stand.through() as base:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 await act(self.client.leave, f"{base}/open/endless")
         await until(lambda: stand.library.lost == 1)
         [lineage] = await stand.sidecar.lineage()

@@ -176,7 +176,7 @@ async def test_a_large_answer_streams(stand: Stand) -> None:
     stand.upstream.script = slow
     reader, writer = await asyncio.open_connection("127.0.0.1", stand.port, limit=1 << 20)
     writer.write(b"GET /lake/a HTTP/1.1\r\nHost: kb\r\nRange: bytes=0-199999\r\n\r\n")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 206")
         assert await reader.readexactly(100_000) == b"x" * 100_000
@@ -359,7 +359,7 @@ async def test_rclones_server_takes_the_signature(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        await until(lambda: b"Starting s3 server" in (tmp_path / "log").read_bytes(), 20)
+        await until(lambda: b"Starting s3 server" in (tmp_path / "log").read_bytes())
         aws = Aws(region="us-east-1", credentials_file=credentials_file(tmp_path))
         configured = source(port, "s3", writes="allow", aws=aws)
         async with sidecar(tmp_path) as made, listening(made, configured) as listener:

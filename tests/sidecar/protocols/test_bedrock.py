@@ -314,7 +314,7 @@ async def test_a_stream_streams(tmp_path: Path) -> None:
         front.script.going = asyncio.Event()
         answer = await front.through(generate(OPEN, stream="_stream"))
         events = iter(answer["stream"])
-        first = await asyncio.wait_for(asyncio.to_thread(next, events), 10)
+        first = await asyncio.wait_for(asyncio.to_thread(next, events), 20)
         assert first == {"output": {"text": "text of"}}
         front.script.going.set()
         assert await asyncio.to_thread(next, events) == first

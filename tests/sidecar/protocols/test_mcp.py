@@ -272,7 +272,7 @@ async def test_what_is_pushed_is_judged_when_it_is(front: Front) -> None:
                     raise AssertionError("nobody may listen for what it may not read")
             async with client.listen(resource_subscriptions=["file:///docs/open.txt"]) as events:
                 await client.call_tool("touch")
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     async for event in events:
                         heard.append(event.uri)  # type: ignore[union-attr]
                         break
@@ -280,7 +280,7 @@ async def test_what_is_pushed_is_judged_when_it_is(front: Front) -> None:
             # The stream for what is said unasked is opened beside the session.
             await asyncio.sleep(0.2)
             await client.call_tool("touch")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 await told.wait()
     assert set(heard) == {"file:///docs/open.txt"}
 

@@ -33,7 +33,7 @@ class InMemory(asyncio.Transport):
                 await asyncio.sleep(0)
         if not self._closing and not protocol.eof_received():
             self.close()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             await self.lost.wait()
         return bytes(self.written)
 

@@ -49,6 +49,7 @@ from sidecar.sessions import Sessions
 from sidecar.settings import Defaults, Source
 from sidecar.spool.settings import SpoolSettings
 from sidecar.spool.spool import Spool
+from tests import waiting
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 ROLE = "analyst"
@@ -89,10 +90,7 @@ class Sidecar:
 
     async def records(self) -> list[dict[str, Any]]:
         """Every record so far, read back from the disk as the control API reads it."""
-        for _ in range(500):
-            if not self.spool.bytes_waiting:
-                break
-            await asyncio.sleep(0.01)
+        await until(lambda: not self.spool.bytes_waiting)
         batch = await self.spool.batch(1 << 30, 1 << 20)
         if batch is None:
             return []
@@ -113,12 +111,11 @@ class Sidecar:
     async def lineage(self, count: int = 1) -> list[dict[str, Any]]:
         """`pub` of the lineage records, of which there will be `count`."""
         found: list[dict[str, Any]] = []
-        for _ in range(200):
+        end = time.monotonic() + waiting.PATIENCE
+        while len(found) < count and time.monotonic() < end:
             records = await self.records()
             found = [record["pub"] for record in records if record["kind"] == "lineage"]
-            if len(found) >= count:
-                break
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(waiting.POLL)
         return found
 
 
@@ -428,12 +425,9 @@ def get(target: str, *fields: str, host: str = "kb.test") -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
-async def until(true: Callable[[], bool], seconds: float = 5) -> None:
-    for _ in range(int(seconds / 0.01)):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("not in time")
+async def until(true: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for what other tasks bring about; longer on a busy machine."""
+    await waiting.until_async("it", true, seconds)
 
 
 def leave(writer: asyncio.StreamWriter) -> None:

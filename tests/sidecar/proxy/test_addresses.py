@@ -225,7 +225,7 @@ async def test_an_upstream_that_is_one_of_our_own_ports_is_refused(tmp_path: Pat
         ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 for alias in ("kb", "zero", "name"):
                     assert (await ask(ways.port(alias), get("/a"))).status == 502
         finally:

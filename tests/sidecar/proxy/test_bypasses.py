@@ -57,7 +57,7 @@ class Running:
                 writer.write(part)
                 await asyncio.sleep(0.03)
             writer.write_eof()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 return Answered(await reader.read())
         finally:
             writer.close()

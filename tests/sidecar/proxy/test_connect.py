@@ -110,14 +110,14 @@ async def made(tmp_path: Path) -> AsyncIterator[Tunnels]:
 async def broken(reader: asyncio.StreamReader) -> None:
     """Returns once the connection is broken off, or ended with nothing more said."""
     with suppress(ConnectionError, ssl.SSLError):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert not await reader.read()
 
 
 async def read(opened: Opened, data: bytes) -> Answered:
     reader, writer = opened
     writer.write(data)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         raw = await reader.read()
     writer.close()
     return Answered(raw)

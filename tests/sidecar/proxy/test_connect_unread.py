@@ -155,7 +155,7 @@ async def test_an_agent_that_is_gone_is_told_to_the_data_source(tmp_path: Path) 
         _, writer = await made.connect(b"x")
         await until(lambda: made.sidecar.spool.depth > 0)
         leave(writer)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await gone.wait()
         [lineage] = await made.sidecar.lineage()
         assert lineage["outcome"] == "truncated"

@@ -172,7 +172,7 @@ async def test_an_agent_that_waits_to_send_its_body_is_told_to(tmp_path: Path) -
     async with standing(tmp_path, CLOSED, mode="report") as stand:
         reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
         writer.write(post("/a", b"", "Expect: 100-continue").replace(b"Length: 0", b"Length: 4"))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
             writer.write(b"body")
             assert (await reader.read()).endswith(b"ok")

@@ -60,7 +60,7 @@ class Talk:
         return await self.answer()
 
     async def answer(self) -> Answered:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             head = await self.reader.readuntil(b"\r\n\r\n")
             length = int(Answered(head).fields.get("content-length", "0"))
             return Answered(head + await self.reader.readexactly(length))

@@ -73,7 +73,7 @@ class Redirected:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(data)
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 return await reader.read()
         except ConnectionError:
             return b"reset"
@@ -307,7 +307,7 @@ async def test_a_hello_comes_in_any_pieces(made: Redirected) -> None:
         writer.write(bytes([byte]))
         await writer.drain()
         await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while tls.version() is None:
             incoming.write(await reader.read(65536))
             with suppress(ssl.SSLWantReadError):
@@ -332,7 +332,7 @@ async def test_a_hidden_name_may_be_allowed_and_the_one_that_shows_is_judged(
 async def test_a_data_source_may_speak_first_where_the_port_is_its(made: Redirected) -> None:
     made.towards(5432)
     reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert await reader.readline() == b"hello\n"
         writer.write(b"abc\n")
         assert await reader.readline() == b"ABC\n"

@@ -223,7 +223,7 @@ async def test_a_revocation_or_a_freeze_cuts_it(
         else:
             monkeypatch.setattr(type(stand.sidecar.agent), "key", lambda _: None)
         with pytest.raises(ConnectionResetError):
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(20):
                 await reader.read()
         writer.close()
         await until(lambda: stand.upstream.lost == 1)

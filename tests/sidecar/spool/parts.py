@@ -7,7 +7,7 @@ import errno
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from policies.source import core_hash, read_payload
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.disk import Disk
 from sidecar.spool.frames import frame_at, read_header
+from tests.waiting import until_async
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)
 SOURCE = "sidecar-1"
@@ -149,11 +150,9 @@ async def keep(spool: Spool, *eids: object) -> None:
         await each.durable
 
 
-async def until(what: Any, seconds: float = 10) -> None:
-    """Returns once `what()` is true."""
-    async with asyncio.timeout(seconds):
-        while not what():
-            await asyncio.sleep(0.005)
+async def until(true: Callable[[], object]) -> None:
+    """Returns once that is true."""
+    await until_async("it", true)
 
 
 async def shipped(spool: Spool, max_bytes: int = MIB) -> list[dict[str, Any]]:

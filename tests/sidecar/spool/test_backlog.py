@@ -254,7 +254,7 @@ async def test_wait_returns_when_a_record_is_durable(tmp_path: Path) -> None:
         await asyncio.sleep(0.05)
         assert not waiting.done()
         disk.release()
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 20)
         await shipped(spool)
         waiting = asyncio.create_task(spool.wait_unshipped())
         await asyncio.sleep(0.02)
