@@ -16,14 +16,19 @@ Parse = Callable[[bytes, str | None, Budget], Any]
 _NDJSON = frozenset(("application/x-ndjson", "application/json"))
 
 
-MOST_BRACKETS = 250_000
-"""`{` and `[` in a body or an answer that is parsed, in texts too: each may be an object to make.
-The parser makes them in one go, in which nothing else runs."""
+MOST_BRACKETS = 100_000
+"""`{` and `[` in a JSON body or answer, in texts too, and `<` in one of XML: each may be an object
+to make. The parser makes them in one go, in which nothing else runs, and the garbage collector
+walks them in another."""
 
 
 def is_crowded(raw: bytes) -> bool:
     """Whether it has more than `MOST_BRACKETS`."""
-    return len(raw) > MOST_BRACKETS and raw.count(b"{") + raw.count(b"[") > MOST_BRACKETS
+    if len(raw) <= MOST_BRACKETS:
+        return False
+    if raw[:64].lstrip().startswith((b"<", b"\xef\xbb\xbf<")):
+        return raw.count(b"<") > MOST_BRACKETS
+    return raw.count(b"{") + raw.count(b"[") > MOST_BRACKETS
 
 
 def json_object(raw: bytes, media: str | None, _budget: Budget | None = None) -> dict[str, Any]:

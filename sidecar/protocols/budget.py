@@ -1,9 +1,9 @@
 """What one request may cost (contract, section 6, "Budgets of one request"). Every limit on the
 work that a single request can cause stands here, and all protocols charge the same object.
 
-A budget is made with the request, travels in `Asked.budget`, and is given up with it. Whoever
-finds a unit of work charges it before doing the work; what goes over raises `OverBudget`, which
-becomes `400` and one DENY `unreadable_request`, whichever protocol and whichever unit it was.
+A budget is made with the request, travels in `Asked.budget`, and is given up with it. Each unit of
+work is charged before it is done; what goes over the limit raises `OverBudget`, which becomes
+`400` and one DENY `unreadable_request`, whichever protocol and whichever unit it was.
 
 Pure. Knows counts; knows no protocol.
 """

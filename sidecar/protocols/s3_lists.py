@@ -10,7 +10,8 @@ from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.budget import Budget
+from sidecar.protocols.bodies import MOST_BRACKETS, is_crowded
+from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.protocol import Passed
 from sidecar.protocols.s3_xml import Element, Unreadable, inside, read, span
 
@@ -98,9 +99,11 @@ def buckets(body: bytes, visible: Visible) -> bytes:
     return _cut(body, cuts)
 
 
-def deleted(raw: bytes, _media: str | None, _budget: Budget) -> list[str]:
+def deleted(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
     """The keys that a body asks to delete, as `Route.inspected` reads bodies. Raises
     `Malformed`."""
+    if is_crowded(raw):
+        raise OverBudget(f"the body has more than {MOST_BRACKETS} tags")
     try:
         root = read(raw)
     except Unreadable as error:
@@ -115,6 +118,7 @@ def deleted(raw: bytes, _media: str | None, _budget: Budget) -> list[str]:
         others = {each.name for each in child.children} - _OF_OBJECTS
         if child.name != "Object" or key is None or key.children or others:
             raise Malformed("the body names something to delete in a way not known here")
+        budget.charge_parts(1)
         keys.append(key.text)
     if not 0 < len(keys) <= _MOST_DELETED:
         raise Malformed(f"the body does not name 1 to {_MOST_DELETED} keys")

@@ -8,14 +8,16 @@ import argparse
 import platform
 from collections.abc import Callable, Iterable
 
-from tests.benchmarks import core, postgresql, proxies, proxy_memory, services
+from tests.benchmarks import blocking, core, postgresql, proxies, proxy_memory, services
 from tests.benchmarks.measure import CORES, Figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("--quick", action="store_true", help="one short round of each")
-    parser.add_argument("--only", default="", help="core, services, proxies, memory or postgresql")
+    parser.add_argument(
+        "--only", default="", help="core, services, proxies, memory, blocking or postgresql"
+    )
     arguments = parser.parse_args()
     print(f"{len(CORES)} cores, Python {platform.python_version()}", flush=True)
     print(f"{'measure':<44} {'value':<44} {'ratio':>6}  {'target':<12} reached", flush=True)
@@ -24,6 +26,7 @@ def main() -> None:
         "services": lambda: services.figures(arguments.quick),
         "proxies": lambda: proxies.figures(arguments.quick),
         "memory": lambda: proxy_memory.figures(arguments.quick),
+        "blocking": lambda: blocking.figures(arguments.quick),
         "postgresql": lambda: postgresql.figures(arguments.quick),
     }
     for name, figures in parts.items():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.bodies import json_lines
+from sidecar.protocols.bodies import MOST_BRACKETS, is_crowded, json_lines, json_object
 from sidecar.protocols.budget import (
     MOST_GRAPHQL_TOKENS,
     MOST_LOOKUPS,
@@ -14,6 +14,7 @@ from sidecar.protocols.budget import (
     Budget,
     OverBudget,
 )
+from sidecar.protocols.s3_lists import deleted
 
 
 def test_the_limits_are_those_of_the_contract() -> None:
@@ -80,3 +81,20 @@ def test_lines_are_counted_before_they_are_parsed() -> None:
     # The first line is no JSON: a reader that parsed before it counted would stop there.
     with pytest.raises(OverBudget):
         json_lines(b"nonsense\n" + b"{}\n" * MOST_PARTS, None, Budget())
+
+
+@pytest.mark.parametrize("start", [b"", b" \n", b"\xef\xbb\xbf"])
+def test_the_objects_that_a_parser_would_make_are_counted_before_it_runs(start: bytes) -> None:
+    for element in (b"[],", b"{},"):
+        assert not is_crowded(start + element * MOST_BRACKETS)
+        assert is_crowded(start + element * MOST_BRACKETS + b"[")
+    assert is_crowded(start + b"<a/>" * (MOST_BRACKETS + 1))
+    # In a text of JSON a tag is only a character.
+    assert not is_crowded(b'{"a":"' + b"<" * (MOST_BRACKETS + 1) + b'"}')
+
+
+def test_crowded_bodies_are_not_parsed() -> None:
+    with pytest.raises(OverBudget, match="brackets"):
+        json_object(b'{"a":' + b"[" * MOST_BRACKETS, None)
+    with pytest.raises(OverBudget, match="tags"):
+        deleted(b"<Delete>" + b"<Object>" * MOST_BRACKETS, None, Budget())
