@@ -19,7 +19,8 @@ NAMES = (
 # Tokens that say themselves what they are.
 TOKENS = (
     r"slc_[0-9A-Za-z]{20,}",
-    r"eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*){0,3}",  # JWT
+    # JWT. Its header is bounded: a text of many beginnings would be searched to the end from each.
+    r"eyJ[\w-]{8,2048}\.[\w-]{8,}(?:\.[\w-]*){0,3}",
     r"(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}",  # AWS
     r"(?:gh[opsur]_|github_pat_|glpat-|npm_|pypi-AgEI|hf_|whsec_|dop_v1_)[\w-]{16,}",
     r"xox[abeoprs]-[\w-]{10,}",  # Slack

@@ -1,0 +1,148 @@
+"""Every regular expression of the source, and how it is used: found by a walk of the source, and
+compiled by importing it. Run as a program it prints what importing compiles, a JSON line each."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.architecture.tree import PACKAGES, ROOT, modules
+
+FUNCTIONS = frozenset(
+    ("compile", "match", "fullmatch", "search", "split", "sub", "subn", "findall", "finditer")
+)
+ANCHORED = frozenset(("match", "fullmatch"))
+
+
+class Site(NamedTuple):
+    """One call of a function of `re`. `uses` are the methods that its pattern is used by; none
+    where that can't be told."""
+
+    path: str
+    first: int
+    last: int
+    pattern: str | None
+    """The name or the text of it, for a call that does not compile."""
+    uses: frozenset[str]
+
+
+class Compiled(NamedTuple):
+    """A pattern as it was compiled, and where."""
+
+    path: str
+    line: int
+    pattern: str | bytes
+    flags: int
+
+
+def sites() -> list[Site]:
+    """Every call of `re` in the source."""
+    trees = [each for package in PACKAGES for each in modules(package)]
+    uses: dict[str, set[str]] = defaultdict(set)
+    for _, tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                uses[node.value.id].add(node.attr)
+    return [site for path, tree in trees for site in _sites(path, tree, uses)]
+
+
+def _sites(path: Path, tree: ast.Module, uses: dict[str, set[str]]) -> Iterator[Site]:
+    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name)
+            and node.func.value.id == "re"
+        ):
+            continue
+        name = node.func.attr
+        if name == "escape":
+            continue
+        assert name in FUNCTIONS, f"{path}:{node.lineno}: `re.{name}` is not known here"
+        found, used = None, {name}
+        if name == "compile":
+            used = _used(node, parents, uses)
+        else:
+            found = ast.unparse(node.args[0])
+        where = str(path.relative_to(ROOT))
+        methods = frozenset(used & FUNCTIONS)
+        yield Site(where, node.lineno, node.end_lineno or node.lineno, found, methods)
+
+
+def _used(node: ast.Call, parents: dict[int, ast.AST], uses: dict[str, set[str]]) -> set[str]:
+    """The methods of what a call of `compile` returns, as far as they can be told."""
+    parent = parents[id(node)]
+    if isinstance(parent, ast.Attribute):
+        return {parent.attr}
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+        return uses[parent.targets[0].id]
+    return set()
+
+
+def compiled() -> list[Compiled]:
+    """What is compiled as the modules with expressions are imported, in a process of its own."""
+    asked = [sys.executable, "-m", "tests.architecture.regex_sites"]
+    answer = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = []
+    for line in answer.stdout.splitlines():
+        path, number, pattern, flags, is_bytes = json.loads(line)
+        found.append(
+            Compiled(path, number, pattern.encode("latin-1") if is_bytes else pattern, flags)
+        )
+    return found
+
+
+def _import_all() -> None:
+    """Imports every module that has an expression, and makes those that functions make."""
+    compile_ = re.compile
+
+    def noting(pattern: str | bytes, flags: int = 0) -> re.Pattern[str] | re.Pattern[bytes]:
+        made = compile_(pattern, flags)
+        frame = sys._getframe(1)
+        _print(frame.f_code.co_filename, frame.f_lineno, made)
+        return made
+
+    re.compile = noting  # type: ignore[assignment]
+    found = sites()
+    for path in sorted({site.path for site in found}):
+        module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
+        for site in found:
+            if site.path == path and site.pattern is not None:
+                pattern = eval(site.pattern, vars(module))  # the project's own source
+                _print(str(ROOT / path), site.first, compile_(pattern))
+    _make()
+
+
+def _make() -> None:
+    """Patterns that a function makes of what the operator wrote: hostile ones."""
+    from policies.ground.masking.mask import mask
+    from policies.wildcard import matcher
+
+    mask("DE44 5001 0517 5407 3249 31")
+    for entry in ("*a*a*a*b", "a?*a?*a*b", "*?*?*?a", "*" + "a" * 60 + "b*c", "*aab*aab*b"):
+        matcher([entry])
+    matcher(["*a*b", "*a*c", "a*a*d"])
+
+
+def _print(path: str, line: int, made: re.Pattern[str] | re.Pattern[bytes]) -> None:
+    if not path.startswith(str(ROOT)) or ".venv" in path:
+        return
+    text = made.pattern
+    is_bytes = isinstance(text, bytes)
+    shown = text.decode("latin-1") if isinstance(text, bytes) else text
+    flags = made.flags & ~(re.UNICODE if not is_bytes else 0)
+    row = [str(Path(path).relative_to(ROOT)), line, shown, int(flags), is_bytes]
+    sys.stdout.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    _import_all()
