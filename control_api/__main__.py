@@ -34,6 +34,7 @@ from control_api.store.migrate import migrate
 from control_api.store.opening import opened
 from control_api.store.unreachable import Unreachable
 from control_api.store.url import Unusable
+from control_api.tls_files import UnusableTls
 from control_api.workers.place import Place
 from control_api.workers.supervise import Supervisor, WorkersFail
 from policies.ground.canonical import b64
@@ -48,6 +49,7 @@ _OPERATORS = (
     Unusable,
     Unreachable,
     UnusableFile,
+    UnusableTls,
     CannotListen,
     UnknownState,
     NotFound,
@@ -108,7 +110,7 @@ def _serve(place: Place | None, settings: Settings, clock: Clock) -> int:
         told = partial(tell_worker, settings, place)
         uvloop.run(serve(settings, clock, Entropy(os.urandom), told, place=place))
     elif settings.workers > 1:
-        return Supervisor(settings, clock.monotonic).run(tell_listening)
+        return Supervisor(settings, clock.monotonic).run(partial(tell_listening, settings))
     else:
         uvloop.run(serve(settings, clock, Entropy(os.urandom), partial(tell, settings)))
     return 0
@@ -144,7 +146,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 def tell(settings: Settings, started: Started) -> None:
     """What the operator should know, on standard output."""
     tell_keys(started.first_keys, settings.data_dir / FILE)
-    tell_listening(started.listen, started.metrics_listen)
+    tell_listening(settings, started.listen, started.metrics_listen)
 
 
 def tell_worker(settings: Settings, place: Place, started: Started) -> None:
@@ -167,8 +169,9 @@ def tell_keys(keys: FirstKeys | None, file: Path) -> None:
     sys.stdout.flush()
 
 
-def tell_listening(listen: Listen, metrics_listen: Listen | None) -> None:
-    print(f"control API listens on http://{listen}")
+def tell_listening(settings: Settings, listen: Listen, metrics_listen: Listen | None) -> None:
+    scheme = "http" if settings.tls is None else "https"
+    print(f"control API listens on {scheme}://{listen}")
     if metrics_listen is not None:
         print(f"metrics on http://{metrics_listen}/metrics")
     sys.stdout.flush()

@@ -36,6 +36,7 @@ from control_api.store.opening import opened, starting
 from control_api.store.store import Store
 from control_api.store.tenants import Installation
 from control_api.tenant_settings import publish_settings
+from control_api.tls_files import RenewingContext
 from control_api.workers.place import Place, inherited
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
@@ -173,13 +174,21 @@ async def _listen(service: Service, installed: Installation, place: Place | None
         return Door(routes, service, authenticate, service.instruments, service.clock, run_id)
 
     api, metrics = (place.api, place.metrics) if place else ((), ())
-    wanted = [("SLUICE_CONTROL_LISTEN", settings.control_listen, routes_of(settings), api)]
+    tls = None if settings.tls is None else RenewingContext.of(settings.tls)
+    if tls is None and not settings.control_listen.loopback and (place is None or not place.index):
+        _log.warning(
+            "SLUICE_CONTROL_LISTEN: `%s` is not loopback and has no TLS, so API keys cross the "
+            "network in the clear: set SLUICE_TLS_CERTIFICATE and SLUICE_TLS_KEY",
+            settings.control_listen,
+        )
+    name, routes = "SLUICE_CONTROL_LISTEN", routes_of(settings)
+    opened = [await Listener.open(settings.control_listen, name, door(routes), inherited(api), tls)]
     if settings.metrics_listen is not None:
-        wanted.append(("SLUICE_METRICS_LISTEN", settings.metrics_listen, (METRICS,), metrics))
-    return [
-        await Listener.open(address, name, door(routes), inherited(given))
-        for name, address, routes, given in wanted
-    ]
+        # Plain: figures and no keys, for scrapers that have no certificate to show.
+        name = "SLUICE_METRICS_LISTEN"
+        own = door((METRICS,))
+        opened.append(await Listener.open(settings.metrics_listen, name, own, inherited(metrics)))
+    return opened
 
 
 async def _forever(loop: Callable[[], Awaitable[None]], service: Service) -> None:

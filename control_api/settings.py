@@ -10,6 +10,7 @@ from pathlib import Path
 from control_api.database_limits import Limits
 from control_api.outbound import Allowed, MailServer
 from control_api.settings_reader import PREFIX, Reader, default_database
+from control_api.tls_files import TlsFiles
 from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
@@ -40,6 +41,13 @@ class Settings:
     """Processes that share the port; several on PostgreSQL alone."""
     control_listen: Listen
     """Where the API listens; port 0 lets the system choose."""
+    tls_certificate: Path | None
+    """The API's certificate with its chain, PEM: with it the API speaks HTTPS only. The three files
+    are read again when they are written anew."""
+    tls_key: Path | None
+    """The private key of that certificate, PEM, not encrypted."""
+    tls_client_ca: Path | None
+    """The authorities by which clients are verified, PEM: each must then show a certificate."""
     policy_dir: Path | None
     """The policy files, `<tenant>/<industry>/<process group>.yaml`; watched. Without it no policy
     comes from a file, and those that once did stay as they are."""
@@ -76,6 +84,13 @@ class Settings:
         default = self.database_url == default_database(self.data_dir)
         return PREFIX + ("DATA_DIR" if default else "DATABASE_URL")
 
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files of the API's port; None where it speaks plain HTTP."""
+        if self.tls_certificate is None or self.tls_key is None:
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_key, self.tls_client_ca)
+
     def __repr__(self) -> str:
         # The key and the database's password must not reach a log by way of a traceback.
         return f"Settings(data_dir={str(self.data_dir)!r})"
@@ -89,6 +104,7 @@ def names() -> tuple[str, ...]:
 def read(environ: Mapping[str, str]) -> Settings:
     """The settings in `environ`; `SettingsError` with every complaint."""
     reader = Reader(environ)
+    tls = reader.tls_files()
     data_dir = Path(reader.text("DATA_DIR", "./.sluice"))
     settings = Settings(
         data_dir=data_dir,
@@ -99,6 +115,9 @@ def read(environ: Mapping[str, str]) -> Settings:
         start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),
         workers=reader.workers(),
         control_listen=reader.listen("CONTROL_LISTEN") or Listen("127.0.0.1", 8700),
+        tls_certificate=tls.certificate if tls else None,
+        tls_key=tls.key if tls else None,
+        tls_client_ca=tls.client_ca if tls else None,
         policy_dir=reader.directory("POLICY_DIR"),
         superadmin_key=reader.superadmin_key(),
         require_agent_id=reader.flag("REQUIRE_AGENT_ID"),

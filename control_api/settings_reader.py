@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from control_api.outbound import Allowed, MailServer
+from control_api.tls_files import TlsFiles, UnusableTls
 from policies.ground.listen import Listen
 from policies.ground.redis_url import RedisUrl
 
@@ -71,6 +72,24 @@ class Reader:
         except ValueError as error:
             self.complain(name, str(error))
             return None
+
+    def tls_files(self) -> TlsFiles | None:
+        """None where the API is to speak plain HTTP, or the files can't be used."""
+        parts = ("CERTIFICATE", "KEY", "CLIENT_CA")
+        certificate, key, authorities = (self.text(f"TLS_{part}", "") for part in parts)
+        if not (certificate or key or authorities):
+            return None
+        missing = [part for part, text in (("CERTIFICATE", certificate), ("KEY", key)) if not text]
+        for part in missing:
+            self.complain(f"TLS_{part}", "is needed where one of the TLS settings is set")
+        if missing:
+            return None
+        files = TlsFiles(Path(certificate), Path(key), Path(authorities) if authorities else None)
+        try:
+            files.context()
+        except UnusableTls as error:
+            self.complain(f"TLS_{error.part.upper()}", str(error))
+        return files
 
     def directory(self, name: str) -> Path | None:
         text = self.text(name, "")

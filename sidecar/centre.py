@@ -4,11 +4,24 @@ A redirect is an answer like any other and is never followed: the key would go a
 """
 
 import asyncio
+import os
+import ssl
 from types import TracebackType
 from typing import Any
 
 import orjson
-from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorError,
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+)
+
+from sidecar.settings import UpstreamTls
+from sidecar.tls_files import client_context
 
 MAX_ANSWER = 16 * 1024 * 1024
 """Bytes of an answer that are read: a page of documents is below 1 MiB, unless one role's policies
@@ -37,9 +50,11 @@ class CentreFailed(Exception):
 class Centre:
     """A connection to the control API; to be entered before use."""
 
-    def __init__(self, address: str, key: str) -> None:
+    def __init__(self, address: str, key: str, tls: UpstreamTls | None = None) -> None:
+        """`tls` counts where the address is `https://`; without it, the system's authorities."""
         self._address = address.rstrip("/")
         self._key = key
+        self._tls = tls or UpstreamTls()
         self._session: ClientSession | None = None
 
     def __repr__(self) -> str:
@@ -48,7 +63,7 @@ class Centre:
     async def __aenter__(self) -> "Centre":
         self._session = ClientSession(
             # Polls, claims and deliveries are few; a claim must not queue behind a long poll.
-            connector=TCPConnector(limit=32, keepalive_timeout=30),
+            connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=self._context()),
             cookie_jar=DummyCookieJar(),
             headers={"X-API-Key": self._key, "User-Agent": "sluice-sidecar"},
             trust_env=False,
@@ -63,6 +78,9 @@ class Centre:
     ) -> None:
         assert self._session is not None
         await self._session.close()
+
+    def _context(self) -> ssl.SSLContext | bool:
+        return client_context(self._tls) if self._address.startswith("https://") else True
 
     async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
         """The JSON object answered with 200, within `seconds`; else `CentreFailed`."""
@@ -95,6 +113,7 @@ class Centre:
                 data=body,
                 headers=headers,
                 allow_redirects=False,
+                server_hostname=self._tls.server_name,
                 timeout=ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
             ) as answer:
                 status, after = answer.status, _seconds(answer.headers.get("Retry-After"))
@@ -109,7 +128,17 @@ class Centre:
 
 
 def _why(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    """aiohttp's own text repeats the address, and speaks of TLS where there is none."""
+    if isinstance(error, ClientConnectorCertificateError):
+        found = error.certificate_error
+        shown = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else found
+        return f"its certificate is not trusted: {shown}"
+    cause = error.os_error if isinstance(error, ClientConnectorError) else error
+    if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) and cause.errno:
+        # Positive numbers are the system's; those of name resolution are negative.
+        text = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
+        return (text or str(cause)).lower()
+    return str(cause) or type(cause).__name__
 
 
 def _seconds(text: str | None) -> float | None:

@@ -61,7 +61,7 @@ class Parts:
     ) -> None:
         entropy, clock = Entropy(source), time.clock
         self.cache_file = CacheFile(settings.cache)
-        self.centre = Centre(settings.control, read_key(settings.key_file))
+        self.centre = Centre(settings.control, read_key(settings.key_file), settings.control_tls)
         # Not the centre's time: how old the set on disk is has to be known before the centre is.
         self._freshness = Freshness(settings.staleness_seconds, time.host)
         self._spool = spool

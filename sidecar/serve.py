@@ -39,6 +39,11 @@ async def serve(
         # First, for it holds the lock: two sidecars on one directory would ruin each other.
         spool = await Spool.open(settings.spool, settings.id, time.clock, entropy)
         resources.push_async_callback(spool.close, FLUSH_SECONDS)
+        if settings.control.startswith("http://") and not settings.control_is_here:
+            log.warning(
+                "`control` is `%s`: this sidecar's key crosses the network in the clear",
+                settings.control,
+            )
         parts = Parts(settings, spool, time, entropy)
         resources.callback(parts.cache_file.close)
         resources.push_async_callback(parts.copy.close)

@@ -99,7 +99,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTls:
-    """How a data source is spoken to over TLS. Verification can't be switched off."""
+    """How a server, a data source or the control API, is spoken to over TLS. Verification can't be
+    switched off."""
 
     ca: Path | None = None
     """A file with the authorities it is verified by; the system's where none is given."""
@@ -108,7 +109,7 @@ class UpstreamTls:
     key: Path | None = None
     """The file with that certificate's private key, not encrypted."""
     server_name: str | None = None
-    """The name that it is verified by, where that is not the one in `upstream`."""
+    """The name that it is verified by, where that is not the one in its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,8 @@ class Settings:
     """What the audit trail calls this sidecar; the host's name by default."""
     control: str
     """The control API's address, such as `http://127.0.0.1:8700`."""
+    control_tls: UpstreamTls
+    """How a control API at `https://` is verified, and what it is shown."""
     redis: RedisUrl | None
     """Where the policy set comes from: `redis://`, `rediss://`, or `redis+cluster://` with several
     `host:port`; without it, from `control` by long poll."""
@@ -222,5 +225,9 @@ class Settings:
     @property
     def compresses(self) -> bool:
         """What `compress` comes to."""
-        here = urlsplit(self.control).hostname in ("localhost", "127.0.0.1", "::1")
-        return self.compress == "always" or (self.compress == "auto" and not here)
+        return self.compress == "always" or (self.compress == "auto" and not self.control_is_here)
+
+    @property
+    def control_is_here(self) -> bool:
+        """Whether the control API runs on this host."""
+        return urlsplit(self.control).hostname in ("localhost", "127.0.0.1", "::1")

@@ -17,7 +17,7 @@ from sidecar.key_file import read_key
 from sidecar.settings import COMPRESS, AgentSettings, Settings
 from sidecar.settings_section import FROM_ENVIRONMENT, Section
 from sidecar.settings_sources import read_source
-from sidecar.settings_tls import check_redis
+from sidecar.settings_tls import check_redis, client_tls
 from sidecar.settings_ways import refuse_shared
 from sidecar.spool.settings import MODES, SpoolSettings
 
@@ -51,6 +51,7 @@ class _Reader:
         settings = Settings(
             id=top.identifier("id") or host,
             control=top.address("control"),
+            control_tls=client_tls(top, "control_tls", "control", self._base),
             redis=top.redis("redis"),
             compress=top.choice("compress", COMPRESS, "auto"),
             key_file=self._key_file(top),

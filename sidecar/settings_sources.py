@@ -7,7 +7,7 @@ from policies.model import SENSITIVITIES
 from sidecar.settings import KINDS, MODES, ROUTE_CLASSES, Defaults, Named, Route, Source
 from sidecar.settings_aws import aws_of
 from sidecar.settings_section import Section
-from sidecar.settings_tls import pair_of, upstream_tls
+from sidecar.settings_tls import client_tls, pair_of
 from sidecar.settings_ways import (
     addresses_of,
     hosts_of,
@@ -51,7 +51,7 @@ def read_source(section: Section, base: Path, *, elsewhere: bool) -> Source:
         path=path_of(section),
         aws=aws_of(section, kind, base),
         addresses=addresses_of(section),
-        tls=upstream_tls(section, base),
+        tls=client_tls(section, "tls", "upstream", base),
         listen_tls=pair_of(section, "listen_tls", base),
         terminate=pair_of(section, "terminate", base),
     )

@@ -28,23 +28,23 @@ def pair_of(source: Section, key: str, base: Path) -> Pair | None:
     return pair
 
 
-def upstream_tls(source: Section, base: Path) -> UpstreamTls:
-    """`tls`, towards the data source."""
-    section = source.section("tls")
-    ca, certificate, key = (_path(section, each, base) for each in ("ca", "certificate", "key"))
-    tls = UpstreamTls(ca, certificate, key, _server_name(section))
+def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamTls:
+    """How the server at `address`, a key of `parent`, is spoken to: the section `key`."""
+    section = parent.section(key)
+    ca, *pair = (_path(section, each, base) for each in ("ca", "certificate", "key"))
+    tls = UpstreamTls(ca, pair[0], pair[1], _server_name(section))
     section.close()
     if not section.given:
         return tls
-    if not (source.text("upstream") or "").startswith("https://"):
-        source.complain("tls", "is for an upstream that is https://")
+    if not (parent.text(address) or "").startswith("https://"):
+        parent.complain(key, f"is for https://, and `{address}` is not")
     elif (tls.certificate is None) != (tls.key is None):
-        source.complain("tls", "`certificate` and `key` go together")
+        parent.complain(key, "`certificate` and `key` go together")
     else:
         try:
             client_context(tls)
         except ValueError as error:
-            source.complain("tls", str(error))
+            parent.complain(key, str(error))
     return tls
 
 

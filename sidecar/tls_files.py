@@ -49,7 +49,7 @@ class Context(ssl.SSLContext):
 
 
 def client_context(tls: UpstreamTls) -> Context:
-    """What a data source is verified by, and what we show it. Raises `ValueError`."""
+    """What a server is verified by, and what we show it. Raises `ValueError`."""
     context = Context(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(_PROTOCOLS)

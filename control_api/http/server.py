@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Protocol
@@ -13,6 +14,7 @@ from aiohttp import web
 from control_api.http.door import rendered
 from control_api.http.listening import BACKLOG, bind
 from control_api.http.reply import of_error
+from control_api.tls_files import HANDSHAKE_SECONDS
 from policies.ground.errors import Malformed, SluiceError
 from policies.ground.listen import Listen
 
@@ -88,28 +90,45 @@ class Listener:
     """An address that is listened on, until it drains."""
 
     def __init__(
-        self, server: _Server, sockets: list[socket.socket], accepting: list[asyncio.Server]
+        self,
+        server: _Server,
+        sockets: list[socket.socket],
+        accepting: list[asyncio.Server],
+        tls: ssl.SSLContext | None,
     ) -> None:
         self.address = Listen(*sockets[0].getsockname()[:2])
         """Where it listens, the port as the system chose it."""
         self._server = server
         self._sockets = sockets
         self._accepting = accepting
+        self._tls = tls
 
     @classmethod
     async def open(
-        cls, address: Listen, setting: str, answers: Answers, given: list[socket.socket]
+        cls,
+        address: Listen,
+        setting: str,
+        answers: Answers,
+        given: list[socket.socket],
+        tls: ssl.SSLContext | None = None,
     ) -> "Listener":
         """Listen on the sockets that are given, or else on `address`; `CannotListen`, naming the
-        setting, where that can't be."""
+        setting, where that can't be. With `tls` nothing but TLS is spoken."""
         server = _Server(answers)
         sockets = given or bind(address, setting)[0]
         loop = asyncio.get_running_loop()
         # A copy of each: what came in before the server closed its own is accepted by way of ours.
         accepting = [
-            await loop.create_server(server, sock=each.dup(), backlog=BACKLOG) for each in sockets
+            await loop.create_server(
+                server,
+                sock=each.dup(),
+                backlog=BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if tls else None,
+            )
+            for each in sockets
         ]
-        return cls(server, sockets, accepting)
+        return cls(server, sockets, accepting, tls)
 
     async def drain(self, seconds: float) -> None:
         """Take no more connections, let the requests under way be answered, close the rest. A
@@ -125,10 +144,20 @@ class Listener:
         await self._server.shutdown(seconds)
 
     async def _accept_rest(self) -> None:
-        loop = asyncio.get_running_loop()
+        waiting: list[socket.socket] = []
         for sock in self._sockets:
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    connection, _ = sock.accept()
-                    connection.setblocking(False)
-                    await loop.connect_accepted_socket(self._server, connection)
+                    waiting.append(sock.accept()[0])
+        # Together: one that does not shake hands must not hold up the rest. What fails in a
+        # handshake has asked for nothing yet.
+        await asyncio.gather(*map(self._take, waiting), return_exceptions=True)
+
+    async def _take(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            self._server,
+            connection,
+            ssl=self._tls,
+            ssl_handshake_timeout=LINGER_SECONDS if self._tls else None,
+        )

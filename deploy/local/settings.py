@@ -41,6 +41,9 @@ MEANINGS = {
 }
 """What `sluice up --help` says of each."""
 
+TLS = ("SLUICE_TLS_CERTIFICATE", "SLUICE_TLS_KEY", "SLUICE_TLS_CLIENT_CA")
+"""The control API's: the launcher and its sidecar would have to be given an authority for it."""
+
 DATA_DIR = ".sluice"
 PORTS = {
     "control_listen": 8700,
@@ -89,6 +92,9 @@ def read(
             addresses[name] = Address(address.host, 0) if choose else address
         else:
             complaints.append(f"{option(name)} ({ENVIRONMENT[name]}): `{text}` is not host:port")
+    for name in TLS:
+        if environ.get(name):
+            complaints.append(f"{name}: `sluice up` tries Sluice out over plain HTTP: unset it")
     if complaints:
         raise Unusable("\n".join(complaints))
     return UpSettings(Path(given["data_dir"] or DATA_DIR).expanduser().absolute(), **addresses)

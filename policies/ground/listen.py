@@ -1,6 +1,7 @@
 """An address to listen on, read from a setting. Opens nothing."""
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,14 @@ class Listen:
         if ":" in bare and bare == host:
             raise ValueError(f"`{text}`: an IPv6 address stands in brackets, as in [::1]:8700")
         return cls(bare, number)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches it; a name other than `localhost` may be anything."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -12,7 +12,7 @@ from control_api.settings import Settings
 from deploy.local.settings import ENVIRONMENT, option
 from deploy.overview import COMMANDS
 from policies.ground.settings_help import sentences
-from tests.deploy.launcher import sluice
+from tests.deploy.launcher import ANYWHERE, sluice
 
 
 @pytest.mark.parametrize(
@@ -169,3 +169,9 @@ def test_rotating_a_key_that_is_not_there_exits_with_1_and_makes_none(tmp_path: 
     assert answer.returncode == 1
     assert "log.key" in answer.stderr
     assert not any(tmp_path.iterdir())
+
+
+def test_up_refuses_the_tls_settings_that_its_own_calls_could_not_go_by(tmp_path: Path) -> None:
+    answer = sluice("up", f"--data-dir={tmp_path}", *ANYWHERE, SLUICE_TLS_KEY="k.pem")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("SLUICE_TLS_KEY: ")

@@ -11,7 +11,7 @@ from policies.ground.keys import make_key
 from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 from sidecar import settings as declared
-from sidecar.settings import Defaults, Named, Route, Settings, Source
+from sidecar.settings import Defaults, Named, Route, Settings, Source, UpstreamTls
 from sidecar.settings_file import read
 from sidecar.spool.settings import SpoolSettings
 
@@ -82,6 +82,7 @@ def test_two_keys_are_enough(base: Path) -> None:
     assert load(base, LEAST) == Settings(
         id="host-1",
         control="http://127.0.0.1:8700",
+        control_tls=UpstreamTls(),
         redis=None,
         compress="auto",
         key_file=base / "sidecar.key",

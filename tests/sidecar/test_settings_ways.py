@@ -136,7 +136,24 @@ def test_a_fault_of_tls_is_told_at_the_start(
 
 def test_tls_is_for_an_upstream_that_speaks_it(base: Path) -> None:
     [told] = complaints(base, AGENT + "sources:\n" + item("a", "tls: {server_name: a.test}"))
-    assert "is for an upstream that is https://" in told
+    assert "is for https://, and `upstream` is not" in told
+
+
+def test_the_control_api_is_verified_by_files_relative_to_this_one(
+    base: Path, pair: dict[str, str]
+) -> None:
+    text = LEAST.replace("http://", "https://")
+    given = "{ca: ca.pem, server_name: A.test, certificate: tls.crt, key: tls.key}"
+    found = load(base, f"{text}control_tls: {given}\n")
+    assert found.control_tls == UpstreamTls(
+        base / "ca.pem", base / "tls.crt", base / "tls.key", "a.test"
+    )
+    found = load(base, text, CONTROL_TLS__CA=str(base / "ca.pem"))
+    assert found.control_tls == UpstreamTls(base / "ca.pem")
+    [told] = complaints(base, text + "control_tls: {ca: none}\n")
+    assert "control_tls: `ca` can't be used: no such file" in told
+    [told] = complaints(base, LEAST + "control_tls: {ca: ca.pem}\n")
+    assert "control_tls: is for https://, and `control` is not" in told
 
 
 def test_sources_on_one_address_have_one_certificate(base: Path, pair: dict[str, str]) -> None:

@@ -1,0 +1,232 @@
+"""TLS of the API's port: what is spoken, who is let in, and files that are written anew."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import shutil
+import signal
+import socket
+import ssl
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from control_api.settings import read
+from control_api.store.migrate import migrate
+from policies.ground.settings import SettingsError
+from tests.control_api.centre import Centre, running, within
+from tests.control_api.test_serve import Process, process
+from tests.postgres import serving
+from tests.sidecar.proxy.certificates import Authority, authority
+
+__all__ = ["process"]  # a fixture
+PARTS = ("certificate", "key", "client_ca")
+
+
+class Files(NamedTuple):
+    """Three files in a folder of the test's, and who signed the first."""
+
+    folder: Path
+    issuer: Authority
+
+    def path(self, part: str) -> Path:
+        return self.folder / part
+
+    def environ(self, *parts: str) -> dict[str, str]:
+        return {f"SLUICE_TLS_{part.upper()}": str(self.path(part)) for part in parts or PARTS[:2]}
+
+    def put(self, part: str, content: bytes) -> None:
+        """By a rename, as whoever renews a certificate should."""
+        new = self.folder / "new"
+        new.write_bytes(content)
+        new.replace(self.path(part))
+
+    def renew(self, *names: str) -> bytes:
+        """Another pair in place of the one that is there; the certificate's DER."""
+        pair = self.issuer.issue(*(names or ("127.0.0.1",)))
+        self.put("key", pair.key.read_bytes())
+        self.put("certificate", pair.certificate.read_bytes())
+        return ssl.PEM_cert_to_DER_cert(pair.certificate.read_text())
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    made = Files(folder, authority())
+    made.renew()
+    made.put("client_ca", authority("clients").path.read_bytes())
+    return made
+
+
+def shown(port: int, context: ssl.SSLContext | None = None) -> bytes | None:
+    """The certificate that the API shows, after one request that it answered."""
+    context = context or authority().client()
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+    try:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Server"]) == (200, "sluice")
+        answer.read()
+        assert isinstance(connection.sock, ssl.SSLSocket)
+        assert connection.sock.version() in ("TLSv1.2", "TLSv1.3")
+        return connection.sock.getpeercert(binary_form=True)
+    finally:
+        connection.close()
+
+
+def refused(port: int, context: ssl.SSLContext) -> bool:
+    try:
+        shown(port, context)
+    except (ssl.SSLError, ConnectionError, http.client.BadStatusLine):
+        return True
+    return False
+
+
+def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
+    found = (each for each in caplog.records if each.name == "sluice.tls")
+    return [each.getMessage() for each in found if each.levelname == level]
+
+
+def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files: Files) -> None:
+    with running(tmp_path, **files.environ()) as centre:
+        assert shown(centre.port)
+        older = authority().client()
+        older.maximum_version = ssl.TLSVersion.TLSv1_2
+        assert shown(centre.port, older)
+        assert centre.settings.tls is not None
+        assert centre.settings.tls.context().minimum_version is ssl.TLSVersion.TLSv1_2
+        with pytest.raises((http.client.HTTPException, OSError)):
+            centre.call("GET", "/health")
+
+
+def test_a_client_shows_a_certificate_where_an_authority_is_given(
+    tmp_path: Path, files: Files
+) -> None:
+    clients = authority("clients")
+    with running(tmp_path, **files.environ(*PARTS)) as centre:
+        assert shown(centre.port, authority().client(clients.issue("a client")))
+        assert refused(centre.port, authority().client())
+        assert refused(centre.port, authority().client(authority().issue("of another")))
+        # The authority is replaced: who was let in by the old one is not let in any more.
+        files.put("client_ca", authority().path.read_bytes())
+        assert refused(centre.port, authority().client(clients.issue("a client")))
+        assert shown(centre.port, authority().client(authority().issue("of another")))
+
+
+def test_a_certificate_that_is_written_anew_is_shown(tmp_path: Path, files: Files) -> None:
+    with running(tmp_path, **files.environ()) as centre:
+        first = shown(centre.port)
+        second = files.renew()
+        assert shown(centre.port) == second != first
+
+
+def test_a_link_that_is_swapped_is_a_certificate_written_anew(tmp_path: Path, files: Files) -> None:
+    """As Kubernetes does: files are links by way of `..data`, which moves from folder to folder."""
+    mounted, second = tmp_path / "mounted", b""
+    for version in ("1", "2"):
+        (mounted / f"..{version}").mkdir(parents=True)
+        second = files.renew()
+        for part in PARTS[:2]:
+            shutil.copy(files.path(part), mounted / f"..{version}" / part)
+    (mounted / "..data").symlink_to("..1")
+    for part in PARTS[:2]:
+        (mounted / part).symlink_to(Path("..data", part))
+    given = Files(mounted, authority())
+    with running(tmp_path, **given.environ()) as centre:
+        first = shown(centre.port)
+        (mounted / "..data_tmp").symlink_to("..2")
+        (mounted / "..data_tmp").replace(mounted / "..data")
+        assert shown(centre.port) == second != first
+
+
+def test_a_file_that_can_t_be_used_leaves_the_old_certificate_and_is_told_once(
+    tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path, **files.environ()) as centre:
+        first = shown(centre.port)
+        files.put("certificate", b"not a certificate")
+        assert shown(centre.port) == shown(centre.port) == first
+        (told,) = logged(caplog, "ERROR")
+        assert told.startswith("the certificates in use stay: SLUICE_TLS_CERTIFICATE: ")
+        files.path("certificate").unlink()
+        assert shown(centre.port) == first
+        assert "can't be read: no such file" in logged(caplog, "ERROR")[1]
+        second = files.renew()
+        assert shown(centre.port) == second
+        assert len(logged(caplog, "ERROR")) == 2
+
+
+def test_who_does_not_shake_hands_holds_up_nobody(
+    tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path, **files.environ()) as centre:
+        silent = [socket.create_connection(("127.0.0.1", centre.port)) for _ in range(20)]
+        silent[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert shown(centre.port)
+    for each in silent:
+        each.close()
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+@pytest.mark.parametrize(
+    ("parts", "broken", "said"),
+    [
+        (("certificate",), "", "SLUICE_TLS_KEY: is needed"),
+        (("key",), "", "SLUICE_TLS_CERTIFICATE: is needed"),
+        (PARTS[:2], "certificate", "SLUICE_TLS_CERTIFICATE: does not go with its key"),
+        (PARTS, "client_ca", "SLUICE_TLS_CLIENT_CA: holds no certificate"),
+    ],
+)
+def test_settings_that_can_t_be_used_are_complaints(
+    files: Files, parts: tuple[str, ...], broken: str, said: str
+) -> None:
+    if broken:
+        files.put(broken, b"nothing of use")
+    with pytest.raises(SettingsError) as caught:
+        read(files.environ(*parts))
+    assert said in "\n".join(caught.value.complaints)
+
+
+def test_files_that_are_not_there_are_told_with_every_other_complaint(files: Files) -> None:
+    files.path("key").unlink()
+    with pytest.raises(SettingsError) as caught:
+        read({**files.environ(), "SLUICE_LOG_LEVEL": "loud"})
+    assert len(caught.value.complaints) == 2
+    assert f"SLUICE_TLS_KEY: `{files.path('key')}` can't be read: no such file or directory" in (
+        caught.value.complaints
+    )
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_an_address_that_is_not_loopback_without_tls_is_a_warning(
+    tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture, tls: bool
+) -> None:
+    environ = {"SLUICE_CONTROL_LISTEN": "0.0.0.0:0", **(files.environ() if tls else {})}
+    with running(tmp_path, **environ):
+        told = [each.getMessage() for each in caplog.records if each.name == "sluice.serve"]
+        assert any("SLUICE_TLS_CERTIFICATE" in each for each in told) is not tls
+
+
+def test_loopback_without_tls_is_no_warning(
+    fresh: Centre, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not [each for each in caplog.records if "SLUICE_TLS" in each.getMessage()]
+
+
+def test_several_workers_renew_and_drain(process: Any, files: Files, postgres_url: str) -> None:
+    url = serving(postgres_url)
+    asyncio.run(migrate(postgres_url, url))
+    service: Process = process(SLUICE_DATABASE_URL=url, SLUICE_WORKERS="2", **files.environ())
+    mark = "listens on https://127.0.0.1:"
+    within(120, lambda: mark in service.said() or service.process.poll() is not None)
+    port = int(service.said().partition(mark)[2].split()[0])
+    assert shown(port)
+    second = files.renew()
+    assert {shown(port) for _ in range(12)} == {second}
+    os.kill(service.process.pid, signal.SIGTERM)
+    assert service.ended(120) == 0, service.said()
+    assert "Traceback" not in service.said()

@@ -1,0 +1,69 @@
+"""A sidecar reaches a control API over TLS, with an authority of its own, and says why it can't."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sidecar.centre import Centre, CentreFailed
+from sidecar.settings import UpstreamTls
+from tests.control_api.centre import Centre as ControlApi
+from tests.control_api.centre import running
+from tests.sidecar.proxy.certificates import authority
+
+PATH = "/v1/sidecars/policy-set"
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[ControlApi]:
+    pair = authority().issue("127.0.0.1", "control.test")
+    with running(
+        tmp_path,
+        SLUICE_TLS_CERTIFICATE=str(pair.certificate),
+        SLUICE_TLS_KEY=str(pair.key),
+        SLUICE_TLS_CLIENT_CA=str(authority("clients").path),
+    ) as started:
+        yield started
+
+
+async def fetched(address: str, key: str, tls: UpstreamTls | None = None) -> int:
+    async with Centre(address, key, tls) as centre:
+        answer = await centre.get(PATH, {"since": "0"}, seconds=20)
+    return int(answer["revision"])
+
+
+async def test_the_authority_and_the_certificate_of_the_file_count(api: ControlApi) -> None:
+    address, key = f"https://127.0.0.1:{api.port}", api.admin_key
+    mine = authority("clients").issue("a sidecar")
+    trusted = UpstreamTls(authority().path, mine.certificate, mine.key)
+    assert await fetched(address, key, trusted) > 0
+    named = UpstreamTls(authority().path, mine.certificate, mine.key, "control.test")
+    assert await fetched(address, key, named) > 0
+    elsewhere = UpstreamTls(authority().path, mine.certificate, mine.key, "other.test")
+    for tls, why in [
+        (None, "its certificate is not trusted: unable to get local issuer"),
+        (UpstreamTls(authority("clients").path), "its certificate is not trusted: "),
+        (elsewhere, "its certificate is not trusted: Hostname mismatch"),
+        (UpstreamTls(authority().path), "the control API can't be reached: "),
+    ]:
+        with pytest.raises(CentreFailed) as caught:
+            await fetched(address, key, tls)
+        assert why in str(caught.value), caught.value
+        assert caught.value.status is None
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("http://127.0.0.1:1", "the control API can't be reached: connection refused"),
+        ("https://127.0.0.1:1", "the control API can't be reached: connection refused"),
+        ("http://control.invalid", "the control API can't be reached: "),
+    ],
+)
+async def test_a_control_api_that_is_away_is_told_in_plain_words(address: str, why: str) -> None:
+    with pytest.raises(CentreFailed) as caught:
+        await fetched(address, "unused")
+    assert str(caught.value).startswith(why)
+    assert "ssl" not in str(caught.value)
