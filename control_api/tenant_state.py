@@ -52,12 +52,14 @@ class TenantState:
                     self._bodies.pop(next(iter(self._bodies)))
                 self._bodies[name] = found.get(name)
 
-    async def need_for(self, retrieval: Retrieval) -> None:
-        """What a decision on `retrieval` looks at, beside the key."""
-        names = [TENANT, role_name(retrieval.agent_role)]
-        if retrieval.agent_id is not None:
-            names.append(agent_name(retrieval.agent_id))
-        await self.need(names)
+    async def need_for(self, *retrievals: Retrieval) -> None:
+        """What decisions on `retrievals` look at, beside the key."""
+        names = [TENANT]
+        for each in retrievals:
+            names.append(role_name(each.agent_role))
+            if each.agent_id is not None:
+                names.append(agent_name(each.agent_id))
+        await self.need(dict.fromkeys(names))
 
     async def need_key(self, digest: bytes) -> None:
         await self.need((key_name(digest),))

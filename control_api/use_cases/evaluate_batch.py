@@ -49,7 +49,9 @@ async def evaluate_batch(
 ) -> Batch:
     """Decide on several retrievals; each that is decided has its own audit event."""
     if asked.stop_on is None:
-        # Side by side: their records share a commit. They are decided in order nonetheless.
+        # All documents first. Then no item waits before it claims its session, so the claims come
+        # in the batch's order, although the items run side by side: their records share a commit.
+        await caller.tenant.need_for(*asked.retrievals)
         answers = await asyncio.gather(
             *(_evaluate(service, caller, each) for each in asked.retrievals)
         )
