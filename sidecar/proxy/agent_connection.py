@@ -46,6 +46,7 @@ class AgentConnection(Connection):
     __slots__ = (
         "_ahead",
         "_answering",
+        "_answers_offer",
         "_carries_on",
         "_flow",
         "_grace",
@@ -55,6 +56,7 @@ class AgentConnection(Connection):
         "_held_until",
         "_limits",
         "_missing",
+        "_offer",
         "_short_way",
         "_stopped",
         "_under_way",
@@ -84,6 +86,11 @@ class AgentConnection(Connection):
         self._limits = limits
         self._flow = flow
         self._half_closed = False
+        self._offer: tuple[RawRequestMessage, StreamReader] | None = None
+        """The last request, where it offers to change to a protocol other than WebSocket. The offer
+        is ignored (RFC 9110 section 7.8), but bytes that follow it before its answer may belong to
+        that protocol, and are never read as requests (RFC 9931)."""
+        self._answers_offer = False
         self._stopped = False
         """Whether nothing more is read: what follows may not be HTTP."""
         self._grace: asyncio.TimerHandle | None = None
@@ -104,8 +111,11 @@ class AgentConnection(Connection):
     @property
     def ending(self) -> bool:
         """Whether no request is answered after this one: the agent sends nothing more and nothing
-        more of it waits, or the sidecar stops."""
-        return self._close or (self._half_closed and not self._messages)
+        more of it waits, the sidecar stops, or what follows may not be HTTP."""
+        if self._close or self._stopped or (self._half_closed and not self._messages):
+            return True
+        # aiohttp's parser stops behind an offer to upgrade, and drops what came with it.
+        return self._answers_offer and self._ahead != 0
 
     # ------------------------------------------------------------------------------- the short way
 
@@ -115,9 +125,13 @@ class AgentConnection(Connection):
         if not data:
             # Nothing arrived: aiohttp has its parser go on with what it held back while reading
             # was paused. Those bytes were counted when they came.
-            super().data_received(data)
+            self._parse(data)
             return
         self._flow.received += len(data)
+        if self._offer is not None and self._offer[1].is_eof():
+            # It may be meant for the protocol that was offered: this connection ends unread.
+            self._stopped = True
+            return
         short_way = self._short_way
         # INVARIANT: while `_ahead` is 0, what comes next begins a message, for the parser too.
         if short_way is not None and self._ahead == 0 and not self._engaged():
@@ -182,12 +196,19 @@ class AgentConnection(Connection):
         held = self._let_go()
         for piece in (held, data):
             if piece:
-                super().data_received(piece)
+                self._parse(piece)
         data = held + data if held else data
         if begins:
             self._ahead = self._size(data)
         if self._ahead is not None:
             self._ahead = self._ahead - len(data) if self._ahead >= len(data) else None
+
+    def _parse(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._messages and not self._upgraded:
+            message, body = self._messages[-1]
+            if isinstance(message, RawRequestMessage) and message.upgrade:
+                self._offer = message, body
 
     def _size(self, data: bytes) -> int | None:
         """How many bytes the message has that `data` begins; None where it can't be told."""
@@ -195,7 +216,7 @@ class AgentConnection(Connection):
         if len(self._messages) != 1 or end < 4:
             return None
         message = self._messages[0][0]
-        if not isinstance(message, RawRequestMessage) or message.chunked or message.upgrade:
+        if not isinstance(message, RawRequestMessage) or message.chunked or self._upgraded:
             return None
         return end + int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
 
@@ -213,6 +234,8 @@ class AgentConnection(Connection):
         self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         self._stop_waiting()
         self._under_way = None
+        if self._answers_offer:
+            self._offer, self._answers_offer = None, False
         self._answering = False
         self._waited_for = True
         self._current_request = None
@@ -327,6 +350,7 @@ class AgentConnection(Connection):
         """Whether the connection may carry another request."""
         request = Inbound(message, body, self)
         self._request_in_progress = True
+        self._answers_offer = self._offer is not None and self._offer[0] is message
         self._current_request = request  # type: ignore[assignment]  # its `_cancel` is used
         return await self._finished(request, self._handler(request))
 

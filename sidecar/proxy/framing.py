@@ -10,7 +10,7 @@ from aiohttp import HttpVersion, HttpVersion10, HttpVersion11
 
 from policies.ground.errors import Malformed
 from sidecar.proxy.headers import Head
-from sidecar.proxy.upgrade import check
+from sidecar.proxy.upgrade import asks, check
 
 _HOST = re.compile(
     rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~-]{1,255})(?::([0-9]{1,5}))?"
@@ -28,7 +28,7 @@ def check_frame(method: str, version: HttpVersion, head: Head) -> None:
     # bytes become requests.
     if method == "CONNECT":
         raise Tunnelling("the method `CONNECT` is not served here")
-    if b"upgrade" in read:
+    if asks(head):
         try:
             check(method, version, head)
         except Malformed as error:

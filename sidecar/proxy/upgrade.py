@@ -19,24 +19,32 @@ _HEAD = re.compile(
 
 
 def asks(head: Head) -> bool:
-    """Whether a request whose frame was checked asks for it."""
-    return b"upgrade" in head.read
+    """Whether a request asks for WebSocket, in whatever form: `check` says whether it is the right
+    one. Any other protocol is an offer that is ignored (RFC 9110 section 7.8), never granted."""
+    return any(protocol.startswith(b"websocket") for protocol in _protocols(head))
 
 
 def check(method: str, version: HttpVersion, head: Head) -> None:
-    """Raises `Malformed` where a request asks for another protocol, or not in the one form."""
+    """Raises `Malformed` where a request that asks for it does not in the one form."""
     read = head.read
     named = b",".join(read.get(b"connection", ())).lower().split(b",")
-    protocols = [value.strip(b" \t").lower() for value in read[b"upgrade"]]
     if version != HttpVersion11:
         # RFC 9110 section 7.8: from 1.0 it means nothing, and who sent it may think otherwise.
         raise Malformed("the header `upgrade` on another version than HTTP/1.1")
-    if method != "GET" or protocols != [b"websocket"]:
-        raise Malformed("the header `upgrade` names another protocol than WebSocket")
+    if _protocols(head) != [b"websocket"]:
+        raise Malformed("the header `upgrade` names WebSocket together with another protocol")
+    if method != "GET":
+        raise Malformed(f"a `{method}` asks for WebSocket: only a GET may")
     if b"upgrade" not in [token.strip(b" \t") for token in named]:
         raise Malformed("the header `connection` does not name `upgrade`")
     if b"content-length" in read or b"transfer-encoding" in read or b"expect" in read:
         raise Malformed("a request with a body asks for another protocol")
+
+
+def _protocols(head: Head) -> list[bytes]:
+    """What the header names, in lower case, over all its lines."""
+    lines = head.read.get(b"upgrade", ())
+    return [each.strip(b" \t").lower() for line in lines for each in line.split(b",")]
 
 
 def answered(head: bytes, event: Fields) -> bytes:

@@ -22,7 +22,7 @@ from tests.sidecar.centre import control_api
 from tests.sidecar.proxy.cut import Agent, answers, chunks, cut
 from tests.sidecar.proxy.stand import leave
 from tests.sidecar.stand import Stand, sidecar, until
-from tests.sidecar.wire import GOOD, connect, head, with_key
+from tests.sidecar.wire import GOOD, connect, head, request, with_key
 
 WHOLE = 1 << 24
 Running = tuple[asyncio.Runner, Stand]
@@ -154,3 +154,21 @@ async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
     ]
     assert (lines[0].levelno, lines[0].exc_info) == (logging.INFO, None)
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_an_offer_to_upgrade_is_ignored(tmp_path: Path) -> None:
+    """And nothing behind it is read: it may belong to the other protocol (RFC 9931)."""
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+            for behind in (b"", request(with_key(), GOOD)):
+                reader, writer = await connect(stand)
+                writer.write(request(offer + with_key(), GOOD) + behind)
+                async with asyncio.timeout(5):
+                    everything = await reader.read()
+                assert everything.startswith(b"HTTP/1.1 200 ")
+                assert everything.count(b"HTTP/1.1 ") == 1
+                assert b'"decision":"ALLOW"' in everything
+                writer.close()
+            assert len(await stand.records()) == 2

@@ -134,10 +134,6 @@ class TestCurl(Battery):
         assert stand.library.targets == ["/open/document"] * 2
 
     @pytest.mark.parametrize("stand", ["listen", "absolute"], indirect=True)
-    @pytest.mark.xfail(
-        reason="an offer of h2c is refused with 400, where RFC 9110 section 7.8 lets a server pass "
-        "over it; the JDK's HttpClient makes one with every plain request"
-    )
     async def test_an_offer_of_another_protocol_is_passed_over(self, stand: Stand) -> None:
         with stand.through() as base:
             [answer] = await act(curl, [f"{base}/open/document"], "--http2")

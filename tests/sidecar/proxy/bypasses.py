@@ -115,9 +115,9 @@ BYPASSES = (
                  ("Connection: content-type",), ("Connection: content-encoding",)))),
     *_broken(13, "Pingora CVE-2026-2833",
              *(get("/info/a", *lines) for lines in (
-                 ("Upgrade: foo", "Connection: upgrade"), ("Upgrade: foo",),
-                 ("Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: x"),
-                 ("upgrade: TLS/1.0", "Connection: Upgrade")))),
+                 ("Upgrade: websocket, foo", "Connection: upgrade"), ("Upgrade: websocket",),
+                 ("Upgrade: foo, websocket", "Connection: upgrade"),
+                 ("upgrade: WebSocket/13", "Connection: Upgrade")))),
     *_broken(14, "Pingora CVE-2026-2835, CVE-2025-4366",
              _framed("Content-Length: 4", "Transfer-Encoding: chunked", body="0\r\n\r\n"),
              _framed("Transfer-Encoding: chunked", "Content-Length: 4", body="0\r\n\r\n"),
@@ -161,6 +161,10 @@ PASSING = (
     *(Passing(12, "Go CVE-2021-33197", get("/info/a", *lines, "X-Hop: 1", "X-Stay: 2"), "/info/a",
               ("X-Stay: 2",))
       for lines in (("Connection:", "Connection: X-Hop"), ("Connection: keep-alive, x-hop",))),
+    *(Passing(13, "RFC 9110 section 7.8", get("/info/a", *lines), "/info/a")
+      for lines in (("Upgrade: foo", "Connection: upgrade"), ("Upgrade: foo",),
+                    ("Upgrade: h2c", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: x"),
+                    ("upgrade: TLS/1.0", "Connection: Upgrade"))),
     *(Passing(25, "a method override", get("/info/a", field), "/info/a") for field in OVERRIDES),
 )  # fmt: skip
 

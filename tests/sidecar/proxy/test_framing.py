@@ -30,8 +30,10 @@ UNREADABLE = {
     "absolute form": request("GET http://evil.test/x HTTP/1.1", HOST),
     "absolute form, other scheme": request("GET foo://evil.test/x HTTP/1.1", HOST),
     "absolute form, userinfo": request("GET http://u:p@evil.test/x HTTP/1.1", HOST),
-    "upgrade": request("GET /x HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: foo"),
-    "upgrade to h2c": request("GET /x HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: h2c"),
+    "upgrade": request("GET /x HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: websocket, foo"),
+    "upgrade of a POST": request(
+        "POST /x HTTP/1.1", HOST, "Connection: Upgrade", "Upgrade: websocket"
+    ),
     "no host": request("GET /x HTTP/1.1"),
     "empty host": request("GET /x HTTP/1.1", "Host:"),
     "two hosts": request("GET /x HTTP/1.1", HOST, "Host: evil.test"),
@@ -146,7 +148,7 @@ async def test_unreadable(stand: Stand, name: str) -> None:
 
 
 SMUGGLING = [
-    "connect", "upgrade", "upgrade to h2c", "length and chunked", "chunked and length",
+    "connect", "upgrade", "upgrade of a POST", "length and chunked", "chunked and length",
     "length twice", "gzip coding", "coding twice", "chunked on 1.0", "http 2.0", "folded field",
     "bare LF", "length with a sign", "two hosts", "connection names host", "not HTTP",
 ]  # fmt: skip

@@ -1,0 +1,139 @@
+"""An offer to change the protocol, to any but WebSocket, is ignored (RFC 9110 section 7.8): the
+request is judged and forwarded as what it is, and nothing behind it is read as a request that may
+belong to the other protocol (RFC 9931)."""
+
+import asyncio
+import itertools
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+from tests.sidecar.proxy.cut import OWN, WAYS, Door, answers, chunks, cut, door
+from tests.sidecar.proxy.stand import Stand, get, until
+
+OFFER = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQA")
+BODIES = {
+    "none": ("GET", b"", ()),
+    "length": ("PUT", b"x" * 5000, ("Content-Length: 5000",)),
+    "chunks": ("PUT", b"x" * 5000, ("Transfer-Encoding: chunked",)),
+}
+
+
+def offering(door: Door, body: str, path: str = "/a") -> bytes:
+    method, data, fields = BODIES[body]
+    sent = chunks(data, 1000) if body == "chunks" else data
+    return door.head(method, path, *OFFER, *fields) + sent
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_request_is_served_without_the_offer(tmp_path: Path, way: str, body: str) -> None:
+    async with door(tmp_path, way, "rest") as made:
+        agent = await made.agent()
+        await agent.send(map(agent.sealed, cut(offering(made, body), itertools.repeat(1460))), 2)
+        await agent.until(lambda read: bool(answers(read)))
+        data = BODIES[body][1]
+        assert answers(bytes(agent.received)) == [(200, b"%d" % len(data))]
+        [seen] = made.upstream.seen
+        assert seen.body == data
+        for name in ("upgrade", "http2-settings", "connection"):
+            assert seen.values(name) == []
+        assert [each[0] for each in await made.sidecar.decisions()] == ["ALLOW"]
+        agent.close()
+
+
+@pytest.mark.parametrize("body", ["none", "length"])
+async def test_a_request_that_comes_after_the_answer_is_served(tmp_path: Path, body: str) -> None:
+    async with door(tmp_path, OWN, "rest") as made:
+        agent = await made.agent()
+        for number in range(3):
+            await agent.send(cut(offering(made, body, f"/{number}"), itertools.repeat(1460)), 2)
+            await agent.until(lambda read, most=number: len(answers(read)) > most)
+        await agent.send([made.head("GET", "/last")])
+        await agent.until(lambda read: len(answers(read)) > 3)
+        assert [status for status, _ in answers(bytes(agent.received))] == [200] * 4
+        assert made.upstream.targets == ["/0", "/1", "/2", "/last"]
+        assert b"Connection: close" not in agent.received
+        agent.close()
+
+
+@pytest.mark.parametrize("cuts", ["one", "apart", "inside", "bytes"])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_nothing_behind_it_is_read_before_its_answer(
+    tmp_path: Path, way: str, body: str, cuts: str
+) -> None:
+    async with door(tmp_path, way, "rest") as made:
+        first, behind = offering(made, body), made.head("GET", "/smuggled") * 3
+        agent = await made.agent()
+        segments = {
+            "one": [first + behind],
+            "apart": [first, behind],
+            "inside": [first[:-7], first[-7:] + behind[:9], behind[9:]],
+            "bytes": cut(first + behind, itertools.repeat(1)),
+        }[cuts]
+        await agent.send(map(agent.sealed, segments))
+        await agent.until(lambda _read: False)  # the connection ends
+        assert [status for status, _ in answers(bytes(agent.received))] == [200]
+        assert b"\r\nConnection: close\r\n" in agent.received
+        assert made.upstream.targets == ["/a"]
+        assert len(await made.sidecar.decisions()) == 1
+
+
+async def test_requests_in_front_of_it_are_answered(tmp_path: Path) -> None:
+    async with door(tmp_path, OWN, "rest") as made:
+        agent = await made.agent()
+        in_front = made.head("GET", "/1") + made.head("GET", "/2")
+        await agent.send([in_front + offering(made, "none") + made.head("GET", "/smuggled")])
+        await agent.until(lambda _read: False)
+        assert [status for status, _ in answers(bytes(agent.received))] == [200] * 3
+        assert made.upstream.targets == ["/1", "/2", "/a"]
+
+
+@pytest.mark.parametrize("protocol", ["foo", "TLS/1.0", "h2c, foo", "HTTP/2.0", ""])
+async def test_every_protocol_but_web_socket_is_ignored(stand: Stand, protocol: str) -> None:
+    fields = ("Connection: Upgrade", f"Upgrade: {protocol}")
+    answered = await stand.ask(get("/a", *fields))
+    assert answered.status == 200
+    assert stand.upstream.seen[0].values("upgrade") == []
+    # A denial is one all the same.
+    assert (await stand.ask(get("/secret", *fields))).status == 403
+    assert stand.upstream.targets == ["/a"]
+
+
+JAVA = """
+import java.net.URI;
+import java.net.http.*;
+public class Ask {
+    public static void main(String[] told) throws Exception {
+        var client = HttpClient.newHttpClient();
+        for (var number = 0; number < 3; number++) {
+            var get = HttpRequest.newBuilder(URI.create(told[0] + "/" + number)).build();
+            var put = HttpRequest.newBuilder(URI.create(told[0] + "/put")).PUT(
+                HttpRequest.BodyPublishers.ofString("x".repeat(100000))).build();
+            for (var request : new HttpRequest[] {get, put}) {
+                var answer = client.send(request, HttpResponse.BodyHandlers.ofString());
+                System.out.println(answer.statusCode() + " " + answer.version());
+            }
+        }
+    }
+}
+"""
+
+
+@pytest.mark.skipif(servers.of_system("java") is None, reason="no JDK here")
+async def test_the_http_client_of_java_works_as_it_comes(stand: Stand, tmp_path: Path) -> None:
+    source = tmp_path / "Ask.java"
+    source.write_text(JAVA)
+    java = await asyncio.create_subprocess_exec(
+        "java", str(source), f"http://127.0.0.1:{stand.port}",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        told, error = await java.communicate()
+    assert java.returncode == 0, error.decode()
+    assert told.decode().splitlines() == ["200 HTTP_1_1"] * 6
+    await until(lambda: len(stand.upstream.seen) == 6)
+    assert all(each.values("upgrade") == [] for each in stand.upstream.seen)
