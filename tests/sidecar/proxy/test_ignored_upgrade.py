@@ -5,6 +5,7 @@ belong to the other protocol (RFC 9931)."""
 import asyncio
 import itertools
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,17 @@ async def test_a_request_that_comes_after_the_answer_is_served(tmp_path: Path, b
         agent = await made.agent()
         for number in range(3):
             await agent.send(cut(offering(made, body, f"/{number}"), itertools.repeat(1460)), 2)
-            await agent.until(lambda read, most=number: len(answers(read)) > most)
+            await agent.until(partial(_more_than, number))
         await agent.send([made.head("GET", "/last")])
         await agent.until(lambda read: len(answers(read)) > 3)
         assert [status for status, _ in answers(bytes(agent.received))] == [200] * 4
         assert made.upstream.targets == ["/0", "/1", "/2", "/last"]
         assert b"Connection: close" not in agent.received
         agent.close()
+
+
+def _more_than(count: int, read: bytes) -> bool:
+    return len(answers(read)) > count
 
 
 @pytest.mark.parametrize("cuts", ["one", "apart", "inside", "bytes"])
