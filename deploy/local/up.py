@@ -87,7 +87,10 @@ def _start(family: Family, settings: UpSettings) -> None:
     theirs = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_LEVEL", but=("SLUICE_SIDECAR_LISTEN",))
     family.start("sidecar", _module("sidecar", "--config", file), theirs, drain_seconds=30)
     _await(family, "sidecar", lambda: decides.answers("/health/ready"))
-    print(welcome.text(settings, key, first, _policies()), flush=True)
+    terminal = sys.stdout.isatty()
+    data_dir = settings.data_dir.absolute()
+    keys = welcome.shown_keys(key, first) if terminal else welcome.hidden_keys(data_dir, first)
+    print(welcome.text(settings, keys, _policies()), flush=True)
 
 
 def _await(family: Family, name: str, ready: Callable[[], bool]) -> None:

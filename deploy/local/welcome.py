@@ -7,6 +7,8 @@ import os
 import shlex
 import shutil
 import sys
+from pathlib import Path
+from typing import NamedTuple
 
 from deploy.local.provision import AGENT_ID, ROLE, FirstStart
 from deploy.local.samples import COLLECTIONS, NEAREST
@@ -48,28 +50,58 @@ The same questions without a data source, as any agent framework may ask them:
 {evaluate_deny}
 """
 KEPT = "as you kept it"
+JSON = "application/json"
 
 
-def text(settings: UpSettings, agent_key: str, first: FirstStart | None, policies: str) -> str:
-    """The block, keys included: it is meant for the terminal that started all this."""
-    admin_key = first.admin_key if first else KEPT
+class Keys(NamedTuple):
+    """The three keys, as the block names them and as its commands send them."""
+
+    agent: str
+    admin: str
+    superadmin: str
+    send_agent: str
+    send_admin: str
+
+
+def shown_keys(agent_key: str, first: FirstStart | None) -> Keys:
+    """The keys themselves, for the terminal of the person who started Sluice."""
+    admin = first.admin_key if first else KEPT
+    superadmin = (first and first.superadmin_key) or KEPT
+    return Keys(agent_key, admin, superadmin, agent_key, admin)
+
+
+def hidden_keys(data_dir: Path, first: FirstStart | None) -> Keys:
+    """Where the keys are, for output that goes to a log (contract, section 6); the commands read
+    them from there."""
+    agent, file = data_dir / "agent.key", data_dir / "first-start.json"
+    read_agent = f"$(cat {shlex.quote(str(agent))})"
+    if first is None:
+        return Keys(f"in {agent}", KEPT, KEPT, read_agent, KEPT)
+    pattern = r's/.*"admin_key": *"\([^"]*\)".*/\1/p'
+    read_admin = f"$(sed -n '{pattern}' {shlex.quote(str(file))})"
+    superadmin = f"in {file}" if first.superadmin_key else KEPT
+    return Keys(f"in {agent}", f"in {file}", superadmin, read_agent, read_admin)
+
+
+def text(settings: UpSettings, keys: Keys, policies: str) -> str:
+    """The block to print once everything is up."""
     return TEXT.format(
         source=settings.source_listen,
         sidecar=settings.sidecar_listen,
         control=settings.control_listen,
         chroma=settings.chroma_listen,
-        agent_key=agent_key,
+        agent_key=keys.agent,
         agent=AGENT_ID,
         role=ROLE,
-        admin_key=admin_key,
-        superadmin_key=(first and first.superadmin_key) or KEPT,
+        admin_key=keys.admin,
+        superadmin_key=keys.superadmin,
         data=settings.data_dir,
         policies=policies,
         allow=_query(settings.source_listen, "handbook"),
         deny=_query(settings.source_listen, "payroll"),
-        verify=_request(settings.control_listen, "/v1/audit/verify", admin_key),
-        evaluate_allow=_evaluate(settings.sidecar_listen, agent_key, "handbook"),
-        evaluate_deny=_evaluate(settings.sidecar_listen, agent_key, "payroll"),
+        verify=_request(settings.control_listen, "/v1/audit/verify", keys.send_admin),
+        evaluate_allow=_evaluate(settings.sidecar_listen, keys.send_agent, "handbook"),
+        evaluate_deny=_evaluate(settings.sidecar_listen, keys.send_agent, "payroll"),
     )
 
 
@@ -95,17 +127,18 @@ def _evaluate(sidecar: Address, key: str, source_id: str) -> str:
 
 
 def _request(address: Address, path: str, key: str, body: str | None = None) -> str:
-    """For `curl` where there is one, else for Python's own library."""
-    headers = {"X-API-Key": key} | ({"Content-Type": "application/json"} if body else {})
+    """For `curl` where there is one, else for Python's own library. `key` stands in double quotes,
+    so that the shell may read it from a file; a key itself holds nothing special to a shell."""
     url = f"http://{address}{path}"
     if shutil.which("curl"):
         words = ["curl", "-sS", "-w", "\\n", url]
-        for name, value in headers.items():
-            words += ["-H", f"{name}: {value}"]
-        return shlex.join(words + (["-d", body] if body else []))
+        if body:
+            words += ["-H", "Content-Type: application/json", "-d", body]
+        return f'{shlex.join(words)} -H "X-API-Key: {key}"'
     data = f"{body!r}.encode()" if body else "None"
-    return _python(
-        f"import urllib.request as r; asked = r.Request({url!r}, {data}, {headers!r}); "
+    headers = f"{{'X-API-Key': os.environ['KEY'], 'Content-Type': {JSON!r}}}"
+    return f'KEY="{key}" ' + _python(
+        f"import os, urllib.request as r; asked = r.Request({url!r}, {data}, {headers}); "
         "print(r.urlopen(asked).read().decode())"
     )
 

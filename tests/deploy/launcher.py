@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -69,9 +70,14 @@ class Launcher:
         return found[1]
 
     def key(self, name: str) -> str:
-        found = re.search(rf"^ +{name} key +(slc_\w+)", self.printed, re.MULTILINE)
+        """From where the block says it is."""
+        found = re.search(rf"^ +{name} key +in (.+?)(?:   |$)", self.printed, re.MULTILINE)
         assert found, self.printed
-        return found[1]
+        text = Path(found[1]).read_text()
+        if name == "agent":
+            return text
+        key: str = json.loads(text)[f"{name}_key"]
+        return key
 
     def interrupt(self) -> int:
         """Ctrl-C; answers the exit code."""

@@ -24,6 +24,8 @@ def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
         first.until(STARTED)
         keys = [first.key(name) for name in ("agent", "admin", "superadmin")]
         assert len(set(keys)) == 3
+        # This output goes to a file, as a container's would: it says where the keys are.
+        assert not any(key in first.printed for key in keys)
         assert no_secret_in(command_lines(first.children()), keys)
         for log in (data / "logs").iterdir():
             assert not any(key in log.read_text() for key in keys), log

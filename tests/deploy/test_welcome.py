@@ -1,0 +1,56 @@
+"""What `sluice up` prints at the end: keys on a terminal, and only where they are elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from deploy.local.provision import FirstStart
+from deploy.local.settings import read
+from deploy.local.welcome import hidden_keys, shown_keys, text
+
+FIRST = FirstStart("default", "slc_admin", "slc_super")
+
+
+def block(tmp_path: Path, *, terminal: bool, first: FirstStart | None = FIRST) -> str:
+    settings = read({"data_dir": str(tmp_path)}, {})
+    keys = shown_keys("slc_agent", first) if terminal else hidden_keys(tmp_path, first)
+    return text(settings, keys, "policies")
+
+
+def test_a_terminal_shows_the_keys_and_commands_that_hold_them(tmp_path: Path) -> None:
+    shown = block(tmp_path, terminal=True)
+    assert all(key in shown for key in ("slc_agent", "slc_admin", "slc_super"))
+    assert '-H "X-API-Key: slc_agent"' in shown or 'KEY="slc_agent" ' in shown
+
+
+def test_a_log_shows_where_the_keys_are(tmp_path: Path) -> None:
+    shown = block(tmp_path, terminal=False)
+    assert "slc_" not in shown
+    assert f"in {tmp_path / 'agent.key'}" in shown
+    assert f"in {tmp_path / 'first-start.json'}" in shown
+
+
+def test_keys_that_the_operator_took_away_are_not_looked_for(tmp_path: Path) -> None:
+    assert "first-start.json" not in block(tmp_path, terminal=False, first=None)
+
+
+@pytest.mark.parametrize("curl", [True, False])
+def test_the_commands_of_a_log_read_the_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, curl: bool
+) -> None:
+    folder = tmp_path / "it's $HOME"
+    folder.mkdir()
+    (folder / "agent.key").write_text("slc_agent")
+    (folder / "first-start.json").write_text('{"admin_key": "slc_admin", "superadmin_key": "x"}')
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/curl" if curl else None)
+    keys = hidden_keys(folder, FIRST)
+    for sent, key in ((keys.send_agent, "slc_agent"), (keys.send_admin, "slc_admin")):
+        said = subprocess.run(
+            ["sh", "-c", f'printf %s "{sent}"'], capture_output=True, text=True, check=True
+        )
+        assert said.stdout == key, said.stderr
+    assert ("curl" in block(folder, terminal=False)) == curl
