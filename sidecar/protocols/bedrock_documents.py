@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.marks import Marks, a_list, an_object
+from sidecar.protocols.marks import Marks, a_list, an_object, dumped
 from sidecar.protocols.protocol import Fetched, Fields, Passed, Sight
 
 _SEARCHES = ("vectorSearchConfiguration", "managedSearchConfiguration")
@@ -63,7 +63,7 @@ def checked(answer: bytes, marks: Marks) -> Passed:
     kept = [each for each in results if marks.show(an_object(each, "result").get("metadata", {}))]
     if len(kept) == len(results):
         return Passed(answer)
-    body = orjson.dumps({**whole, "retrievalResults": kept})
+    body = dumped({**whole, "retrievalResults": kept})
     return Passed(body, len(results) - len(kept))
 
 

@@ -7,6 +7,8 @@ Each reader takes the body as sent, its media type and the request's budget, and
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from policies.ground.body import parse_object, refuse_duplicates
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget, OverBudget
@@ -20,6 +22,13 @@ MOST_BRACKETS = 100_000
 """`{` and `[` in a JSON body or answer, in texts too, and `<` in one of XML: each may be an object
 to make. The parser makes them in one go, in which nothing else runs, and the garbage collector
 walks them in another."""
+
+
+MOST_DEEP = 200
+"""Levels of a JSON body. A body that is judged may be written again with a condition around it, and
+orjson reads 1,024 levels but writes 254."""
+
+_LEVELS_LEFT = 254 - MOST_DEEP
 
 
 def is_crowded(raw: bytes) -> bool:
@@ -36,6 +45,8 @@ def json_object(raw: bytes, media: str | None, _budget: Budget | None = None) ->
     if is_crowded(raw):
         raise OverBudget(f"the body has more than {MOST_BRACKETS} brackets")
     value = parse_object(raw, media, unique=False)
+    if raw.count(b"{") + raw.count(b"[") > MOST_DEEP:
+        _check_depth(value)
     # Every member has its colon, so with as many members as colons none was lost: the slower look
     # for a key that stands twice is only for bodies that hold colons elsewhere.
     if raw.count(b":") != _members(value):
@@ -62,6 +73,16 @@ def json_lines(raw: bytes, media: str | None, budget: Budget) -> list[dict[str, 
         lines.pop()
     # An empty line stands for an empty object in some places and for nothing in others.
     return [json_object(line, None) for line in lines]
+
+
+def _check_depth(value: Any) -> None:
+    # The writer counts levels many times faster than a walk would.
+    for _ in range(_LEVELS_LEFT):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        raise Malformed("the body is nested too deeply") from error
 
 
 def _members(value: dict[str, Any]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.marks import Marks, a_list, an_object
+from sidecar.protocols.marks import Marks, a_list, an_object, dumped
 from sidecar.protocols.protocol import NOTHING, Asked, Fetched, Passed, Place, Prepared, Sight
 
 _PARALLEL = ("ids", "documents", "metadatas", "distances", "uris", "embeddings")
@@ -70,7 +70,7 @@ def _sieved(marks: Marks, answer: Fetched, *, nested: bool, added: bool) -> Pass
             found["include"] = [each for each in found["include"] if each != _MARK]
     elif not withheld:
         return Passed(answer.body)
-    return Passed(orjson.dumps(found), withheld)
+    return Passed(dumped(found), withheld)
 
 
 def _cut(rows: dict[str, list[Any]], marks: Marks) -> int:

@@ -3,6 +3,8 @@ Pure. Knows no protocol."""
 
 from typing import Any, NamedTuple
 
+import orjson
+
 from policies.ground.errors import UpstreamFailed
 from policies.model import SENSITIVITIES
 from sidecar.protocols.protocol import Sight
@@ -42,6 +44,14 @@ class Marks(NamedTuple):
 def marks_of(sight: Sight) -> Marks | None:
     """None where every document may be seen."""
     return None if sight.levels is None else Marks(tuple(sight.field.split(".")), sight.levels)
+
+
+def dumped(answer: Any) -> bytes:
+    """An answer as it goes on. `UpstreamFailed` where it is nested deeper than can be written."""
+    try:
+        return orjson.dumps(answer)
+    except orjson.JSONEncodeError as error:
+        raise UpstreamFailed("the data source's answer is nested too deeply") from error
 
 
 def an_object(value: Any, what: str) -> dict[str, Any]:

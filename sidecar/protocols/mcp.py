@@ -95,9 +95,15 @@ class Mcp(Dialect):
         wanted = params.get("notifications")
         if not isinstance(wanted, dict):
             raise Unresolved("the subscription does not say to what")
-        places = [*map(self._things.resource, texts(wanted.get("resourceSubscriptions"), "uri"))]
+        places = []
+        for uri in texts(wanted.get("resourceSubscriptions"), "uri"):
+            places.append(self._things.resource(uri))
+            # Here as well as in the gate: there may be hundreds of thousands.
+            asked.budget.charge_sources([places[-1].source_id])
         for task in texts(wanted.get("taskIds"), "task"):
-            places += self._tokens.tasks.find(task, asked.who)
+            found = self._tokens.tasks.find(task, asked.who)
+            asked.budget.charge_sources(place.source_id for place in found)
+            places += found
         return tuple(places)
 
     def of_task(self, params: dict[str, Any], asked: Asked) -> Places:

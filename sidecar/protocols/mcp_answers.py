@@ -13,6 +13,7 @@ import orjson
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.bodies import json_object
 from sidecar.protocols.continuations import Continuations
+from sidecar.protocols.marks import dumped
 from sidecar.protocols.mcp_messages import (
     SERVER_ASKS,
     SERVER_TELLS,
@@ -101,7 +102,7 @@ class Answer:
             return None
         if kinds == ["result"]:
             self._answered(message)
-        return Passed(orjson.dumps(message) if self._changed else data, self._withheld)
+        return Passed(dumped(message) if self._changed else data, self._withheld)
 
     def _said(self, message: dict[str, Any]) -> bool:
         """What the server asks or tells."""

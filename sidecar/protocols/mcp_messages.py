@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.budget import MOST_SOURCES, OverBudget
 from sidecar.protocols.mcp_uri import canonical_uri
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Place, Unresolved
@@ -153,6 +154,8 @@ def _named(params: dict[str, Any], path: list[str]) -> list[str]:
             break
         node = node[step]
     names = texts([node] if isinstance(node, str) else node, f"argument `{shown}`")
+    if len(set(names)) > MOST_SOURCES:
+        raise OverBudget(f"the argument `{shown}` names more than {MOST_SOURCES} sources")
     if not names:
         raise Unresolved(f"the argument `{shown}`, which names what is read, is absent")
     return names

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.marks import Marks, a_list, an_object
+from sidecar.protocols.marks import Marks, a_list, an_object, dumped
 from sidecar.protocols.protocol import Fetched, Passed
 
 Body = dict[str, Any]
@@ -91,7 +91,7 @@ def sifted(answer: Fetched, *sifts: Sift) -> Passed:
     whole = parsed(answer)
     done = [sift(whole) for sift in sifts]
     changed = any(each for _, each in done)
-    return Passed(orjson.dumps(whole) if changed else answer.body, sum(count for count, _ in done))
+    return Passed(dumped(whole) if changed else answer.body, sum(count for count, _ in done))
 
 
 def parsed(answer: Fetched) -> Body:

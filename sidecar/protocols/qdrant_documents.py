@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.marks import Marks, a_list, an_object
+from sidecar.protocols.marks import Marks, a_list, an_object, dumped
 from sidecar.protocols.protocol import Fetched, Passed
 from sidecar.protocols.qdrant_references import Request, prefetches
 
@@ -160,7 +160,7 @@ def _sifted(answer: Fetched, marks: Marks, through: Callable[[Sieve, Any], Any])
     whole = parsed(answer)
     sieve = Sieve(marks)
     whole["result"] = through(sieve, whole.get("result"))
-    body = orjson.dumps(whole) if sieve.changed else answer.body
+    body = dumped(whole) if sieve.changed else answer.body
     return Passed(body, sieve.withheld)
 
 
@@ -186,7 +186,7 @@ def _payload(value: Any, path: tuple[str, ...], *, unasked: bool) -> Payload:
     if isinstance(value, bool):
         return Payload(True) if value else Payload([".".join(path)], none=True)
     if isinstance(value, dict) and "exclude" in value:
-        over = [name for name in value["exclude"] if _covers(name, path)]
+        over = {name for name in value["exclude"] if _covers(name, path)}
         rest = [name for name in value["exclude"] if name not in over]
         paths = tuple(tuple(name.split(".")) for name in over)
         return Payload({"exclude": rest} if rest else True, paths)

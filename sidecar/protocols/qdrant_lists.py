@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.marks import a_list, an_object
+from sidecar.protocols.marks import a_list, an_object, dumped
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Fetched, Passed, Sight
 from sidecar.protocols.qdrant_documents import parsed
@@ -32,7 +30,7 @@ def listed(member: str, name: str, naming: Naming, sight: Sight) -> Callable[[Fe
         seen = [each for each in found if sight.permits(naming.of(_text(each, name)))]
         if len(seen) == len(found):
             return Passed(answer.body)
-        return Passed(orjson.dumps({**whole, "result": {**result, member: seen}}))
+        return Passed(dumped({**whole, "result": {**result, member: seen}}))
 
     return read
 

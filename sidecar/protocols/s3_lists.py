@@ -39,6 +39,7 @@ _MARKERS = ("NextMarker", "NextKeyMarker")
 _OF_OBJECTS = frozenset(("Key", "VersionId", "ETag", "LastModifiedTime", "Size"))
 
 _MOST_DELETED = 1000
+_LONGEST_TOKEN = 4096
 
 
 def listed(body: bytes, visible: Visible) -> Passed:
@@ -143,6 +144,9 @@ def _tells(root: Element, visible: Visible, hidden: set[str], *, url: bool) -> b
     token = root.one("NextContinuationToken")
     if token is None:
         return False
+    if len(token.text) > _LONGEST_TOKEN:
+        # It is searched for each hidden name, and a key has 1,024 bytes at most.
+        return True
     # AWS's token means nothing to others. Elsewhere it is a key, as it is or in Base64.
     try:
         text = b64decode(token.text + "==", altchars=b"-_").decode("utf-8")

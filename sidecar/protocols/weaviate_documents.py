@@ -13,7 +13,7 @@ import orjson
 from graphql.language import ast
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.marks import Marks, a_list, an_object
+from sidecar.protocols.marks import Marks, a_list, an_object, dumped
 from sidecar.protocols.protocol import Fetched, Passed
 from sidecar.protocols.weaviate_graphql import Query, searches
 
@@ -82,7 +82,7 @@ def reading(marks: Marks, asked: list[Narrowed], *, batch: bool) -> Callable[[Fe
             raise UpstreamFailed("the data source answers another number of requests")
         withheld = sum(_sift(*pair, marks) for pair in zip(answers, asked, strict=True))
         taken = any(each for one in asked for each in one.searched.values())
-        return Passed(orjson.dumps(whole) if withheld or taken else answer.body, withheld)
+        return Passed(dumped(whole) if withheld or taken else answer.body, withheld)
 
     return read
 
@@ -99,7 +99,7 @@ def reading_objects(marks: Marks) -> Callable[[Fetched], Passed]:
         whole["objects"] = seen
         if "totalResults" in whole:
             whole["totalResults"] = len(seen)
-        return Passed(orjson.dumps(whole), len(found) - len(seen))
+        return Passed(dumped(whole), len(found) - len(seen))
 
     return read
 

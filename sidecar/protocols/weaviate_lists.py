@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.marks import a_list, an_object
+from sidecar.protocols.marks import a_list, an_object, dumped
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Fetched, Passed, Sight
 
@@ -31,7 +31,7 @@ def listed(member: str, name: str, naming: Naming, sight: Sight) -> Read:
         seen = [each for each in found if sight.permits(naming.of(_text(each, name)))]
         if len(seen) == len(found):
             return Passed(answer.body)
-        return Passed(orjson.dumps({**whole, member: seen}))
+        return Passed(dumped({**whole, member: seen}))
 
     return read
 
@@ -42,7 +42,7 @@ def tenants_listed(of: str, naming: Naming, sight: Sight) -> Read:
     def read(answer: Fetched) -> Passed:
         found = a_list(_parsed(answer), "list of tenants")
         seen = [each for each in found if sight.permits(naming.of(of, _text(each, "name")))]
-        return Passed(answer.body if len(seen) == len(found) else orjson.dumps(seen))
+        return Passed(answer.body if len(seen) == len(found) else dumped(seen))
 
     return read
 
@@ -57,7 +57,7 @@ def nodes_listed(naming: Naming, sight: Sight) -> Read:
             an_object(node, "node").pop("stats", None)
             shards = a_list(node.get("shards") or [], "list of shards")
             node["shards"] = [each for each in shards if _shows(each, naming, sight)]
-        return Passed(orjson.dumps(whole))
+        return Passed(dumped(whole))
 
     return read
 

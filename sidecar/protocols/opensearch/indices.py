@@ -14,10 +14,14 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.budget import MOST_SOURCES, OverBudget
 from sidecar.protocols.known import Known, digest_of_fields
 from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Asked, Place, Unresolved
 from sidecar.proxy.target import encode_segment
+
+MOST_NAMES = 2 * MOST_SOURCES
+"""The most names of one index expression; several may be aliases of one index."""
 
 EVERYTHING = "*"
 
@@ -51,12 +55,17 @@ Found = tuple[str, ...]
 
 
 def items(value: object) -> Found:
-    """The names in an index expression: of a text at its commas, of a list one by one."""
-    if isinstance(value, str):
-        return tuple(item(part) for part in value.split(","))
-    if isinstance(value, list) and value:
-        return tuple(item(part) for part in value)
-    raise Malformed("an index is not stated as a name")
+    """The names in an index expression, each once: of a text at its commas, of a list one by
+    one."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, list) or not parts:
+        raise Malformed("an index is not stated as a name")
+    found: dict[str, None] = {}
+    for part in parts:
+        found[item(part)] = None
+        if len(found) > MOST_NAMES:
+            raise OverBudget(f"an index expression has more than {MOST_NAMES} names")
+    return tuple(found)
 
 
 def item(value: object) -> str:

@@ -8,6 +8,7 @@ it over.
 from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.marks import dumped
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import (
     items,
@@ -15,7 +16,7 @@ from sidecar.protocols.opensearch.indices import (
     members,
     source_of,
 )
-from sidecar.protocols.opensearch.server import Server, dumped, loaded
+from sidecar.protocols.opensearch.server import Server, loaded
 from sidecar.protocols.protocol import Asked, Fetched, Permits, Unresolved
 from sidecar.proxy.headers import without_whole
 

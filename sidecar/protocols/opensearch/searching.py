@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.marks import dumped
 from sidecar.protocols.opensearch import sieve
 from sidecar.protocols.opensearch.proof import Proof
 from sidecar.protocols.opensearch.references import of_search
 from sidecar.protocols.opensearch.server import (
     Server,
     any_index,
-    dumped,
     loaded,
     read_query,
     text_member,

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from policies.ground.errors import Malformed, UpstreamFailed
+from policies.ground.errors import Malformed
 from sidecar.protocols.continuations import Continuations
 from sidecar.protocols.names import Naming
 from sidecar.protocols.opensearch import parameters
@@ -95,14 +95,6 @@ def loaded(answer: Fetched) -> Any:
         return orjson.loads(answer.body)
     except orjson.JSONDecodeError:
         return None
-
-
-def dumped(answer: Any) -> bytes:
-    """An answer as it goes on. What is nested deeper than can be written goes nowhere."""
-    try:
-        return orjson.dumps(answer)
-    except orjson.JSONEncodeError as error:
-        raise UpstreamFailed("the data source's answer is nested too deeply") from error
 
 
 def read_query(asked: Asked) -> dict[str, str]:

@@ -4,11 +4,13 @@ answer may be seen.
 Each function takes the server first, as a row of the table hands it over.
 """
 
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.marks import dumped
 from sidecar.protocols.opensearch import parameters, sieve
 from sidecar.protocols.opensearch.indices import items, widths
 from sidecar.protocols.opensearch.proof import Proof
@@ -16,7 +18,6 @@ from sidecar.protocols.opensearch.references import of_query, of_search
 from sidecar.protocols.opensearch.server import (
     Server,
     any_index,
-    dumped,
     loaded,
     objects,
     read_query,
@@ -70,11 +71,12 @@ def searches(asked: Asked, query: dict[str, str]) -> list[Line]:
     if not asked.body or len(asked.body) % 2:
         raise Malformed("the last search has no body")
     found = []
+    usual = cache(partial(any_index, asked))
     for head, body in zip(asked.body[::2], asked.body[1::2], strict=True):
         if not head.keys() <= _HEAD or ("index" in head and "indices" in head):
             raise Unresolved("what the head of a search says is not known here")
         stated = head.get("index", head.get("indices"))
-        names = any_index(asked) if stated is None else items(stated)
+        names = usual() if stated is None else items(stated)
         if stated is None and ("index" in head or "indices" in head):
             raise Malformed("an index is not stated as a name")
         wide = widths(head.get("expand_wildcards", query.get("expand_wildcards")))
@@ -144,13 +146,14 @@ async def by_documents(server: Server, asked: Asked) -> Places:
         names += items(own)
     documents = objects(body, "docs")
     asked.budget.charge_parts(len(documents))
+    usual = cache(partial(any_index, asked))
     for document in documents:
         own = document.get("_index")
-        names += any_index(asked) if own is None else items(own)
+        names += usual() if own is None else items(own)
         # A document that stands in the request is no query.
         names += of_query({key: document[key] for key in document if key not in ("_index", "doc")})
     if "ids" in body or "ids" in query or not names:
-        names += any_index(asked)
+        names += usual()
     return await server.places(names, asked, query)
 
 

@@ -3,6 +3,7 @@
 Each function takes the server first, as a row of the table hands it over.
 """
 
+from functools import cache, partial
 from typing import Any
 
 from policies.ground.errors import Malformed
@@ -68,6 +69,7 @@ async def by_lines(server: Server, asked: Asked) -> Places:
     query = _query(asked)
     names: list[str] = []
     lines = iter(asked.body)
+    usual = cache(partial(any_index, asked))
     for line in lines:
         action, target = _action(line)
         document = {} if action == "delete" else next(lines, None)
@@ -75,7 +77,7 @@ async def by_lines(server: Server, asked: Asked) -> Places:
             raise Malformed("the last write has no document")
         if action == "update" and server.marked is not None and _shows(query, document):
             raise Unresolved("an update that returns the document can't be told from reading it")
-        names += any_index(asked) if target is None else items(target)
+        names += usual() if target is None else items(target)
     if not names:
         raise Malformed("the body holds no write")
     return await server.places(names, asked, query, "all")
