@@ -21,7 +21,7 @@ from policies.source import read_payload
 from sidecar.centre_time import CentreTime
 from sidecar.parts import Parts
 from sidecar.port import Port
-from sidecar.settings import AgentSettings, Settings
+from sidecar.settings import AgentSettings, Settings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.disk import Disk
 from tests import waiting
@@ -176,6 +176,7 @@ def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> Settings:
     whole: dict[str, Any] = {
         "id": "sidecar-1",
         "control": centre.address,
+        "control_tls": UpstreamTls(),
         "redis": centre.redis_url,
         "compress": "auto",
         "key_file": tmp_path / "sidecar.key",
