@@ -41,7 +41,6 @@ _NEEDS_KEY = "/v1/"
 _VERSIONS = (HttpVersion11, HttpVersion10)
 # Case-folded once: a look-up by a plain string folds it each time.
 _KEY_HEADER = istr("X-API-Key")
-_NONE: tuple[str, ...] = ()
 _ID_HEADER = istr("X-Request-ID")
 
 
@@ -234,8 +233,8 @@ class Dispatcher:
 def _presented(headers: "CIMultiDictProxy[str]") -> tuple[str | None, SluiceError | None]:
     """The key that a request presents, or why that can't be said."""
     try:
-        keys = headers.getall(_KEY_HEADER, _NONE)
-        return presented_key(keys, headers.getall(hdrs.AUTHORIZATION, _NONE)), None
+        keys = headers.getall(_KEY_HEADER, ())
+        return presented_key(keys, headers.getall(hdrs.AUTHORIZATION, ())), None
     except KeysDiffer as error:
         return None, error
 
