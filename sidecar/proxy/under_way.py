@@ -116,7 +116,9 @@ class UnderWay:
     def arrived(self, data: bytes) -> bool:
         """The data source's first bytes; whether they were the whole answer. If not, they and what
         follows are the parser's."""
-        answer = plain_answer(data)
+        # INVARIANT: once it is over, nothing is answered from here. The record may have been lost,
+        # and the long way, whose turn comes next, is to say so.
+        answer = None if self._over else plain_answer(data)
         if answer is None:
             self.unsure()
             return False
@@ -161,10 +163,11 @@ class UnderWay:
     def _durable(self, durable: asyncio.Future[None]) -> None:
         if self._over:
             return
-        self._kept = True
         if durable.cancelled() or durable.exception() is not None or self._denied():
             self.unsure()
-        elif self._answer is not None:
+            return
+        self._kept = True
+        if self._answer is not None:
             self._finish(self._answer)
 
     def _denied(self) -> bool:

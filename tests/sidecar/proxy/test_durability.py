@@ -10,6 +10,7 @@ import pytest
 
 from policies.checks.finding import Facts
 from sidecar.enforce import Enforcer
+from sidecar.proxy.under_way import UnderWay
 from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
 from tests.sidecar.proxy.stand import Stand, get, policy, standing, until
@@ -133,6 +134,35 @@ async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> No
         assert not raw.endswith(b"ok")
         await asyncio.sleep(0.05)
         assert slow.notes == [], "lineage of an event that is not there"
+
+
+async def test_an_answer_that_comes_right_after_its_record_was_lost_goes_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the loss and the long way's turn the loop may read the data source's answer."""
+    unsure = UnderWay.unsure
+    came: list[bool] = []
+
+    def and_then_the_answer(self: UnderWay) -> None:
+        unsure(self)
+        if not came:
+            came.append(True)
+            came[0] = self.arrived(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    async def silence(_seen: Any, _writer: asyncio.StreamWriter) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(UnderWay, "unsure", and_then_the_answer)
+    async with held(tmp_path) as (stand, slow):
+        stand.upstream.script = silence
+        reader, writer = await opened(stand, get("/a"))
+        await until(lambda: [each.target for each in stand.upstream.begun] == ["/a"])
+        slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
+        raw = await reader.read()
+        writer.close()
+        assert raw.startswith(b"HTTP/1.1 503 ")
+        assert not any(came)
+        assert slow.notes == []
 
 
 async def test_a_write_whose_record_is_lost_is_not_made(tmp_path: Path) -> None:
