@@ -11,25 +11,19 @@ data source.
 """
 
 from collections.abc import Coroutine
-from functools import partial
 from typing import Any
 
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
-from policies.model import SENSITIVITIES
 from sidecar.body_budget import BodyBudget
 from sidecar.protocols.protocol import (
-    NOTHING,
     Asked,
     Class,
     Dialect,
-    Fetched,
     Missing,
-    Permits,
     Place,
     Prepared,
     Refusal,
     Route,
-    Sight,
     Unresolved,
 )
 from sidecar.proxy import intake, upgrade
@@ -41,15 +35,13 @@ from sidecar.proxy.inbound import Inbound
 from sidecar.proxy.judge import UNREADABLE, Denied, Judge, Refused
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.pool import Wire
+from sidecar.proxy.protocol_calls import ProtocolCalls
 from sidecar.proxy.reading import WRITE_DENIED, Reader
 from sidecar.proxy.reply import Reply, Sent
 from sidecar.proxy.upstream import Ask
-from sidecar.proxy.worker import LONGEST_INLINE, Fresh, as_it_is
 from sidecar.recorder import Pending
 
 UNRESOLVED = "unresolved_source"
-
-_NOBODY: tuple[Place, ...] = ()
 
 
 class Gate:
@@ -79,7 +71,7 @@ class Gate:
         self.now = forward.now
         self.default = default
         self._limits = limits
-        self._worker = forward.worker
+        self._calls = ProtocolCalls(dialect, judge, forward.worker, marked)
         self._bodies = bodies
         self.marked = marked
         self._reader = Reader(dialect, default, forward.fetch, limits, writes=writes)
@@ -163,8 +155,9 @@ class Gate:
         try:
             route, asked = await self._read_body(request, case, route, head)
             if route.composed is not None:
-                return await self._composed(request, case, route, asked)
-            places = await self._places(route, asked, case)
+                answer = await self._calls.composed(route, asked, case.size)
+                return await self._forward.composed(request, answer)
+            places = await self._calls.places(route, asked, case.size)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
         except Missing as error:
@@ -181,7 +174,7 @@ class Gate:
             # A write can't be taken back: its record comes first.
             for pending in pendings:
                 await pending.durable
-        prepared, fresh = await self._prepared(route, asked, places, case)
+        prepared, fresh = await self._calls.prepared(route, asked, places, case.size)
         ask = self._ask(request, case, head, route, prepared)
         allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started, fresh)
         return await self._forward.passed(request, allowed)
@@ -205,59 +198,15 @@ class Gate:
         self, request: Inbound, case: Case, route: Route, head: Head
     ) -> tuple[Route, Asked]:
         """The route and what is asked, with the body where it has to be read."""
-        asked, call = case.asked, self._worker.call
+        asked = case.asked
         assert asked is not None
         if route.inspected is not None:
             case.body, media = await intake.read_body(request, head, self._limits, case.lease)
-            parsed = await call(case.size, route.inspected, case.body, media, asked.budget)
-            case.asked = asked = asked._replace(body=parsed)
+            case.asked = asked = await self._calls.inspected(route, asked, case.body, media)
         if route.refined is not None:
-            refined = await call(case.size, route.refined, self.dialect, asked)
+            refined = await self._calls.refined(route, asked, case.size)
             route = self._reader.opened(refined, asked)
         return route, asked
-
-    async def _composed(self, request: Inbound, case: Case, route: Route, asked: Asked) -> Sent:
-        permits = await self.judge.permitting(asked.who)
-        composed = route.composed
-        assert composed is not None
-
-        def compose(asked: Asked) -> Coroutine[Any, Any, Fetched]:
-            return composed(self.dialect, asked, permits)
-
-        answer = await self._worker.drive(asked, case.size, compose, permits.refresh)
-        return await self._forward.composed(request, answer)
-
-    async def _prepared(
-        self, route: Route, asked: Asked, places: tuple[Place, ...], case: Case
-    ) -> tuple[Prepared, Fresh]:
-        """What becomes of the request and its answer, and what is to be called before the worker
-        looks at the answer."""
-        if route.prepared is None:
-            return NOTHING, as_it_is
-        permits = await self.judge.permitting(asked.who)
-        sight = self._sight(places, permits)
-        if case.size > LONGEST_INLINE:
-            permits.refresh()
-        call = self._worker.call
-        prepared = await call(case.size, route.prepared, self.dialect, asked, places, sight)
-        return prepared, permits.refresh
-
-    async def _places(self, route: Route, asked: Asked, case: Case) -> tuple[Place, ...]:
-        visible, drive = route.visible, self._worker.drive
-        if visible is not None:
-            permits = await self.judge.permitting(asked.who)
-            places = await drive(
-                asked,
-                case.size,
-                lambda asked: visible(self.dialect, asked, permits),
-                permits.refresh,
-            )
-        elif route.places is not None:
-            places = await drive(asked, case.size, partial(route.places, self.dialect))
-        else:
-            return _NOBODY
-        asked.budget.charge_sources(place.source_id for place in places)
-        return places
 
     def _to_judge(
         self, route: Route, places: tuple[Place, ...], who: Attribution
@@ -273,16 +222,6 @@ class Gate:
             return places
         # It may return any document, so it is judged as if it returned the worst.
         return tuple(place._replace(sensitivity="critical") for place in places)
-
-    def _sight(self, places: tuple[Place, ...], permits: Permits) -> Sight:
-        if self.marked is None:
-            return Sight(permits, "", None)
-        levels = tuple(
-            level
-            for level in SENSITIVITIES
-            if all(permits(place._replace(sensitivity=level)) for place in places)
-        )
-        return Sight(permits, self.marked, None if levels == SENSITIVITIES else levels)
 
     def _told(self, case: Case, denied: Denied) -> Reply:
         reply = Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)
