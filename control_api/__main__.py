@@ -10,6 +10,7 @@ arguments, a tenant that there is not among them.
 """
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -44,6 +45,7 @@ from policies.ground.listen import Listen
 from policies.ground.settings import SettingsError
 from policies.signing import KeyRing
 
+_log = logging.getLogger("sluice")
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.
 _OPERATORS = (
     Unusable,
@@ -60,14 +62,17 @@ _OPERATORS = (
 def main(arguments: list[str]) -> int:
     place = _place(arguments)
     chosen = None if place else parse(arguments)
+    clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
+    # Before anything is read, so that a complaint about a setting is a log line too.
+    level, form = (os.environ.get(f"SLUICE_LOG_{name}") for name in ("LEVEL", "FORMAT"))
+    journal.configure(level or "info", clock.now, form=form)
+    journal.catch_all()
     try:
         settings = read(os.environ)
     except SettingsError as error:
         for complaint in error.complaints:
-            print(complaint, file=sys.stderr)
+            _log.error("%s", complaint)
         return 2
-    clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
-    journal.configure(settings.log_level, clock.now)
     try:
         return _serve(place, settings, clock) if chosen is None else _run(chosen, settings, clock)
     except KeyboardInterrupt:
@@ -77,7 +82,7 @@ def main(arguments: list[str]) -> int:
         if not all(isinstance(cause, _OPERATORS) for cause in causes):
             raise
         for cause in causes:
-            print(f"control API: {cause}", file=sys.stderr)
+            _log.critical("the control API ends: %s", cause)
         return 2 if all(isinstance(cause, NotFound) for cause in causes) else 1
 
 
@@ -171,10 +176,9 @@ def tell_keys(keys: FirstKeys | None, file: Path) -> None:
 
 def tell_listening(settings: Settings, listen: Listen, metrics_listen: Listen | None) -> None:
     scheme = "http" if settings.tls is None else "https"
-    print(f"control API listens on {scheme}://{listen}")
+    _log.info("control API listens on %s://%s", scheme, listen)
     if metrics_listen is not None:
-        print(f"metrics on http://{metrics_listen}/metrics")
-    sys.stdout.flush()
+        _log.info("metrics on http://%s/metrics", metrics_listen)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ _STORE = ("data_dir", "database_url", "start_seconds")
 _OF = {
     SERVE: tuple(field.name for field in fields(Settings)),
     "migrate": _STORE,
-    "purge": (*_STORE, "database_connections", "database_seconds", "log_level"),
+    "purge": (*_STORE, "database_connections", "database_seconds", "log_level", "log_format"),
     "rotate-key": ("data_dir",),
 }
 """The settings that a command uses. Every command checks all of them, as the service would."""

@@ -12,10 +12,9 @@ from control_api.outbound import Allowed, MailServer
 from control_api.settings_reader import PREFIX, Reader, default_database
 from control_api.tls_files import TlsFiles
 from policies.ground.listen import Listen
+from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
-
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,8 @@ class Settings:
     """How long a session lives where no policy of its role says."""
     log_level: str
     """The least important line that is logged: debug, info, warning or error."""
+    log_format: str | None
+    """A log line's form, `json` or `text`; without it, text on a terminal and JSON elsewhere."""
     metrics_listen: Listen | None
     """A port of its own for `/metrics`, which then leaves the API's."""
     webhook_allow: Allowed
@@ -123,7 +124,8 @@ def read(environ: Mapping[str, str]) -> Settings:
         require_agent_id=reader.flag("REQUIRE_AGENT_ID"),
         pii_masking=reader.flag("PII_MASKING"),
         session_ttl_minutes=reader.minutes("SESSION_TTL_MINUTES", 1440),
-        log_level=reader.choice("LOG_LEVEL", LOG_LEVELS, "info"),
+        log_level=reader.choice("LOG_LEVEL", LEVELS, "info"),
+        log_format=reader.choice("LOG_FORMAT", FORMATS, "") or None,
         metrics_listen=reader.listen("METRICS_LISTEN"),
         webhook_allow=reader.webhook_allow(),
         smtp_url=reader.mail_server(),

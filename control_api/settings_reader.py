@@ -132,7 +132,7 @@ class Reader:
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
         value = self.text(name, default)
-        if value not in allowed:
+        if value and value not in allowed:
             self.complain(name, f"`{value}` is not one of {', '.join(allowed)}")
         return value
 

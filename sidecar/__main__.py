@@ -13,13 +13,16 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import uvloop
 
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
+from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.settings import SettingsError
+from sidecar import journal
 from sidecar.memory import give_back_large_buffers
 from sidecar.serve import serve
 from sidecar.settings import Settings
@@ -27,8 +30,6 @@ from sidecar.settings_file import read
 from sidecar.settings_help import EXAMPLE, text
 
 log = logging.getLogger("sidecar")
-
-LEVELS = ("debug", "info", "warning", "error")
 
 # Where there is one, a clock that goes on while the machine sleeps: a laptop that wakes up must not
 # take yesterday's policy set for a fresh one.
@@ -40,7 +41,7 @@ def main() -> int:
     if arguments.example:
         print(EXAMPLE.read_text(encoding="utf-8"), end="")
         return 0
-    complaints = _set_up_log(os.environ.get("SLUICE_LOG_LEVEL") or "info")
+    complaints = _set_up_log(os.environ)
     try:
         settings = read(arguments.config, os.environ, socket.gethostname())
     except SettingsError as error:
@@ -49,7 +50,7 @@ def main() -> int:
         if not complaints:
             return _check(arguments.config, settings) if arguments.check else _serve(settings)
     for complaint in complaints:
-        print(complaint, file=sys.stderr)
+        log.error("%s", complaint)
     return 2
 
 
@@ -58,8 +59,9 @@ class _Parser(argparse.ArgumentParser):
         """The list of keys is made only on demand: it reads source files."""
         return (
             f"{super().format_help()}\nkeys of the settings file [default]; SLUICE_SIDECAR_<KEY> "
-            "in the environment overrides one,\nwith `__` between levels, and SLUICE_LOG_LEVEL is "
-            f"{', '.join(LEVELS)}:\n{text()}\n"
+            "in the environment overrides one,\nwith `__` between levels. SLUICE_LOG_LEVEL is "
+            f"{', '.join(LEVELS)} [info];\nSLUICE_LOG_FORMAT is {', '.join(FORMATS)} [text on a "
+            f"terminal, json elsewhere].\n{text()}\n"
         )
 
 
@@ -94,14 +96,18 @@ def _check(path: Path, settings: Settings) -> int:
     return 0
 
 
-def _set_up_log(level: str) -> list[str]:
-    """Complaints about the level, which is the one setting that both services read."""
-    known = level in LEVELS
-    logging.basicConfig(
-        level=level.upper() if known else "INFO",
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    return [] if known else [f"SLUICE_LOG_LEVEL: `{level}` is not one of {', '.join(LEVELS)}"]
+def _set_up_log(environ: Mapping[str, str]) -> list[str]:
+    """Complaints about the two settings of the log, which both services read by the same names."""
+    level = environ.get("SLUICE_LOG_LEVEL") or "info"
+    form = environ.get("SLUICE_LOG_FORMAT") or None
+    journal.configure(level, _now, form=form)
+    journal.catch_all()
+    complaints = []
+    if level not in LEVELS:
+        complaints.append(f"SLUICE_LOG_LEVEL: `{level}` is not one of {', '.join(LEVELS)}")
+    if form is not None and form not in FORMATS:
+        complaints.append(f"SLUICE_LOG_FORMAT: `{form}` is not one of {', '.join(FORMATS)}")
+    return complaints
 
 
 def _serve(settings: Settings) -> int:

@@ -28,6 +28,7 @@ from policies.model import Key
 from sidecar.answers import JSON, Answer, Answers, Deferred, Outcome
 from sidecar.body_budget import BodiesHeld
 from sidecar.identity import Keys
+from sidecar.journal import about
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.documents import NoPolicySet
@@ -125,7 +126,7 @@ class Dispatcher:
             return self.error(head, error)
         except Exception:
             numbered = self._numbered(head)
-            log.exception("request %s failed", numbered.request_id)
+            log.exception("a request failed", extra=about(numbered.request_id))
             return self._broken(numbered)
 
     async def _looked_up(self, head: Head, body: bytes, name: str) -> Answer | Deferred:
@@ -145,7 +146,7 @@ class Dispatcher:
         if isinstance(failure, SluiceError):
             return self.error(deferred.head, failure)
         numbered = self._numbered(deferred.head)
-        log.error("request %s failed", numbered.request_id, exc_info=failure)
+        log.error("a request failed", exc_info=failure, extra=about(numbered.request_id))
         return self._broken(numbered)
 
     def error(self, head: Head, error: SluiceError) -> Answer:
@@ -201,7 +202,7 @@ class Dispatcher:
             return self.error(head, error)
         except Exception:
             numbered = self._numbered(head)
-            log.exception("request %s failed", numbered.request_id)
+            log.exception("a request failed", extra=about(numbered.request_id))
             return self._broken(numbered)
 
     def _rendered(self, head: Head, reply: Reply) -> Answer | Deferred:

@@ -84,7 +84,7 @@ def _start(family: Family, settings: UpSettings) -> None:
     key = provision(settings.control_listen, first, settings.data_dir)
     file = str(sidecar.write(settings))
     # The port it listens on is in the file, whoever chose it.
-    theirs = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_LEVEL", but=("SLUICE_SIDECAR_LISTEN",))
+    theirs = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_", but=("SLUICE_SIDECAR_LISTEN",))
     family.start("sidecar", _module("sidecar", "--config", file), theirs, drain_seconds=30)
     _await(family, "sidecar", lambda: decides.answers("/health/ready"))
     terminal = sys.stdout.isatty()

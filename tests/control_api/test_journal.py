@@ -13,17 +13,19 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from control_api import journal
+from policies.ground.log_line import json_line
 
 
 @pytest.fixture
 def written() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    before, level = list(root.handlers), root.level
+    root, ours = logging.getLogger(), logging.getLogger("sluice")
+    before, levels = list(root.handlers), (root.level, ours.level)
     stream = io.StringIO()
     journal.configure("debug", lambda: 0, stream)
     yield stream
     root.handlers[:] = before
-    root.setLevel(level)
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -36,7 +38,7 @@ def test_a_line_is_json_with_the_request_s_id(written: io.StringIO) -> None:
     journal.REQUEST_ID.reset(token)
     assert lines(written) == [
         {
-            "ts": "1970-01-01T00:00:00.000000Z",
+            "time": "1970-01-01T00:00:00.000000Z",
             "level": "warning",
             "logger": "sluice.test",
             "message": "it is so",
@@ -48,7 +50,7 @@ def test_a_line_is_json_with_the_request_s_id(written: io.StringIO) -> None:
 def test_a_name_that_is_no_utf_8_is_still_a_line() -> None:
     # Not through a logger: the test runner would send on what it captured, and can't.
     record = logging.LogRecord("x", logging.INFO, "", 1, "file `%s`", ("a\udcff\nb",), None)
-    line = journal.JsonLines(lambda: 0).format(record)
+    line = journal.Lines(json_line, lambda: 0).format(record)
     assert json.loads(line)["message"] == "file `a\\udcff\nb`"
 
 
@@ -62,3 +64,10 @@ def test_a_statement_that_failed_is_logged_without_its_values(written: io.String
     (line,) = lines(written)
     assert "no such table" in line["error"]
     assert "u-private" not in written.getvalue()
+
+
+def test_a_library_s_debug_lines_are_not_written(written: io.StringIO) -> None:
+    """SQLite's driver logs each statement with its values at `debug`."""
+    logging.getLogger("sluice.test").debug("ours")
+    logging.getLogger("aiosqlite").debug("executing %s", ("u-private",))
+    assert [line["message"] for line in lines(written)] == ["ours"]

@@ -72,7 +72,7 @@ class Process:
             return mark in self.said()
 
         within(PATIENCE, listening, "it listens")
-        return int(self.said().partition(mark)[2].split()[0])
+        return int(self.said().partition(mark)[2].split('"')[0])
 
     def ended(self, seconds: float = PATIENCE) -> int:
         return self.process.wait(seconds)

@@ -55,6 +55,7 @@ def test_an_empty_value_is_an_absent_one() -> None:
         ("SLUICE_SESSION_TTL_MINUTES", "1.5"),
         ("SLUICE_SESSION_TTL_MINUTES", "99999999999999"),
         ("SLUICE_LOG_LEVEL", "loud"),
+        ("SLUICE_LOG_FORMAT", "xml"),
         ("SLUICE_DATABASE_URL", "postgresql://host/db"),
         ("SLUICE_DATABASE_CONNECTIONS", "1"),
         ("SLUICE_DATABASE_SECONDS", "0"),

@@ -21,6 +21,7 @@ from tests import migrated
 from tests.conftest import SERVERS
 from tests.control_api.centre import asked, within
 from tests.control_api.test_serve import Process, call
+from tests.log_lines import entries
 from tests.postgres import serving
 
 WORKERS = 3
@@ -195,6 +196,8 @@ def test_a_worker_that_dies_is_started_again_and_nobody_is_refused(
         i: pid for i, pid in before.items() if i != index
     }
     assert f"worker {index} ended by SIGKILL" in shared.said()
+    # Of the supervisor and of every worker.
+    assert len(entries(shared.said())) > WORKERS
     within(60, lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
 
 
