@@ -28,6 +28,7 @@ from control_api.store.unreachable import Unreachable
 from control_api.store.url import Unusable
 from tests.control_api.centre import MovableClock, within
 from tests.control_api.test_serve import ROOT, Process, process
+from tests.log_lines import entries
 from tests.postgres import serving
 from tests.sidecar.proxy.certificates import authority
 
@@ -44,8 +45,8 @@ def last_words(service: Process, setting: str, code: int = 1) -> str:
     said = service.said()
     assert "Traceback" not in said, said
     assert PASSWORD not in said
-    line = said.rstrip().splitlines()[-1]
-    assert line.startswith(f"control API: {setting}: "), said
+    line: str = entries(said)[-1]["message"]
+    assert line.startswith(f"the control API ends: {setting}: "), said
     return line
 
 
