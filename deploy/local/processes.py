@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from deploy.local.log_tail import LogTail, readable
+
 PR_SET_PDEATHSIG = 1
 PAUSE = 0.05
 LAST_LINES = 20
@@ -39,6 +41,7 @@ class Child:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    tail: LogTail
     drain_seconds: float
 
 
@@ -94,7 +97,7 @@ class Family:
                 start_new_session=True,
                 preexec_fn=lambda: _die_with(launcher),
             )
-        self._children.append(Child(name, process, log, drain_seconds))
+        self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
 
     def wait(self, until: Callable[[], bool], what: str, seconds: float) -> None:
         """Returns when `until()`; `StopAsked` on a signal, `Failed` if a child ends or it lasts."""
@@ -121,10 +124,17 @@ class Family:
         return None
 
     def _look(self) -> None:
+        self._pass_on()
         if self._asked:
             raise StopAsked
         if problem := self.ended():
             raise Failed(problem)
+
+    def _pass_on(self) -> None:
+        """Warnings and errors of the children, to the terminal."""
+        for child in self._children:
+            for line in child.tail.news():
+                print(line, file=sys.stderr, flush=True)
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self._asked.append(number)
@@ -139,6 +149,7 @@ class Family:
                 child.process.wait()
                 self.undrained.append(child.name)
             time.sleep(PAUSE)
+            self._pass_on()
 
 
 def _die_with(launcher: int) -> None:
@@ -151,5 +162,6 @@ def _die_with(launcher: int) -> None:
 
 
 def _last_lines(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+    written = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
+    lines = [line for each in written for line in readable(each)]
     return "\n".join([f"the last lines of {log}:", *(f"    {line}" for line in lines)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import re
+import shutil
 import signal
 import socket
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from deploy.local.settings import ENVIRONMENT
-from tests.deploy.launcher import ANYWHERE, gone, paste, sluice, up, within
+from tests.deploy.launcher import ANYWHERE, ROOT, gone, paste, sluice, up, within
 
 STARTED = "Paste into another terminal"
 
@@ -114,6 +115,21 @@ def test_a_child_that_dies_takes_all_down_and_is_named(tmp_path: Path) -> None:
         assert "the sidecar ended by SIGKILL" in launcher.printed
         assert str(tmp_path / "data" / "logs" / "sidecar.log") in launcher.printed
         assert gone(children, seconds=1)
+
+
+def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "policies"
+    shutil.copytree(ROOT / "policies" / "definitions", folder)
+    file = next((folder / "default").rglob("customer_support.yaml"))
+    whole = file.read_text()
+    with up(tmp_path / "data", SLUICE_POLICY_DIR=str(folder)) as launcher:
+        launcher.until(STARTED)
+        file.write_text(whole.replace("max_sensitivity", "max_sensitivty"))
+        launcher.until("customer_support.yaml")
+        launcher.until("did you mean `max_sensitivity`?")
+        told = [each for each in launcher.printed.splitlines() if file.name in each]
+        assert all(line.startswith("control API: error: ") for line in told)
+        assert launcher.interrupt() == 0
 
 
 def test_a_killed_launcher_leaves_no_child(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""What a child logs reaches the terminal of `sluice up` where it matters, once, and safely."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from deploy.local.log_tail import AT_ONCE, LogTail, readable
+from policies.ground.log_line import Entry, json_line, text_line
+
+
+def entry(level: str, message: str, error: str | None = None) -> Entry:
+    return Entry(0, level, "sluice.policies", message, None, error)
+
+
+def test_warnings_and_errors_are_shown_once_and_the_rest_is_not(tmp_path: Path) -> None:
+    log = tmp_path / "control-API.log"
+    log.touch()
+    tail = LogTail("control API", log)
+    assert tail.news() == []
+    for form in (json_line, text_line):
+        with log.open("a") as file:
+            for level in ("debug", "info", "warning", "error", "critical"):
+                file.write(form(entry(level, f"it is {level}", "a trace\nof two")) + "\n")
+        assert tail.news() == [
+            f"control API: {level}: it is {level}" for level in ("warning", "error", "critical")
+        ]
+        assert tail.news() == []
+
+
+def test_a_line_that_is_half_written_waits_for_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    line = json_line(entry("error", "x" * 3000)).encode() + b"\n"
+    tail, news = LogTail("sidecar", log), list[str]()
+    for at in range(0, len(line), 1000):
+        with log.open("ab") as file:
+            file.write(line[at : at + 1000])
+        news = tail.news()
+        assert len(news) == (at + 1000 >= len(line))
+    assert news == ["sidecar: error: " + "x" * 3000]
+
+
+def test_a_data_source_s_own_words_stay_in_its_file(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text('ERROR all is lost\n[1]\n{}\n"error"\nplain\n' + "y" * 3 * AT_ONCE + "\n")
+    tail = LogTail("sample data source", log)
+    assert [tail.news() for _ in range(5)] == [[]] * 5
+
+
+def test_a_value_moves_no_cursor(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    forged = "a\x1b[2J\nsluice is up\u2028"
+    log.write_text(json.dumps({"level": "error", "message": forged}) + "\n")
+    (line,) = LogTail("sidecar", log).news()
+    assert line == "sidecar: error: a\\x1b[2J\\nsluice is up\\u2028"
+
+
+def test_last_words_are_readable() -> None:
+    line = json_line(entry("critical", "the process ends", "Traceback\n  boom"))
+    assert readable(line) == ["critical: the process ends", "    | Traceback", "    |   boom"]
+    assert readable("Killed") == ["Killed"]
