@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from control_api.optional_gauge import OptionalGauge
+from policies import __version__
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
@@ -118,6 +119,8 @@ class Instruments:
     def on(cls, registry: CollectorRegistry) -> "Instruments":
         """Every instrument, registered on `registry`, and the process's own figures."""
         ProcessCollector(registry=registry)
+        build = Gauge("sluice_build_info", "Always 1.", ["version"], registry=registry)
+        build.labels(__version__).set(1)
         decisions = Counter(
             "sluice_decisions_total",
             "Evaluations, by outcome and the check that denied.",
@@ -154,7 +157,7 @@ class Instruments:
             ),
             sessions=Counter(
                 "sluice_session_claims_total",
-                "Session claims that reached the store, by the state they found.",
+                "Session claims, by the state they found.",
                 ("state",),
                 registry=registry,
             ),

@@ -50,18 +50,18 @@ class Api:
     def routes(self) -> Mapping[str, Route]:
         return {
             "/v1/context/evaluate": Route(
-                "evaluate", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate
+                "evaluate_context", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate
             ),
             "/v1/context/evaluate/batch": Route(
-                "batch", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate_batch
+                "evaluate_batch", (hdrs.METH_POST,), EVALUATING_SCOPES, self.evaluate_batch
             ),
-            "/v1/sources": Route("sources", _READ, EVALUATING_SCOPES, self.sources),
-            "/health": Route("health", _READ, None, self.health),
-            "/health/ready": Route("ready", _READ, None, self.ready),
+            "/v1/sources": Route("list_sources", _READ, EVALUATING_SCOPES, self.sources),
+            "/health": Route("show_liveness", _READ, None, self.health),
+            "/health/ready": Route("show_readiness", _READ, None, self.ready),
         }
 
     def metrics_routes(self) -> Mapping[str, Route]:
-        return {"/metrics": Route("metrics", _READ, None, self.metrics)}
+        return {"/metrics": Route("show_metrics", _READ, None, self.metrics)}
 
     def evaluate(self, call: Call, body: bytes) -> Reply | Awaitable[Reply]:
         retrieval = parse_retrieval(parse_object(body, call.content_type, unique=False))

@@ -90,7 +90,7 @@ class Dispatcher:
         given = headers.get(_ID_HEADER)
         return Head(
             route=route,
-            name="other" if route is None else route.name,
+            name="none" if route is None else route.name,
             fault=_fault(message, route),
             needs_key=path.startswith(_NEEDS_KEY),
             key_digest=key_digest(presented) if presented else None,
@@ -160,7 +160,7 @@ class Dispatcher:
 
     def unreadable(self) -> Answer:
         """The answer to what the parser could not read. It is not said what that was."""
-        self._responses.add("other", "400")
+        self._responses.add("none", "400")
         body = Malformed("this is not HTTP/1.1").encoded()
         return self._answers.make(400, body, self._make_id(), close=True)
 

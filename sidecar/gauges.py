@@ -41,8 +41,11 @@ def watch_policy_set(
 
 
 def watch_sessions(watches: Watches, sessions: Sessions) -> None:
-    watches.count(
-        "sluice_session_claims_total", "Sessions asked of the centre", lambda: sessions.claims
+    watches.counts(
+        "sluice_session_claims_total",
+        "Session claims, by the state they found.",
+        "state",
+        lambda: sessions.claims,
     )
     watches.count(
         "sluice_session_claim_failures_total",

@@ -16,6 +16,8 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+_Family = type[GaugeMetricFamily | CounterMetricFamily]
+
 
 class Count(Collector):
     """Counts, by labels. The caller draws labels from a closed set."""
@@ -80,17 +82,21 @@ class Watches(Collector):
     """What others count or measure for themselves, read when it is asked for."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._families: list[
-            tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str, Callable[[], float]]
-        ] = []
-        self._labelled: list[tuple[str, str, str, Callable[[], Mapping[str, float]]]] = []
+        self._families: list[tuple[_Family, str, str, Callable[[], float]]] = []
+        self._labelled: list[tuple[_Family, str, str, str, Callable[[], Mapping[str, float]]]] = []
         registry.register(self)
 
     def gauges(
         self, name: str, documentation: str, label: str, read: Callable[[], Mapping[str, float]]
     ) -> None:
         """A gauge with one label; `read` gives the value of each, drawn from a closed set."""
-        self._labelled.append((name, documentation, label, read))
+        self._labelled.append((GaugeMetricFamily, name, documentation, label, read))
+
+    def counts(
+        self, name: str, documentation: str, label: str, read: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """The same of a counter."""
+        self._labelled.append((CounterMetricFamily, name, documentation, label, read))
 
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         self._families.append((GaugeMetricFamily, name, documentation, read))
@@ -101,8 +107,8 @@ class Watches(Collector):
     def collect(self) -> Iterator[Metric]:
         for family, name, documentation, read in self._families:
             yield family(name, documentation, value=read())
-        for name, documentation, label, values in self._labelled:
-            labelled = GaugeMetricFamily(name, documentation, labels=(label,))
+        for kind, name, documentation, label, values in self._labelled:
+            labelled = kind(name, documentation, labels=(label,))
             for each, value in values().items():
                 labelled.add_metric((each,), value)
             yield labelled

@@ -41,7 +41,7 @@ class Metrics:
 
     registry: CollectorRegistry
     decisions: Count
-    """Decisions by answer and by what decided: `policy` for an ALLOW, else the check or refusal."""
+    """Decisions by answer and check: `none` for an ALLOW, else the check or refusal that denied."""
     reported: Count
     """Denials that a source in mode `report` let through, by what denied."""
     evaluate_seconds: Durations
@@ -49,7 +49,7 @@ class Metrics:
     lineage_lost: Count
     """Retrieval lineage that the spool had no room for."""
     responses: Count
-    """Answers on the sidecar's own ports, by route and status."""
+    """Answers on the sidecar's own ports, by operation and status."""
     egress_refused: Count
     """Addresses that a data source's name led to and may not lead to, by why."""
     requests: Count
@@ -60,13 +60,13 @@ class Metrics:
     def decided(self, decision: Decision, *, let_through: bool = False) -> None:
         """Count one decision; `let_through` is a denial by a source whose mode is `report`."""
         if decision.decision == "ALLOW":
-            self.decisions.add("ALLOW", "policy")
+            self.decisions.add("ALLOW", "none")
             return
-        by = decision.check or decision.policy_name
-        by = by if by in DENIED_BY else "other"
-        self.decisions.add("DENY", by)
+        check = decision.check or decision.policy_name
+        check = check if check in DENIED_BY else "other"
+        self.decisions.add("DENY", check)
         if let_through:
-            self.reported.add(by)
+            self.reported.add(check)
 
 
 def make_metrics(registry: CollectorRegistry) -> Metrics:
@@ -77,14 +77,14 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
         registry=registry,
         decisions=Count(
             "sluice_decisions_total",
-            "Decisions, by answer and by what decided",
-            ("decision", "by"),
+            "Evaluations, by outcome and the check that denied.",
+            ("decision", "check"),
             registry=registry,
         ),
         reported=Count(
             "sluice_reported_total",
             "Denials let through by sources in mode `report`, by what denied",
-            ("by",),
+            ("check",),
             registry=registry,
         ),
         evaluate_seconds=Durations(
@@ -97,9 +97,9 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
             "sluice_lineage_lost_total", "Lineage that found no room", registry=registry
         ),
         responses=Count(
-            "sluice_http_responses_total",
-            "Answers, by route and status",
-            ("route", "code"),
+            "sluice_requests_total",
+            "Requests answered, by operation and status.",
+            ("operation", "status"),
             registry=registry,
         ),
         egress_refused=Count(
@@ -111,7 +111,7 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
         requests=Count(
             "sluice_proxy_requests_total",
             "Requests through the proxy, by kind of source, decision and class of status",
-            ("kind", "decision", "code"),
+            ("kind", "decision", "status"),
             registry=registry,
         ),
         upstream_failures=Count(

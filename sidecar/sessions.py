@@ -54,8 +54,9 @@ class ClaimFailed(Exception):
 
 
 class Sessions:
-    """`known` looks here, `claim` asks the centre. `claims` counts the questions, `failures` those
-    that got no usable answer. `told` is where the centre may have said it already."""
+    """`known` looks here, `claim` asks the centre. `claims` counts the answers by the state they
+    told, `failures` the questions without a usable one. `told` is where the centre may have said
+    it already."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Sessions:
         clock: Clock,
         told: Told | None = None,
     ) -> None:
-        self.claims = 0
+        self.claims = dict.fromkeys(STATES, 0)
         self.failures = 0
         self._centre = centre
         self._file = file
@@ -102,7 +103,6 @@ class Sessions:
         future: asyncio.Future[_Claim] = asyncio.get_running_loop().create_future()
         self._asking[session_id] = future
         try:
-            self.claims += 1
             # The answer may have been given before a revocation that is here already.
             claim = self._as_published(await self._ask(retrieval, masking))
         except BaseException as error:
@@ -114,6 +114,7 @@ class Sessions:
             raise
         finally:
             del self._asking[session_id]
+        self.claims[claim[0].state] += 1
         future.set_result(claim)
         self._remember(session_id, claim)
         self._keep(claim)

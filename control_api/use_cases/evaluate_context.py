@@ -35,7 +35,7 @@ ERROR = "evaluation_error"
 _log = logging.getLogger("sluice.decision")
 # What the metric's `check` says of a denial that no check made; of an ALLOW it says `none`. Another
 # policy of these names has a check.
-_WITHOUT_CHECK = {ERROR: "error", TENANT_FROZEN: TENANT_FROZEN}
+_WITHOUT_CHECK = {name: name for name in (ERROR, TENANT_FROZEN)}
 
 
 class Question(NamedTuple):

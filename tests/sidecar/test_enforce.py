@@ -100,7 +100,7 @@ async def test_a_stale_policy_set_denies_and_is_recorded(tmp_path: Path) -> None
                 "policy_set_stale",
             ]
             assert "last confirmed" in (await stand.problems())["policy_set"]
-            sample = 'sluice_decisions_total{by="policy_set_stale",decision="DENY"}'
+            sample = 'sluice_decisions_total{check="policy_set_stale",decision="DENY"}'
             assert await stand.metric(sample) == 1
             # Who asks is still judged: a stale set makes no key good.
             refused = await stand.call("POST", EVALUATE, orjson.dumps(ask()), key=READ_KEY)
@@ -194,7 +194,7 @@ async def test_a_check_that_raises_denies_and_says_so_in_the_log_alone(
             assert response["policy_name"] == "evaluation_error"
             [record] = await stand.records()
             assert record["pub"]["facts"] == {}
-            sample = 'sluice_decisions_total{by="evaluation_error",decision="DENY"}'
+            sample = 'sluice_decisions_total{check="evaluation_error",decision="DENY"}'
             assert await stand.metric(sample) == 1
             # Other roles are not concerned.
             assert (await stand.evaluate(agent_role="x", agent_id=None))["policy_name"] != (
@@ -225,7 +225,7 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
             assert (answer["decision"], answer["policy_name"]) == ("DENY", "audit_unavailable")
             response = (await stand.responses())[-1]
             assert response["policy_name"] == "audit_unavailable"
-            sample = 'sluice_decisions_total{by="audit_unavailable",decision="DENY"}'
+            sample = 'sluice_decisions_total{check="audit_unavailable",decision="DENY"}'
             assert await stand.metric(sample) == 2
             assert "full" in (await stand.problems())["spool"]
             # A denial in its own right keeps its own reason, as long as there is room for it.
@@ -249,7 +249,7 @@ async def test_where_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_pa
             for response in await stand.responses():
                 allowed += response["decision"] == "ALLOW"
                 denied += response["decision"] == "DENY"
-            answers = 'sluice_http_responses_total{code="200",route="evaluate"}'
+            answers = 'sluice_requests_total{operation="evaluate_context",status="200"}'
             assert allowed + denied == await stand.metric(answers)
             # Shipped records make room again.
             batch = await stand.spool.batch(1 << 30, 1 << 20)
@@ -409,7 +409,7 @@ async def test_a_refusal_outside_the_checks_is_recorded(tmp_path: Path) -> None:
             assert pending.decision.decision == "DENY"
             [record] = await stand.records()
             assert record["pub"]["response"]["policy_name"] == "unreadable_request"
-            sample = 'sluice_decisions_total{by="unreadable_request",decision="DENY"}'
+            sample = 'sluice_decisions_total{check="unreadable_request",decision="DENY"}'
             assert await stand.metric(sample) == 1
 
 

@@ -75,8 +75,8 @@ def test_whatever_denies_has_a_label_of_a_closed_set() -> None:
         metrics.decided(Decision("DENY", "a policy", "", check, None, None, ()))
     metrics.decided(Decision("ALLOW", "a policy", "", None, None, None, ()))
     found = samples(metrics.registry)
-    counted = {dict(labels)["by"] for name, labels in found if name == "sluice_decisions_total"}
-    assert counted == {*REFUSALS, *NAMES, "other", "policy"}
+    counted = {dict(labels)["check"] for name, labels in found if name == "sluice_decisions_total"}
+    assert counted == {*REFUSALS, *NAMES, "other", "none"}
 
 
 def test_a_denial_that_is_let_through_is_counted_as_both() -> None:
@@ -85,9 +85,9 @@ def test_a_denial_that_is_let_through_is_counted_as_both() -> None:
     metrics.decided(refuse("somebody's text", ""), let_through=True)
     metrics.decided(refuse("write_denied", ""))
     found = samples(metrics.registry)
-    assert found["sluice_reported_total", (("by", "write_denied"),)] == 1
-    assert found["sluice_reported_total", (("by", "other"),)] == 1
-    assert found["sluice_decisions_total", (("by", "write_denied"), ("decision", "DENY"))] == 2
+    assert found["sluice_reported_total", (("check", "write_denied"),)] == 1
+    assert found["sluice_reported_total", (("check", "other"),)] == 1
+    assert found["sluice_decisions_total", (("check", "write_denied"), ("decision", "DENY"))] == 2
 
 
 def test_no_byte_of_entropy_is_given_twice() -> None:

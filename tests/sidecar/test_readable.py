@@ -122,7 +122,7 @@ async def test_nothing_is_recorded(tmp_path: Path) -> None:
         async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
             await told(stand)
             assert await stand.records() == []
-            sample = 'sluice_http_responses_total{code="200",route="sources"}'
+            sample = 'sluice_requests_total{operation="list_sources",status="200"}'
             assert await stand.metric(sample) == 1
 
 

@@ -42,7 +42,7 @@ async def test_a_session_is_claimed_once_and_then_known(tmp_path: Path) -> None:
             ]
             records = await stand.records()
             assert [each["pub"]["facts"]["session"]["state"] for each in records] == ["active"] * 3
-            assert await stand.metric("sluice_session_claims_total") == 1
+            assert await stand.metric('sluice_session_claims_total{state="active"}') == 1
 
 
 async def test_a_call_without_a_session_claims_none(tmp_path: Path) -> None:

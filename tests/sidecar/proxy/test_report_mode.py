@@ -95,10 +95,10 @@ async def test_it_is_counted_by_what_denied(tmp_path: Path) -> None:
         def count(name: str, **labels: str) -> float | None:
             return registry.get_sample_value(name, labels)
 
-        assert count("sluice_reported_total", by="source") == 1
-        assert count("sluice_reported_total", by="write_denied") == 1
-        assert count("sluice_decisions_total", decision="DENY", by="source") == 1
-        assert count("sluice_decisions_total", decision="ALLOW", by="policy") == 1
+        assert count("sluice_reported_total", check="source") == 1
+        assert count("sluice_reported_total", check="write_denied") == 1
+        assert count("sluice_decisions_total", decision="DENY", check="source") == 1
+        assert count("sluice_decisions_total", decision="ALLOW", check="none") == 1
 
 
 async def test_a_source_enforces_unless_it_is_told_otherwise(tmp_path: Path) -> None:

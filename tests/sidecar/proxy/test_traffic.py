@@ -52,7 +52,7 @@ def requests(stand: Stand) -> dict[tuple[str, str], float]:
         for code in ("none", "2xx", "3xx", "4xx", "5xx")
         if (
             count := value(
-                stand, "sluice_proxy_requests_total", kind="rest", decision=decision, code=code
+                stand, "sluice_proxy_requests_total", kind="rest", decision=decision, status=code
             )
         )
     }
@@ -97,7 +97,7 @@ async def test_a_denial_that_is_let_through_counts_as_one(tmp_path: Path) -> Non
 async def test_what_needs_no_decision_has_none(tmp_path: Path) -> None:
     async with standing(tmp_path, CLOSED, kind="chroma") as stand:
         await stand.ask(get("/api/v2/heartbeat"))
-        labels = {"kind": "chroma", "decision": "none", "code": "2xx"}
+        labels = {"kind": "chroma", "decision": "none", "status": "2xx"}
         assert value(stand, "sluice_proxy_requests_total", **labels) == 1
 
 
@@ -251,9 +251,9 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
             for name in ("shut.test", "nowhere.test"):
                 _, (_, writer) = await connected(port, f"{name}:{upstream.port}")
                 writer.close()
-            assert requests(kind="rest", decision="ALLOW", code="2xx") == 1
-            assert requests(kind="rest", decision="DENY", code="4xx") == 1
-            assert requests(kind="web", decision="DENY", code="4xx") == 1
+            assert requests(kind="rest", decision="ALLOW", status="2xx") == 1
+            assert requests(kind="rest", decision="DENY", status="4xx") == 1
+            assert requests(kind="web", decision="DENY", status="4xx") == 1
         finally:
             await ways.close(1)
 
@@ -269,4 +269,4 @@ def test_labels_are_of_closed_sets(status: int) -> None:
     text = str(list(metrics.registry.collect()))
     assert "somebody's words" not in text
     code = f"{status // 100}xx" if 100 <= status < 600 else "other" if status else "none"
-    assert f"'code': '{code}'" in text
+    assert f"'status': '{code}'" in text
