@@ -223,7 +223,7 @@ def test_several_workers_renew_and_drain(process: Any, files: Files, postgres_ur
     service: Process = process(SLUICE_DATABASE_URL=url, SLUICE_WORKERS="2", **files.environ())
     mark = "listens on https://127.0.0.1:"
     within(120, lambda: mark in service.said() or service.process.poll() is not None)
-    port = int(service.said().partition(mark)[2].split()[0])
+    port = int(service.said().partition(mark)[2].split('"')[0])
     assert shown(port)
     second = files.renew()
     assert {shown(port) for _ in range(12)} == {second}
