@@ -119,6 +119,16 @@ class PolicySet:
         except Exception:  # noqa: BLE001  # whatever it is, nobody has said that it is not
             return True
 
+    def frozen(self) -> bool:
+        """Whether the tenant is frozen (contract, section 6). No policy set says no freeze; a
+        document that can't be read is taken for one, since it may come from a newer version."""
+        try:
+            return self.settings().frozen_at is not None
+        except LookupError:
+            return False
+        except Exception:  # noqa: BLE001  # whatever is wrong with the document
+            return True
+
     def role(self, name: str) -> Role | None:
         """None where no active policy has this role."""
         found: Role | None = self._get("role/" + name, _role)

@@ -147,6 +147,7 @@ class Enforcer:
 
     def _settled(self, verdicts: Sequence[Verdict], reports: bool) -> list[Pending]:
         """What the verdicts of one request come to: one denial is the end of all of it."""
+        reports = self.may_report(reports)
         if len(verdicts) > 1 and not reports:
             denied = next((each for each in verdicts if each.decision.decision == "DENY"), None)
             verdicts = verdicts if denied is None else (denied,)
@@ -182,7 +183,7 @@ class Enforcer:
     ) -> Pending:
         """Record a DENY that none of the ten checks made, such as a request that can't be read."""
         verdict = Verdict(retrieval, refuse(policy_name, reason), None)
-        pending = self._recorder.conclude((verdict,), reports=reports)[0]
+        pending = self._recorder.conclude((verdict,), reports=self.may_report(reports))[0]
         await pending.durable
         return pending
 
@@ -224,6 +225,11 @@ class Enforcer:
         known = reached or decision.policy_name == TENANT_FROZEN
         facts = self._facts(retrieval, key) if known and key is not None else None
         return explain(retrieval, facts, decision)
+
+    def may_report(self, reports: bool) -> bool:
+        """Whether a source that only `reports` lets denials through now. A freeze stops it, too: an
+        administrator who freezes a tenant means that nothing is read."""
+        return reports and not self._policy_set.frozen()
 
     def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
         facts = gather(self._policy_set, key, retrieval)

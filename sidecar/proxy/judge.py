@@ -132,7 +132,10 @@ class Judge:
     def permits_at_once(self, who: Attribution) -> "Permitting":
         """As `permitting`, by the documents that are here."""
         outlook = partial(self._outlook, who)
-        return Permitting(partial(self._retrieval, who=who), outlook, everything=self.reports)
+        return Permitting(partial(self._retrieval, who=who), outlook, everything=self._everything)
+
+    def _everything(self) -> bool:
+        return self._enforcer.may_report(self.reports)
 
     def _outlook(self, who: Attribution) -> Facts | None:
         return self._enforcer.outlook(self._retrieval(self._whole, who), self._agent.key())
@@ -182,31 +185,33 @@ class Permitting:
     what `refresh` found on the loop right before the work began; without that it permits nothing.
     """
 
-    __slots__ = ("_everything", "_facts", "_loop", "_outlook", "_retrieval")
+    __slots__ = ("_all", "_everything", "_facts", "_loop", "_outlook", "_retrieval")
 
     def __init__(
         self,
         retrieval: Callable[[Place], Retrieval],
         outlook: Callable[[], Facts | None],
         *,
-        everything: bool,
+        everything: Callable[[], bool],
     ) -> None:
         self._retrieval = retrieval
         self._outlook = outlook
         self._everything = everything
+        self._all = everything()
         self._facts: Facts | None = None
         self._loop = get_ident()
 
     def refresh(self) -> None:
         """Looks at the policy set. On the loop only."""
+        self._all = self._everything()
         self._facts = self._outlook()
 
     def __call__(self, place: Place) -> bool:
-        if self._everything:
+        if get_ident() == self._loop:
+            self.refresh()
+        if self._all:
             return True
         retrieval = self._retrieval(place)
         if identifier_fault(retrieval.source_id) is not None:
             return False
-        if get_ident() == self._loop:
-            self.refresh()
         return self._facts is not None and allows(retrieval, self._facts)

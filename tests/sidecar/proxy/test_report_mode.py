@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
+from policies.model import TenantSettings
 from sidecar.recorder import LET_THROUGH
 from sidecar.settings import Named, Route
 from sidecar.spool.errors import SpoolFull
@@ -63,6 +64,21 @@ async def test_a_denied_retrieval_goes_on_and_is_recorded_as_denied(tmp_path: Pa
         assert told["reason"].startswith(f"{LET_THROUGH}source `rest://kb/secret` is in")
         [record] = [r for r in await stand.sidecar.records() if r["kind"] == "decision"]
         assert answered.fields["x-sluice-event-id"] == record["eid"]
+
+
+async def test_a_freeze_stops_what_report_mode_lets_through(tmp_path: Path) -> None:
+    """Whatever the denial: by the freeze itself, or by a rule that no check knows."""
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        assert (await stand.ask(get("/secret"))).status == 200
+        stand.sidecar.publish(TenantSettings("ten_1", frozen_at=1))
+        assert (await stand.ask(get("/secret"))).status == 403
+        assert (await stand.ask(get("/public"))).status == 403
+        assert (await stand.ask(post("/secret"))).status == 403
+        assert stand.upstream.targets == ["/secret"]
+        names = [each["policy_name"] for each in (await recorded(stand))[1:]]
+        assert names == ["tenant_frozen", "tenant_frozen", "write_denied"]
+        stand.sidecar.publish(TenantSettings("ten_1"))
+        assert (await stand.ask(get("/secret"))).status == 200
 
 
 async def test_what_it_returned_is_lineage_on_that_event(tmp_path: Path) -> None:
