@@ -58,6 +58,8 @@ class Enforcer:
         self._sessions = sessions
         self.metrics = metrics
         self._monotonic = clock.monotonic
+        self.entropy = entropy
+        """Random bytes that are given to nobody else."""
         self._recorder = Recorder(spool, metrics, clock, entropy, self._masks)
         self.note_retrieval = self._recorder.note_retrieval
 

@@ -23,6 +23,7 @@ from sidecar.gauges import (
     watch_sessions,
     watch_spool,
 )
+from sidecar.head_digest import KEY_BYTES, HeadDigest
 from sidecar.identity import AgentIdentity, Keys
 from sidecar.instruments import Watches
 from sidecar.key_file import read_key
@@ -114,6 +115,7 @@ class Parts:
         self._prefix = entropy(4).hex()
         self._own_ports = OwnPorts()
         self._bodies = BodyBudget()
+        self._digest = HeadDigest(entropy(KEY_BYTES))
         watch_bodies(watches, self._bodies)
         # Whoever hears at `/health/ready` that the sidecar is ready finds all its ports open.
         self.listeners: list[Listening] = [
@@ -143,7 +145,7 @@ class Parts:
         dispatcher = Dispatcher(
             routes, self._keys, self._answers, self._metrics, self._prefix, self._supply
         )
-        return Port(listen, dispatcher, self._own_ports, self._bodies)
+        return Port(listen, dispatcher, self._own_ports, self._bodies, self._digest)
 
     def _speaking(self, settings: Settings) -> AgentIdentity | None:
         agent = settings.agent

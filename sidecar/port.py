@@ -9,6 +9,7 @@ from aiohttp.web_server import Server
 from policies.ground.listen import Listen
 from sidecar.body_budget import BodyBudget
 from sidecar.connection import OwnConnection, Service
+from sidecar.head_digest import HeadDigest
 from sidecar.known_heads import KnownHeads
 from sidecar.proxy.own_ports import OwnPorts
 
@@ -22,14 +23,21 @@ MAX_HEADERS = 128
 class Port(Server):
     """Listens, and answers by `service`."""
 
-    def __init__(self, listen: Listen, service: Service, own: OwnPorts, bodies: BodyBudget) -> None:
+    def __init__(
+        self,
+        listen: Listen,
+        service: Service,
+        own: OwnPorts,
+        bodies: BodyBudget,
+        digest: HeadDigest,
+    ) -> None:
         # A client that hangs up does not take back what was decided: its record is under way.
         super().__init__(_unused, handler_cancellation=False)
         self._listen = listen
         self._service = service
         self._own = own
         self._bodies = bodies
-        self._known_heads = KnownHeads()
+        self._known_heads = KnownHeads(digest)
         self._listening: asyncio.Server | None = None
 
     def __call__(self) -> OwnConnection:

@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from binascii import Error
 from typing import Any, NamedTuple
 
-from sidecar.protocols.protocol import Fields
+from sidecar.protocols.protocol import FieldsRead
 
 MODERN = "2026-07-28"
 OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -46,7 +46,7 @@ class Fault(NamedTuple):
     data: dict[str, Any]
 
 
-def fault(fields: Fields, message: dict[str, Any]) -> Fault | None:
+def fault(fields: FieldsRead, message: dict[str, Any]) -> Fault | None:
     """What is wrong between a well-formed message and the fields it came with."""
     stated = _stated(fields)
     for name in (_VERSION, SESSION):
@@ -69,7 +69,7 @@ def fault(fields: Fields, message: dict[str, Any]) -> Fault | None:
     return _of_a_request(stated, message)
 
 
-def session_of(fields: Fields) -> str | None:
+def session_of(fields: FieldsRead) -> str | None:
     """The session that a request states, once it is known to state one only."""
     stated = _stated(fields).get(SESSION)
     return stated[0] if stated else None
@@ -128,7 +128,7 @@ def decoded(value: str) -> str | None:
         return None
 
 
-def _stated(fields: Fields) -> dict[str, list[str]]:
+def _stated(fields: FieldsRead) -> dict[str, list[str]]:
     """The protocol's fields. `Mcp_Name` and `Mcp-Name` are one to whatever runs CGI or WSGI."""
     found: dict[str, list[str]] = {}
     for name, value in fields:

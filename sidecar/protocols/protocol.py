@@ -17,6 +17,8 @@ from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.target import Target
 
 Fields = list[tuple[bytes, bytes]]
+FieldsRead = Iterable[tuple[bytes, bytes]]
+"""Fields that are only gone through."""
 
 
 class Class(Enum):
@@ -89,7 +91,7 @@ class Asked(NamedTuple):
     fetch: Callable[[str], Awaitable[Fetched]]
     """GET a target of the data source with the agent's own header fields. Raises `UpstreamFailed`,
     `AnswerTooLarge` among them."""
-    fields: Fields
+    fields: FieldsRead
     """The request's header fields as they are forwarded, in order."""
     who: Attribution
     """On whose behalf the request says it is made: attribution, never authority."""

@@ -7,6 +7,7 @@ Knows which parts there are. Knows no port, and nothing of what passes through.
 from policies.ground.clock import Clock
 from sidecar.body_budget import BodyBudget
 from sidecar.enforce import Enforcer
+from sidecar.head_digest import KEY_BYTES, HeadDigest
 from sidecar.identity import AgentIdentity
 from sidecar.protocols.kinds import dialect_of
 from sidecar.protocols.names import Naming
@@ -76,7 +77,7 @@ class Guarded:
             writes=source.writes == "allow",
             marked=source.sensitivity_field,
         )
-        self.short_way = ShortWay(self.gate)
+        self.short_way = ShortWay(self.gate, HeadDigest(enforcer.entropy(KEY_BYTES)))
         self.opaque = Opaque(source, judge, unread, self._lineage, traffic, limits)
 
     async def record(self, policy_name: str, reason: str) -> None:

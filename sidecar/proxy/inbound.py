@@ -10,6 +10,7 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import ERROR
 
 from policies.ground.errors import Malformed
+from sidecar.proxy.headers import Head
 
 if TYPE_CHECKING:
     from sidecar.proxy.agent_connection import AgentConnection, Within
@@ -24,7 +25,8 @@ class Inbound:
 
     `fault` is None unless the parser could make nothing of it; then the rest says nothing. `old` is
     whether the agent speaks HTTP/1.0, `begun` whether any of an answer went out,
-    `partly_read` whether some of the body was taken off it to be judged. `target` and
+    `partly_read` whether some of the body was taken off it to be judged. `head` is what
+    was made of the fields, once that is known. `target` and
     `fields` are as they were written.
     """
 
@@ -35,6 +37,7 @@ class Inbound:
         "body",
         "fault",
         "fields",
+        "head",
         "method",
         "old",
         "partly_read",
@@ -55,6 +58,7 @@ class Inbound:
         self.old = message.version == HttpVersion10
         self.body = body
         self.begun = False
+        self.head: Head | None = None
         self.partly_read = False
         self._last = message.should_close
         self._connection = connection
@@ -66,6 +70,7 @@ class Inbound:
         request.fault = None
         request.method, request.target, request.version = method, target, HttpVersion11
         request.fields = ()
+        request.head = None
         request.old = request.begun = request.partly_read = request._last = False
         request.body = EMPTY_PAYLOAD
         request._connection = connection

@@ -6,8 +6,7 @@ Knows HTTP and JSON. Knows no policy and no data source.
 
 import asyncio
 
-from aiohttp import EMPTY_PAYLOAD, HttpVersion11
-from aiohttp.typedefs import RawHeaders
+from aiohttp import EMPTY_PAYLOAD
 from aiohttp.web_protocol import RequestPayloadError
 
 from policies.ground.errors import Malformed
@@ -35,36 +34,19 @@ _CONDITIONS = frozenset(
 _OF_A_BODY = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))
 _IDENTITY = (b"Accept-Encoding", b"identity")
 
-_MOST_HEADS = 256
-_MOST_BYTES = 4096
 
+def read_head(request: Inbound) -> Head:
+    """The head of a request whose frame can be trusted; `Malformed` for any other.
 
-class Heads:
-    """Reads heads. Agents send the same one over and over, up to the request line: what is made of
-    one is kept, for a bounded number of small ones."""
-
-    def __init__(self) -> None:
-        self._known: dict[RawHeaders, Head] = {}
-
-    def read(self, request: Inbound) -> Head:
-        """The head of a request whose frame can be trusted; `Malformed` for any other."""
-        if request.fault is not None:
-            raise request.fault
-        fields = request.fields
-        usual = request.version == HttpVersion11 and request.method != "CONNECT"
-        usual = usual and not any(name.lower() == b"upgrade" for name, _ in fields)
-        if usual:
-            known = self._known.get(fields)
-            if known is not None:
-                return known
-        head = request_head(fields)
+    It is kept with its request, whose reader before the source is known and whose gate both ask,
+    and not for the next one: credentials stand in it."""
+    if request.fault is not None:
+        raise request.fault
+    if request.head is None:
+        head = request_head(request.fields)
         check_frame(request.method, request.version, head)
-        # INVARIANT: a known head's frame was trusted, and method and version are no part of why.
-        if usual and sum(len(name) + len(value) for name, value in fields) <= _MOST_BYTES:
-            if len(self._known) >= _MOST_HEADS:
-                self._known.clear()
-            self._known[fields] = head
-        return head
+        request.head = head
+    return request.head
 
 
 async def read_body(

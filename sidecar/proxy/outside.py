@@ -14,7 +14,7 @@ from sidecar.proxy.framing import Tunnelling
 from sidecar.proxy.headers import Head
 from sidecar.proxy.hosts import Authority
 from sidecar.proxy.inbound import Inbound
-from sidecar.proxy.intake import Heads
+from sidecar.proxy.intake import read_head
 from sidecar.proxy.judge import UNREADABLE, Judge, Refused
 from sidecar.proxy.reply import Reply
 from sidecar.proxy.traffic import Traffic
@@ -38,7 +38,6 @@ class Outside:
         self._traffic = Traffic(enforcer.metrics, _KIND)
         self._judge = Judge(_KIND, place_of(_KIND, door), agent, enforcer)
         self._default = Attribution(agent.id or agent.role, None, None, None)
-        self._heads = Heads()
 
     @property
     def agent(self) -> Attribution:
@@ -49,7 +48,7 @@ class Outside:
         """The request's head; raises `Refused` where its frame can't be trusted. `place` is where
         it leads, as far as that is known."""
         try:
-            return self._heads.read(request)
+            return read_head(request)
         except Malformed as error:
             if isinstance(error, Tunnelling):
                 request.stop_reading()

@@ -38,12 +38,25 @@ NOT_PLAIN = frozenset(
 
 
 class PlainHead(NamedTuple):
-    """A request's fields, on whose behalf they say it is made, and how many bytes follow."""
+    """What a request's fields say, without what they hold: this is kept for the next request that
+    has the same. `runs` are the parts of the block, from byte to byte, that are forwarded; None
+    where they are not forwarded as they stand. `stated` is the value of `Content-Length`, `length`
+    what it comes to."""
 
-    head: Head
     who: Attribution
+    stated: bytes | None
     length: int
     media: str | None
+    runs: tuple[tuple[int, int], ...] | None
+
+    def lines(self, block: bytes) -> bytes:
+        """Of the block that this was read from, the lines that are forwarded."""
+        runs = self.runs
+        assert runs is not None
+        if len(runs) == 1:
+            begin, end = runs[0]
+            return block[begin:end]
+        return b"".join([block[begin:end] for begin, end in runs])
 
 
 def request_line(line: bytes) -> tuple[str, str] | None:
@@ -52,9 +65,9 @@ def request_line(line: bytes) -> tuple[str, str] | None:
     return None if found is None else (found[1].decode(), found[2].decode())
 
 
-def request_fields(block: bytes, default: Attribution) -> PlainHead | None:
+def request_fields(block: bytes, default: Attribution) -> tuple[PlainHead, Head] | None:
     """The fields of a request, up to and with the empty line; None too where they are refused:
-    whoever refuses a request records it, and that is not done here."""
+    a refusal has to be recorded, and that is not done here."""
     fields = _split(block)
     if fields is None:
         return None
@@ -70,7 +83,25 @@ def request_fields(block: bytes, default: Attribution) -> PlainHead | None:
     if b"content-encoding" in head.read:
         return None
     length = 0 if head.length is None else int(head.length)
-    return PlainHead(head, who, length, None if media is None else media.decode("latin-1"))
+    type_ = None if media is None else media.decode("latin-1")
+    return PlainHead(who, head.length, length, type_, _runs(fields, head)), head
+
+
+def _runs(fields: list[tuple[bytes, bytes]], head: Head) -> tuple[tuple[int, int], ...] | None:
+    """Where the forwarded fields stand; None where one was changed, or moved."""
+    runs: list[tuple[int, int]] = []
+    at, left = 0, iter(head.forward)
+    due = next(left, None)
+    for field in fields:
+        end = at + len(field[0]) + len(field[1]) + 4
+        if field is due:
+            due = next(left, None)
+            if runs and runs[-1][1] == at:
+                runs[-1] = runs[-1][0], end
+            else:
+                runs.append((at, end))
+        at = end
+    return tuple(runs) if due is None else None
 
 
 def _split(block: bytes) -> list[tuple[bytes, bytes]] | None:

@@ -16,6 +16,28 @@ from sidecar.proxy.plain import FIELD, LONGEST, MOST_FIELDS, NOT_PLAIN
 _MOST_KNOWN = 2048
 _LONGEST_KNOWN = 256
 
+_KEPT = frozenset(
+    (
+        b"accept-ranges",
+        b"access-control-allow-origin",
+        b"cache-control",
+        b"connection",
+        b"content-encoding",
+        b"content-language",
+        b"content-length",
+        b"content-type",
+        b"date",
+        b"keep-alive",
+        b"server",
+        b"strict-transport-security",
+        b"vary",
+        b"via",
+        b"x-content-type-options",
+        b"x-powered-by",
+    )
+)
+"""The fields of which lines are kept."""
+
 _FIELD = re.compile(FIELD).fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) [!-~](?:[ -~]*[!-~])?").fullmatch
 _NUMBER = re.compile(rb"[0-9]{1,9}").fullmatch
@@ -95,7 +117,10 @@ def _field(line: bytes) -> _Line:
 
 
 def _learnt(line: bytes, made: _Line) -> _Line:
-    if len(line) <= _LONGEST_KNOWN:
+    name, colon, _ = line.partition(b":")
+    # Any other line may hold a credential, as `Set-Cookie` does: it is read anew each time.
+    kept = not colon or name.lower() in _KEPT
+    if kept and len(line) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
             _known.clear()
         _known[line] = made

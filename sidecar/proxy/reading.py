@@ -60,14 +60,13 @@ class Reader:
         self._fetch = fetch
         self._limits = limits
         self._writes = writes
-        self._heads = intake.Heads()
         self._known: dict[tuple[str, str, bytes | None], tuple[Target, Match | None]] = {}
 
     def read(self, request: Inbound, case: Case) -> Reading:
         """The request as far as its head tells; raises `Refused`."""
         who = self._default
         try:
-            case.head = head = self._heads.read(request)
+            case.head = head = intake.read_head(request)
         except Malformed as error:
             if isinstance(error, Tunnelling):
                 request.stop_reading()
@@ -118,7 +117,8 @@ class Reader:
         if host is not None:
             target = self._dialect.located(host.decode("ascii"), target)
         found = target, self._dialect.match(method, target)
-        if len(raw) + len(host or b"") <= _LONGEST_KNOWN:
+        # A query may hold a credential, and is not kept beyond its request.
+        if "?" not in raw and len(raw) + len(host or b"") <= _LONGEST_KNOWN:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[method, raw, host] = found

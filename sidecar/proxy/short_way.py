@@ -11,9 +11,11 @@ way. Fields, target, route, body and decision are read and made by the same func
 Knows what may take it. What becomes of a request that does is `under_way.py`'s.
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
+from sidecar.head_digest import HeadDigest
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import (
     NOTHING,
@@ -29,10 +31,11 @@ from sidecar.protocols.protocol import (
 from sidecar.proxy import plain
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.gate import Gate
+from sidecar.proxy.headers import fields_of
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.target import Target
 from sidecar.proxy.under_way import Connection, PlainRequest, UnderWay
-from sidecar.proxy.upstream import Ask
+from sidecar.proxy.upstream import Ask, framing
 from sidecar.recorder import Pending
 
 LONGEST_BODY = 64 * 1024
@@ -43,8 +46,6 @@ LONG, BEGUN = -1, 0
 is how many bytes of the body are still to come, with which all of it is to be offered again."""
 
 _MOST_KNOWN = 256
-_UNUSED = Budget()
-"""In what is kept of a head, in the place of the budget that each request gets for itself."""
 _END = b"\r\n\r\n"
 _READS = (Class.RETRIEVE, Class.METADATA, Class.OPEN)
 
@@ -56,12 +57,36 @@ class _Line(NamedTuple):
     values: tuple[str, ...]
 
 
+class _Known(NamedTuple):
+    """What a head came to; its fields begin at the byte `begins`, and `front` is how the head
+    begins that the data source gets."""
+
+    line: _Line
+    head: plain.PlainHead
+    begins: int
+    front: bytes
+
+
+class _Fields:
+    """The forwarded fields, taken apart for the few protocols that look at them."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self, lines: bytes) -> None:
+        self._lines = lines
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return iter(fields_of(self._lines))
+
+
 class ShortWay:
     """Of one gate. What was made of a head is kept, for a bounded number of small ones."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, digest: HeadDigest) -> None:
         self._gate = gate
-        self._heads: dict[bytes, PlainRequest] = {}
+        self._digest = digest
+        # INVARIANT: what is kept holds no value of a field that is forwarded, and no query.
+        self._heads: dict[bytes, _Known] = {}
         self._blocks: dict[bytes, plain.PlainHead] = {}
         self._lines: dict[bytes, _Line] = {}
 
@@ -69,13 +94,13 @@ class ShortWay:
         """`LONG`, `BEGUN`, or how many bytes are missing. `data` begins a message, and nothing else
         is under way."""
         end = data.find(_END) + 4
-        known = self._heads.get(data[:end]) or self._read(data, end)
+        known = self._read(data, end)
         if known is None:
             return LONG
         missing = end + known.length - len(data)
         if missing:
             return missing if missing > 0 else LONG
-        gate, route, asked = self._gate, known.route, known.asked
+        gate, route = self._gate, known.route
         started = gate.now()
         body = data[end:]
         budget = Budget()
@@ -83,7 +108,9 @@ class ShortWay:
             read = None
             if route.inspected is not None:
                 read = route.inspected(body, known.media, budget)
-            asked = asked._replace(body=read, budget=budget)
+            ask, values = known.ask, known.values
+            fields = _Fields(ask.lines)
+            asked = Asked(ask.method, known.target, values, read, _fetch, fields, known.who, budget)
             places = () if route.at_once is None else route.at_once(gate.dialect, asked)
         except (Malformed, Unresolved):
             return LONG
@@ -106,29 +133,45 @@ class ShortWay:
         return BEGUN
 
     def _read(self, data: bytes, end: int) -> PlainRequest | None:
-        line_end = data.find(b"\r\n")
-        if end < 4 or end > plain.LONGEST or line_end < 0:
+        if end < 4 or end > plain.LONGEST:
             return None
-        line = self._lines.get(data[:line_end]) or self._read_line(data[:line_end])
+        digest = self._digest(data[:end])
+        known = self._heads.get(digest)
+        if known is None:
+            return self._read_anew(data, end, digest)
+        line, head, begins, front = known
+        return self._made(line, head, head.lines(data[begins:end]), front)
+
+    def _read_anew(self, data: bytes, end: int, digest: bytes) -> PlainRequest | None:
+        line_end = data.find(b"\r\n")
+        raw, begins = data[:line_end], line_end + 2
+        line = self._lines.get(raw) or self._read_line(raw)
         if line is None:
             return None
-        block = data[line_end + 2 : end]
-        head = self._blocks.get(block) or self._read_block(block)
-        if head is None or head.length > LONGEST_BODY:
+        block = data[begins:end]
+        block_digest = self._digest(block)
+        head = self._blocks.get(block_digest)
+        if head is not None:
+            lines = head.lines(block)
+        else:
+            read = plain.request_fields(block, self._gate.default)
+            if read is None:
+                return None
+            head, lines = read[0], read[1].lines
+            if head.runs is not None:
+                _keep(self._blocks, block_digest, head)
+        if head.length > LONGEST_BODY:
             return None
+        front = self._gate.upstream.front(line.method, line.target.forwarded)
+        if head.runs is not None and line.target.query is None:
+            _keep(self._heads, digest, _Known(line, head, begins, front))
+        return self._made(line, head, lines, front)
+
+    def _made(self, line: _Line, head: plain.PlainHead, lines: bytes, front: bytes) -> PlainRequest:
         method, target, route, values = line
-        fields = head.head.forward
-        ask = Ask(method, target.forwarded, head.head.lines, head.head.length)
-        known = PlainRequest(
-            route,
-            Asked(method, target, values, None, _fetch, fields, head.who, _UNUSED),
-            ask,
-            self._gate.upstream.head(ask),
-            head.length,
-            head.media,
-        )
-        _keep(self._heads, data[:end], known)
-        return known
+        ask = Ask(method, target.forwarded, lines, head.stated)
+        sent = b"%b%b%b\r\n" % (front, lines, framing(head.stated, chunked=False))
+        return PlainRequest(route, target, values, head.who, ask, sent, head.length, head.media)
 
     def _judged(self, place: Place, who: Attribution, wire: Wire) -> Pending | None:
         pending = None
@@ -161,14 +204,9 @@ class ShortWay:
         if match is None or dialect.by_host or dialect.signs or not _is_short(match):
             return None
         line = _Line(read[0], target, *match)
-        _keep(self._lines, raw, line)
+        if target.query is None:
+            _keep(self._lines, raw, line)
         return line
-
-    def _read_block(self, block: bytes) -> plain.PlainHead | None:
-        head = plain.request_fields(block, self._gate.default)
-        if head is not None:
-            _keep(self._blocks, block, head)
-        return head
 
 
 def _keep(known: dict[bytes, Any], raw: bytes, made: object) -> None:

@@ -8,6 +8,7 @@ import asyncio
 from typing import NamedTuple, Protocol
 
 from sidecar.protocols.protocol import NOTHING, Asked, Class, Place, Route
+from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.forward import Allowed
 from sidecar.proxy.gate import Gate
 from sidecar.proxy.inbound import Inbound
@@ -16,6 +17,7 @@ from sidecar.proxy.plain_answer import PlainAnswer, plain_answer
 from sidecar.proxy.pool import Wire
 from sidecar.proxy.relay import Tally
 from sidecar.proxy.reply import Reply, Sent
+from sidecar.proxy.target import Target
 from sidecar.proxy.traffic import UNDECIDED
 from sidecar.proxy.upstream import Ask
 from sidecar.recorder import Pending
@@ -38,11 +40,13 @@ class Connection(Protocol):
 
 
 class PlainRequest(NamedTuple):
-    """What a head came to: everything that its body does not change. `sent` is the head that the
-    data source gets, `length` how many bytes follow it."""
+    """What a head came to: everything that its body does not change. It ends with its
+    request. `sent` is the head that the data source gets, `length` how many bytes follow it."""
 
     route: Route
-    asked: Asked
+    target: Target
+    values: tuple[str, ...]
+    who: Attribution
     ask: Ask
     sent: bytes
     length: int

@@ -56,6 +56,13 @@ class Ask(NamedTuple):
         return self._replace(body=body, length=length, stream=None)
 
 
+def framing(length: bytes | None, *, chunked: bool) -> bytes:
+    """The line of a head that says how its body is framed, empty where nothing does."""
+    if length is not None:
+        return b"Content-Length: %b\r\n" % length
+    return b"Transfer-Encoding: chunked\r\n" if chunked else b""
+
+
 class Upstream:
     """The data source at `url`, with an optional path prefix; `dialler` opens its connections."""
 
@@ -185,18 +192,13 @@ class Upstream:
 
     def head(self, ask: Ask) -> bytes:
         """The head of `ask` as it is sent."""
-        if ask.length is not None:
-            framing = b"Content-Length: %b\r\n" % ask.length
-        else:
-            framing = b"Transfer-Encoding: chunked\r\n" if ask.chunked else b""
-        return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n%b%b\r\n" % (
-            ask.method.encode(),
-            self._prefix,
-            ask.target.encode(),
-            self._host,
-            ask.lines,
-            framing,
-        )
+        front = self.front(ask.method, ask.target)
+        return b"%b%b%b\r\n" % (front, ask.lines, framing(ask.length, chunked=ask.chunked))
+
+    def front(self, method: str, target: str) -> bytes:
+        """The first lines of a head: the request line, and the data source's own `Host`."""
+        line = method.encode(), self._prefix, target.encode(), self._host
+        return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n" % line
 
 
 def _harmless(ask: Ask) -> bool:

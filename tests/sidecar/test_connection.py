@@ -11,6 +11,7 @@ from policies.ground.keys import key_digest
 from policies.model import Key
 from policies.policy_set import key_document, key_name
 from sidecar.connection import OwnConnection
+from sidecar.head_digest import KEY_BYTES, HeadDigest
 from sidecar.known_heads import KEPT, Known, KnownHeads
 from tests.sidecar.centre import EVALUATE_KEY, control_api
 from tests.sidecar.stand import FaultyDisk, Stand, sidecar, until
@@ -330,7 +331,7 @@ async def test_a_client_that_never_reads_leaves_the_short_way(
 
 
 def test_known_heads_are_bounded_and_keep_no_key() -> None:
-    heads = KnownHeads()
+    heads = KnownHeads(HeadDigest(bytes(KEY_BYTES)))
     for number in range(KEPT + 10):
         heads.learn(b"POST / HTTP/1.1\r\nX-API-Key: %d\r\n\r\n" % number, Known("head", number))
     assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 9\r\n\r\n") is None

@@ -4,7 +4,6 @@ import pytest
 
 from policies.ground.errors import Malformed
 from sidecar.proxy.headers import answer_head, request_head, without_own_baggage
-from sidecar.proxy.reply import Reply
 from tests.sidecar.proxy.stand import Stand
 
 
@@ -155,32 +154,6 @@ def test_names_do_not_pile_up_in_memory() -> None:
     assert len(headers._known) <= headers._MAX_KNOWN
     assert len(headers._known_in_answers) <= headers._MAX_KNOWN
     assert all(len(name) <= 64 for name in headers._known)
-
-
-async def test_heads_do_not_pile_up_in_memory() -> None:
-    from aiohttp import EMPTY_PAYLOAD
-    from aiohttp.http import HttpRequestParser
-
-    from sidecar.proxy.agent_server import AgentServer
-    from sidecar.proxy.inbound import Inbound
-    from sidecar.proxy.intake import _MOST_BYTES, _MOST_HEADS, Heads
-    from sidecar.proxy.limits import LIMITS
-
-    async def unused(_: Inbound) -> Reply:
-        raise AssertionError
-
-    connection = AgentServer(unused, LIMITS)()
-    heads = Heads()
-    for number in range(1000):
-        parser = HttpRequestParser(connection, connection._loop, 65536)
-        size = 10 if number % 2 else 5000
-        lines = f"GET / HTTP/1.1\r\nHost: kb\r\nX-N: {number}{'x' * size}\r\n\r\n"
-        [(message, _)], _, _ = parser.feed_data(lines.encode())
-        once = heads.read(Inbound(message, EMPTY_PAYLOAD, connection))
-        assert heads.read(Inbound(message, EMPTY_PAYLOAD, connection)) == once
-    assert len(heads._known) <= _MOST_HEADS
-    for fields in heads._known:
-        assert sum(len(name) + len(value) for name, value in fields) <= _MOST_BYTES
 
 
 async def test_a_known_head_is_judged_anew_with_another_version_or_method(stand: Stand) -> None:

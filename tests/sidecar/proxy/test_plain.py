@@ -108,13 +108,17 @@ def test_a_plain_request_is_what_the_parser_makes_of_it(
     loop: Any, line: bytes, fields: list[tuple[str, str, str, str]], body: bytes
 ) -> None:
     given_block = block(fields)
-    found = plain.request_fields(given_block, NOBODY)
-    if found is None:
+    read = plain.request_fields(given_block, NOBODY)
+    if read is None:
         return
+    found, head = read
     message, payload = parsed(loop, line + b"\r\n" + given_block + body[: found.length])
     assert (message.method, message.path) == plain.request_line(line)
     assert message.version == HttpVersion11
-    assert found.head == request_head(message.raw_headers)
+    assert head == request_head(message.raw_headers)
+    # What is kept of it says where the same lines stand in the next block like it.
+    assert found.runs is None or found.lines(given_block) == head.lines
+    assert found.stated == head.length
     assert not (message.upgrade)
     assert not (message.chunked)
     assert not (message.should_close)

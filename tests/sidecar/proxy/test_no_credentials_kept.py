@@ -1,0 +1,136 @@
+"""Nothing that only its sender should know outlives a request: not in what is kept of heads, of
+targets, or of the data source's answers."""
+
+import asyncio
+import gc
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sidecar.head_digest import KEY_BYTES, HeadDigest
+from sidecar.proxy import headers, plain_answer
+from sidecar.proxy.pool import Wire
+from tests.sidecar.centre import EVALUATE_KEY, control_api
+from tests.sidecar.proxy.cut import WAYS, answers, door
+from tests.sidecar.proxy.stand import Seen, until
+from tests.sidecar.stand import sidecar
+from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
+
+SECRET = "s3cr3t-0123456789-abcdef"
+FIELDS = (
+    f"Authorization: Bearer {SECRET}",
+    f"Cookie: session={SECRET}",
+    f"api-key: {SECRET}",
+    f"Proxy-Authorization: Basic {SECRET}",
+    f"X-Amz-Security-Token: {SECRET}",
+)
+
+_CLOSED = (
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.CodeType,
+    types.FrameType,
+    types.CoroutineType,
+    type,
+    asyncio.AbstractEventLoop,
+    # The parser of a connection at rest has the last answer's head until the next one, or until
+    # the connection ends 15 s later.
+    Wire,
+)
+
+
+def holding(secret: str, *roots: object) -> list[object]:
+    """The texts that hold it, of all that can be reached from `roots` but through code."""
+    wanted = secret.encode()
+    seen: set[int] = set()
+    waiting: list[Any] = list(roots)
+    found: list[object] = []
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen or isinstance(each, _CLOSED):
+            continue
+        seen.add(id(each))
+        if isinstance(each, str):
+            found += [each] if secret in each else []
+        elif isinstance(each, bytes | bytearray):
+            found += [each] if wanted in each else []
+        elif isinstance(each, dict):
+            # The collector passes over keys that are texts.
+            waiting += [*each, *each.values()]
+        else:
+            waiting += gc.get_referents(each)
+    return found
+
+
+def test_the_walk_finds_what_is_there() -> None:
+    class Holder:
+        def __init__(self) -> None:
+            self.kept = {b"digest": (1, [f"Bearer {SECRET}".encode()])}
+
+    assert holding(SECRET, Holder()) == [f"Bearer {SECRET}".encode()]
+    assert holding(SECRET, {SECRET: 1}) == [SECRET]
+
+
+@pytest.mark.parametrize("kind", ["qdrant", "rest"])
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None:
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        told = b'{"result":{"aliases":[]}}'
+        cookie = f"Set-Cookie: session={SECRET}\r\nX-Token: {SECRET}\r\n".encode()
+        writer.write(b"HTTP/1.1 200 OK\r\n%bContent-Length: %d\r\n\r\n" % (cookie, len(told)))
+        writer.write(told)
+
+    async with door(tmp_path, way, kind) as made:
+        made.upstream.script = script
+        body = b'{"query": [0.1]}'
+        for path in ("/collections/c/points/query", f"/collections/c/points/query?key={SECRET}"):
+            for fields in (FIELDS, FIELDS[:1]):
+                agent = await made.agent()
+                for count in (1, 2, 3):
+                    head = made.head("POST", path, *fields, f"Content-Length: {len(body)}")
+                    get = made.head("GET", path.replace("/points/query", ""), *fields)
+                    await agent.send(map(agent.sealed, [head, body]), 1)
+                    await agent.until(_at_least(2 * count - 1))
+                    await agent.send([agent.sealed(get)])
+                    await agent.until(_at_least(2 * count))
+                told = answers(bytes(agent.received))
+                assert [status for status, _ in told] == [200] * 6
+                agent.close()
+        sent = [each for each in made.upstream.seen if SECRET.encode() in each.head]
+        assert len(sent) >= 24, "the data source gets what it is sent"
+        await until(lambda: made.ways.agent_connections == 0)
+        # What is on its way to the disk is no cache, and holds none of these.
+        await made.sidecar.records()
+        gc.collect()
+        kept = [made.ways._sources[0], made.ways._ports, headers._known, plain_answer._known]
+        assert holding(SECRET, *kept) == []
+
+
+def _at_least(count: int) -> Any:
+    return lambda read: len(answers(read)) >= count
+
+
+async def test_the_own_port_keeps_no_key(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre) as stand:
+            reader, writer = await connect(stand)
+            for _ in range(3):
+                writer.write(request(with_key(), GOOD))
+                assert (await answer_of(reader))[0] == 200
+            writer.close()
+            await until(lambda: not stand.ports[0].connections)
+            gc.collect()
+            port: Any = stand.ports[0]
+            assert port._known_heads._known
+            assert holding(EVALUATE_KEY, port._known_heads) == []
+
+
+def test_a_digest_is_keyed() -> None:
+    one, other = (HeadDigest(bytes([number]) * KEY_BYTES) for number in (1, 2))
+    assert one(b"head") == one(b"head")
+    assert one(b"head") != one(b"heae")
+    assert one(b"head") != other(b"head")
