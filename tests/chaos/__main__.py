@@ -10,7 +10,7 @@ from pathlib import Path
 import uvloop
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.matrix import run
+from tests.chaos.matrix import Matrix
 
 SECONDS = 6.0
 
@@ -19,6 +19,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=", ".join(FAULTS))
     parser.add_argument("--seconds", type=float, default=SECONDS, help="how long each lasts")
+    busy = "how many times longer than promised a recovery may take: for a machine with other work"
+    parser.add_argument("--patience", type=float, default=1.0, help=busy)
     parser.add_argument("--keep", type=Path, help="a folder for logs and data, kept")
     asked = parser.parse_args()
     unknown = [name for name in asked.faults if name not in FAULTS]
@@ -33,7 +35,8 @@ def main() -> int:
         folder.mkdir(parents=True, exist_ok=True)
         # A PostgreSQL that runs as nobody has to come through.
         folder.chmod(0o711)
-        rows = uvloop.run(run(folder, asked.faults or list(FAULTS), asked.seconds, tell))
+        matrix = Matrix(asked.seconds, asked.patience)
+        rows = uvloop.run(matrix.run(folder, asked.faults or list(FAULTS), tell))
     broken = sum(len(row.broken) for row in rows)
     print(f"{len(rows)} faults, {broken} broken promises")
     return 1 if broken else 0

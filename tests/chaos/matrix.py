@@ -47,76 +47,81 @@ class Row:
         return (self.fault, *map(str, counts), f"{self.stall:.1f}", back)
 
 
-async def run(
-    folder: Path, names: Iterable[str], seconds: float, tell: Callable[[str], None]
-) -> list[Row]:
-    """The rows; each is told as it is there."""
-    rows = []
-    async with running(folder) as system:
-        load = Load(system)
-        before, told = (0, 0), set[str]()
-        tell(_line(HEADINGS))
-        for name in names:
-            row, before = await _row(system, load, name, seconds, before)
-            # What one fault broke stays broken; it is not the next one's.
-            row = replace(row, broken=tuple(each for each in row.broken if each not in told))
-            told.update(row.broken)
-            rows.append(row)
-            tell(_line(row.cells()))
-            for broken in row.broken[:8]:
-                tell(f"  BROKEN {broken}")
-    return rows
+@dataclass(frozen=True)
+class Matrix:
+    """`seconds` is how long each fault lasts, `patience` how many times longer than promised a
+    recovery may take."""
 
+    seconds: float
+    patience: float
 
-async def _row(
-    system: System, load: Load, name: str, seconds: float, before: tuple[int, int]
-) -> tuple[Row, tuple[int, int]]:
-    history = load.history
-    history.longest, began = 0.0, time.monotonic()
-    async with load.working():
-        await asyncio.sleep(WARM_SECONDS)
-        usual = load.rate(2.0)
-        await FAULTS[name](system, seconds)
-        recovered = await _recovered(system, load, usual)
-        stall = max(history.longest, _longest_silence(load, began))
-    drained = await _drained(system)
-    found = await read_back(system, history)
-    broken = list(found.broken)
-    if recovered is None:
-        broken.append(f"recovery: not back within {RECOVERY_SECONDS:.0f} s")
-    if not drained:
-        broken.append(f"recovery: {system.depth()} records are not shipped")
-    row = Row(
-        name,
-        len(history.answered) - before[0],
-        found.recorded - before[1],
-        found.duplicates,
-        found.wrong,
-        found.gaps,
-        stall,
-        recovered,
-        tuple(broken),
-    )
-    return row, (len(history.answered), found.recorded)
+    async def run(
+        self, folder: Path, names: Iterable[str], tell: Callable[[str], None]
+    ) -> list[Row]:
+        """The rows; each is told as it is there."""
+        rows = []
+        async with running(folder) as system:
+            load = Load(system)
+            before, told = (0, 0), set[str]()
+            tell(_line(HEADINGS))
+            for name in names:
+                row, before = await self._row(system, load, name, before)
+                # What one fault broke stays broken; it is not the next one's.
+                row = replace(row, broken=tuple(each for each in row.broken if each not in told))
+                told.update(row.broken)
+                rows.append(row)
+                tell(_line(row.cells()))
+                for broken in row.broken[:8]:
+                    tell(f"  BROKEN {broken}")
+        return rows
 
+    async def _row(
+        self, system: System, load: Load, name: str, before: tuple[int, int]
+    ) -> tuple[Row, tuple[int, int]]:
+        history = load.history
+        history.longest, began = 0.0, time.monotonic()
+        async with load.working():
+            await asyncio.sleep(WARM_SECONDS)
+            usual = load.rate(2.0)
+            await FAULTS[name](system, self.seconds)
+            recovered = await self._recovered(system, load, usual)
+            stall = max(history.longest, _longest_silence(load, began))
+        drained = await self._drained(system)
+        found = await read_back(system, history)
+        broken = list(found.broken)
+        if recovered is None:
+            broken.append(f"recovery: not back within {RECOVERY_SECONDS * self.patience:.0f} s")
+        if not drained:
+            broken.append(f"recovery: {system.depth()} records are not shipped")
+        row = Row(
+            name,
+            len(history.answered) - before[0],
+            found.recorded - before[1],
+            found.duplicates,
+            found.wrong,
+            found.gaps,
+            stall,
+            recovered,
+            tuple(broken),
+        )
+        return row, (len(history.answered), found.recorded)
 
-async def _recovered(system: System, load: Load, usual: float) -> float | None:
-    """Seconds until rate and lag are what they were, None where they were not in time."""
-    since = time.monotonic()
-    while time.monotonic() - since < RECOVERY_SECONDS + 1:
-        if load.rate(1.0) >= BACK * usual and await _depth(system) <= LAG:
-            return max(0.0, time.monotonic() - since - 1.0)
-        await asyncio.sleep(0.25)
-    return None
+    async def _recovered(self, system: System, load: Load, usual: float) -> float | None:
+        """Seconds until rate and lag are what they were, None where they were not in time."""
+        since = time.monotonic()
+        while time.monotonic() - since < RECOVERY_SECONDS * self.patience + 1:
+            if load.rate(1.0) >= BACK * usual and await _depth(system) <= LAG:
+                return max(0.0, time.monotonic() - since - 1.0)
+            await asyncio.sleep(0.25)
+        return None
 
-
-async def _drained(system: System) -> bool:
-    deadline = time.monotonic() + DRAIN_SECONDS
-    while time.monotonic() < deadline:
-        if await _depth(system) == 0:
-            return True
-        await asyncio.sleep(0.1)
-    return False
+    async def _drained(self, system: System) -> bool:
+        deadline = time.monotonic() + DRAIN_SECONDS * self.patience
+        while time.monotonic() < deadline:
+            if await _depth(system) == 0:
+                return True
+            await asyncio.sleep(0.1)
+        return False
 
 
 async def _depth(system: System) -> int:

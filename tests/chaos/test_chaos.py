@@ -14,6 +14,8 @@ from tests import redis
 
 SELECTED = ("sidecar killed", "control killed", "PostgreSQL killed", "Redis flushed", "disk fails")
 SECONDS = 4.0
+PATIENCE = 6.0
+"""The other tests run beside it."""
 
 
 @redis.needs_redis
@@ -25,6 +27,8 @@ async def test_the_promises_hold_under_the_most_telling_faults() -> None:
         command = [sys.executable, "-m", "tests.chaos", *SELECTED, "--seconds", f"{SECONDS:g}"]
         process = await asyncio.create_subprocess_exec(
             *command,
+            "--patience",
+            f"{PATIENCE:g}",
             "--keep",
             str(folder / "system"),
             cwd=Path(__file__).resolve().parents[2],

@@ -11,6 +11,7 @@ from control_api import tenant_state
 from control_api.tenant_state import TenantState
 from policies.model import Agent
 from policies.policy_set import agent_document, agent_name
+from tests.waiting import turns
 
 
 def agent(agent_id: str, status: str) -> bytes:
@@ -54,7 +55,7 @@ async def test_what_is_published_while_it_is_read_is_not_replaced_by_what_was_re
     table.gate.clear()
     async with asyncio.TaskGroup() as group:
         group.create_task(state.need((name,)))
-        await asyncio.sleep(0)
+        await turns()
         table.rows[name] = agent("a", "deprecated")
         state.published(2, {name: table.rows[name]})
         table.gate.set()
@@ -99,7 +100,7 @@ async def test_who_waits_is_woken_by_a_change_and_by_time() -> None:
     assert loop.time() - started >= 0.04
     async with asyncio.TaskGroup() as group:
         waiters = [group.create_task(state.wait(30)) for _ in range(100)]
-        await asyncio.sleep(0)
+        await turns()
         assert state.has_waiters
         state.published(2, {})
         await asyncio.wait(waiters, timeout=1)

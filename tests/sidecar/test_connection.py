@@ -13,6 +13,7 @@ from policies.policy_set import key_document, key_name
 from sidecar.connection import OwnConnection
 from sidecar.head_digest import KEY_BYTES, HeadDigest
 from sidecar.known_heads import KEPT, Known, KnownHeads
+from tests import waiting
 from tests.sidecar.centre import EVALUATE_KEY, control_api
 from tests.sidecar.stand import FaultyDisk, Stand, sidecar, until
 from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
@@ -137,7 +138,7 @@ async def test_a_head_is_known_only_where_a_message_begins(
             for before in (b"POST /nothing HTTP/1.1\r\nX-A: ", b"\r\n", b"G"):
                 reader, writer = await connect(stand)
                 writer.write(before)
-                await asyncio.sleep(0.05)
+                await waiting.turns()
                 writer.write(sent)
                 async with asyncio.timeout(20):
                     await answer_of(reader)
@@ -162,7 +163,7 @@ async def test_whatever_is_not_one_whole_message_goes_the_long_way(
                 begun.clear()
                 for piece in pieces:
                     writer.write(piece)
-                    await asyncio.sleep(0.05)
+                    await waiting.turns()
                 async with asyncio.timeout(20):
                     for _ in range(answers):
                         assert (await answer_of(reader))[0] == 200
@@ -187,7 +188,7 @@ async def test_what_comes_while_the_disk_works_is_answered_after(
             await until("it is decided", lambda: begun)
             for number in range(3):
                 writer.write(request(b"X-Request-ID: r-%d\r\n" % number + with_key(), GOOD))
-            await asyncio.sleep(0.1)
+            await waiting.turns()
             disk.hangs.set()
             async with asyncio.timeout(20):
                 first = await answer_of(reader)
@@ -218,7 +219,7 @@ async def test_a_new_session_is_claimed_on_the_short_way_too(
             writer.write(sent)
             await until("it asks", lambda: len(centre.claims) == 4)
             writer.write(sent)
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             centre.hold_claims.set()
             async with asyncio.timeout(20):
                 for _ in range(2):
@@ -258,7 +259,7 @@ async def test_who_hangs_up_on_the_short_way_is_decided_and_recorded(
             writer.write(sent)
             await until("it is decided", lambda: begun)
             writer.transport.abort()
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             disk.hangs.set()
             assert len(await stand.records()) == 3
             assert (await stand.evaluate())["decision"] == "ALLOW"
@@ -277,7 +278,7 @@ async def test_who_half_closes_on_the_short_way_is_answered(
             writer.write(sent)
             writer.write_eof()
             await until("it is decided", lambda: begun)
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             disk.hangs.set()
             async with asyncio.timeout(20):
                 status, top, _ = await answer_of(reader)
@@ -298,7 +299,7 @@ async def test_a_stop_waits_for_the_short_way(tmp_path: Path, begun: list[bytes]
             writer.write(sent)
             await until("it is decided", lambda: begun)
             closing = asyncio.create_task(stand.ports[0].close(5))
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             assert not closing.done()
             disk.hangs.set()
             async with asyncio.timeout(20):

@@ -10,6 +10,7 @@ from policies.ground.canonical import rfc3339
 from policies.model import TenantSettings
 from policies.policy_set import role_document, role_name
 from sidecar import sessions as sessions_module
+from tests import waiting
 from tests.sidecar.centre import AGENT, FAR, ROLE, control_api, policy
 from tests.sidecar.stand import FakeClock, Stand, sidecar, until
 
@@ -113,7 +114,7 @@ async def test_many_calls_of_a_new_session_ask_one_question(tmp_path: Path) -> N
         async with sidecar(tmp_path, centre) as stand:
             calls = [asyncio.create_task(stand.evaluate(session_id="s-1")) for _ in range(20)]
             await until("one asked", lambda: centre.claims)
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             centre.hold_claims.set()
             answers = await asyncio.gather(*calls)
             assert {answer["decision"] for answer in answers} == {"ALLOW"}

@@ -9,6 +9,7 @@ import pytest
 from sidecar.policy_cache.feed import FeedFailed
 from sidecar.policy_cache.redis_set import Torn
 from sidecar.policy_cache.together import MOST_NAMES, MOST_WAITING, Together
+from tests import waiting
 
 
 class Source:
@@ -34,7 +35,7 @@ class Source:
         """What each of so many came to, who ask while a first one's read is under way."""
         first = asyncio.create_task(self.together.bring(["first"]))
         others = [asyncio.create_task(self.together.bring(names.split())) for names in callers]
-        await asyncio.sleep(0.01)
+        await waiting.turns()
         self.open.set()
         return (await asyncio.gather(first, *others, return_exceptions=True))[1:]
 
@@ -49,7 +50,7 @@ async def test_all_who_wait_are_read_for_at_once() -> None:
 async def test_a_loop_that_shares_the_turn_waits_for_two_reads_at_most() -> None:
     source = Source()
     asking = asyncio.create_task(source.asked(*(f"key/{n}" for n in range(200))))
-    await asyncio.sleep(0.005)
+    await waiting.turns()
     async with source.turn:
         assert len(source.reads) <= 2
     await asking
@@ -85,10 +86,10 @@ async def test_one_who_gives_up_leaves_the_others_to_the_next() -> None:
     source = Source()
     leader = asyncio.create_task(source.together.bring(["leader"]))
     others = [asyncio.create_task(source.together.bring([name])) for name in "abc"]
-    await asyncio.sleep(0.01)
+    await waiting.turns()
     others[0].cancel()
     leader.cancel()
-    await asyncio.sleep(0.01)
+    await waiting.turns()
     source.open.set()
     await asyncio.gather(*others[1:])
     assert source.reads == [{"leader"}, {"b", "c"}]
@@ -98,7 +99,7 @@ async def test_one_too_many_is_refused_at_once() -> None:
     source = Source()
     callers = [f"key/{n}" for n in range(MOST_WAITING - 1)]
     outcomes = asyncio.create_task(source.asked(*callers))
-    await asyncio.sleep(0.005)
+    await waiting.turns()
     with pytest.raises(FeedFailed, match="too many"):
         await source.together.bring(["one more"])
     assert await outcomes == [None] * len(callers)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from control_api.publishing.link import ANSWER
 from tests import redis
 from tests.control_api.centre import Centre, running, within
 from tests.control_api.publishing.reader import Reader
@@ -23,13 +24,19 @@ def metric(centre: Centre, name: str) -> float:
     raise AssertionError(name)
 
 
+def writes_do_not_wait(centre: Centre) -> None:
+    """Not for Redis to be given up: that would take so long for each agent."""
+    before = time.monotonic()
+    for number in range(5):
+        centre.approved(f"agt_{number}")
+    assert time.monotonic() - before < 5 * ANSWER
+
+
 def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(tmp_path: Path) -> None:
     with redis.running(tmp_path / "redis") as server:
         server.stop()
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
-            before = time.monotonic()
-            centre.approved("agt_1")
-            assert time.monotonic() - before < 2, "no write waits for Redis"
+            writes_do_not_wait(centre)
             within(5, lambda: metric(centre, "sluice_redis_tenants_behind") == 1)
             within(5, lambda: metric(centre, "sluice_redis_behind_seconds") > 0)
             server.start()
@@ -69,11 +76,8 @@ def test_a_redis_that_hangs_holds_up_no_write(publishing: Centre, reader: Reader
     reader.follows()
     reader.server.signal(signal.SIGSTOP)
     try:
-        before = time.monotonic()
-        for number in range(5):
-            publishing.approved(f"agt_{number}")
-        assert time.monotonic() - before < 3
-        time.sleep(4)
+        writes_do_not_wait(publishing)
+        time.sleep(4)  # the link gives up waiting and connects anew
     finally:
         reader.server.signal(signal.SIGCONT)
     reader.follows(10)
@@ -157,10 +161,8 @@ def test_a_redis_that_talks_rubbish_is_one_that_is_away(tmp_path: Path, rubbish:
         reader = Reader(centre, server)
         reader.follows()
         relay.rubbish = rubbish
-        before = time.monotonic()
-        centre.approved("agt_1")
-        assert time.monotonic() - before < 2
-        time.sleep(0.5)
+        writes_do_not_wait(centre)
+        time.sleep(0.5)  # some attempts fail
         relay.rubbish = None
         reader.follows(10)
         reader.answered(reader.ask(), 10)
@@ -172,6 +174,4 @@ def test_a_service_that_stops_while_redis_hangs_stops_in_time(tmp_path: Path) ->
         Reader(centre, server).follows()
         server.signal(signal.SIGSTOP)
         centre.approved("agt_1")
-        before = time.monotonic()
-        centre.stop()
-        assert time.monotonic() - before < 8
+        centre.stop()  # fails where that takes more than 30 s

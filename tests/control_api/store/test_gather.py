@@ -10,6 +10,7 @@ from control_api.store import gather
 from control_api.store.faults import WriteFault
 from control_api.store.gather import Gather, Overfull
 from policies.ground.errors import Conflict, SluiceError
+from tests.waiting import turns
 
 
 class Batches:
@@ -34,10 +35,10 @@ async def test_what_comes_while_a_batch_commits_is_the_next_batch() -> None:
         gathered: Gather[int, int] = Gather(group, batches.commit)
         batches.go_on.clear()
         first = [group.create_task(gathered.submit("a", n)) for n in range(3)]
-        await asyncio.sleep(0.01)
+        await turns()
         second = [group.create_task(gathered.submit("a", n)) for n in range(3, 9)]
         other = group.create_task(gathered.submit("b", 70))
-        await asyncio.sleep(0.01)
+        await turns()
         batches.go_on.set()
     assert [task.result() for task in first + second] == [n * 2 for n in range(9)]
     assert other.result() == 140
@@ -74,9 +75,9 @@ async def test_whoever_comes_when_too_many_wait_is_told_at_once(
         gathered: Gather[int, int] = Gather(group, batches.commit)
         batches.go_on.clear()
         waiting = [group.create_task(gathered.submit("a", n)) for n in range(4)]
-        await asyncio.sleep(0.01)
+        await turns()
         waiting += [group.create_task(gathered.submit("a", n)) for n in range(4)]
-        await asyncio.sleep(0.01)
+        await turns()
         with pytest.raises(Overfull):
             await gathered.submit("a", 9)
         batches.go_on.set()
@@ -103,7 +104,7 @@ async def test_a_service_that_ends_leaves_no_caller_waiting() -> None:
             for at in range(2):
                 callers = (gathered.submit("a", at) for _ in range(3))
                 outcomes.append(asyncio.gather(*callers, return_exceptions=True))
-                await asyncio.sleep(0.01)
+                await turns()
             raise ConnectionError
 
     with pytest.raises(BaseExceptionGroup):

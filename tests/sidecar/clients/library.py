@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from tests import waiting
+
 DOCUMENT = b'{"id": 7, "text": "r\xc3\xa9sum\xc3\xa9"}'
 GREAT = b"0123456789abcdef" * 128 * 1024
 PACKED = gzip.compress(b"packed " * 500, mtime=0)
@@ -134,7 +136,7 @@ async def _events(library: Library, request: web.Request) -> web.StreamResponse:
 
 
 async def _never(_library: Library, _request: web.Request) -> web.StreamResponse:
-    await asyncio.sleep(60)
+    await waiting.never()
     return web.Response()
 
 

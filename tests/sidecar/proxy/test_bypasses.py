@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from tests import waiting
 from tests.sidecar.proxy.bypass_ways import WAYS
 from tests.sidecar.proxy.bypasses import (
     BEHIND,
@@ -55,8 +56,9 @@ class Running:
         try:
             for part in data:
                 writer.write(part)
-                await asyncio.sleep(0.03)
-            writer.write_eof()
+                await waiting.turns()
+            if not writer.is_closing():
+                writer.write_eof()
             async with asyncio.timeout(20):
                 return Answered(await reader.read())
         finally:

@@ -14,6 +14,7 @@ import pytest
 from policies.model import Policy, TenantSettings
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.settings import UpstreamTls
+from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     Answered,
@@ -318,7 +319,7 @@ async def test_a_tunnel_holds_no_memory_and_ends_in_good_order(made: Tunnels) ->
 
 async def test_whoever_leaves_a_tunnel_ends_it_for_both(made: Tunnels) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
+        await waiting.never()
 
     made.tls.script = never
     _, writer = await made.over_tls("api")

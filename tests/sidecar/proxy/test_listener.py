@@ -14,6 +14,7 @@ from policies.ground.listen import Listen
 from sidecar.proxy import agent_server
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.ways import Ways
+from tests import waiting
 from tests.sidecar.proxy.stand import (
     CLOCK,
     Seen,
@@ -30,8 +31,10 @@ from tests.sidecar.proxy.stand import (
 
 
 async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
     async def slow(_seen: Seen, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.4)
+        await go_on.wait()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     async with data_source(slow) as upstream, sidecar(tmp_path) as made:
@@ -41,11 +44,15 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
         _, idle = await asyncio.open_connection("127.0.0.1", port)
         asking = asyncio.get_running_loop().create_task(ask(port, get("/a")))
         await until(lambda: len(upstream.seen) == 1)
-        await ways.close(5)
-        answered = await asking
-        assert answered.body == b"ok"
+        closing = asyncio.get_running_loop().create_task(ways.close(60))
+        await waiting.turns()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
+        assert not closing.done()
+        go_on.set()
+        answered = await asking
+        assert answered.body == b"ok"
+        await closing
         idle.close()
         # What it returned is handed over before the spool closes.
         [lineage] = await made.lineage()
@@ -54,7 +61,7 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
 
 async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
+        await waiting.never()
 
     async with data_source(never) as upstream, sidecar(tmp_path) as made:
         ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)

@@ -8,6 +8,7 @@ import pytest
 
 from sidecar.proxy import short_way
 from sidecar.proxy.under_way import UnderWay
+from tests import waiting
 from tests.sidecar.proxy.stand import (
     Answered,
     Seen,
@@ -56,7 +57,7 @@ class Talk:
             self.writer.write(part)
             await self.writer.drain()
             if len(parts) > 1:
-                await asyncio.sleep(0.02)
+                await waiting.turns()
         return await self.answer()
 
     async def answer(self) -> Answered:
@@ -125,7 +126,7 @@ async def test_several_messages_in_one_piece_are_answered_in_order(stand: Stand)
     # One that arrives while another is under way.
     talk = await Talk.with_(stand)
     talk.writer.write(get("/4"))
-    await asyncio.sleep(0)
+    await waiting.turns()
     talk.writer.write(get("/5"))
     assert [(await talk.answer()).body for _ in range(2)] == [b"/4", b"/5"]
 
@@ -139,7 +140,7 @@ async def test_an_answer_in_pieces_is_the_same_answer(
     async def pieces(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(whole[:at])
         await writer.drain()
-        await asyncio.sleep(0.02)
+        await waiting.turns()
         writer.write(whole[at:])
 
     talk = await Talk.with_(stand)
@@ -177,7 +178,7 @@ async def test_an_agent_that_leaves_takes_its_request_with_it(
     stand: Stand, taken: list[str]
 ) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
+        await waiting.never()
 
     talk = await Talk.with_(stand)
     await talk.ask(get("/warm"))

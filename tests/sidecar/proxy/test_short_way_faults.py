@@ -14,6 +14,7 @@ from sidecar.protocols.protocol import Class, Match, Route
 from sidecar.proxy.under_way import UnderWay
 from sidecar.proxy.ways import Ways
 from sidecar.spool.errors import SpoolUnwritable
+from tests import waiting
 from tests.sidecar.proxy.stand import (
     CLOCK,
     DataSource,
@@ -73,10 +74,10 @@ async def test_a_record_lost_after_the_answer_came_sends_nothing_twice(tmp_path:
             talk = await found.talk()
             talk.writer.write(get("/a"))
             await until(lambda: found.upstream.targets == ["/a"])
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             slow.waiting[0].set_exception(SpoolUnwritable("the disk did not take the record"))
             assert (await talk.answer()).status == 503
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             assert found.upstream.targets == ["/a"]
             assert slow.notes == []
 
@@ -94,7 +95,7 @@ async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
     monkeypatch.setattr(UnderWay, "_finish", gone)
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
-    await asyncio.sleep(0.1)
+    await waiting.turns()
     [lineage] = await made.sidecar.lineage()
     assert lineage["outcome"] == "truncated"
     assert made.sidecar.metrics.requests._counts == {("rest", "ALLOW", "none"): 1}
@@ -110,7 +111,7 @@ async def test_what_is_under_way_at_the_end_is_answered(made: Warm, parts: int) 
         at = len(whole) if parts == 1 else 20
         writer.write(whole[:at])
         await writer.drain()
-        await asyncio.sleep(0.05)
+        await waiting.turns()
         writer.write(whole[at:])
 
     made.upstream.script = late
@@ -118,7 +119,7 @@ async def test_what_is_under_way_at_the_end_is_answered(made: Warm, parts: int) 
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
     closing = asyncio.get_running_loop().create_task(made.ways.close(3))
-    await asyncio.sleep(0.05)
+    await waiting.turns()
     may_answer.set()
     found = await talk.answer()
     assert (found.status, found.body) == (200, b"hello")
@@ -144,7 +145,7 @@ async def test_the_beginning_of_an_answer_that_nobody_asked_for_is_the_end_of_it
             if late:
                 writer.write(whole)
                 await writer.drain()
-                await asyncio.sleep(0.02)
+                await waiting.turns()
                 writer.write(REST[:at])
             else:
                 writer.write(whole + REST[:at])
@@ -156,7 +157,7 @@ async def test_the_beginning_of_an_answer_that_nobody_asked_for_is_the_end_of_it
     talk = await made.talk()
     field = () if short else ("X-Long:  two",)
     assert (await talk.ask(get("/a", *field))).body == b"ok"
-    await asyncio.sleep(0.1)
+    await waiting.turns()
     found = await talk.ask(get("/b", *field))
     assert b"evil" not in found.raw
     assert "x-of" not in found.fields
@@ -188,15 +189,18 @@ async def test_a_connection_whose_answer_ended_is_used_again(
         for part in cut:
             writer.write(part)
             await writer.drain()
-            await asyncio.sleep(0.001)
+            await waiting.turns()
+        written.release()
 
     made.upstream.script = script
+    written = asyncio.Semaphore(0)
     for number in range(3):
         talk = await made.talk()
         status = whole.split()[1].decode()
         talk.writer.write(get(f"/{number}", "X-Long:  two"))
         assert (await talk.reader.readline()).split()[1].decode() == status
-        await asyncio.sleep(0.02)
+        await written.acquire()
+        await waiting.turns()
         talk.writer.close()
     assert made.upstream.connections == 1
 
@@ -212,7 +216,7 @@ async def test_an_agent_that_leaves_before_the_long_way_takes_over_is_noted_once
     monkeypatch.setattr("sidecar.proxy.under_way.plain_answer", gone)
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
-    await asyncio.sleep(0.1)
+    await waiting.turns()
     assert len(await made.sidecar.lineage()) == 1
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.settings import UpstreamTls
+from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     Answered,
@@ -198,17 +199,14 @@ async def test_a_slow_reader_holds_the_data_source_back(tls: OverTls) -> None:
 
     reading = asyncio.get_running_loop().run_in_executor(None, read)
     await until(lambda: sent > 0)
-    await asyncio.sleep(0.7)
-    stuck = sent
-    await asyncio.sleep(0.3)
-    assert sent == stuck < 60 << 20
+    assert await waiting.still(lambda: sent) < 60 << 20
     go_on.set()
     assert await reading > 64 << 20
 
 
 async def test_an_agent_that_ends_its_sending_side_gets_its_answer(tls: OverTls) -> None:
     async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.2)
+        await waiting.turns()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     tls.stand.upstream.script = late
@@ -238,7 +236,7 @@ async def test_an_agent_that_ends_its_sending_side_gets_its_answer(tls: OverTls)
 
 async def test_an_agent_that_leaves_takes_its_request_with_it(tls: OverTls) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(30)
+        await waiting.never()
 
     tls.stand.upstream.script = never
     _, writer = await tls.open()
@@ -296,7 +294,7 @@ async def test_an_agent_that_refuses_our_certificate_is_no_denial(tls: OverTls) 
         await asyncio.open_connection(
             "127.0.0.1", tls.stand.port, ssl=tls.context, server_hostname="other.test"
         )
-    await asyncio.sleep(0.1)
+    await waiting.turns()
     assert await tls.stand.sidecar.decisions() == []
 
 

@@ -17,6 +17,7 @@ from sidecar.protocols.protocol import AnswerTooLarge
 from sidecar.proxy.limits import Limits
 from sidecar.proxy.traffic import CAUSES, Traffic
 from sidecar.proxy.ways import FORWARD_PROXY, Named, Ways
+from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -103,7 +104,7 @@ async def test_what_needs_no_decision_has_none(tmp_path: Path) -> None:
 
 async def test_an_agent_that_leaves_hears_no_status(tmp_path: Path) -> None:
     async def silent(_seen: Any, _writer: Any) -> None:
-        await asyncio.sleep(30)
+        await waiting.never()
 
     async with standing(tmp_path, CLOSED, limits=Limits(half_close_seconds=0.1)) as stand:
         stand.upstream.script = silent

@@ -18,6 +18,7 @@ from sidecar.proxy.hosts import Authority
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.ways import TRANSPARENT, Named, Ways
 from sidecar.settings import UpstreamTls
+from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -140,11 +141,14 @@ async def made(tmp_path: Path) -> AsyncIterator[Redirected]:
 
 async def refusals(made: Redirected) -> list[tuple[str, str]]:
     """Policy name and source of what was denied, once it is recorded."""
-    for _ in range(100):
-        if found := [each[1:] for each in await made.sidecar.decisions() if each[0] == "DENY"]:
-            return found
-        await asyncio.sleep(0.02)
-    return []
+    found: list[tuple[str, str]] = []
+
+    async def denied() -> bool:
+        found[:] = [each[1:] for each in await made.sidecar.decisions() if each[0] == "DENY"]
+        return bool(found)
+
+    await waiting.until_told("a denial is recorded", denied)
+    return found
 
 
 def untouched(made: Redirected) -> bool:

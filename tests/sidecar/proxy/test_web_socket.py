@@ -12,6 +12,7 @@ from aiohttp import WSMsgType, web
 
 from policies.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
+from tests import waiting
 from tests.sidecar.proxy.stand import (
     Answered,
     Seen,
@@ -98,7 +99,7 @@ async def test_nothing_behind_the_request_passes_before_the_data_source_grants_i
         await go.wait()
         writer.write(GRANTED + b"first words")
         await writer.drain()
-        await asyncio.sleep(30)
+        await waiting.never()
 
     stand.upstream.script = slowly
     reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
@@ -191,9 +192,9 @@ async def test_a_head_in_pieces_grants_it_all_the_same(stand: Stand) -> None:
         for at in range(len(GRANTED)):
             writer.write(GRANTED[at : at + 1])
             await writer.drain()
-            await asyncio.sleep(0.001)
+            await waiting.turns()
         writer.write(b"words")
-        await asyncio.sleep(30)
+        await waiting.never()
 
     stand.upstream.script = slowly
     reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
@@ -213,7 +214,7 @@ async def test_a_revocation_or_a_freeze_cuts_it(
         async def grants(_seen: Seen, writer: asyncio.StreamWriter) -> None:
             writer.write(GRANTED)
             await writer.drain()
-            await asyncio.sleep(30)
+            await waiting.never()
 
         stand.upstream.script = grants
         reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)

@@ -22,6 +22,7 @@ from tests.sidecar.spool.parts import (
     shipped,
     until,
 )
+from tests.waiting import turns
 
 LARGE = "q" * 50_000
 
@@ -251,13 +252,13 @@ async def test_wait_returns_when_a_record_is_durable(tmp_path: Path) -> None:
         waiting = asyncio.create_task(spool.wait_unshipped())
         disk.hold()
         spool.put(record(), denial=False)
-        await asyncio.sleep(0.05)
+        await turns()
         assert not waiting.done()
         disk.release()
         await asyncio.wait_for(waiting, 20)
         await shipped(spool)
         waiting = asyncio.create_task(spool.wait_unshipped())
-        await asyncio.sleep(0.02)
+        await turns()
         assert not waiting.done()
         waiting.cancel()
 

@@ -13,6 +13,7 @@ import orjson
 import pytest
 
 from sidecar.spool import RecordTooLarge, Spool, SpoolLocked, SpoolUnwritable
+from tests import waiting
 from tests.sidecar.spool.parts import (
     CLOCK,
     MIB,
@@ -55,7 +56,7 @@ async def test_one_sync_serves_all_that_gathered_during_the_one_before(tmp_path:
         await asyncio.to_thread(disk.waiting.wait, 5)
         rest = [spool.put(record(n), denial=False) for n in range(64)]
         disk.calls.clear()
-        await asyncio.sleep(0.05)
+        await waiting.turns()
         assert not any(each.durable.done() for each in [first, *rest])
         disk.release()
         await asyncio.gather(*(each.durable for each in [first, *rest]))
@@ -69,7 +70,7 @@ async def test_nothing_is_done_before_its_sync_returns(tmp_path: Path) -> None:
         disk.hold()
         placed = spool.put(record(), denial=False)
         await asyncio.to_thread(disk.waiting.wait, 5)
-        await asyncio.sleep(0.05)
+        await waiting.turns()
         assert not placed.durable.done()
         assert spool.depth == 0
         assert await spool.batch(MIB) is None
