@@ -13,9 +13,10 @@ from typing import Any
 
 from control_api.settings import read
 from tests.benchmarks.purge import environ, fill
+from tests.properties import few
 from tests.stack import ROOT, Service, call, free_port
 
-OLD = YOUNG = 20_000
+OLD = YOUNG = few(20_000, at_least=8_000)
 ASKED = {
     "agent_role": "support",
     "user_id": "ann",

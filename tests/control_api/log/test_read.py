@@ -26,6 +26,7 @@ from tests.control_api.store.world import (
     event_id,
     opened,
 )
+from tests.properties import few
 
 HOUR = 3_600_000_000
 Event = dict[str, Any]
@@ -89,7 +90,8 @@ def matches(event: Event, filters: Filters) -> bool:
 
 @pytest.mark.usefixtures("small_blocks")
 async def test_filters_find_exactly_what_matches(world: World) -> None:
-    chance = random.Random(7)
+    seed = random.SystemRandom().getrandbits(32)
+    chance = random.Random(seed)
     start = world.now()
     await varied(world, 300, chance)
     listed = await everything(world, Filters())
@@ -108,11 +110,12 @@ async def test_filters_find_exactly_what_matches(world: World) -> None:
         "since": [start + hours * HOUR for hours in range(-3, 6)],
         "until": [start + hours * HOUR for hours in range(-3, 6)],
     }
-    for _ in range(150):
+    for _ in range(few(150)):
         names = chance.sample(list(choices), chance.randrange(1, 4))
         filters = Filters(**{name: chance.choice(choices[name]) for name in names})
         expected = [event for event in listed if matches(event, filters)]
-        assert await everything(world, filters, chance.choice([1, 7, 1000])) == expected, filters
+        found = await everything(world, filters, chance.choice([1, 7, 1000]))
+        assert found == expected, (seed, filters)
     assert (await verify(world.store, TENANT))["valid"]
 
 
