@@ -71,6 +71,7 @@ EXPECTED = {
     ("GET", "/v1/sidecars"): Expected(READ),
     ("POST", "/v1/sidecars/report"): Expected(SIDECAR),
     ("GET", "/v1/sidecars/policy-set"): Expected(SIDECAR),
+    ("POST", "/v1/sidecars/policy-set/documents"): Expected(SIDECAR),
     ("POST", "/v1/sidecars/sessions/claim"): Expected(SIDECAR),
     ("POST", "/v1/sidecars/events"): Expected(SIDECAR),
     ("GET", "/v1/admin/tenants"): Expected(SUPERADMIN),
