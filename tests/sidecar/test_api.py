@@ -15,6 +15,7 @@ import pytest
 from policies import __version__
 from policies.ground.listen import Listen
 from sidecar.request_body import MAX_BODY
+from tests import waiting
 from tests.sidecar.centre import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, control_api
 from tests.sidecar.stand import EVALUATE, Stand, ask, sidecar
 from tests.sidecar.wire import GOOD, answer_of, connect, head, raw, request, with_key
@@ -342,11 +343,12 @@ async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path)
             assert str(tmp_path) not in answer.text()
             await centre.start()
             centre.furnish()
-            for _ in range(500):
-                answer = await stand.call("GET", "/health/ready", key=None)
-                if answer.status == 200:
-                    break
-                await asyncio.sleep(0.01)
+
+            async def ready() -> bool:
+                return (await stand.call("GET", "/health/ready", key=None)).status == 200
+
+            await waiting.until_told("it is ready", ready)
+            answer = await stand.call("GET", "/health/ready", key=None)
             assert answer.json() == {
                 "status": "ready",
                 "version": __version__,
@@ -441,7 +443,7 @@ async def test_a_chunked_body_that_breaks_is_400(tmp_path: Path, rest: bytes) ->
         async with sidecar(tmp_path, centre) as stand:
             reader, writer = await connect(stand)
             writer.write(head(b"Transfer-Encoding: chunked\r\n" + with_key()) + b"1\r\n{\r\n")
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             writer.write(rest)
             async with asyncio.timeout(20):
                 status, _, body = await answer_of(reader)
@@ -459,7 +461,7 @@ async def test_a_body_in_many_packets_is_awaited(tmp_path: Path) -> None:
             sent = request(with_key(), GOOD)
             for at in range(0, len(sent), 40):
                 writer.write(sent[at : at + 40])
-                await asyncio.sleep(0.002)
+                await waiting.turns(5)
             assert (await answer_of(reader))[0] == 200
             writer.close()
 
@@ -549,7 +551,7 @@ async def test_a_client_that_closes_in_the_middle_of_a_body_leaves_nothing(tmp_p
             for half in (request(with_key(), GOOD)[:-5], head(with_key())[:-9]):
                 reader, writer = await connect(stand)
                 writer.write(half)
-                await asyncio.sleep(0.02)
+                await waiting.turns()
                 writer.write_eof()
                 async with asyncio.timeout(20):
                     await reader.read()

@@ -25,6 +25,7 @@ from policies.source import core_hash
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity, Keys
 from sidecar.spool import SpoolSettings, SpoolUnwritable
+from tests import waiting
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, READ_KEY, ROLE, control_api, policy
 from tests.sidecar.stand import EVALUATE, FaultyDisk, Stand, ask, sidecar, until
 
@@ -260,11 +261,7 @@ async def test_where_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_pa
                 answer = (await stand.call("POST", EVALUATE, orjson.dumps(ask()))).json()
                 return bool(answer.get("decision") == "ALLOW")
 
-            for _ in range(200):
-                if await allows():
-                    break
-                await asyncio.sleep(0.02)
-            assert await allows()
+            await waiting.until_told("it is allowed", allows)
 
 
 async def test_a_disk_that_fails_answers_503_and_no_decision(tmp_path: Path) -> None:
@@ -343,7 +340,7 @@ async def test_a_client_that_hangs_up_takes_nothing_back(tmp_path: Path) -> None
             await until("it is in the spool's hands", lambda: stand.spool.bytes_waiting)
             call.cancel()
             await asyncio.wait([call])
-            await asyncio.sleep(0.05)
+            await waiting.turns()
             disk.hangs.set()
             [record] = await stand.records()
             assert record["pub"]["request"]["source_id"] == "rates"

@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from sidecar.policy_cache.documents import Documents, NoPolicySet
 from sidecar.policy_cache.follow import Follower
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.long_poll import LongPoll
+from tests import waiting
 from tests.sidecar.centre import (
     EVALUATE_KEY,
     ROLE,
@@ -520,16 +522,12 @@ async def test_keys_come_and_go_with_the_set(tmp_path: Path) -> None:
             assert (await stand.call("POST", EVALUATE, b"{}", key=another)).status == 403
             centre.publish({name: key_document(Key("key_a", "evaluate"))})
 
-            async def status() -> int:
+            async def answers(status: int) -> bool:
                 answer = await stand.call("POST", EVALUATE, b"{}", key=another)
-                return answer.status
+                return answer.status == status
 
             for wanted, document in ((422, None), (403, key_document(Key("key_a", "read")))):
-                for _ in range(200):
-                    if await status() == wanted:
-                        break
-                    await asyncio.sleep(0.01)
-                assert await status() == wanted
+                await waiting.until_told(f"{wanted} is answered", partial(answers, wanted))
                 centre.publish({name: document})
 
 

@@ -27,7 +27,7 @@ from policies.set_head import Claim
 from policies.set_keys import HEAD, changes_key, document_field, doubts_key, session_key, set_key
 from policies.set_tree import path
 from policies.signing import Signer
-from tests import redis
+from tests import redis, waiting
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, FAR, ROLE, SIDECAR_KEY, many_roles, policy
 from tests.sidecar.redis_centre import RedisCentre
 from tests.sidecar.stand import EVALUATE, FakeClock, Stand, sidecar, until
@@ -262,9 +262,12 @@ async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
             centre.answer([nonce])  # of another tenant, on its own stream
             centre.tenant_id = "default"
             centre.beats = False
-            await asyncio.sleep(0.3)
+
+            async def forged() -> bool:
+                return await stand.metric("sluice_policy_set_forged_total") >= 1
+
+            await waiting.until_told("the forger's answer is refused", forged)
             assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
-            assert await stand.metric("sluice_policy_set_forged_total") >= 1
 
 
 async def test_news_that_is_kept_back_makes_the_set_stale(tmp_path: Path) -> None:

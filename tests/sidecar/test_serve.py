@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import random
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -17,6 +19,7 @@ from aiohttp import ClientConnectionError, ClientSession
 from policies.ground.listen import Listen
 from sidecar.policy_cache.follow import Follower
 from sidecar.serve import LoopEnded, serve
+from tests import waiting
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, ControlApi, control_api
 from tests.sidecar.stand import EVALUATE, FakeClock, ask, settings, until
 from tests.sidecar.stand import sidecar as stand_of
@@ -188,10 +191,11 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
 
     async with control_api() as centre, process(tmp_path, centre) as sidecar:
         centre.furnish()
-        for round_ in range(5):
+        for _ in range(5):
             await sidecar.start()
             clients = [asyncio.create_task(client(sidecar)) for _ in range(16)]
-            await asyncio.sleep(0.1 + round_ * 0.07)
+            enough = len(answered) + random.randrange(1, 200)
+            await until("so many are answered", lambda e=enough: len(answered) >= e)  # type: ignore[misc]
             sidecar.tell(signal.SIGKILL)
             await sidecar.ended()
             await asyncio.gather(*clients)
@@ -204,6 +208,10 @@ async def test_killed_at_any_moment_every_answered_decision_is_logged_once(
         assert set(answered) <= set(logged)
 
 
+async def drains(sidecar: Process) -> bool:
+    return await sidecar.status("/health") != 200
+
+
 async def test_told_twice_it_goes_at_once(tmp_path: Path) -> None:
     async with control_api() as centre, process(tmp_path, centre, drain_seconds=60) as sidecar:
         centre.furnish()
@@ -213,7 +221,7 @@ async def test_told_twice_it_goes_at_once(tmp_path: Path) -> None:
             under_way = asyncio.create_task(sidecar.evaluate(session, session_id="s-1"))
             await until("it asks", lambda: centre.claims)
             sidecar.tell(signal.SIGTERM)
-            await asyncio.sleep(0.2)
+            await waiting.until_told("it takes the first to heart", partial(drains, sidecar))
             sidecar.tell(signal.SIGTERM)
             assert await sidecar.ended(2) == -signal.SIGTERM
             with pytest.raises(ClientConnectionError):

@@ -240,13 +240,12 @@ async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
             centre.epoch, centre.revision, centre.documents = "epoch-2", 0, {}
             centre.furnish(policy(name="renewed"))
             await until("it follows", lambda: stand.parts.follower.polls > 1)
-            answer = await stand.evaluate(session_id="s-1")
-            for _ in range(500):
+
+            async def renewed() -> bool:
                 answer = await stand.evaluate(session_id="s-1")
-                if answer["policy_name"] == "renewed":
-                    break
-                await asyncio.sleep(0.01)
-            assert answer["policy_name"] == "renewed"
+                return bool(answer["policy_name"] == "renewed")
+
+            await waiting.until_told("the new set decides", renewed)
             assert len(centre.claims) == 2
 
 
@@ -259,13 +258,10 @@ async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(tmp_p
             await until("it asks", lambda: centre.claims)
             revision = centre.publish({role_name(ROLE): role_document([policy(name="newer")])})
 
-            async def in_force() -> float:
-                return await stand.metric("sluice_policy_set_revision")
+            async def in_force() -> bool:
+                return await stand.metric("sluice_policy_set_revision") == revision
 
-            for _ in range(200):
-                if await in_force() == revision:
-                    break
-                await asyncio.sleep(0.01)
+            await waiting.until_told("it is in force", in_force)
             centre.hold_claims.set()
             assert (await call)["policy_name"] == "newer"
             [record] = await stand.records()

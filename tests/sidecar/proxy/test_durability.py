@@ -13,6 +13,7 @@ from sidecar.enforce import Enforcer
 from sidecar.proxy.under_way import UnderWay
 from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
+from tests import waiting
 from tests.sidecar.proxy.stand import Stand, get, policy, standing, until
 
 POST = b"POST /a HTTP/1.1\r\nHost: kb\r\nContent-Length: 2\r\n\r\nhi"
@@ -108,7 +109,7 @@ async def test_a_write_does_not_set_out_before_its_record(tmp_path: Path) -> Non
         await until(lambda: stand.upstream.targets == ["/a"])
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
         writer.close()
-        await asyncio.sleep(0.05)
+        await waiting.turns()
         assert slow.notes == []
 
 
@@ -132,7 +133,7 @@ async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> No
         assert raw.startswith(b"HTTP/1.1 503 ")
         assert b'"code":503' in raw
         assert not raw.endswith(b"ok")
-        await asyncio.sleep(0.05)
+        await waiting.turns()
         assert slow.notes == [], "lineage of an event that is not there"
 
 
