@@ -25,6 +25,7 @@ class Held:
     def __init__(self, enforcer: Enforcer) -> None:
         self._enforcer = enforcer
         self.metrics = enforcer.metrics
+        self.entropy = enforcer.entropy
         self.waiting: list[asyncio.Future[None]] = []
         self.notes: list[tuple[dict[str, Any], str]] = []
 
