@@ -2,80 +2,63 @@
 
 from __future__ import annotations
 
-import ssl
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from deploy.client.run import run
-from tests.sidecar.proxy.certificates import authority
-
-
-class Answers(BaseHTTPRequestHandler):
-    """Answers every list with none; a test sees that the key came by the header."""
-
-    def do_GET(self) -> None:
-        assert self.headers["X-API-Key"] == "slc_tls"
-        self.send_response(200)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"[]")
-
-    def log_message(self, *_: object) -> None:
-        """Nothing: standard error is what the tests read."""
+from tests.control_api.centre import Centre, running
+from tests.sidecar.proxy.certificates import Authority, authority
 
 
 @contextmanager
-def serving(context: ssl.SSLContext) -> Iterator[str]:
-    class Server(HTTPServer):
-        def handle_error(self, *_: object) -> None:
-            """A client that does not believe us breaks off: it is what some tests are for."""
-
-    server = Server(("127.0.0.1", 0), Answers)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"https://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def serving(directory: Path, issuer: Authority, name: str, **more: str) -> Iterator[Centre]:
+    """A control API that shows a certificate of `issuer` for `name`."""
+    pair = issuer.issue(name)
+    tls = {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}
+    with running(directory, **tls, **more) as centre:
+        yield centre
 
 
-def fleet(url: str, *words: str) -> int:
-    return run("fleet", ["--url", url, "--json", *words], {"SLUICE_API_KEY": "slc_tls"})
+def agents(centre: Centre, *words: str) -> int:
+    url = f"https://127.0.0.1:{centre.port}"
+    key = {"SLUICE_API_KEY": centre.admin_key}
+    return run("agents", ["list", "--url", url, "--json", *words], key)
 
 
 def test_only_a_certificate_of_the_named_authority_is_believed(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = authority("ours"), authority("theirs")
-    with serving(ours.server("127.0.0.1")) as url:
-        assert fleet(url, "--ca", str(ours.path)) == 0
-        assert capsys.readouterr() == ("[]\n", "")
+    with serving(tmp_path / "a", ours, "127.0.0.1") as centre:
+        capsys.readouterr()
+        assert agents(centre, "--ca", str(ours.path)) == 0
+        assert json.loads(capsys.readouterr().out) == []
         for words in ((), ("--ca", str(theirs.path))):
-            assert fleet(url, *words) == 1
+            assert agents(centre, *words) == 1
             assert "--ca FILE names the authority" in capsys.readouterr().err
-    with serving(ours.server("another.example")) as url:
-        assert fleet(url, "--ca", str(ours.path)) == 1
+    with serving(tmp_path / "b", ours, "another.example") as centre:
+        assert agents(centre, "--ca", str(ours.path)) == 1
         assert "not valid for '127.0.0.1'" in capsys.readouterr().err
 
 
 def test_a_client_certificate_is_shown_where_one_is_asked_for(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours = authority("ours")
     pair = ours.issue("operator")
     shown = ("--cert", str(pair.certificate), "--cert-key", str(pair.key))
-    with serving(ours.server("127.0.0.1", asks=True)) as url:
-        assert fleet(url, "--ca", str(ours.path), *shown) == 0
-        assert fleet(url, "--ca", str(ours.path)) == 1
+    with serving(tmp_path, ours, "127.0.0.1", SLUICE_TLS_CLIENT_CA=str(ours.path)) as centre:
+        assert agents(centre, "--ca", str(ours.path), *shown) == 0
+        assert agents(centre, "--ca", str(ours.path)) == 1
         assert "no answer from" in capsys.readouterr().err
+
+
+def fleet(url: str, *words: str) -> int:
+    return run("fleet", ["--url", url, "--json", *words], {"SLUICE_API_KEY": "slc_tls"})
 
 
 def test_files_that_can_not_be_used_are_refused_before_a_connection(
