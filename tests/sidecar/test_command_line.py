@@ -20,6 +20,9 @@ from tests.deploy.launcher import environ
 from tests.sidecar.proxy.certificates import authority
 
 KEY = make_key(b"k" * 32)
+PAIRS = {
+    f"{where}.{part}" for where in ("control_tls", "sources.tls") for part in ("certificate", "key")
+}
 # A key that is commented out follows its `#` at once, or with the indentation of its block.
 COMMENTED_OUT = re.compile(r"^( *)#(?! \S)", re.MULTILINE)
 
@@ -31,8 +34,9 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(KEY)
     trusted = authority()
     (tmp_path / "aws-credentials").touch()
-    (tmp_path / "crm-ca.pem").write_bytes(trusted.path.read_bytes())
-    for name in ("listen", "client", "crm"):
+    for name in ("control-ca", "crm-ca"):
+        (tmp_path / f"{name}.pem").write_bytes(trusted.path.read_bytes())
+    for name in ("listen", "client", "crm", "sidecar"):
         pair = trusted.issue("crm.internal")
         (tmp_path / f"{name}.pem").write_bytes(pair.certificate.read_bytes())
         (tmp_path / f"{name}-key.pem").write_bytes(pair.key.read_bytes())
@@ -40,8 +44,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def whole() -> str:
-    """The example with everything that is commented out put into force."""
-    return COMMENTED_OUT.sub(r"\1", EXAMPLE.read_text())
+    """The example with everything that is commented out put into force. `control_tls` needs a
+    control API at `https://`."""
+    text = COMMENTED_OUT.sub(r"\1", EXAMPLE.read_text())
+    return text.replace("\ncontrol: http://", "\ncontrol: https://")
 
 
 def load(folder: Path, text: str) -> Settings:
@@ -99,7 +105,7 @@ def test_the_required_keys_are_those_that_the_reader_asks_for(folder: Path) -> N
     for way in ("forward_proxy", "transparent"):
         del tree[way]  # either leads to a source without `listen`
     # Optional, but with conditions of their own: an agent and its sources, a pair of files.
-    others = {"agent", "sources", "sources.tls.certificate", "sources.tls.key"}
+    others = {"agent", "sources", *PAIRS}
     for name in {name for name, _, _ in places(tree)} - others:
         if name in REQUIRED:
             with pytest.raises(SettingsError, match=rf"{name.rpartition('.')[2]}.*is required"):
