@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ properties.register()
 def pytest_configure(config: pytest.Config) -> None:
     """The run's folder for servers: made by the process it belongs to, given to its workers."""
     bytecode.keep(config.rootpath / ".pytest_cache" / "bytecode")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's `&` starts what follows so, and every service would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     given = getattr(config, "workerinput", {}).get("servers")
     folder, owner = given or (tempfile.mkdtemp(prefix="sluice-tests-"), os.getpid())
     config.stash[SERVERS] = (Path(folder), owner)
