@@ -23,6 +23,8 @@ class Shared:
 
     def __init__(self, key: str) -> None:
         self.live = key
+        self.rotating = False
+        """Whether a rotation is under way: the old key is dead before its answer is here."""
         self.died: dict[str, float] = {}
 
 
@@ -40,10 +42,11 @@ async def client(
                 return answer.status
 
         while not over.is_set():
-            key, sent = shared.live, time.monotonic()
+            key, sent, settled = shared.live, time.monotonic(), not shared.rotating
             answered = await status(key)
+            settled = settled and not shared.rotating
             died = shared.died.get(key)
-            if answered == 403 and shared.live == key and died is None:
+            if answered == 403 and settled and shared.live == key and died is None:
                 # It was live all the time. A sidecar may have to hear of it.
                 end = sent + reach
                 while shared.live == key and await status(key) == 403 and time.monotonic() < end:
@@ -76,12 +79,14 @@ async def rotate(stack: Stack, shared: Shared, key_id: str) -> None:
         def once(made: dict[str, str] = made, key_id: str = key_id) -> None:
             made |= stack.admin("POST", f"/v1/keys/{key_id}/rotate")
 
+        shared.rotating = True
         await in_thread(once)
         shared.died[old] = time.monotonic()
         assert await refused(stack, stack.control.port, old), "from the moment it was answered"
         # The sidecar may hear a moment later: only then are its clients told.
         key_id = made["key_id"]
         shared.live = made["key"]
+        shared.rotating = False
 
 
 async def test_a_rotation_under_load_refuses_no_live_key_and_accepts_no_dead_one(
