@@ -42,10 +42,13 @@ def clone(tmp_path: Path) -> Path:
 
 
 def make(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    # The run itself may be `make test`: its own words to a make below it are not for this one.
+    theirs = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES")
+    clean = {name: value for name, value in os.environ.items() if name not in theirs}
     return subprocess.run(
         ["make", *arguments],
         cwd=folder,
-        env=dict(os.environ) | more,
+        env=clean | more,
         capture_output=True,
         text=True,
         check=False,
