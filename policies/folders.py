@@ -1,5 +1,5 @@
 """Which tenant a policy folder is meant for, where its name is no tenant's. Pure: names in, names
-out. A folder of no tenant is in force for nobody, while its author believes that it is."""
+out. A folder of no tenant has no effect, while its author believes that it has."""
 
 import difflib
 import re

@@ -45,7 +45,7 @@ async def freeze_tenant(service: Service, caller: Caller, asked: NewFreeze) -> F
 
 
 async def lift_freeze(service: Service, caller: Caller, _: Nothing) -> Freeze:
-    """Lift the tenant's freeze; where there is none, nothing changes."""
+    """Lift the tenant's freeze. Without a freeze nothing changes."""
 
     def lifted(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         since = {"frozen_at": tenant.frozen_at}
