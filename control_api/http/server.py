@@ -136,22 +136,24 @@ class Listener:
         self._server.draining = True
         for each in self._accepting:
             each.close()
-        await self._accept_rest()
-        for sock in self._sockets:
-            sock.close()
+        waiting = self._accept_rest()
+        # Together: one that does not shake hands must not hold up the rest. What fails in a
+        # handshake has asked for nothing yet.
+        await asyncio.gather(*map(self._take, waiting), return_exceptions=True)
         await asyncio.sleep(LAST_SECONDS)
         self._server.pre_shutdown()
         await self._server.shutdown(seconds)
 
-    async def _accept_rest(self) -> None:
+    def _accept_rest(self) -> list[socket.socket]:
+        """What waits for us, and the ports are closed. The loop gets no turn in between: what comes
+        after the last look and before the closing is broken off."""
         waiting: list[socket.socket] = []
         for sock in self._sockets:
             with contextlib.suppress(BlockingIOError):
                 while True:
                     waiting.append(sock.accept()[0])
-        # Together: one that does not shake hands must not hold up the rest. What fails in a
-        # handshake has asked for nothing yet.
-        await asyncio.gather(*map(self._take, waiting), return_exceptions=True)
+            sock.close()
+        return waiting
 
     async def _take(self, connection: socket.socket) -> None:
         connection.setblocking(False)

@@ -1,0 +1,51 @@
+"""A listener that drains: the port is closed at once, whatever waited for it is still answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+from aiohttp import web
+
+from control_api.http.server import Listener
+from policies.ground.listen import Listen
+from tests.sidecar.proxy.certificates import authority
+
+
+class Hello:
+    """What answers every request."""
+
+    def new_request_id(self) -> str:
+        return "1"
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text=f"hello {request.path}")
+
+
+async def test_a_connection_that_waits_is_answered() -> None:
+    listener = await Listener.open(Listen("127.0.0.1", 0), "X", Hello(), [])
+    # In the kernel's queue: the loop has no turn before the drain begins.
+    waiting = socket.create_connection(("127.0.0.1", listener.address.port))
+    waiting.setblocking(False)
+    waiting.sendall(b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
+    await listener.drain(5)
+    answer = waiting.recv(65536)  # it stands there: the drain has ended
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.endswith(b"hello /late")
+    waiting.close()
+
+
+async def test_the_port_is_closed_before_those_that_waited_are_served() -> None:
+    """A connection that came while they are served would be broken off without an answer. One that
+    never shakes hands makes this last as long as it may."""
+    tls = authority().server("127.0.0.1")
+    listener = await Listener.open(Listen("127.0.0.1", 0), "X", Hello(), [], tls)
+    silent = socket.create_connection(("127.0.0.1", listener.address.port))
+    draining = asyncio.ensure_future(listener.drain(5))
+    await asyncio.sleep(0)
+    assert not draining.done()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", listener.address.port)).close()
+    silent.close()
+    await draining
