@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from functools import partial
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Inspector, create_engine, inspect, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
@@ -16,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from control_api.log.ingest import ingest
 from control_api.store.migrate import migrate
 from control_api.store.schema import metadata
-from control_api.store.schema_version import head
+from control_api.store.schema_version import MIGRATIONS, head, revisions
 from control_api.store.transaction import Transaction
 from control_api.store.url import Unusable, parse
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
@@ -170,6 +174,34 @@ async def test_two_replicas_may_migrate_at_once(postgres_url: str) -> None:
         pass
 
 
+def test_a_migration_s_file_is_called_by_its_revision() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    config.set_main_option("path_separator", "os")
+    known = ScriptDirectory.from_config(config).walk_revisions()
+    assert [each.revision for each in known] == revisions()[::-1]
+
+
+OPENED = """
+import asyncio, sys
+from tests.control_api.store.world import opened
+
+async def open_and_close():
+    async with opened(sys.argv[1]):
+        pass
+
+asyncio.run(open_and_close())
+sys.exit("alembic" in sys.modules)
+"""
+
+
+async def test_only_what_migrates_imports_alembic_s_commands(either_url: str) -> None:
+    """They take a fifth of a start."""
+    await migrate(either_url)
+    done = subprocess.run([sys.executable, "-c", OPENED, either_url], check=False)
+    assert done.returncode == 0
+
+
 async def test_sqlite_is_brought_to_head_when_it_is_opened(sqlite_url: str) -> None:
     async with opened(sqlite_url) as world:
         assert await world.rows("SELECT version_num FROM alembic_version") == [(head(),)]
@@ -177,7 +209,7 @@ async def test_sqlite_is_brought_to_head_when_it_is_opened(sqlite_url: str) -> N
 
 async def test_postgresql_without_a_schema_is_refused(postgres_url: str) -> None:
     with pytest.raises(BaseExceptionGroup) as caught:
-        await _open(postgres_url)
+        await opening(postgres_url)
     assert caught.group_contains(Unusable, match="has no schema yet.*run `sluice migrate`")
 
 
@@ -187,7 +219,7 @@ async def test_an_older_postgresql_schema_is_refused(
     await migrate(postgres_url)
     monkeypatch.setattr("control_api.store.schema_version.head", lambda: "0099")
     with pytest.raises(BaseExceptionGroup) as caught:
-        await _open(postgres_url)
+        await opening(postgres_url)
     assert caught.group_contains(Unusable, match="`[0-9]{4}`, and this version needs `0099`")
 
 
@@ -195,12 +227,12 @@ async def test_a_newer_schema_is_refused(either_url: str) -> None:
     await migrate(either_url)
     await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(BaseExceptionGroup) as caught:
-        await _open(either_url)
+        await opening(either_url)
     assert caught.group_contains(Unusable, match="`9999`, which is newer than this version knows")
     with pytest.raises(Unusable):
         await migrate(either_url)
 
 
-async def _open(url: str) -> None:
+async def opening(url: str) -> None:
     async with opened(url):
         pass
