@@ -47,7 +47,7 @@ from sidecar.proxy.own_ports import OwnPorts
 from sidecar.proxy.ways import Ways
 from sidecar.sessions import Sessions
 from sidecar.settings import Defaults, Source
-from sidecar.spool.settings import SpoolSettings
+from sidecar.spool.settings import SMALLEST_SEGMENT, SpoolSettings
 from sidecar.spool.spool import Spool
 from tests import waiting
 
@@ -135,7 +135,8 @@ async def sidecar(
     freshness = Freshness(3600, CLOCK)
     freshness.confirm(CLOCK.monotonic())
     (tmp_path / "cache").mkdir(exist_ok=True)
-    settings = spool or SpoolSettings(dir=tmp_path / "spool")
+    # Of thousands of sidecars each fills its segments with zeros: the smallest will do.
+    settings = spool or SpoolSettings(tmp_path / "spool", segment_bytes=SMALLEST_SEGMENT)
     opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
     running = asyncio.get_running_loop().create_task(opened.run())
     # Nobody is the centre here: a session can't be claimed, and nothing else needs it.
