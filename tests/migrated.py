@@ -1,4 +1,4 @@
-"""A PostgreSQL database at the newest schema: migrated once a test run, and copied for each test.
+"""A database at the newest schema: migrated once, and copied for each test.
 
 A copy costs a tenth of a migration. Tests of migrations themselves start from an empty database,
 `postgres_url`.
@@ -9,10 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from control_api.store import sqlite as sqlite_store
 from control_api.store.migrate import migrate
+from control_api.store.url import parse
 from tests import postgres
 from tests.postgres import Server, serving
 
@@ -24,6 +28,21 @@ def database(folder: Path, owner: int) -> Iterator[str]:
     server = postgres.running(folder, owner)
     with server.database(template=_template(server, folder)) as url:
         yield url
+
+
+def sqlite(path: Path) -> None:
+    """A SQLite file at `path`, with the modes that the store gives one that it makes."""
+    sqlite_store.make_file(path)
+    path.write_bytes(_sqlite_file())
+
+
+@functools.cache
+def _sqlite_file() -> bytes:
+    """Its bytes, made once in each process that runs tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "sluice.db"
+        sqlite_store.migrate(parse(f"sqlite:///{path}"))
+        return path.read_bytes()
 
 
 def _template(server: Server, folder: Path) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from tests import waiting
+from tests import migrated, waiting
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -183,6 +183,8 @@ class Stack:
         }
         if self.database_url:
             environ["SLUICE_DATABASE_URL"] = self.database_url
+        else:
+            migrated.sqlite(self.directory / "data" / "sluice.db")
         if self.redis_url:
             environ["SLUICE_REDIS_URL"] = self.redis_url
         port = free_port()

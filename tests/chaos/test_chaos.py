@@ -13,7 +13,7 @@ import pytest
 from tests import redis
 
 SELECTED = ("sidecar killed", "control killed", "PostgreSQL killed", "Redis flushed", "disk fails")
-SECONDS = 4.0
+SECONDS = 3.0
 PATIENCE = 6.0
 """The other tests run beside it."""
 

@@ -19,7 +19,7 @@ import uvloop
 from control_api.serve import Started, serve
 from control_api.settings import Settings, read
 from policies.ground.clock import Clock
-from tests import waiting
+from tests import migrated, waiting
 
 SUPERADMIN = "superadmin-" + "x" * 32
 POLICIES = """\
@@ -80,6 +80,8 @@ class Centre:
             **({"SLUICE_DATABASE_URL": database_url} if database_url else {}),
             **environ,
         }
+        if not database_url and not (directory / "data").exists():
+            migrated.sqlite(directory / "data" / "sluice.db")
         self.time = MovableClock()
         self.started: Started | None = None
         self.failure: BaseException | None = None

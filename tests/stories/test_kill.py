@@ -13,7 +13,7 @@ from tests.stories.clients import each_exactly_once, in_thread, pause, while_ask
 async def test_every_answered_decision_is_recorded_once_through_kills(
     stack: Stack, victims: str
 ) -> None:
-    kills = few(20, at_least=6)
+    kills = few(20)
     services: list[Service] = {
         "sidecar": [stack.sidecar],
         "control": [stack.control],
