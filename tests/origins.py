@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from tests import servers
-from tests.stack import Service, free_port, listens, wait_until
+from tests.ports import free_port
+from tests.stack import Service, listens, wait_until
 
 APPS = Path(__file__).with_name("origin_apps")
 

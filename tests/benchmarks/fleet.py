@@ -42,7 +42,8 @@ from policies.policy_set import (
     role_name,
 )
 from tests import redis
-from tests.stack import Service, Stack, free_port
+from tests.ports import free_port
+from tests.stack import Service, Stack
 
 SIDECARS, WRITES = 50, 200
 POLICIES, AGENTS, KEYS = 50_000, 100_000, 100_000

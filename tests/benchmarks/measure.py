@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stack import ROOT, Service, free_port, listens, wait_until
+from tests.ports import free_port
+from tests.stack import ROOT, Service, listens, wait_until
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER = {CORES[0]}

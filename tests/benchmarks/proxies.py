@@ -26,7 +26,8 @@ from tests.benchmarks.chroma import chroma
 from tests.benchmarks.measure import CORES, LOAD, SERVER, Figure, bare, load, request
 from tests.benchmarks.services import directory
 from tests.benchmarks.turns import Rounds, Run, held, median, ratio, rounds_of, with_cpu
-from tests.stack import Stack, free_port, running, wait_until
+from tests.ports import free_port
+from tests.stack import Stack, running, wait_until
 
 CONNECTIONS = 16
 ANSWER = "2048"

@@ -29,7 +29,8 @@ from policies.record import Record, make_record
 from tests.benchmarks.measure import SERVER, Figure, load, request
 from tests.benchmarks.services import EVALUATE, directory
 from tests.control_api.store.world import decision
-from tests.stack import POLICIES, Service, call, free_port
+from tests.ports import free_port
+from tests.stack import POLICIES, Service, call
 
 DAY = 86_400_000_000
 AGO = 400 * DAY

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stack import Service, free_port, wait_until
+from tests.ports import free_port
+from tests.stack import Service, wait_until
 
 
 @dataclass(frozen=True)

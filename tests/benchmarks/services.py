@@ -18,7 +18,8 @@ from tests.benchmarks.measure import (
     request,
     turn_about,
 )
-from tests.stack import Stack, call, free_port, running
+from tests.ports import free_port
+from tests.stack import Stack, call, running
 
 EVALUATE = "/v1/context/evaluate"
 MIB = 2**20

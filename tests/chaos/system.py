@@ -25,8 +25,9 @@ import yaml
 from tests import postgres
 from tests.chaos.link import Link
 from tests.chaos.servers import Postgres
+from tests.ports import free_port
 from tests.redis import Redis
-from tests.stack import Service, call, free_port
+from tests.stack import Service, call
 
 SIDECARS, REPLICAS = 4, 2
 LIMIT = 10.0

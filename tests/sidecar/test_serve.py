@@ -20,10 +20,11 @@ from policies.ground.listen import Listen
 from sidecar.policy_cache.follow import Follower
 from sidecar.serve import LoopEnded, serve
 from tests import waiting
+from tests.ports import free_port
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, ControlApi, control_api
 from tests.sidecar.stand import EVALUATE, FakeClock, ask, settings, until
 from tests.sidecar.stand import sidecar as stand_of
-from tests.stack import ROOT, free_port
+from tests.stack import ROOT
 
 HEADERS = {"X-API-Key": EVALUATE_KEY, "Content-Type": "application/json"}
 

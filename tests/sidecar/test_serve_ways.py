@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.sidecar.centre import control_api
 from tests.sidecar.proxy.stand import Answered, ask, data_source
 from tests.sidecar.stand import until
 from tests.sidecar.test_serve import Process, process
-from tests.stack import free_port
 
 
 async def through(proxy: int, target: str) -> Answered:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.stack import Service, Stack, free_port, wait_until
+from tests.ports import free_port
+from tests.stack import Service, Stack, wait_until
 from tests.stories.clients import Heard, client, in_thread
 
 SHARED = 30

@@ -13,7 +13,8 @@ import pytest
 import requests
 
 from tests.origins import Origin, nginx
-from tests.stack import Service, Stack, free_port, wait_until
+from tests.ports import free_port
+from tests.stack import Service, Stack, wait_until
 from tests.stories.test_chroma import NEAREST, chroma
 
 __all__ = ["chroma"]

@@ -15,7 +15,8 @@ import pytest
 
 from tests import redis
 from tests.log_lines import TIME, entries
-from tests.stack import ROOT, Stack, call, free_port, wait_until
+from tests.ports import free_port
+from tests.stack import ROOT, Stack, call, wait_until
 
 
 def messages(log: str, level: str) -> list[str]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.stack import Stack, call, free_port, wait_until
+from tests.ports import free_port
+from tests.stack import Stack, call, wait_until
 
 PERSONAL = {
     "EMAIL": "ann.private@example.com",

@@ -13,8 +13,9 @@ from typing import Any
 
 from control_api.settings import read
 from tests.benchmarks.purge import environ, fill
+from tests.ports import free_port
 from tests.properties import few
-from tests.stack import ROOT, Service, call, free_port
+from tests.stack import ROOT, Service, call
 
 OLD = YOUNG = few(20_000, at_least=8_000)
 ASKED = {

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests import redis
+from tests.ports import free_port
 from tests.postgres import serving
-from tests.stack import ROOT, Service, Stack, call, free_port, running, wait_until
+from tests.stack import ROOT, Service, Stack, call, running, wait_until
 
 
 def rotate(stack: Stack) -> None:

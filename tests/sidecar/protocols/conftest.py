@@ -18,6 +18,7 @@ import pytest
 
 from policies.ground.clock import Clock
 from policies.model import Policy
+from tests.ports import free_port
 from tests.sidecar.protocols.moto_server import running_moto
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -29,7 +30,6 @@ from tests.sidecar.proxy.stand import (
     sidecar,
     source,
 )
-from tests.stack import free_port
 
 TENANT = "default_tenant"
 _LINE = re.compile(rb"^([A-Z]+ /\S* HTTP/1\.1)\r$", re.MULTILINE)

@@ -18,6 +18,7 @@ import pytest
 from policies.ground.errors import SluiceError
 from sidecar.protocols.aws_signing import KEPT_SECONDS, Signer
 from sidecar.settings import Aws, Source
+from tests.ports import free_port
 from tests.sidecar.protocols.aws import (
     ACCESS,
     REGION,
@@ -41,7 +42,6 @@ from tests.sidecar.proxy.stand import (
     source,
     until,
 )
-from tests.stack import free_port
 
 SECRETS = {ACCESS: SECRET}
 

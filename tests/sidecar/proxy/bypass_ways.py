@@ -14,6 +14,7 @@ from policies.ground.listen import Listen
 from policies.model import Policy
 from sidecar.proxy.short_way import LONG, ShortWay
 from sidecar.proxy.ways import Ways
+from tests.ports import free_port
 from tests.sidecar.proxy.detour import Detour, Plain, detour
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -24,7 +25,6 @@ from tests.sidecar.proxy.stand import (
     source,
     warm,
 )
-from tests.stack import free_port
 
 Way = Callable[..., AbstractAsyncContextManager[Stand]]
 

@@ -18,6 +18,7 @@ from sidecar.proxy.addresses import REASONS, AddressRefused, Egress, Guard
 from sidecar.proxy.own_ports import OwnPorts
 from sidecar.proxy.ways import Ways
 from sidecar.settings import Source
+from tests.ports import free_port
 from tests.sidecar.proxy.stand import (
     CLOCK,
     Sidecar,
@@ -27,7 +28,6 @@ from tests.sidecar.proxy.stand import (
     sidecar,
     source,
 )
-from tests.stack import free_port
 
 # Smokescreen's classes, and what Python's `is_global` would let pass (proxy.md 0 fact 6).
 CLASSES = {

@@ -12,6 +12,7 @@ from policies.ground.listen import Listen
 from sidecar.policy_cache.supply import NotBrought, NotHeld
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.ways import Ways
+from tests.ports import free_port
 from tests.sidecar.proxy.bypass_ways import alone
 from tests.sidecar.proxy.bypasses import READER, get
 from tests.sidecar.proxy.stand import (
@@ -25,7 +26,6 @@ from tests.sidecar.proxy.stand import (
     sidecar,
     source,
 )
-from tests.stack import free_port
 
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 

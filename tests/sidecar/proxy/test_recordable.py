@@ -10,6 +10,7 @@ from sidecar.protocols.protocol import Place
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.judge import UNREADABLE, Judge, Refused
 from sidecar.proxy.ways import Ways
+from tests.ports import free_port
 from tests.sidecar.proxy.stand import (
     CLOCK,
     ask,
@@ -19,7 +20,6 @@ from tests.sidecar.proxy.stand import (
     source,
     standing,
 )
-from tests.stack import free_port
 
 NOBODY = Attribution("somebody", None, None, None)
 LONG = "/" + "a" * 400

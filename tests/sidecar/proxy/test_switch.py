@@ -10,6 +10,7 @@ import pytest
 
 from policies.ground.listen import Listen
 from sidecar.proxy.ways import Ways
+from tests.ports import free_port
 from tests.sidecar.proxy.stand import (
     CLOCK,
     DataSource,
@@ -22,7 +23,6 @@ from tests.sidecar.proxy.stand import (
     sidecar,
     source,
 )
-from tests.stack import free_port
 
 
 @dataclass

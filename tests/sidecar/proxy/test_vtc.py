@@ -13,8 +13,8 @@ import pytest
 import uvloop
 
 from tests import servers
+from tests.ports import free_port
 from tests.sidecar.proxy.stand import listening, sidecar, source
-from tests.stack import free_port
 
 SCRIPTS = sorted(Path(__file__).with_name("vtc").glob("*.vtc"))
 
