@@ -41,9 +41,9 @@ from control_api.workers.supervise import Supervisor, WorkersFail
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
 from policies.ground.errors import NotFound
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from policies.ground.settings import SettingsError
-from policies.signing import KeyRing
+from policies.ground.signing import KeyRing
 
 _log = logging.getLogger("sluice")
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.

@@ -21,8 +21,8 @@ from pydantic import (
 )
 
 from control_api.paging import Place, read_cursor
-from policies.ground.body import MAX_IDENTIFIER, identifier_fault
 from policies.ground.errors import invalid
+from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 
 _WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
 

@@ -26,7 +26,7 @@ from control_api.workers.siblings import Siblings
 from policies import __version__
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.signing import KeyRing
+from policies.ground.signing import KeyRing
 
 
 def assemble(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from control_api.tenant_state import TenantState
-from policies.model import Key
+from policies.definitions.model import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from control_api.settings import Settings, read
 from control_api.settings_reader import ELSEWHERE, PREFIX
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from policies.ground.settings_help import entry, sentences
 
 SERVE = "serve"

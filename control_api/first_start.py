@@ -22,8 +22,8 @@ from control_api.tenant_settings import effective
 from control_api.use_cases.create_key import NewKey, add_key, new_key
 from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
-from policies.policy_set import TENANT, tenant_document
-from policies.record import change_record
+from policies.sets.policy_set import TENANT, tenant_document
+from policies.trail.record import change_record
 
 FILE = "first-start.json"
 DEFAULT_TENANT = "default"

@@ -13,7 +13,7 @@ from control_api.service import Service
 from control_api.store import keys, tenants
 from control_api.store.transaction import Published
 from policies.ground.errors import SluiceError
-from policies.policy_set import key_name
+from policies.sets.policy_set import key_name
 
 EVERY_SECONDS = 3600.0
 TOGETHER_SECONDS = 1.0

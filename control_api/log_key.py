@@ -19,7 +19,7 @@ from control_api.store import log_keys
 from control_api.store.store import Store
 from control_api.store.url import Unusable
 from policies.ground.canonical import b64, encode, unb64
-from policies.signing import Endorsement, KeyRing, Signer, endorsed
+from policies.ground.signing import Endorsement, KeyRing, Signer, endorsed
 
 FILE = "log.key"
 SEED = 32

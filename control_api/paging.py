@@ -12,8 +12,8 @@ from typing import Generic, TypeVar
 
 import orjson
 
-from policies.ground.body import identifier_fault
 from policies.ground.errors import invalid
+from policies.ground.json_body import identifier_fault
 
 Row = TypeVar("Row")
 Shown = TypeVar("Shown")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from control_api.store import policies
 from control_api.store.policies import StoredPolicy
 from control_api.store.transaction import Transaction
+from policies.definitions.model import Policy
 from policies.ground.canonical import encode
 from policies.ground.errors import Conflict
-from policies.model import Policy
-from policies.policy_set import role_document, role_name
-from policies.record import Record, change_record
+from policies.sets.policy_set import role_document, role_name
+from policies.trail.record import Record, change_record
 
 MAX_DOCUMENT = 1024 * 1024
 """Bytes of a role's policies together: every sidecar that decides by the role carries them."""

@@ -6,10 +6,10 @@ import logging
 
 from control_api.service import Service
 from control_api.store import tenants
-from policies.definition import LoadError
-from policies.folders import Unowned, unowned
-from policies.load import strays
-from policies.load import tenants as folders
+from policies.definitions.definition import LoadError
+from policies.definitions.folders import Unowned, unowned
+from policies.definitions.load import strays
+from policies.definitions.load import tenants as folders
 
 _log = logging.getLogger("sluice.policies")
 

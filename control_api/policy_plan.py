@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from control_api.store.policies import StoredPolicy
-from policies.definition import Definition
+from policies.definitions.definition import Definition
 from policies.ground.canonical import encode
 
 

@@ -16,8 +16,8 @@ from control_api.policy_folders import unowned_folders
 from control_api.service import Service
 from control_api.store import tenants
 from control_api.use_cases.reload_policies import reload_tenant
-from policies.definition import LoadError
-from policies.directory import files
+from policies.definitions.definition import LoadError
+from policies.definitions.policy_files import files
 from policies.ground.errors import NotFound, Unavailable
 
 BY = "disk"

@@ -28,14 +28,14 @@ from control_api.store.schema import api_keys
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.tenant_settings import effective
-from policies.policy_set import (
+from policies.sets.policy_set import (
     SESSION,
     TENANT,
     agent_document,
     session_document,
     tenant_document,
 )
-from policies.record import incarnation_record
+from policies.trail.record import incarnation_record
 
 LEAP = 1000
 """Revisions beyond the newest that was seen: another replica may have seen a few more."""

@@ -40,7 +40,7 @@ from control_api.tls_files import RenewingContext
 from control_api.workers.place import Place, inherited
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 
 YOUNG = 20_000
 """Objects that are made before the collector looks at them: a batch of records decodes into some

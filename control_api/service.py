@@ -18,7 +18,7 @@ from control_api.tenants import Tenants
 from control_api.workers.siblings import Siblings
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.signing import KeyRing, Signer
+from policies.ground.signing import KeyRing, Signer
 
 MAX_WAITERS = 10_000
 """Sidecars that may wait for news at a time; whoever comes then is told to come again."""

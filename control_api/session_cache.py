@@ -7,8 +7,8 @@ is as good as the row until it is revoked.
 from collections.abc import Iterable
 
 from control_api.store.sessions import SessionRow
-from policies.model import Session
-from policies.policy_set import SESSION
+from policies.definitions.model import Session
+from policies.sets.policy_set import SESSION
 
 KEEP = 16_384
 

@@ -4,9 +4,9 @@ alike. Knows no HTTP and no check."""
 from control_api.service import Service
 from control_api.store.sessions import SessionRow
 from control_api.tenant_state import TenantState
-from policies.model import TenantSettings
-from policies.record import masked_user
-from policies.role import Role
+from policies.definitions.model import TenantSettings
+from policies.sets.role import Role
+from policies.trail.record import masked_user
 
 
 async def claim(

@@ -11,8 +11,8 @@ from control_api.store import ended_sessions, tenants
 from control_api.store.facets import DAY
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
-from policies.policy_set import session_name
-from policies.record import change_record
+from policies.sets.policy_set import session_name
+from policies.trail.record import change_record
 
 MOST = 100
 """Sessions of one transaction: on SQLite whoever evaluates waits for it."""

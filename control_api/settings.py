@@ -11,7 +11,7 @@ from control_api.database_limits import Limits
 from control_api.outbound import Allowed, MailServer
 from control_api.settings_reader import PREFIX, Reader, default_database
 from control_api.tls_files import TlsFiles
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError

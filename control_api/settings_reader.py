@@ -8,7 +8,7 @@ from pathlib import Path
 
 from control_api.outbound import Allowed, MailServer
 from control_api.tls_files import TlsFiles, UnusableTls
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from policies.ground.redis_url import RedisUrl
 
 PREFIX = "SLUICE_"

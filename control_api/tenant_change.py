@@ -12,8 +12,8 @@ from control_api.store.tenants import StoredTenant
 from control_api.store.transaction import Transaction
 from control_api.tenant_settings import effective
 from policies.ground.errors import NotFound
-from policies.policy_set import TENANT, tenant_document
-from policies.record import change_record
+from policies.sets.policy_set import TENANT, tenant_document
+from policies.trail.record import change_record
 
 
 async def change_tenant(

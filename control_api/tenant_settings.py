@@ -9,8 +9,8 @@ from control_api.store import tenants
 from control_api.store.store import Store
 from control_api.store.tenants import StoredTenant
 from control_api.store.transaction import Transaction
-from policies.model import TenantSettings
-from policies.policy_set import TENANT, tenant_document
+from policies.definitions.model import TenantSettings
+from policies.sets.policy_set import TENANT, tenant_document
 
 
 def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:

@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 import orjson
 
 from control_api.session_cache import SessionCache
-from policies.model import TenantSettings
-from policies.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
+from policies.definitions.model import TenantSettings
 from policies.retrieval import Retrieval
+from policies.sets.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
 
 Load = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes | None]]]
 

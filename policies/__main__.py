@@ -7,10 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from policies.definition import Definition, Fault, LoadError
-from policies.folders import DEFAULT, Unowned, unlikely, unowned
-from policies.lint import lint
-from policies.load import load_file, load_tenant, strays, tenants
+from policies.analysis.lint import lint
+from policies.definitions.definition import Definition, Fault, LoadError
+from policies.definitions.folders import DEFAULT, Unowned, unlikely, unowned
+from policies.definitions.load import load_file, load_tenant, strays, tenants
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -13,12 +13,12 @@ from typing import Literal, NamedTuple
 
 from policies.checks import CALL, CHECKS, CLAUSE, IDENTITY, NAMES
 from policies.checks.finding import NOT_REACHED, Facts, Finding, Outcome
+from policies.definitions.model import Key
+from policies.definitions.wildcard import shared_prefix
 from policies.ground.canonical import rfc3339
-from policies.model import Key
-from policies.policy_set import PolicySet
 from policies.retrieval import Retrieval
-from policies.role import Clause
-from policies.wildcard import shared_prefix
+from policies.sets.policy_set import PolicySet
+from policies.sets.role import Clause
 
 _FAILED = Outcome.failed
 _UNREACHED = (NOT_REACHED,) * len(CHECKS)

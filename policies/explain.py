@@ -13,7 +13,7 @@ from policies.checks.finding import Facts, Outcome
 from policies.evaluate import Decision
 from policies.nearest_miss import steps_to_allow
 from policies.retrieval import Retrieval
-from policies.role import Clause
+from policies.sets.role import Clause
 
 
 def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any]:

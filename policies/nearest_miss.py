@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from policies.checks import CALL, CLAUSE, NAMES
 from policies.checks.finding import Facts, Outcome
+from policies.definitions.model import RANK, Agent, Policy
 from policies.evaluate import Decision, evaluate
-from policies.model import RANK, Agent, Policy
 from policies.retrieval import Retrieval
-from policies.role import Clause, compile_role
+from policies.sets.role import Clause, compile_role
 
 State = tuple[Retrieval, Facts]
 

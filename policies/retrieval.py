@@ -4,9 +4,9 @@ contract sections 1 and 3), and nothing of how it is judged."""
 import re
 from typing import Any, NamedTuple
 
-from policies.ground.body import identifier_fault
+from policies.definitions.model import RANK, SENSITIVITIES
 from policies.ground.errors import invalid
-from policies.model import RANK, SENSITIVITIES
+from policies.ground.json_body import identifier_fault
 
 MAX_QUERY = 64 * 1024
 """Bytes of the query text in UTF-8."""

@@ -15,9 +15,9 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from policies import __version__
 from policies.batch import parse_batch
-from policies.ground.body import parse_object
+from policies.definitions.model import Key
 from policies.ground.errors import Malformed, Unavailable, invalid
-from policies.model import Key
+from policies.ground.json_body import parse_object
 from policies.retrieval import Retrieval, parse_retrieval
 from sidecar.enforce import Enforcer
 from sidecar.identity import EVALUATING_SCOPES

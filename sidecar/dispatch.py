@@ -14,6 +14,7 @@ from aiohttp import HttpVersion10, HttpVersion11, hdrs
 from aiohttp.http import RawRequestMessage
 from multidict import CIMultiDictProxy, istr
 
+from policies.definitions.model import Key
 from policies.ground.errors import (
     Forbidden,
     Malformed,
@@ -24,7 +25,6 @@ from policies.ground.errors import (
     Unavailable,
 )
 from policies.ground.keys import KeysDiffer, key_digest, presented_key
-from policies.model import Key
 from sidecar.answers import JSON, Answer, Answers, Deferred, Outcome
 from sidecar.body_budget import BodiesHeld
 from sidecar.identity import Keys

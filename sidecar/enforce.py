@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from policies.checks.finding import Facts, Outcome
+from policies.definitions.model import Key
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
 from policies.ground.clock import Clock
-from policies.model import Key
-from policies.policy_set import PolicySet, documents_for
 from policies.retrieval import Retrieval
+from policies.sets.policy_set import PolicySet, documents_for
 from sidecar.metrics import Metrics
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.supply import NotBrought, NotHeld, Supply

@@ -1,6 +1,6 @@
 """What `/metrics` shows of the parts that count for themselves. Knows their names and meaning."""
 
-from policies.policy_set import PolicySet
+from policies.sets.policy_set import PolicySet
 from sidecar.body_budget import BodyBudget
 from sidecar.instruments import Watches
 from sidecar.policy_cache.copy import FEEDS, Following

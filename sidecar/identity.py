@@ -6,10 +6,10 @@ holds as soon as the policy set has it.
 
 from dataclasses import dataclass, field
 
+from policies.definitions.model import Key
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.model import Key
-from policies.policy_set import PolicySet
+from policies.sets.policy_set import PolicySet
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.documents import NoPolicySet
 from sidecar.policy_cache.supply import NotHeld

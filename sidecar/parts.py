@@ -6,7 +6,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from policies.ground.clock import Clock
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.answers import Answers
 from sidecar.api import Api
 from sidecar.body_budget import BodyBudget

@@ -6,7 +6,7 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.body_budget import BodyBudget
 from sidecar.connection import OwnConnection, Service
 from sidecar.head_digest import HeadDigest

@@ -9,14 +9,14 @@ Knows settings and policies. Knows no HTTP.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from policies.definitions.model import RANK, Key
+from policies.definitions.wildcard import matcher, may_begin
 from policies.evaluate import admitted, gather
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Unavailable, invalid
-from policies.model import RANK, Key
-from policies.policy_set import PolicySet
 from policies.retrieval import Retrieval
-from policies.role import Clause
-from policies.wildcard import matcher, may_begin
+from policies.sets.policy_set import PolicySet
+from policies.sets.role import Clause
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
 from sidecar.policy_cache.cache_file import CacheDamaged

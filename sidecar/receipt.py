@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from policies.ground.canonical import unb64
-from policies.signing import receipt_message, verify
+from policies.ground.signing import receipt_message, verify
 from sidecar.spool import Batch
 
 

@@ -11,8 +11,8 @@ from policies.checks.finding import Facts
 from policies.evaluate import Decision, refuse
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.record import Record, decision_record, retrieval_lineage
 from policies.retrieval import Retrieval
+from policies.trail.record import Record, decision_record, retrieval_lineage
 from sidecar.metrics import Metrics
 from sidecar.spool import Spool, SpoolError, SpoolFull
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from policies.model import Key
+from policies.definitions.model import Key
 from sidecar.answers import JSON
 
 

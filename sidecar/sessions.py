@@ -16,13 +16,13 @@ from typing import Any
 
 import orjson
 
+from policies.definitions.model import Session
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
-from policies.model import Session
-from policies.policy_set import SESSION, Fetch, session_name
-from policies.record import masked_user
 from policies.retrieval import Retrieval
-from policies.set_head import Claim
+from policies.sets.policy_set import SESSION, Fetch, session_name
+from policies.sets.signed_head import Claim
+from policies.trail.record import masked_user
 from sidecar.centre import Centre, CentreFailed
 from sidecar.policy_cache.cache_file import CacheFile
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from policies.ground.redis_url import RedisUrl
 from sidecar.spool.settings import SpoolSettings
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from policies.definition import Fault, Faults, Node
-from policies.ground.listen import Listen
+from policies.definitions.definition import Fault, Faults, Node
+from policies.definitions.load import _text, _tree
+from policies.ground.listen_address import Listen
 from policies.ground.settings import SettingsError
-from policies.load import _text, _tree
 from sidecar.key_file import read_key
 from sidecar.settings import COMPRESS, AgentSettings, Settings
 from sidecar.settings_section import FROM_ENVIRONMENT, Section

@@ -11,9 +11,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from policies.definition import Faults, Node
+from policies.definitions.definition import Faults, Node
+from policies.definitions.load import _tree
 from policies.ground.settings_help import entry, sentences
-from policies.load import _tree
 from sidecar.settings import Settings
 from sidecar.spool.settings import SpoolSettings
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from policies.definition import Node, shown
-from policies.ground.body import identifier_fault
-from policies.ground.listen import Listen
+from policies.definitions.definition import Node, shown
+from policies.ground.json_body import identifier_fault
+from policies.ground.listen_address import Listen
 from policies.ground.redis_url import RedisUrl
 
 FROM_ENVIRONMENT = "environment"

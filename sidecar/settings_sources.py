@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from policies.model import SENSITIVITIES
+from policies.definitions.model import SENSITIVITIES
 from sidecar.settings import KINDS, MODES, ROUTE_CLASSES, Defaults, Named, Route, Source
 from sidecar.settings_aws import aws_of
 from sidecar.settings_section import Section

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 
 from policies.ground.errors import Malformed
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.directory import HostPattern, Names, path_segments, upstream_parts
 from sidecar.proxy.unread import Unread
 from sidecar.settings import Settings, Source

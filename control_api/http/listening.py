@@ -2,7 +2,7 @@
 
 import socket
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 
 BACKLOG = 1024
 

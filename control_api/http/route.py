@@ -12,8 +12,8 @@ from control_api.asked import Asked
 from control_api.http.call import Call, query_fields
 from control_api.paging import Page, Part
 from control_api.shapes import Document, Redirect
-from policies.ground.body import is_json, parse_object
 from policies.ground.errors import Invalid, invalid
+from policies.ground.json_body import is_json, parse_object
 
 UseCase = Callable[..., Awaitable[object]]
 """`async (service, caller, asked) -> answer`."""

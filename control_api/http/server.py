@@ -16,7 +16,7 @@ from control_api.http.listening import BACKLOG, bind
 from control_api.http.reply import of_error
 from control_api.tls_files import HANDSHAKE_SECONDS
 from policies.ground.errors import Malformed, SluiceError
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 
 KEEP_ALIVE_SECONDS = 75.0
 LINGER_SECONDS = 2.0

@@ -13,10 +13,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.index_check import Fault
 from control_api.store.schema import log_entries, openings
-from policies.checkpoint import Checkpoint
 from policies.ground.canonical import rfc3339
-from policies.purge import KIND, Anchor
-from policies.verify import Verifier
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.purge import KIND, Anchor
+from policies.trail.verify import Verifier
 
 
 async def below(connection: AsyncConnection, tenant_id: str, anchor: Anchor | None) -> Fault | None:

@@ -17,7 +17,7 @@ from control_api.store.log_heads import End
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
-from policies.record import Record
+from policies.trail.record import Record
 
 _Asked = tuple[str, Record]
 

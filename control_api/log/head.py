@@ -14,7 +14,7 @@ from control_api.store.faults import UnknownState
 from control_api.store.purges import newest
 from control_api.store.schema import log_entries, log_heads
 from control_api.store.store import Store
-from policies.tree import Frontier, leaf_hash
+from policies.trail.merkle_tree import Frontier, leaf_hash
 
 LEAVES = 64
 """The largest subtree that is computed again: of 64 sizes, all but one end in one as small."""

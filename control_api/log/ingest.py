@@ -18,8 +18,8 @@ from control_api.store.schema import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid
-from policies.known_record import read
-from policies.source import Spooled
+from policies.trail.record_fast_path import read
+from policies.trail.spool_chain import Spooled
 
 
 class Receipt(NamedTuple):

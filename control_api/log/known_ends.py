@@ -16,7 +16,7 @@ from control_api.store.faults import FAULTS, clashed, is_fault
 from control_api.store.log_heads import End
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
-from policies.record import Record
+from policies.trail.record import Record
 
 MOST = 1024
 

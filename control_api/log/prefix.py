@@ -17,8 +17,8 @@ from control_api.store.facets import DAY
 from control_api.store.schema import log_entries, log_heads
 from control_api.store.store import Store
 from policies.ground.canonical import b64, micros
-from policies.purge import KIND, Anchor, Purged
-from policies.verify import Verifier
+from policies.trail.purge import KIND, Anchor, Purged
+from policies.trail.verify import Verifier
 
 PAUSE = 0.001
 """Seconds that others get after each millisecond of proving."""

@@ -21,11 +21,11 @@ from control_api.store.schema import log_entries, log_heads
 from control_api.store.store import Store
 from control_api.store.tally import forget_before
 from control_api.store.transaction import Transaction
-from policies import checkpoint
-from policies.checkpoint import Checkpoint
-from policies.purge import Anchor
-from policies.signing import KeyRing
-from policies.tree import Frontier, leaf_hash
+from policies.ground.signing import KeyRing
+from policies.trail import checkpoint
+from policies.trail.checkpoint import Checkpoint
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.purge import Anchor
 
 FEWEST, FIRST, MOST = 8, 64, 512
 """Entries of one deletion. On SQLite whoever evaluates waits for it: so it is as many as take

@@ -15,8 +15,8 @@ from control_api.log.search import Filters, events_of, search
 from control_api.store.purges import first_kept
 from control_api.store.schema import log_entries, openings, sessions
 from control_api.store.store import Store
-from policies.entry import audit_event, lineage_action
 from policies.ground.errors import NotFound
+from policies.trail.entry import audit_event, lineage_action
 
 __all__ = ["Filters", "Found", "Trail", "event", "events", "lineage", "session_trail"]
 

@@ -19,9 +19,9 @@ from control_api.log.walk import Part, walk
 from control_api.store.purges import newest
 from control_api.store.schema import log_entries, log_heads, openings
 from control_api.store.store import Store
-from policies import verify as proof
 from policies.ground.canonical import rfc3339
-from policies.purge import Anchor
+from policies.trail import verify as proof
+from policies.trail.purge import Anchor
 
 TRIES = 5
 """Purges come hourly; a walk that meets one after the other is told what it found at last."""

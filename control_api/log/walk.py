@@ -1,7 +1,7 @@
 """A stretch of a tenant's log read back, page by page, and each entry held against itself, its
 columns and its openings. Used by whoever verifies, and by whoever is about to remove.
 
-Knows SQL and pages; what makes an entry right is known to `policies.verify`.
+Knows SQL and pages; what makes an entry right is known to `policies.trail.verify`.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from control_api.log.index_check import Fault, Spans, unindexed
 from control_api.store.chain import NO_OPENINGS, user_of
 from control_api.store.schema import log_entries, openings
 from control_api.store.store import Store
-from policies import stored
-from policies import verify as proof
-from policies.entry import Index
+from policies.trail import stored_entry as stored
+from policies.trail import verify as proof
+from policies.trail.entry import Index
 
 PAGE_BYTES = 4 * 1024 * 1024
 """What a page should weigh: memory stays flat, whatever an entry weighs."""

@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.publishing.sets import Sets
 from control_api.store import documents, set_nodes
-from policies.set_head import MANY
-from policies.set_keys import document_field, node_field
-from policies.set_tree import EMPTY_ROOT, FAN, NOTHING, ROOT, node_digest
+from policies.sets.merkle_map import EMPTY_ROOT, FAN, NOTHING, ROOT, node_digest
+from policies.sets.redis_keys import document_field, node_field
+from policies.sets.signed_head import MANY
 
 SMALL = 16 * 1024
 """Documents up to so many bytes are read by the hundred, larger ones by themselves."""

@@ -9,7 +9,7 @@ import orjson
 
 from control_api.publishing.link import Command
 from control_api.publishing.stream import Id, entry_id
-from policies.set_keys import doubts_key
+from policies.sets.redis_keys import doubts_key
 
 KEPT_MS = 60_000
 """For so long after it was read last: what is still wrong by then is told anew."""

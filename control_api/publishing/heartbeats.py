@@ -23,8 +23,8 @@ from control_api.publishing.trouble import Trouble
 from control_api.store import tenants
 from control_api.store.store import Store
 from policies.ground.errors import Unavailable
-from policies.set_head import Heartbeat
-from policies.set_keys import CHALLENGES, beats_key, doubts_key
+from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key
+from policies.sets.signed_head import Heartbeat
 
 BLOCK_MS = 1000
 GATHER = 0.01

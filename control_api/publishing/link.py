@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from policies.ground.redis_url import RedisUrl
 
 ANSWER = 3.0

@@ -23,9 +23,9 @@ from control_api.publishing.sets import Held, Sets
 from control_api.store import documents, log_keys, set_nodes, tenants
 from control_api.store.store import Store
 from policies.ground.errors import Unavailable
-from policies.set_head import MANY, Head
-from policies.set_keys import HEAD, HISTORY, document_field, node_field
-from policies.set_tree import EMPTY_ROOT, ROOT, node_digest, nodes_of
+from policies.sets.merkle_map import EMPTY_ROOT, ROOT, node_digest, nodes_of
+from policies.sets.redis_keys import HEAD, HISTORY, document_field, node_field
+from policies.sets.signed_head import MANY, Head
 
 
 class Unproven(Unavailable):

@@ -18,7 +18,7 @@ from control_api.store.sessions import SessionRow
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.redis_url import RedisUrl
-from policies.signing import KeyRing
+from policies.ground.signing import KeyRing
 
 LAST_SECONDS = 2.0
 """How long a service that stops waits for what is on its way to Redis."""

@@ -26,8 +26,8 @@ from control_api.store.gather import start
 from control_api.store.set_nodes import root_of
 from control_api.store.transaction import Published
 from policies.ground.errors import SluiceError
-from policies.set_head import MANY, Head
-from policies.set_keys import HISTORY, document_field, node_field
+from policies.sets.redis_keys import HISTORY, document_field, node_field
+from policies.sets.signed_head import MANY, Head
 
 PUSHES = 16
 MENDS = 4

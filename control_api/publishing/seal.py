@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from control_api.publishing.sets import Held
 from policies.ground.canonical import encode
-from policies.set_head import Head, NotBelieved
-from policies.set_keys import at
-from policies.signing import KeyRing
+from policies.ground.signing import KeyRing
+from policies.sets.redis_keys import at
+from policies.sets.signed_head import Head, NotBelieved
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from control_api.publishing.trouble import Trouble
 from control_api.store.faults import WriteFault
 from control_api.store.gather import start
 from control_api.store.sessions import SessionRow
-from policies.model import SessionState
-from policies.set_head import Claim
-from policies.set_keys import session_key
+from policies.definitions.model import SessionState
+from policies.sets.redis_keys import session_key
+from policies.sets.signed_head import Claim
 
 AT_ONCE = 256
 WAITING = 8192

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from control_api.publishing.link import Command, Link, Part, RedisFault, Script, refused
-from policies.set_keys import AT, HEAD, HISTORY, changes_key, node_field, set_key
-from policies.set_tree import ROOT
+from policies.sets.merkle_map import ROOT
+from policies.sets.redis_keys import AT, HEAD, HISTORY, changes_key, node_field, set_key
 
 CHANGES = 10_000
 """Heads that the stream of changes keeps, about."""

@@ -9,8 +9,8 @@ from sqlalchemy import Row, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema import agents
+from policies.definitions.model import Agent
 from policies.ground.canonical import encode
-from policies.model import Agent
 
 
 @dataclass(frozen=True, slots=True)

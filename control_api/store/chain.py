@@ -19,12 +19,12 @@ from control_api.store.faults import UnknownState
 from control_api.store.log_heads import End
 from control_api.store.schema import log_entries, openings
 from control_api.store.tally import Tally
-from policies.entry import Index, index_of
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid
-from policies.record import MAX_ENTRY, Record
-from policies.source import Place, Spooled
-from policies.tree import Frontier, leaf_hash
+from policies.trail.entry import Index, index_of
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.record import MAX_ENTRY, Record
+from policies.trail.spool_chain import Place, Spooled
 
 NO_OPENINGS = b"{}"
 

@@ -8,8 +8,8 @@ from sqlalchemy import Row, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema import api_keys
+from policies.definitions.model import Key
 from policies.ground.canonical import encode
-from policies.model import Key
 
 
 @dataclass(frozen=True, slots=True)

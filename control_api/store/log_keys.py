@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.schema import log_keys
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
-from policies.signing import Endorsement, KeyRing
+from policies.ground.signing import Endorsement, KeyRing
 
 
 async def current(connection: AsyncConnection) -> bytes | None:

@@ -25,7 +25,8 @@ log_heads = Table(
     PrimaryKeyConstraint("tenant_id"),
 )
 
-# `entry` is the authority; the columns before it are `policies.entry.Index` of it, in its order.
+# `entry` is the authority; the columns before it are `policies.trail.entry.Index` of it, in its
+# order.
 # What lists are filtered by is in `log_index`; `ref` is here, since a lineage entry has no more.
 log_entries = Table(
     "log_entries",

@@ -9,8 +9,8 @@ from sqlalchemy import Row, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema import policies, policy_versions
+from policies.definitions.model import Policy
 from policies.ground.canonical import encode
-from policies.model import Policy
 
 _CHUNK = 500  # rows in one statement
 

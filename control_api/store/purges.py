@@ -39,8 +39,8 @@ from control_api.store.schema import (
     purges,
 )
 from control_api.store.tally import Tally
-from policies.entry import Index
-from policies.purge import Anchor, Purged
+from policies.trail.entry import Index
+from policies.trail.purge import Anchor, Purged
 
 
 async def newest(connection: AsyncConnection, tenant_id: str) -> Anchor | None:

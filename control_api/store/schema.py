@@ -68,7 +68,7 @@ installation = Table(
 )
 
 # The public half of each key that signed, in order; `tenant_id` is empty. `signature` is by the key
-# before it, over both (`policies.signing`); the first has none.
+# before it, over both (`policies.ground.signing`); the first has none.
 log_keys = Table(
     "log_keys",
     metadata,
@@ -230,7 +230,8 @@ documents = Table(
     Index(None, "tenant_id", "revision"),
 )
 
-# The Merkle map over the documents that are there (`policies.set_tree`): what is signed of them.
+# The Merkle map over the documents that are there (`policies.sets.merkle_map`): what is signed of
+# them.
 set_nodes = Table(
     "set_nodes",
     metadata,

@@ -16,8 +16,8 @@ from control_api.store import ended_sessions
 from control_api.store.gather import Gather
 from control_api.store.schema import sessions
 from control_api.store.store import Store
+from policies.definitions.model import Session, SessionState
 from policies.ground.errors import SluiceError
-from policies.model import Session, SessionState
 
 MINUTE = 60_000_000
 

@@ -1,5 +1,5 @@
 """The tree over a policy set's documents, moved in the transaction that changes them. Knows nodes
-as rows; what they mean is known to `policies.set_tree`."""
+as rows; what they mean is known to `policies.sets.merkle_map`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema import set_nodes
-from policies.set_tree import ROOT, grown, node_digest, nodes_of
+from policies.sets.merkle_map import ROOT, grown, node_digest, nodes_of
 
 _CHUNK = 500
 

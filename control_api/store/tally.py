@@ -17,7 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from control_api.store.facets import BETWEEN, BUCKETS, KEPT, MISMATCH, SECOND, Facet
 from control_api.store.schema import first_accesses, tallies
-from policies.entry import Index
+from policies.trail.entry import Index
 
 _Key = tuple[int, str, int]
 # What decisions of a batch have in common; a call repeats itself, so there are few.

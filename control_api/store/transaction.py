@@ -12,15 +12,15 @@ from control_api.store import set_nodes
 from control_api.store.chain import Appended, Chain
 from control_api.store.schema import documents, tenants
 from policies.ground.errors import NotFound
-from policies.policy_set import document_digest
-from policies.record import Record
+from policies.sets.policy_set import document_digest
+from policies.trail.record import Record
 
 _CHUNK = 500  # names in one statement
 
 
 class Published(NamedTuple):
     """What a transaction published: the revisions before and after it, each document that changed,
-    and the nodes of the tree over them (`policies.set_tree`)."""
+    and the nodes of the tree over them (`policies.sets.merkle_map`)."""
 
     since: int
     revision: int

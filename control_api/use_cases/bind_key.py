@@ -10,8 +10,8 @@ from control_api.shapes import Done
 from control_api.store import keys
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
-from policies.policy_set import key_document, key_name
-from policies.record import change_record
+from policies.sets.policy_set import key_document, key_name
+from policies.trail.record import change_record
 
 
 class NewBinding(Asked):

@@ -13,8 +13,8 @@ from control_api.store.agents import StoredAgent
 from control_api.store.transaction import Transaction
 from control_api.use_cases.rendered import shown_agent
 from policies.ground.errors import Conflict, NotFound
-from policies.policy_set import agent_document, agent_name
-from policies.record import change_record
+from policies.sets.policy_set import agent_document, agent_name
+from policies.trail.record import change_record
 
 # One step forward; sent back for a correction; suspended for a while, and back; the kill switch
 # from every state. The same state again is a no-op. Any other move is refused, and the refusal says

@@ -8,7 +8,7 @@ from control_api.service import Service
 from control_api.session_claim import claim
 from control_api.sidecar_shapes import ClaimedSession
 from policies.ground.canonical import rfc3339
-from policies.policy_set import TENANT, role_name
+from policies.sets.policy_set import TENANT, role_name
 
 
 class NewSession(Asked):

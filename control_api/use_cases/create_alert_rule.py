@@ -19,7 +19,7 @@ from control_api.store.transaction import Transaction
 from control_api.use_cases.rendered import shown_rule
 from policies.ground.errors import Conflict, invalid
 from policies.ground.ids import prefixed
-from policies.record import change_record
+from policies.trail.record import change_record
 
 WEEK = 7 * 24 * 60
 MOST_RULES = 200

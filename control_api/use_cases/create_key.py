@@ -14,8 +14,8 @@ from control_api.store.transaction import Transaction
 from control_api.use_cases.rendered import created_key
 from policies.ground.ids import prefixed
 from policies.ground.keys import key_digest, make_key
-from policies.policy_set import key_document, key_name
-from policies.record import change_record
+from policies.sets.policy_set import key_document, key_name
+from policies.trail.record import change_record
 
 DAY = 86_400_000_000
 DEFAULT_DAYS = 365

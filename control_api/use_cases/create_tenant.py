@@ -13,12 +13,12 @@ from control_api.tenant_settings import effective
 from control_api.tenant_shapes import CreatedTenant
 from control_api.use_cases.create_key import NewKey, add_key, new_key
 from control_api.use_cases.reload_policies import reload_tenant
-from policies.definition import LoadError
+from policies.definitions.definition import LoadError
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 from policies.ground.keys import make_key
-from policies.policy_set import TENANT, tenant_document
-from policies.record import change_record
+from policies.sets.policy_set import TENANT, tenant_document
+from policies.trail.record import change_record
 
 _FIRST = NewKey(name="first admin", scope="admin", expires_days=None)
 _log = logging.getLogger("sluice.policies")

@@ -25,11 +25,11 @@ from control_api.service import Service
 from control_api.session_claim import claim
 from control_api.shapes import Level
 from policies.checks.finding import Facts
+from policies.definitions.model import Session
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
-from policies.model import Session
-from policies.record import decision_record
 from policies.retrieval import MAX_QUERY, Retrieval, parse_retrieval
+from policies.trail.record import decision_record
 
 ERROR = "evaluation_error"
 _log = logging.getLogger("sluice.decision")

@@ -13,8 +13,8 @@ from control_api.service import MOST_BATCHES, Service
 from control_api.sidecar_shapes import Receipt
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid, Unavailable
-from policies.known_record import known_batch
-from policies.signing import receipt_message
+from policies.ground.signing import receipt_message
+from policies.trail.record_fast_path import known_batch
 
 
 class NewRecords(Asked):

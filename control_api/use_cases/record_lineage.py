@@ -9,10 +9,10 @@ from control_api.caller import Caller
 from control_api.log import read
 from control_api.service import Service
 from control_api.shapes import Empty
+from policies.definitions.model import Key
 from policies.ground.errors import Forbidden
-from policies.model import Key
-from policies.policy_set import TENANT
-from policies.record import lineage_record
+from policies.sets.policy_set import TENANT
+from policies.trail.record import lineage_record
 
 
 class NewAction(Asked):

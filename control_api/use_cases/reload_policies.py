@@ -20,10 +20,10 @@ from control_api.service import Service
 from control_api.store import policies
 from control_api.store.policies import StoredPolicy
 from control_api.store.transaction import Transaction
-from policies.definition import Definition, Fault, LoadError
+from policies.definitions.definition import Definition, Fault, LoadError
+from policies.definitions.load import load_tenant
 from policies.ground.errors import Conflict, Invalid, Unavailable
 from policies.ground.ids import prefixed
-from policies.load import load_tenant
 
 _CHUNK = 500
 _ATTEMPTS = 5

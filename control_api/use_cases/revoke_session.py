@@ -11,8 +11,8 @@ from control_api.store.transaction import Transaction
 from control_api.tenant_shapes import SessionDetail
 from control_api.use_cases.get_session import detail
 from policies.ground.errors import NotFound
-from policies.policy_set import session_document, session_name
-from policies.record import change_record
+from policies.sets.policy_set import session_document, session_name
+from policies.trail.record import change_record
 
 
 class RevokedSession(Asked):

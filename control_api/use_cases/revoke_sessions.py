@@ -18,8 +18,8 @@ from control_api.store.sessions import SessionRow
 from control_api.store.transaction import Transaction
 from control_api.tenant_shapes import Revoked
 from policies.ground.errors import invalid
-from policies.policy_set import session_document, session_name
-from policies.record import change_record, masked_user
+from policies.sets.policy_set import session_document, session_name
+from policies.trail.record import change_record, masked_user
 
 AT_ONCE = 200
 """Sessions of one transaction: on SQLite an evaluation waits for it."""

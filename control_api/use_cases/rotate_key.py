@@ -14,8 +14,8 @@ from control_api.use_cases.revoke_key import AskedKey
 from policies.ground.errors import Conflict, NotFound
 from policies.ground.ids import prefixed
 from policies.ground.keys import key_digest, make_key
-from policies.policy_set import agent_document, agent_name, key_document, key_name
-from policies.record import change_record
+from policies.sets.policy_set import agent_document, agent_name, key_document, key_name
+from policies.trail.record import change_record
 
 
 async def rotate_key(service: Service, caller: Caller, asked: AskedKey) -> CreatedKey:

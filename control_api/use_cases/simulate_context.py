@@ -7,7 +7,7 @@ from control_api.evaluation_shapes import Explained, Simulated
 from control_api.service import Service
 from control_api.store import sessions
 from control_api.use_cases.evaluate_context import AskedRetrieval, Question, decide, explained
-from policies.model import Session
+from policies.definitions.model import Session
 from policies.retrieval import Retrieval
 
 

@@ -13,8 +13,8 @@ from control_api.store.transaction import Transaction
 from control_api.use_cases.register_agent import refuse_unknown_key
 from control_api.use_cases.rendered import shown_agent
 from policies.ground.errors import NotFound
-from policies.policy_set import agent_document, agent_name
-from policies.record import change_record
+from policies.sets.policy_set import agent_document, agent_name
+from policies.trail.record import change_record
 
 
 class ChangedAgent(Asked):

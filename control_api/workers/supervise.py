@@ -31,7 +31,7 @@ from control_api.secret_file import UnusableFile, make_directory
 from control_api.settings import Settings
 from control_api.workers.place import Place
 from control_api.workers.siblings import DIRECTORY
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 
 PAUSE = 0.05
 QUICK_SECONDS = 5.0

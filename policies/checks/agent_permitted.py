@@ -2,7 +2,7 @@
 
 from policies.checks.finding import PASSED, SKIPPED, Finding, failed
 from policies.retrieval import Retrieval
-from policies.role import Clause
+from policies.sets.role import Clause
 
 
 def agent_permitted(retrieval: Retrieval, clause: Clause) -> Finding:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from policies.model import Agent, Key, Session, TenantSettings
+from policies.definitions.model import Agent, Key, Session, TenantSettings
 from policies.retrieval import Retrieval
-from policies.role import Clause, Role
+from policies.sets.role import Clause, Role
 
 
 class Outcome(Enum):

@@ -2,9 +2,9 @@
 critical, ascending)."""
 
 from policies.checks.finding import PASSED, Finding, failed
-from policies.model import RANK
+from policies.definitions.model import RANK
 from policies.retrieval import Retrieval
-from policies.role import Clause
+from policies.sets.role import Clause
 
 
 def sensitivity(retrieval: Retrieval, clause: Clause) -> Finding:

@@ -3,7 +3,7 @@ allows nothing."""
 
 from policies.checks.finding import PASSED, Finding, failed
 from policies.retrieval import Retrieval
-from policies.role import Clause
+from policies.sets.role import Clause
 
 
 def source(retrieval: Retrieval, clause: Clause) -> Finding:

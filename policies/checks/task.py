@@ -3,7 +3,7 @@ rule 9). An empty `allowed_tasks` allows every task that is not denied."""
 
 from policies.checks.finding import PASSED, SKIPPED, Finding, failed
 from policies.retrieval import Retrieval
-from policies.role import Clause
+from policies.sets.role import Clause
 
 
 def task(retrieval: Retrieval, clause: Clause) -> Finding:

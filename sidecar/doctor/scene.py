@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.doctor.machine import Address, Machine, Socket, Unseen
 from sidecar.doctor.tables import Rules
 from sidecar.settings import Settings, Source

@@ -8,8 +8,8 @@ Knows what to read and what of it to believe. Knows neither commands nor when to
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
-from policies.policy_set import PolicySet
-from policies.set_head import Head
+from policies.sets.policy_set import PolicySet
+from policies.sets.signed_head import Head
 from sidecar.policy_cache.feed import FeedFailed, Position
 from sidecar.policy_cache.redis_set import RedisSet
 from sidecar.policy_cache.working_set import ABSENT, Proven, WorkingSet

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
-from policies.set_head import Heartbeat
+from policies.sets.signed_head import Heartbeat
 from sidecar.policy_cache.feed import Position
 
 LONGEST_INTERVAL = 3.0

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from policies.ground.clock import Clock
-from policies.policy_set import PolicySet
-from policies.set_head import Claim
+from policies.sets.policy_set import PolicySet
+from policies.sets.signed_head import Claim
 from sidecar.centre import Centre
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.documents import Documents

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from policies.ground.clock import Clock
-from policies.set_head import Claim
+from policies.sets.signed_head import Claim
 from sidecar.policy_cache.control_follow import ControlFollower
 from sidecar.policy_cache.feed import FeedFailed
 from sidecar.policy_cache.follow import Refused

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from policies.signing import Endorsement
+from policies.ground.signing import Endorsement
 
 
 class Document(NamedTuple):

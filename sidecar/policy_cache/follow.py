@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 
 from policies.ground.clock import Clock
-from policies.policy_set import PolicySet
+from policies.sets.policy_set import PolicySet
 from sidecar.policy_cache.documents import Documents
 from sidecar.policy_cache.feed import Feed, FeedFailed, FeedForbidden, Page, Position
 from sidecar.policy_cache.freshness import Freshness

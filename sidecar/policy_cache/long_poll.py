@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import orjson
 
 from policies.ground.canonical import unb64
-from policies.signing import Endorsement
+from policies.ground.signing import Endorsement
 from sidecar.centre import Centre, CentreFailed
 from sidecar.policy_cache.feed import Document, FeedFailed, FeedForbidden, Page, Position
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.canonical import b64, unb64
-from policies.signing import Endorsement, endorsed
+from policies.ground.signing import Endorsement, endorsed
 
 OVERLAP = 3600 * 1_000_000
 """Microseconds."""

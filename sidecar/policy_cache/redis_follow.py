@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from math import inf
 
 from policies.ground.clock import Clock
-from policies.policy_set import PolicySet
-from policies.set_head import Claim, Heartbeat
+from policies.sets.policy_set import PolicySet
+from policies.sets.signed_head import Claim, Heartbeat
 from sidecar.policy_cache.catch_up import CatchUp
 from sidecar.policy_cache.challenges import Challenges
 from sidecar.policy_cache.feed import FeedFailed, Position

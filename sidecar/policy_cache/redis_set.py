@@ -1,7 +1,7 @@
 """A tenant's policy set as it lies in Redis: read, and believed only as far as it is signed.
 
-    head       how the set stands, signed by the log's key (`policies.set_head`)
-    nodes      that lead from the head's root to a document's digest (`policies.set_tree`)
+    head       how the set stands, signed by the log's key (`policies.sets.signed_head`)
+    nodes      that lead from the head's root to a document's digest (`policies.sets.merkle_map`)
     documents  of that digest
 
 One HMGET reads all three as they stood at one moment. Whoever writes to this Redis can keep news
@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import orjson
 from redis.exceptions import RedisError
 
-from policies.set_head import Claim, Head, Heartbeat, NotBelieved
-from policies.set_keys import (
+from policies.sets.merkle_map import NotProven, nodes_of, prove
+from policies.sets.redis_keys import (
     CHALLENGES,
     HEAD,
     beats_key,
@@ -32,7 +32,7 @@ from policies.set_keys import (
     session_key,
     set_key,
 )
-from policies.set_tree import NotProven, nodes_of, prove
+from policies.sets.signed_head import Claim, Head, Heartbeat, NotBelieved
 from sidecar.policy_cache.feed import FeedFailed
 from sidecar.policy_cache.working_set import ABSENT, Proven
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
-from policies.set_head import Claim
+from policies.sets.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
+from policies.sets.signed_head import Claim
 from sidecar.centre import Centre
 from sidecar.key_file import read_key
 from sidecar.policy_cache.cache_file import CacheFile

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from policies.ground.body import parse_object, refuse_duplicates
 from policies.ground.errors import Malformed
+from policies.ground.json_body import parse_object, refuse_duplicates
 from sidecar.protocols.budget import Budget, OverBudget
 
 Parse = Callable[[bytes, str | None, Budget], Any]

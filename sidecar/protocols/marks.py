@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
-from policies.model import SENSITIVITIES
 from sidecar.protocols.protocol import Sight
 
 UNMARKED = "critical"

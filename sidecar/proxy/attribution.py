@@ -9,9 +9,9 @@ source's.
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from policies.ground.body import identifier_fault
+from policies.definitions.model import RANK
 from policies.ground.errors import Malformed
-from policies.model import RANK
+from policies.ground.json_body import identifier_fault
 from sidecar.proxy.headers import BAGGAGE, Head
 from sidecar.settings import Defaults
 

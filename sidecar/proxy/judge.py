@@ -11,8 +11,8 @@ from functools import partial
 from threading import get_ident
 
 from policies.checks.finding import Facts
-from policies.ground.body import identifier_fault
 from policies.ground.errors import SluiceError
+from policies.ground.json_body import identifier_fault
 from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, allows
 from sidecar.identity import AgentIdentity

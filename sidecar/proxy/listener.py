@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.agent_connection import Handler
 from sidecar.proxy.agent_server import AgentServer
 from sidecar.proxy.arrivals import Arrivals

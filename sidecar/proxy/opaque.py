@@ -12,8 +12,8 @@ import asyncio
 import hashlib
 from typing import NamedTuple
 
+from policies.definitions.model import RANK
 from policies.ground.errors import UpstreamFailed
-from policies.model import RANK
 from sidecar.protocols.protocol import Place
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.case import decided

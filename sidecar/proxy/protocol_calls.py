@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from policies.model import SENSITIVITIES
+from policies.definitions.model import SENSITIVITIES
 from sidecar.protocols.protocol import (
     NOTHING,
     Asked,

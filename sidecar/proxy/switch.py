@@ -8,7 +8,7 @@ data source gets, what is left. Knows the directory. Knows nothing of what is as
 from collections.abc import Mapping, Sequence
 
 from policies.ground.errors import Malformed
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.directory import Shared
 from sidecar.proxy.guarded import Guarded
 from sidecar.proxy.hosts import Authority, authority

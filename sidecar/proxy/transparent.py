@@ -20,7 +20,7 @@ from collections.abc import Callable
 from ipaddress import ip_address
 
 from policies.ground.errors import Malformed
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.agent_server import AgentServer
 from sidecar.proxy.arrivals import Arrivals, join
 from sidecar.proxy.client_hello import Hello

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.body_budget import BodyBudget
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity

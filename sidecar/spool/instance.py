@@ -19,7 +19,7 @@ from typing import NamedTuple
 import orjson
 
 from policies.ground.canonical import encode
-from policies.source import core_hash
+from policies.trail.spool_chain import core_hash
 from sidecar.spool.disk import Disk
 from sidecar.spool.frames import FRAME, payloads, read_header
 from sidecar.spool.layout import Ending

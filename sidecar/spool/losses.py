@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.record import Record, gap_record
+from policies.trail.record import Record, gap_record
 from sidecar.spool.instance import Instance
 from sidecar.spool.layout import Ending
 

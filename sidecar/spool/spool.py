@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
-from policies.record import Record
+from policies.trail.record import Record
 from sidecar.spool.deadlines import Deadlines
 from sidecar.spool.disk import Disk
 from sidecar.spool.errors import SpoolError, SpoolSlow, SpoolUnwritable

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.clock import Clock
-from policies.record import Record
-from policies.source import core_hash, spool_payload, src_member
+from policies.trail.record import Record
+from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from sidecar.spool.errors import RecordTooLarge, SpoolFull, SpoolUnwritable
 from sidecar.spool.frames import FRAME, MAX_PAYLOAD, Header, frame_bytes, header_bytes
 from sidecar.spool.instance import Instance, Segment

@@ -124,8 +124,8 @@ def _import_all() -> None:
 
 def _make() -> None:
     """Patterns that a function makes of what the operator wrote: hostile ones."""
+    from policies.definitions.wildcard import matcher
     from policies.ground.masking.mask import mask
-    from policies.wildcard import matcher
 
     mask("DE44 5001 0517 5407 3249 31")
     for entry in ("*a*a*a*b", "a?*a?*a*b", "*?*?*?a", "*" + "a" * 60 + "b*c", "*aab*aab*b"):

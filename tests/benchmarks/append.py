@@ -20,8 +20,8 @@ import uvloop
 
 from control_api.store import chain
 from control_api.store.tally import Tally
-from policies.entry import Index
-from policies.record import Record
+from policies.trail.entry import Index
+from policies.trail.record import Record
 from tests.control_api.store.world import TENANT, World, decision, opened
 
 WAITING = 64

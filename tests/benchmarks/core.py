@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import orjson
 
+from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.evaluate import evaluate, gather
 from policies.ground.canonical import b64, rfc3339
-from policies.model import Agent, Key, Policy, TenantSettings
-from policies.policy_set import PolicySet, agent_document, role_document, tenant_document
-from policies.record import Record, decision_record
 from policies.retrieval import Retrieval, parse_retrieval
-from policies.source import core_hash, src_member
-from policies.stored import Row
-from policies.tree import leaf_hash
-from policies.verify import Verifier
+from policies.sets.policy_set import PolicySet, agent_document, role_document, tenant_document
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.record import Record, decision_record
+from policies.trail.spool_chain import core_hash, src_member
+from policies.trail.stored_entry import Row
+from policies.trail.verify import Verifier
 from tests.benchmarks.measure import Figure, per_call
 
 SALT = bytes(range(32))

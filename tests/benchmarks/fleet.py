@@ -30,10 +30,10 @@ import aiohttp
 
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
+from policies.definitions.model import Agent, Key, Policy
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest, make_key
-from policies.model import Agent, Key, Policy
-from policies.policy_set import (
+from policies.sets.policy_set import (
     agent_document,
     agent_name,
     key_document,

@@ -19,14 +19,14 @@ from typing import Any
 import orjson
 
 from policies.checks.finding import Facts
+from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
 from policies.evaluate import evaluate
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.ids import uuid7
-from policies.model import Agent, Key, Policy, Session, TenantSettings
-from policies.record import Record, decision_record, retrieval_lineage
 from policies.retrieval import Retrieval
-from policies.role import compile_role
-from policies.source import core_hash, spool_payload, src_member
+from policies.sets.role import compile_role
+from policies.trail.record import Record, decision_record, retrieval_lineage
+from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from sidecar.ship import BATCH_BYTES
 
 PATH = "/v1/sidecars/events"

@@ -22,7 +22,7 @@ import uvloop
 
 from control_api.store.migrate import migrate
 from control_api.store.schema import log_entries, openings
-from policies.record import Record
+from policies.trail.record import Record
 from tests import postgres
 from tests.benchmarks.measure import SERVER, Figure, load, request
 from tests.benchmarks.services import EVALUATE, directory

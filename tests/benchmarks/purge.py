@@ -25,7 +25,7 @@ from control_api.store.chain import Chain
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.record import Record, make_record
+from policies.trail.record import Record, make_record
 from tests.benchmarks.measure import SERVER, Figure, load, request
 from tests.benchmarks.services import EVALUATE, directory
 from tests.control_api.store.world import decision

@@ -14,9 +14,9 @@ from pathlib import Path
 import uvloop
 
 from policies.ground.clock import Clock
-from policies.record import Record
 from policies.retrieval import parse_retrieval
-from policies.source import core_hash, spool_payload, src_member
+from policies.trail.record import Record
+from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.frames import crc32c
 from tests.benchmarks.core import BODY, decide, policy_set

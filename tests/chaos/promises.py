@@ -21,9 +21,10 @@ import asyncpg
 import orjson
 
 from policies.checks.finding import Facts
+from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
 from policies.evaluate import evaluate, gather
-from policies.model import Agent, Key, Policy, Session, TenantSettings
-from policies.policy_set import (
+from policies.retrieval import parse_retrieval
+from policies.sets.policy_set import (
     PolicySet,
     agent_document,
     agent_name,
@@ -33,7 +34,6 @@ from policies.policy_set import (
     role_name,
     tenant_document,
 )
-from policies.retrieval import parse_retrieval
 from tests.chaos.history import Answered, History, Version
 from tests.chaos.system import LIMIT, ROLES, SOURCES, System
 

@@ -20,7 +20,7 @@ from control_api.purge_command import purge
 from control_api.secret_file import UnusableFile
 from control_api.store.url import Unusable
 from policies.ground.canonical import b64
-from policies.signing import endorsed
+from policies.ground.signing import endorsed
 from tests.control_api.centre import Centre, running
 from tests.control_api.store.world import sql
 from tests.postgres import serving, unbound

@@ -10,7 +10,7 @@ import pytest
 
 from control_api import settings
 from control_api.settings import names, read
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from policies.ground.settings import SettingsError
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from control_api import tenant_state
 from control_api.tenant_state import TenantState
-from policies.model import Agent
-from policies.policy_set import agent_document, agent_name
+from policies.definitions.model import Agent
+from policies.sets.policy_set import agent_document, agent_name
 from tests.waiting import turns
 
 

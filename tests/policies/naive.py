@@ -3,7 +3,7 @@
 import re
 
 from policies.checks.finding import Facts
-from policies.model import SENSITIVITIES, Policy
+from policies.definitions.model import SENSITIVITIES, Policy
 from policies.retrieval import Retrieval
 
 Answer = tuple[str, str, str | None]

@@ -1,5 +1,6 @@
 """The record of an enforcement point, read member by member and encoded as a whole: what
-`policies.source` and `policies.shape` did before they were made fast, kept as the reference that
+`policies.trail.spool_chain` and `policies.trail.record_schema` did before they were made fast,
+kept as the reference that
 they are held against (`test_fast_reading.py`). Slow on purpose, and not to be changed with them.
 """
 
@@ -14,10 +15,10 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from policies.ground.body import identifier_fault
 from policies.ground.canonical import NotCanonical
 from policies.ground.errors import Invalid
-from policies.record import MAX_ENTRY
+from policies.ground.json_body import identifier_fault
+from policies.trail.record import MAX_ENTRY
 
 _MAX_INTEGER = 2**53 - 1
 _MAX_DEPTH = 64
@@ -168,7 +169,7 @@ RULES: dict[str, _Rules] = {
 }
 """The kinds that an enforcement point may send, and what each must say."""
 
-# Members that `policies.entry.index_of` reads, whatever the kind.
+# Members that `policies.trail.entry.index_of` reads, whatever the kind.
 _INDEXED = ("request", "response", "event")
 _OPENED: dict[str, _Judge] = {"user_id": _name, "query": _text}
 

@@ -7,7 +7,7 @@ enough that no encoding is safe by luck.
 from hypothesis import strategies as st
 
 from policies.checks.finding import Facts
-from policies.model import (
+from policies.definitions.model import (
     AGENT_STATUSES,
     SCOPES,
     SENSITIVITIES,
@@ -18,7 +18,7 @@ from policies.model import (
     TenantSettings,
 )
 from policies.retrieval import Retrieval
-from policies.role import compile_role
+from policies.sets.role import compile_role
 
 CHARACTERS = st.characters(exclude_categories=["Cs", "Cc"])
 IDENTIFIERS = st.one_of(

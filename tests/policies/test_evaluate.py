@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from policies.checks import CHECKS, NAMES
 from policies.checks.finding import Facts, Outcome
+from policies.definitions.model import Key, Policy, TenantSettings
 from policies.evaluate import TENANT_FROZEN, admitted, evaluate, gather, refuse
-from policies.model import Key, Policy, TenantSettings
-from policies.policy_set import PolicySet, agent_document, role_document, tenant_document
 from policies.retrieval import Retrieval
-from policies.role import compile_role
+from policies.sets.policy_set import PolicySet, agent_document, role_document, tenant_document
+from policies.sets.role import compile_role
 from tests.policies import naive
 from tests.policies.strategies import RETRIEVALS, policies, situations
 

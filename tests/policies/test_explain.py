@@ -4,12 +4,12 @@ from hypothesis import given
 
 from policies.checks import NAMES
 from policies.checks.finding import Facts
+from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.evaluate import evaluate, refuse
 from policies.explain import explain
-from policies.model import Agent, Key, Policy, TenantSettings
 from policies.nearest_miss import steps_to_allow
 from policies.retrieval import Retrieval
-from policies.role import compile_role
+from policies.sets.role import compile_role
 from tests.policies.strategies import situations
 from tests.policies.world import START
 

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.checks.finding import Facts
+from policies.definitions.model import Policy
 from policies.evaluate import evaluate
 from policies.ground.canonical import NotCanonical, b64, check, micros, rfc3339, unb64
 from policies.ground.errors import Invalid
-from policies.model import Policy
-from policies.record import decision_record
 from policies.retrieval import Retrieval
-from policies.source import Place, Spooled, read_payload
+from policies.trail.record import decision_record
+from policies.trail.spool_chain import Place, Spooled, read_payload
 from tests.policies import slow_source
 from tests.policies.strategies import situations
-from tests.policies.test_source import OPENINGS, PREV, RECORDS, at, payload, places
+from tests.policies.trail.test_spool_chain import OPENINGS, PREV, RECORDS, at, payload, places
 from tests.policies.world import START
 
 PLACES = (("sluice/e/default", 0, ""), ('l"\\é😀\n', 2**53 - 1, PREV))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.ground.body import identifier_fault, is_json, parse_object
 from policies.ground.errors import Invalid, Malformed, SluiceError, error_body, invalid
-from policies.ground.listen import Listen
+from policies.ground.json_body import identifier_fault, is_json, parse_object
+from policies.ground.listen_address import Listen
 from policies.ground.settings import SettingsError
 
 JSON = "application/json"

@@ -4,10 +4,10 @@ import base64
 
 import pytest
 
-from policies import checkpoint
-from policies.checkpoint import BadNote, Checkpoint
 from policies.ground.canonical import encode
-from policies.signing import Endorsement, KeyRing, Signer, endorsed, rotation_message
+from policies.ground.signing import Endorsement, KeyRing, Signer, endorsed, rotation_message
+from policies.trail import checkpoint
+from policies.trail.checkpoint import BadNote, Checkpoint
 
 A, B, C, D = (Signer(bytes([n]) * 32) for n in range(4))
 RING = KeyRing(A).rotated(B).rotated(C)

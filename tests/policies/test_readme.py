@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from policies.analysis.lint import lint
 from policies.checks import NAMES
-from policies.definition import FIELDS
-from policies.entry import index_of
+from policies.definitions.definition import FIELDS
+from policies.definitions.load import load_file
 from policies.ground.canonical import encode
-from policies.lint import lint
-from policies.load import load_file
-from policies.shape import RULES
+from policies.trail.entry import index_of
+from policies.trail.record_schema import RULES
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "policies/README.md").read_text()

@@ -11,18 +11,18 @@ import yaml
 
 from policies.checks import CALL, CLAUSE, NAMES
 from policies.checks.finding import Facts
+from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
 from policies.evaluate import Decision, admitted, evaluate, gather
 from policies.ground.canonical import check
-from policies.model import Agent, Key, Policy, Session, TenantSettings
-from policies.policy_set import (
+from policies.retrieval import Retrieval, parse_retrieval
+from policies.sets.policy_set import (
     PolicySet,
     agent_document,
     document_digest,
     role_document,
     tenant_document,
 )
-from policies.record import decision_record
-from policies.retrieval import Retrieval, parse_retrieval
+from policies.trail.record import decision_record
 
 TABLES = Path(__file__).parents[1] / "tables"
 DEFAULTS = yaml.safe_load((TABLES / "defaults.yaml").read_text())

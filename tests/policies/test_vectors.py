@@ -17,17 +17,17 @@ import orjson
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from policies.checkpoint import Checkpoint, read, sign
-from policies.commitment import commitment, field_salt, opens
-from policies.entry import index_of
 from policies.ground.canonical import check, encode, micros, rfc3339
 from policies.ground.ids import prefixed, uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
-from policies.signing import Signer, receipt_message, verify
-from policies.source import core_hash
-from policies.stored import Row
-from policies.tree import Frontier, leaf_hash
-from policies.verify import Head, Verifier
+from policies.ground.signing import Signer, receipt_message, verify
+from policies.trail.checkpoint import Checkpoint, read, sign
+from policies.trail.commitment import commitment, field_salt, opens
+from policies.trail.entry import index_of
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.spool_chain import core_hash
+from policies.trail.stored_entry import Row
+from policies.trail.verify import Head, Verifier
 from tests.policies.world import entry_from_core, every_kind, masked_log, naive_root
 
 VECTORS = Path(__file__).parents[1] / "vectors"

@@ -7,11 +7,14 @@ from typing import Any
 import orjson
 
 from policies.checks.finding import Facts
-from policies.entry import index_of
+from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
 from policies.evaluate import evaluate
 from policies.ground.canonical import b64, encode, rfc3339
-from policies.model import Agent, Key, Policy, Session, TenantSettings
-from policies.record import (
+from policies.retrieval import Retrieval
+from policies.sets.role import compile_role
+from policies.trail.entry import index_of
+from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.record import (
     Record,
     change_record,
     decision_record,
@@ -20,12 +23,9 @@ from policies.record import (
     make_record,
     retrieval_lineage,
 )
-from policies.retrieval import Retrieval
-from policies.role import compile_role
-from policies.source import core_hash, src_member
-from policies.stored import Row
-from policies.tree import Frontier, leaf_hash
-from policies.verify import Head
+from policies.trail.spool_chain import core_hash, src_member
+from policies.trail.stored_entry import Row
+from policies.trail.verify import Head
 
 LOG = "default"
 START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z

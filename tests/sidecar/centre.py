@@ -14,11 +14,12 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from policies.definitions.model import Agent, Key, Policy, TenantSettings
 from policies.ground.canonical import b64, rfc3339, unb64
 from policies.ground.keys import key_digest, make_key
 from policies.ground.redis_url import RedisUrl
-from policies.model import Agent, Key, Policy, TenantSettings
-from policies.policy_set import (
+from policies.ground.signing import Signer, receipt_message
+from policies.sets.policy_set import (
     agent_document,
     agent_name,
     key_document,
@@ -27,8 +28,7 @@ from policies.policy_set import (
     role_name,
     tenant_document,
 )
-from policies.signing import Signer, receipt_message
-from policies.source import read_payload
+from policies.trail.spool_chain import read_payload
 
 SIDECAR_KEY = make_key(b"s" * 32)
 EVALUATE_KEY = make_key(b"e" * 32)

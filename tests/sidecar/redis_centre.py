@@ -15,12 +15,12 @@ import redis as redis_py
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from policies.definitions.model import Key, Policy, TenantSettings
 from policies.ground.keys import key_digest
 from policies.ground.redis_url import RedisUrl
-from policies.model import Key, Policy, TenantSettings
-from policies.policy_set import document_digest, key_document, key_name
-from policies.set_head import Head, Heartbeat
-from policies.set_keys import (
+from policies.sets.merkle_map import ROOT, grown, node_digest
+from policies.sets.policy_set import document_digest, key_document, key_name
+from policies.sets.redis_keys import (
     AT,
     CHALLENGES,
     HEAD,
@@ -32,7 +32,7 @@ from policies.set_keys import (
     node_field,
     set_key,
 )
-from policies.set_tree import ROOT, grown, node_digest
+from policies.sets.signed_head import Head, Heartbeat
 from tests.redis import Redis
 from tests.sidecar.centre import SIDECAR_KEY, ControlApi
 

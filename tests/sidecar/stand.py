@@ -16,8 +16,8 @@ from aiohttp import ClientSession
 from multidict import CIMultiDictProxy
 
 from policies.ground.clock import Clock
-from policies.ground.listen import Listen
-from policies.source import read_payload
+from policies.ground.listen_address import Listen
+from policies.trail.spool_chain import read_payload
 from sidecar.centre_time import CentreTime
 from sidecar.parts import Parts
 from sidecar.port import Port

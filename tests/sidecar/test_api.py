@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from policies import __version__
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.request_body import MAX_BODY
 from tests import waiting
 from tests.sidecar.centre import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, control_api

@@ -7,9 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from policies.definitions.model import Key
 from policies.ground.keys import key_digest
-from policies.model import Key
-from policies.policy_set import key_document, key_name
+from policies.sets.policy_set import key_document, key_name
 from sidecar.connection import OwnConnection
 from sidecar.head_digest import KEY_BYTES, HeadDigest
 from sidecar.known_heads import KEPT, Known, KnownHeads

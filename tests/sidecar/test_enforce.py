@@ -9,10 +9,11 @@ import orjson
 import pytest
 
 from policies.checks import NAMES
+from policies.definitions.model import Agent, Key
 from policies.ground.canonical import b64
 from policies.ground.keys import key_digest
-from policies.model import Agent, Key
-from policies.policy_set import (
+from policies.retrieval import Retrieval
+from policies.sets.policy_set import (
     agent_document,
     agent_name,
     key_document,
@@ -20,8 +21,7 @@ from policies.policy_set import (
     role_document,
     role_name,
 )
-from policies.retrieval import Retrieval
-from policies.source import core_hash
+from policies.trail.spool_chain import core_hash
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity, Keys
 from sidecar.spool import SpoolSettings, SpoolUnwritable

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from policies.model import Agent, TenantSettings
-from policies.policy_set import (
+from policies.definitions.model import Agent, TenantSettings
+from policies.sets.policy_set import (
     agent_document,
     agent_name,
     session_document,

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from policies.model import TenantSettings
+from policies.definitions.model import TenantSettings
 from policies.retrieval import Retrieval
-from policies.source import read_payload
+from policies.trail.spool_chain import read_payload
 from tests.sidecar.centre import ROLE, ControlApi, control_api
 from tests.sidecar.stand import Stand, sidecar, until
 

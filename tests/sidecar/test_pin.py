@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from policies.signing import KeyRing, Signer
+from policies.ground.signing import KeyRing, Signer
 from sidecar.policy_cache.pin import OVERLAP, NotEndorsed, Pin, pinned
 
 A, B, C, D = (Signer(bytes([n]) * 32) for n in range(4))

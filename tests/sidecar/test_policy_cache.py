@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from policies.definitions.model import Key, TenantSettings
 from policies.ground.keys import key_digest, make_key
-from policies.model import Key, TenantSettings
-from policies.policy_set import (
+from policies.ground.signing import Signer
+from policies.sets.policy_set import (
     PolicySet,
     key_document,
     key_name,
@@ -20,7 +21,6 @@ from policies.policy_set import (
     role_name,
     tenant_document,
 )
-from policies.signing import Signer
 from sidecar.centre import Centre
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
 from sidecar.policy_cache.documents import Documents, NoPolicySet

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from policies.definitions.model import Agent, Key, Policy
+from policies.definitions.wildcard import matcher, may_begin
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen import Listen
-from policies.model import Agent, Key, Policy
-from policies.policy_set import (
+from policies.ground.listen_address import Listen
+from policies.sets.policy_set import (
     agent_document,
     agent_name,
     key_document,
@@ -17,7 +18,6 @@ from policies.policy_set import (
     role_document,
     role_name,
 )
-from policies.wildcard import matcher, may_begin
 from sidecar.settings import Defaults, Named, Route, Source
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, READ_KEY, ControlApi, control_api, policy
 from tests.sidecar.stand import Stand, sidecar, until

@@ -14,9 +14,10 @@ from pathlib import Path
 import orjson
 import pytest
 
+from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
-from policies.model import Key
-from policies.policy_set import (
+from policies.ground.signing import Signer
+from policies.sets.policy_set import (
     key_document,
     key_name,
     role_document,
@@ -24,8 +25,7 @@ from policies.policy_set import (
     session_document,
     session_name,
 )
-from policies.set_keys import set_key
-from policies.signing import Signer
+from policies.sets.redis_keys import set_key
 from sidecar.policy_cache import failover
 from tests import redis
 from tests.sidecar.centre import (

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
-from policies.model import Key
-from policies.policy_set import (
+from policies.ground.signing import Signer
+from policies.sets.merkle_map import path
+from policies.sets.policy_set import (
     agent_name,
     key_document,
     key_name,
@@ -23,10 +25,15 @@ from policies.policy_set import (
     session_document,
     session_name,
 )
-from policies.set_head import Claim
-from policies.set_keys import HEAD, changes_key, document_field, doubts_key, session_key, set_key
-from policies.set_tree import path
-from policies.signing import Signer
+from policies.sets.redis_keys import (
+    HEAD,
+    changes_key,
+    document_field,
+    doubts_key,
+    session_key,
+    set_key,
+)
+from policies.sets.signed_head import Claim
 from tests import redis, waiting
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, FAR, ROLE, SIDECAR_KEY, many_roles, policy
 from tests.sidecar.redis_centre import RedisCentre

@@ -13,9 +13,15 @@ import redis as redis_py
 
 from policies.ground.keys import key_digest
 from policies.ground.redis_url import RedisUrl
-from policies.policy_set import key_name, role_document, role_name, session_document, session_name
-from policies.set_head import Claim
-from policies.set_keys import CHALLENGES, changes_key, document_field, session_key, set_key
+from policies.sets.policy_set import (
+    key_name,
+    role_document,
+    role_name,
+    session_document,
+    session_name,
+)
+from policies.sets.redis_keys import CHALLENGES, changes_key, document_field, session_key, set_key
+from policies.sets.signed_head import Claim
 from tests import redis
 from tests.redis_users import SECRET, SIDECAR, make_user, refusals
 from tests.relay import certificate, relaying

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from aiohttp import ClientConnectionError, ClientSession
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.policy_cache.follow import Follower
 from sidecar.serve import LoopEnded, serve
 from tests import waiting

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from policies.definitions.model import TenantSettings
 from policies.ground.canonical import rfc3339
-from policies.model import TenantSettings
-from policies.policy_set import role_document, role_name
+from policies.sets.policy_set import role_document, role_name
 from sidecar import sessions as sessions_module
 from tests import waiting
 from tests.sidecar.centre import AGENT, FAR, ROLE, control_api, policy

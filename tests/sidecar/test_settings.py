@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policies.ground.keys import make_key
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from policies.ground.settings import SettingsError
 from sidecar import settings as declared
 from sidecar.settings import Defaults, Named, Route, Settings, Source, UpstreamTls

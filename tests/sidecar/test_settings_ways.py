@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.settings import Pair, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.test_settings import LEAST, base, complaints, load

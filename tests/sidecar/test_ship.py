@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 import sidecar.ship
-from policies.signing import Signer
+from policies.ground.signing import Signer
 from sidecar.centre import Centre
 from sidecar.ship import Shipper
 from sidecar.spool import Spool

@@ -13,14 +13,14 @@ from typing import Any
 
 import orjson
 
-from policies.checkpoint import Checkpoint, key_id, sign
-from policies.commitment import commitment, field_salt
 from policies.ground.canonical import b64, encode, rfc3339
 from policies.ground.ids import prefixed, uuid7
 from policies.ground.keys import key_digest, make_key
-from policies.signing import Signer, receipt_message
-from policies.source import core_hash
-from policies.tree import Frontier
+from policies.ground.signing import Signer, receipt_message
+from policies.trail.checkpoint import Checkpoint, key_id, sign
+from policies.trail.commitment import commitment, field_salt
+from policies.trail.merkle_tree import Frontier
+from policies.trail.spool_chain import core_hash
 from tests.policies.world import Log, every_kind, log_core, masked_log
 
 HERE = Path(__file__).parent

@@ -4,7 +4,7 @@ piece or in groups. After a word such as `card` the Luhn sum is enough."""
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recogniser import Recogniser, Span
+from policies.ground.masking.recognizer import Recogniser, Span
 
 # Prefixes and lengths as the brands publish them.
 BRANDS = (

@@ -4,7 +4,7 @@ well-known forms wherever they stand."""
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recogniser import Recogniser, Span
+from policies.ground.masking.recognizer import Recogniser, Span
 
 LABEL = "SECRET"
 

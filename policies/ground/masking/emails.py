@@ -4,7 +4,7 @@ stands left of it belongs to it."""
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recogniser import Recogniser, Span
+from policies.ground.masking.recognizer import Recogniser, Span
 
 _domain = re.compile(
     r"@(?:(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,62}|\[[0-9A-Fa-f.:]{3,45}\])"

@@ -6,8 +6,8 @@ plain form > spans of every likely recogniser > overlaps joined > labels in thei
 import re
 
 from policies.ground.masking import Masked
-from policies.ground.masking.fold import fold
-from policies.ground.masking.table import RECOGNISERS
+from policies.ground.masking.normalize import fold
+from policies.ground.masking.recognizers import RECOGNISERS
 
 PASSES = 6
 """How often a text is gone through until nothing more is found: what stands beside a label now may

@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
-from policies.ground.masking.recogniser import Recogniser, Span
+from policies.ground.masking.recognizer import Recogniser, Span
 
 MOST_CHECKED = 512
 """Numbers of one text whose checksum is looked at; of those after them the form alone decides."""

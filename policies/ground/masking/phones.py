@@ -14,7 +14,7 @@ without a country belongs to no one region.
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recogniser import Recogniser, Span
+from policies.ground.masking.recognizer import Recogniser, Span
 
 TRUNK = ("DE", "GB", "FR", "IT", "NL", "BE", "AT", "CH", "SE", "FI", "AU", "IE", "IN", "ZA", "JP")
 OPEN = ("ES", "PL", "BR", "IN", "PT", "DK", "NO", "CZ", "IT", "MX", "SG")

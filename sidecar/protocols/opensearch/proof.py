@@ -8,8 +8,8 @@ out, goes nowhere. Pure.
 
 from typing import Any
 
+from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
-from policies.model import SENSITIVITIES
 from sidecar.protocols.marks import UNMARKED
 from sidecar.protocols.opensearch.shown import Shown
 from sidecar.protocols.protocol import Sight

@@ -10,7 +10,7 @@ returned the worst. Pure. What comes back is checked in `proof.py`.
 from collections.abc import Iterator
 from typing import Any
 
-from policies.model import SENSITIVITIES
+from policies.definitions.model import SENSITIVITIES
 from sidecar.protocols.marks import UNMARKED
 from sidecar.protocols.opensearch.parameters import UNTOLD
 from sidecar.protocols.opensearch.shown import Shown, also, shown_of

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from control_api.http.server import Listener
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from tests.sidecar.proxy.certificates import authority
 
 

@@ -12,9 +12,9 @@ from sqlalchemy import create_engine, insert, update
 from control_api.http.route import Route, Scope
 from control_api.http.routes import ROUTES
 from control_api.store.schema import api_keys, documents, tenants
+from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
-from policies.model import Key
-from policies.policy_set import document_digest, key_document, key_name
+from policies.sets.policy_set import document_digest, key_document, key_name
 from tests.control_api.centre import SUPERADMIN, Centre, asked, running, within
 
 GUARDED = [route for route in ROUTES if route.scopes is not None]

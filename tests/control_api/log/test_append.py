@@ -13,7 +13,7 @@ from control_api.log.verify import verify
 from control_api.store.faults import WriteFault
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Invalid, NotFound
-from policies.record import MAX_ENTRY, Record, change_record
+from policies.trail.record import MAX_ENTRY, Record, change_record
 from tests.control_api.store.world import (
     OTHER,
     TENANT,

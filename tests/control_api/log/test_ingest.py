@@ -11,7 +11,7 @@ import pytest
 from control_api.log.ingest import NOTHING, PART, Receipt, ingest
 from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
-from policies.record import gap_record, retrieval_lineage
+from policies.trail.record import gap_record, retrieval_lineage
 from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision, event_id
 
 Payload = dict[str, Any]

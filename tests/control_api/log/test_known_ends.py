@@ -11,7 +11,7 @@ import pytest
 from control_api.log.verify import verify
 from control_api.store.log_heads import End
 from control_api.store.transaction import Transaction
-from policies.record import change_record
+from policies.trail.record import change_record
 from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
 
 

@@ -22,7 +22,7 @@ from control_api.store import log_index, purges
 from control_api.store.schema import tenants
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
-from policies.signing import KeyRing, Signer
+from policies.ground.signing import KeyRing, Signer
 from tests.control_api.store.test_tally import anything, kept, walked
 from tests.control_api.store.world import (
     OTHER,

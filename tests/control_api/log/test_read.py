@@ -15,7 +15,7 @@ from control_api.store import log_index
 from control_api.store.sessions import Sessions
 from policies.ground.canonical import micros
 from policies.ground.errors import NotFound
-from policies.record import change_record
+from policies.trail.record import change_record
 from tests.control_api.store.world import (
     OTHER,
     TENANT,

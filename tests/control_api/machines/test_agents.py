@@ -8,7 +8,7 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from policies.model import AGENT_STATUSES
+from policies.definitions.model import AGENT_STATUSES
 from tests.control_api.centre import Centre
 from tests.control_api.machines.conftest import Run
 

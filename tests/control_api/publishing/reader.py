@@ -11,9 +11,9 @@ import redis as redis_py
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from policies.set_head import Head, Heartbeat, NotBelieved
-from policies.set_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
-from policies.set_tree import ROOT, node_digest, nodes_of, prove
+from policies.sets.merkle_map import ROOT, node_digest, nodes_of, prove
+from policies.sets.redis_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
+from policies.sets.signed_head import Head, Heartbeat, NotBelieved
 from tests.control_api.centre import Centre, within
 from tests.redis import Redis
 

@@ -22,10 +22,10 @@ from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
 from policies.ground.redis_url import RedisUrl
-from policies.set_head import Head, Heartbeat
-from policies.set_keys import beats_key, changes_key, document_field, node_field, set_key
-from policies.set_tree import ROOT, node_digest
-from policies.signing import KeyRing, Signer
+from policies.ground.signing import KeyRing, Signer
+from policies.sets.merkle_map import ROOT, node_digest
+from policies.sets.redis_keys import beats_key, changes_key, document_field, node_field, set_key
+from policies.sets.signed_head import Head, Heartbeat
 from tests.control_api.store.world import TENANT, event_id, opened
 
 SIGNER = Signer(b"r" * 32)

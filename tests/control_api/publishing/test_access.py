@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from policies.set_keys import set_key
+from policies.sets.redis_keys import set_key
 from tests import redis
 from tests.control_api.centre import running, within
 from tests.control_api.publishing.reader import Reader

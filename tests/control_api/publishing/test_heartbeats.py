@@ -7,8 +7,8 @@ import time
 import pytest
 import redis as redis_py
 
-from policies.set_head import Heartbeat
-from policies.set_keys import CHALLENGES, beats_key, doubts_key, set_key
+from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key, set_key
+from policies.sets.signed_head import Heartbeat
 from tests.control_api.centre import Centre, within
 from tests.control_api.publishing.reader import Reader
 from tests.redis import needs_redis

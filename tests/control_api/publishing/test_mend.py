@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from control_api.log_key import rotate
-from policies.set_keys import changes_key, set_key
-from policies.signing import Endorsement
+from policies.ground.signing import Endorsement
+from policies.sets.redis_keys import changes_key, set_key
 from tests.control_api.centre import Centre, within
 from tests.control_api.publishing.reader import Reader
 from tests.redis import needs_redis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 
-from policies.set_keys import changes_key
+from policies.sets.redis_keys import changes_key
 from tests.control_api.centre import Centre
 from tests.control_api.publishing.reader import Reader
 from tests.redis import needs_redis

@@ -9,7 +9,7 @@ from typing import Any
 import redis as redis_py
 
 from policies.ground.keys import key_digest
-from policies.policy_set import key_name
+from policies.sets.policy_set import key_name
 from tests import redis
 from tests.control_api.centre import Centre, asked, running
 from tests.stack import wait_until

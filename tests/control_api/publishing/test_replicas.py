@@ -13,8 +13,8 @@ import pytest
 import redis as redis_py
 from sqlalchemy import make_url
 
-from policies.set_head import Head, Heartbeat
-from policies.set_keys import CHALLENGES, doubts_key, set_key
+from policies.sets.redis_keys import CHALLENGES, doubts_key, set_key
+from policies.sets.signed_head import Head, Heartbeat
 from tests import redis
 from tests.control_api.publishing.replica import SIGNER, Replica, beats, heads, replica
 from tests.control_api.store.databases import postgresql_url

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from policies.set_head import Claim
-from policies.set_keys import session_key
+from policies.sets.redis_keys import session_key
+from policies.sets.signed_head import Claim
 from tests.control_api.centre import Centre, within
 from tests.control_api.publishing.reader import Reader
 from tests.redis import needs_redis

@@ -15,8 +15,8 @@ from control_api.store.schema import policy_versions, tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Published, Transaction
 from policies.ground.errors import Conflict, NotFound
-from policies.policy_set import document_digest
-from policies.record import change_record
+from policies.sets.policy_set import document_digest
+from policies.trail.record import change_record
 from tests.control_api.store.world import OTHER, TENANT, World, event_id, opened
 
 Heard = tuple[str, int, dict[str, bytes | None]]

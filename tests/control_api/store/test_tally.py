@@ -15,7 +15,7 @@ from control_api.store.chain import Chain
 from control_api.store.facets import BETWEEN, BUCKETS, DAY, Facet
 from control_api.store.tally import Tally, counted, forget_before
 from control_api.store.transaction import Transaction
-from policies.entry import index_of
+from policies.trail.entry import index_of
 from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision
 
 ROLES, SOURCES = ("support", "loans"), ("handbook", "contracts", "payroll")

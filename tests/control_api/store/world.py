@@ -24,9 +24,9 @@ from policies.evaluate import Decision, refuse
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
-from policies.record import Record, decision_record, lineage_record
 from policies.retrieval import Retrieval
-from policies.source import core_hash, spool_payload, src_member
+from policies.trail.record import Record, decision_record, lineage_record
+from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from tests.postgres import unbound
 
 TENANT = "default"

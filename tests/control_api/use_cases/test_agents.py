@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from policies.model import AGENT_STATUSES
+from policies.definitions.model import AGENT_STATUSES
 from tests.control_api.centre import Centre
 
 OPEN = {

@@ -9,9 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from control_api.use_cases.list_events import AskedEvents
+from policies.definitions.model import Key
 from policies.ground.keys import key_digest
-from policies.model import Key
-from policies.policy_set import document_digest, key_document, key_name
+from policies.sets.policy_set import document_digest, key_document, key_name
 from tests.control_api.centre import Centre
 
 

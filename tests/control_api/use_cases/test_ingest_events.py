@@ -13,10 +13,10 @@ import pytest
 from policies.evaluate import Decision
 from policies.ground.canonical import b64, rfc3339, unb64
 from policies.ground.ids import uuid7
-from policies.record import decision_record
+from policies.ground.signing import receipt_message, verify
 from policies.retrieval import parse_retrieval
-from policies.signing import receipt_message, verify
-from policies.source import core_hash, spool_payload, src_member
+from policies.trail.record import decision_record
+from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from tests.control_api.centre import Answer, Centre, asked
 
 EVENTS = "/v1/sidecars/events"

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from policies.definitions.model import Key
 from policies.evaluate import Decision, evaluate, gather
 from policies.ground.canonical import unb64
-from policies.model import Key
-from policies.policy_set import PolicySet, document_digest
 from policies.retrieval import parse_retrieval
+from policies.sets.policy_set import PolicySet, document_digest
 from tests.control_api.centre import POLICIES, Answer, Centre, asked, running
 
 POLL = "/v1/sidecars/policy-set"

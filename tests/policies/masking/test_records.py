@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.commitment import opens
-from policies.entry import audit_event, lineage_action
+from policies.definitions.model import TenantSettings
 from policies.evaluate import refuse
-from policies.ground.body import identifier_fault
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import Invalid
-from policies.model import TenantSettings
-from policies.policy_set import PolicySet, tenant_document
-from policies.record import Record, decision_record, lineage_record, masked_user
+from policies.ground.json_body import identifier_fault
 from policies.retrieval import MAX_QUERY
-from policies.source import read_payload, src_member
-from policies.tree import leaf_hash
-from policies.verify import Verifier
+from policies.sets.policy_set import PolicySet, tenant_document
+from policies.trail.commitment import opens
+from policies.trail.entry import audit_event, lineage_action
+from policies.trail.merkle_tree import leaf_hash
+from policies.trail.record import Record, decision_record, lineage_record, masked_user
+from policies.trail.spool_chain import read_payload, src_member
+from policies.trail.verify import Verifier
 from tests.policies.masking.test_mask import TEXTS
 from tests.policies.world import FACTS, RETRIEVAL, START, Log, decided, salt
 

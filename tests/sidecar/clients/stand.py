@@ -13,7 +13,7 @@ from pathlib import Path
 
 import orjson
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.ways import FORWARD_PROXY, NOT_NAMED, Named, Ways
 from sidecar.settings import Source, UpstreamTls

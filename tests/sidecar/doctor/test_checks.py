@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.doctor.finding import Severity, as_json, as_text, ordered
 from sidecar.doctor.machine import Machine, Socket, Unseen
 from sidecar.doctor.reach import TWINS

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from policies.definitions.model import Policy
 from policies.ground.clock import Clock
-from policies.model import Policy
 from tests.ports import free_port
 from tests.sidecar.protocols.moto_server import running_moto
 from tests.sidecar.proxy.stand import (

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from policies.model import Policy
+from policies.definitions.model import Policy
 from tests.sidecar.proxy.stand import (
     Answered,
     DataSource,

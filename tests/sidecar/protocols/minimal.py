@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from policies.model import Policy
+from policies.definitions.model import Policy
 from tests.sidecar.protocols.conftest import Ticking
 from tests.sidecar.proxy.stand import (
     Answered,

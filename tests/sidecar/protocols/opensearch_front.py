@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from policies.model import Policy
+from policies.definitions.model import Policy
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch_server import Server
 from tests.sidecar.proxy.stand import Answered, ask, policy

@@ -11,7 +11,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from policies.model import Policy
+from policies.definitions.model import Policy
 from sidecar.settings import Aws, Source
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, Verifying, credentials_file
 from tests.sidecar.protocols.conftest import Ticking

@@ -324,7 +324,7 @@ async def test_without_credentials_nothing_is_forwarded(
 def test_the_library_is_loaded_for_those_who_need_it() -> None:
     code = """
 import sys, sidecar.serve
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.protocols.kinds import MODULES, dialect_of
 from sidecar.settings import AWS_KINDS, Source
 def load(kind):

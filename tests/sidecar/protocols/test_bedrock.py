@@ -17,7 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from policies.model import Policy
+from policies.definitions.model import Policy
 from sidecar.protocols.bedrock import ROUTES, Bedrock
 from sidecar.protocols.protocol import CLOSED, Class
 from sidecar.proxy.target import canonical

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from policies.model import Policy
+from policies.definitions.model import Policy
 from sidecar.protocols import rest
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import Asked, Class, Match

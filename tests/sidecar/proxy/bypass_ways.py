@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from policies.ground.listen import Listen
-from policies.model import Policy
+from policies.definitions.model import Policy
+from policies.ground.listen_address import Listen
 from sidecar.proxy.short_way import LONG, ShortWay
 from sidecar.proxy.ways import Ways
 from tests.ports import free_port

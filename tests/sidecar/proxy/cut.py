@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.hosts import Authority
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.listener import Listener

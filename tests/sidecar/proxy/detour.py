@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from policies.ground.listen import Listen
-from policies.model import Policy
+from policies.definitions.model import Policy
+from policies.ground.listen_address import Listen
 from sidecar.proxy.hosts import Authority
 from sidecar.proxy.ways import FORWARD_PROXY, TRANSPARENT, Named, Ways
 from tests.sidecar.proxy.certificates import authority

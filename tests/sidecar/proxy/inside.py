@@ -24,7 +24,7 @@ from typing import Any
 
 import uvloop
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.ways import Named, Ways
 from sidecar.settings import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority

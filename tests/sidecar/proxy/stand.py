@@ -20,12 +20,12 @@ from typing import Any
 import orjson
 from prometheus_client import CollectorRegistry
 
+from policies.definitions.model import Key, Policy, TenantSettings
 from policies.ground.clock import Clock
 from policies.ground.errors import UpstreamFailed
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen import Listen
-from policies.model import Key, Policy, TenantSettings
-from policies.policy_set import (
+from policies.ground.listen_address import Listen
+from policies.sets.policy_set import (
     PolicySet,
     key_document,
     key_name,
@@ -33,7 +33,7 @@ from policies.policy_set import (
     role_name,
     tenant_document,
 )
-from policies.source import read_payload
+from policies.trail.spool_chain import read_payload
 from sidecar.centre import Centre
 from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity, Keys

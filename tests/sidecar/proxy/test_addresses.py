@@ -13,7 +13,7 @@ from aiohttp.resolver import ThreadedResolver
 from prometheus_client import generate_latest
 
 from policies.ground.egress import refusal
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.addresses import REASONS, AddressRefused, Egress, Guard
 from sidecar.proxy.own_ports import OwnPorts
 from sidecar.proxy.ways import Ways

@@ -2,7 +2,7 @@
 
 import pytest
 
-from policies.model import SENSITIVITIES
+from policies.definitions.model import SENSITIVITIES
 from tests.sidecar.centre import EVALUATE_KEY
 from tests.sidecar.proxy.stand import Stand, get
 

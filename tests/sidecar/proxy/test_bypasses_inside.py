@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.policy_cache.supply import NotBrought, NotHeld
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.ways import Ways

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.model import Policy, TenantSettings
+from policies.definitions.model import Policy, TenantSettings
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.settings import UpstreamTls
 from tests import waiting

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.model import Policy
+from policies.definitions.model import Policy
 from tests import waiting
 from tests.sidecar.proxy.stand import (
     Answered,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from policies.ground.errors import Malformed
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.directory import HostPattern, Names, Shared
 from sidecar.proxy.hosts import Authority, authority
 from sidecar.proxy.target import canonical

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.forward_proxy import absolute
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.ways import FORWARD_PROXY, Named, Ways

@@ -10,7 +10,7 @@ import aiohttp.web_protocol
 import pytest
 from aiohttp.http_parser import HttpRequestParserPy
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy import agent_server
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.ways import Ways

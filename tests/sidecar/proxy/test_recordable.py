@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.protocols.protocol import Place
 from sidecar.proxy.attribution import Attribution
 from sidecar.proxy.judge import UNREADABLE, Judge, Refused

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from policies.model import TenantSettings
+from policies.definitions.model import TenantSettings
 from sidecar.recorder import LET_THROUGH
 from sidecar.settings import Named, Route
 from sidecar.spool.errors import SpoolFull

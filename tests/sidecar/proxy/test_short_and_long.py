@@ -16,7 +16,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.record import Record
+from policies.trail.record import Record
 from sidecar.proxy.short_way import LONG
 from sidecar.proxy.under_way import UnderWay
 from sidecar.proxy.ways import Ways

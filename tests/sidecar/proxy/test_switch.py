@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.proxy.ways import Ways
 from tests.ports import free_port
 from tests.sidecar.proxy.stand import (

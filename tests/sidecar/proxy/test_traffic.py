@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.ground.errors import UpstreamFailed
-from policies.ground.listen import Listen
+from policies.ground.listen_address import Listen
 from sidecar.gauges import watch_proxy
 from sidecar.instruments import Watches
 from sidecar.metrics import make_metrics

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen import Listen
-from policies.model import Policy
+from policies.definitions.model import Policy
+from policies.ground.listen_address import Listen
 from sidecar.proxy.client_hello import MOST_RECORDS
 from sidecar.proxy.hosts import Authority
 from sidecar.proxy.limits import LIMITS, Limits

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
-from policies.model import TenantSettings
+from policies.definitions.model import TenantSettings
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
 from tests.sidecar.proxy.stand import (

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from policies.ground.canonical import b64, unb64
 from policies.ground.errors import Conflict, Invalid, SluiceError
-from policies.signing import Signer, receipt_message
-from policies.source import Spooled, read_payload
+from policies.ground.signing import Signer, receipt_message
+from policies.trail.spool_chain import Spooled, read_payload
 
 TENANT = "acme"
 MAX_BODY = 1024 * 1024

@@ -17,9 +17,9 @@ import orjson
 from policies.evaluate import refuse
 from policies.ground.canonical import b64, encode
 from policies.ground.clock import Clock
-from policies.record import Record, decision_record
 from policies.retrieval import Retrieval
-from policies.source import core_hash, read_payload
+from policies.trail.record import Record, decision_record
+from policies.trail.spool_chain import core_hash, read_payload
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.disk import Disk
 from sidecar.spool.frames import frame_at, read_header

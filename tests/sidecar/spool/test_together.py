@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.record import Record
+from policies.trail.record import Record
 from sidecar.spool import Spool, SpoolError, SpoolFull, SpoolSlow
 from sidecar.spool.disk import Disk
 from sidecar.spool.recovery import recover

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from control_api.store.tally import Tally
-from policies.entry import index_of
+from policies.trail.entry import index_of
 
 revision = "0002"
 down_revision = "0001"

@@ -7,7 +7,7 @@ Revises: 0004
 import sqlalchemy as sa
 from alembic import op
 
-from policies.set_tree import grown
+from policies.sets.merkle_map import grown
 
 revision = "0005"
 down_revision = "0004"

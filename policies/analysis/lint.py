@@ -1,0 +1,75 @@
+"""What is allowed in a policy file and seldom meant. Knows no file: it looks at `Definition`s.
+
+A warning changes nothing: the policies are in force as they stand.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from policies.definitions.definition import LISTS, Definition, Fault, in_order, shown
+from policies.definitions.wildcard import is_pattern, matcher
+
+_WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
+"""The lists in which `*` and `?` are wildcards (contract, section 3)."""
+
+
+def lint(definitions: Iterable[Definition]) -> list[Fault]:
+    """A warning for everything that looks like a mistake, in order of file and line."""
+    return in_order(
+        Fault(each.file, each.line, key, f"{shown(each.body['name'])}: {message}")
+        for each in definitions
+        for key, message in _warnings(each.body)
+    )
+
+
+def _warnings(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield from _reach(body)
+    for allowed, denied in (
+        ("allowed_sources", "denied_sources"),
+        ("allowed_tasks", "denied_tasks"),
+    ):
+        for entry in sorted(set(body[allowed]) & set(body[denied])):
+            yield denied, f"{shown(entry)} is in `{allowed}` too, and is denied"
+    for key in sorted(LISTS):
+        yield from _entries(key, body[key])
+
+
+def _reach(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    allowed, denied = body["allowed_sources"], body["denied_sources"]
+    if not allowed:
+        yield "allowed_sources", "allows no source"
+    elif "*" in denied:
+        yield "denied_sources", "`*` denies every source that is allowed"
+    elif "*" in allowed and body["max_sensitivity"] == "critical":
+        yield "allowed_sources", "allows every source at every sensitivity"
+    hidden = matcher(entry for entry in denied if is_pattern(entry))
+    for entry in allowed:
+        if not is_pattern(entry) and entry not in denied and "*" not in denied and hidden(entry):
+            yield "allowed_sources", f"{shown(entry)} matches an entry of `denied_sources`"
+
+
+def _entries(key: str, entries: list[str]) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry in seen:
+            yield key, f"{shown(entry)} stands twice"
+        seen.add(entry)
+        if entry != entry.strip():
+            yield key, f"{shown(entry)} begins or ends with white space, which counts"
+        if key in _WILD and "[" in entry:
+            yield key, f"{shown(entry)}: `[` means itself, not a choice of characters"
+        if key not in _WILD and is_pattern(entry):
+            yield key, f"{shown(entry)}: `*` and `?` mean themselves in this list"
+    if key in _WILD:
+        yield from _unreachable(key, seen)
+
+
+def _unreachable(key: str, entries: set[str]) -> Iterator[tuple[str, str]]:
+    """Entries that decide nothing, since a pattern beside them covers them."""
+    patterns = [(entry, matcher([entry])) for entry in sorted(entries) if is_pattern(entry)]
+    for entry in sorted(entries):
+        for pattern, covers in patterns:
+            # Of two patterns only the plain case is judged: the one that is `*` covers the other.
+            if entry != pattern and (pattern == "*" or (not is_pattern(entry) and covers(entry))):
+                yield key, f"{shown(entry)} changes nothing beside {shown(pattern)}"
+                break

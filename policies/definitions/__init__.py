@@ -1,0 +1,1 @@
+"""Policies as people write them: YAML files, folders, and the model that they become."""

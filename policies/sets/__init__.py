@@ -1,0 +1,1 @@
+"""A tenant's policy set: documents under a signed Merkle root, compiled when first needed."""

@@ -1,0 +1,174 @@
+"""What to decide by: a tenant's policies, agents and keys as documents, compiled when first needed.
+
+Knows the documents' names and bytes. Knows nothing of where they are kept: `fetch` is the port
+(a table in the control API, a local file in a sidecar). Memory grows with what is used, not with
+the tenant.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import orjson
+
+from policies.definitions.model import Agent, Key, Policy, TenantSettings
+from policies.ground.canonical import encode
+from policies.retrieval import Retrieval
+from policies.sets.role import Role, compile_role
+
+Fetch = Callable[[str], bytes | None]
+
+TENANT = "tenant"
+
+
+def role_name(role: str) -> str:
+    return f"role/{role}"
+
+
+def agent_name(agent_id: str) -> str:
+    return f"agent/{agent_id}"
+
+
+def key_name(digest: bytes) -> str:
+    """Of the SHA-256 of a key: the document's name lets a key be looked up, never be learnt."""
+    return f"key/{digest.hex()}"
+
+
+SESSION = "session/"
+
+
+def session_name(session_id: str) -> str:
+    """Of a session that was revoked; the others have no document."""
+    return SESSION + session_id
+
+
+def session_document(session_id: str) -> bytes:
+    """What tells every sidecar that a session is revoked."""
+    return encode({"session_id": session_id, "state": "revoked"})
+
+
+def tenant_document(settings: TenantSettings) -> bytes:
+    return encode(settings.to_wire())
+
+
+def role_document(policies: Iterable[Policy]) -> bytes | None:
+    """The document of a role's active policies; None where it has none."""
+    ordered = sorted(policies, key=lambda policy: policy.name)
+    return encode([policy.to_wire() for policy in ordered]) if ordered else None
+
+
+def agent_document(agent: Agent) -> bytes:
+    return encode(agent.to_wire())
+
+
+def key_document(key: Key) -> bytes:
+    return encode(key.to_wire())
+
+
+def document_digest(body: bytes) -> str:
+    """SHA-256 of a document's bytes in hex: what it is addressed and checked by."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def documents_for(retrieval: Retrieval) -> list[str]:
+    """What a decision on `retrieval` looks at, beside the key."""
+    names = [TENANT, role_name(retrieval.agent_role)]
+    if retrieval.agent_id is not None:
+        names.append(agent_name(retrieval.agent_id))
+    if retrieval.session_id is not None:
+        names.append(session_name(retrieval.session_id))
+    return names
+
+
+class PolicySet:
+    """One tenant's policy set at `revision`.
+
+    `keep` bounds how many documents stay compiled; the one that was compiled longest ago goes
+    first, and comes back from `fetch` when it is next needed.
+    """
+
+    def __init__(self, fetch: Fetch, *, keep: int = 4096) -> None:
+        self.revision = 0
+        self._fetch = fetch
+        self._keep = keep
+        self._compiled: dict[str, Any] = {}
+
+    def apply(self, names: Iterable[str], revision: int) -> None:
+        """The documents of these names changed: what was compiled of them is no longer used."""
+        for name in names:
+            self._compiled.pop(name, None)
+        self.revision = revision
+
+    def reset(self, revision: int) -> None:
+        """Every document may have changed."""
+        self._compiled.clear()
+        self.revision = revision
+
+    def settings(self) -> TenantSettings:
+        """`LookupError` where no policy set has arrived yet."""
+        found: TenantSettings | None = self._get(TENANT, _settings)
+        if found is None:
+            raise LookupError("the policy set has no document `tenant`")
+        return found
+
+    def masks(self) -> bool:
+        """Whether what is personal is masked before it is written down. In doubt it is: what was
+        written can't be taken back."""
+        try:
+            return self.settings().pii_masking
+        except Exception:  # noqa: BLE001  # whatever it is, nobody has said that it is not
+            return True
+
+    def frozen(self) -> bool:
+        """Whether the tenant is frozen (contract, section 6). No policy set says no freeze; a
+        document that can't be read is taken for one, since it may come from a newer version."""
+        try:
+            return self.settings().frozen_at is not None
+        except LookupError:
+            return False
+        except Exception:  # noqa: BLE001  # whatever is wrong with the document
+            return True
+
+    def role(self, name: str) -> Role | None:
+        """None where no active policy has this role."""
+        found: Role | None = self._get("role/" + name, _role)
+        return found
+
+    def agent(self, agent_id: str) -> Agent | None:
+        found: Agent | None = self._get("agent/" + agent_id, _agent)
+        return found
+
+    def key(self, digest: bytes) -> Key | None:
+        """Of the SHA-256 of a key; whether it has expired is for the caller's clock to say."""
+        found: Key | None = self._get("key/" + digest.hex(), _key)
+        return found
+
+    def _get(self, name: str, compiled: Callable[[bytes], Any]) -> Any:
+        try:
+            return self._compiled[name]
+        except KeyError:
+            pass
+        body = self._fetch(name)
+        found = None if body is None else compiled(body)
+        # Absence is kept too: a stranger who tries names must not make each one cost a look-up.
+        while len(self._compiled) >= self._keep:
+            self._compiled.pop(next(iter(self._compiled)))
+        self._compiled[name] = found
+        return found
+
+
+def _settings(body: bytes) -> TenantSettings:
+    return TenantSettings.from_wire(orjson.loads(body))
+
+
+def _role(body: bytes) -> Role:
+    policies = [Policy.from_wire(wire) for wire in orjson.loads(body)]
+    return compile_role(policies[0].agent_role, policies, document_digest(body))
+
+
+def _agent(body: bytes) -> Agent:
+    return Agent.from_wire(orjson.loads(body))
+
+
+def _key(body: bytes) -> Key:
+    return Key.from_wire(orjson.loads(body))

@@ -1,0 +1,80 @@
+"""The active policies of one role, made ready for decisions. Knows nothing of identity or sessions.
+
+Compiled once when its document is first needed; a decision then costs the policies of its own
+role and nothing of the tenant's others.
+"""
+
+import hashlib
+from collections.abc import Iterable, Set
+from dataclasses import dataclass
+
+from policies.definitions.model import RANK, Policy
+from policies.definitions.wildcard import Matcher, literal_prefixes, matcher
+from policies.ground.canonical import encode
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One policy, ready to be asked. `admits` is None where every agent is admitted; the lists of
+    sources are what `allows` and `denies` were made of, the prefixes their literal beginnings,
+    sorted (`policies.definitions.wildcard`)."""
+
+    policy_id: str
+    version: int
+    name: str
+    admits: Matcher | None
+    allows: Matcher
+    denies: Matcher
+    allowed_sources: tuple[str, ...]
+    denied_sources: tuple[str, ...]
+    allowed_prefixes: tuple[str, ...]
+    denied_prefixes: tuple[str, ...]
+    allowed_tasks: Set[str]
+    denied_tasks: Set[str]
+    max_sensitivity: str
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The clauses of a role in order of name, and what all of them say together.
+
+    `digest` is the SHA-256, in hex, of the document it was made from: a decision cites it, so that
+    it can be derived again. `session_ttl_minutes` is the smallest of the policies', or None.
+    """
+
+    name: str
+    clauses: tuple[Clause, ...]
+    session_ttl_minutes: int | None
+    digest: str
+
+
+def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Role:
+    """A `Role` of at least one policy, all of which have the role `name`."""
+    ordered = sorted(policies, key=lambda policy: policy.name)
+    limits = [p.session_ttl_minutes for p in ordered if p.session_ttl_minutes is not None]
+    return Role(
+        name=name,
+        clauses=tuple(map(compile_clause, ordered)),
+        session_ttl_minutes=min(limits, default=None),
+        digest=digest or hashlib.sha256(encode([p.to_wire() for p in ordered])).hexdigest(),
+    )
+
+
+def compile_clause(policy: Policy) -> Clause:
+    return Clause(
+        policy_id=policy.policy_id,
+        version=policy.version,
+        name=policy.name,
+        admits=matcher(policy.permitted_agent_ids) if policy.permitted_agent_ids else None,
+        allows=matcher(policy.allowed_sources),
+        denies=matcher(policy.denied_sources),
+        allowed_sources=policy.allowed_sources,
+        denied_sources=policy.denied_sources,
+        allowed_prefixes=literal_prefixes(policy.allowed_sources),
+        denied_prefixes=literal_prefixes(policy.denied_sources),
+        allowed_tasks=frozenset(policy.allowed_tasks),
+        denied_tasks=frozenset(policy.denied_tasks),
+        max_sensitivity=policy.max_sensitivity,
+        rank=RANK[policy.max_sensitivity],
+    )

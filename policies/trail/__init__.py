@@ -1,0 +1,3 @@
+"""The audit trail: records, entries, hashes, checkpoints and their verification
+(`audit-trail.md`).
+"""

@@ -1,0 +1,85 @@
+"""Checkpoints of a log: how large it was, and under which root, signed (C2SP `tlog-checkpoint`).
+
+    <origin>\\n<size>\\n<base64 root>\\n\\n— <name> <base64(key id ‖ signature)>\\n
+
+Origin and the key's name are the log's name. Knows the note and its signature; where notes are
+kept, and which log they are of, is for others.
+"""
+
+import hashlib
+from collections.abc import Collection
+from typing import NamedTuple
+
+from policies.ground.canonical import NotCanonical, b64, unb64
+from policies.ground.signing import Signer, verify
+
+_ED25519 = b"\x01"
+_ROOT, _KEY_ID, _SIGNATURE = 32, 4, 64
+
+
+class BadNote(ValueError):
+    """it is no checkpoint of this log, or not signed by its key"""
+
+
+class Checkpoint(NamedTuple):
+    """The log `origin` at `size` entries, and the root of its tree then (32 bytes)."""
+
+    origin: str
+    size: int
+    root: bytes
+
+    def text(self) -> str:
+        """What is signed."""
+        return f"{self.origin}\n{self.size}\n{b64(self.root)}\n"
+
+
+def key_id(name: str, public: bytes) -> bytes:
+    """What tells a signature's key apart: 4 bytes (C2SP `signed-note`, of Ed25519)."""
+    return hashlib.sha256(name.encode() + b"\n" + _ED25519 + public).digest()[:_KEY_ID]
+
+
+def sign(checkpoint: Checkpoint, signer: Signer) -> str:
+    """The signed note."""
+    text, name = checkpoint.text(), checkpoint.origin
+    signature = key_id(name, signer.public) + signer.sign(text.encode())
+    return f"{text}\n— {name} {b64(signature)}\n"
+
+
+def read(note: str, origin: str, publics: Collection[bytes]) -> Checkpoint:
+    """What the note says of the log `origin`; `BadNote` where it does not say it in these bytes, or
+    none of the keys whose public halves are given signed it. Others' signatures are passed over."""
+    text, apart, signatures = note.rpartition("\n\n")
+    checkpoint = _checkpoint(text + "\n")
+    if not apart or checkpoint.origin != origin:
+        raise BadNote(f"the note is of no log `{origin}`")
+    for line in signatures.splitlines():
+        mark, _, rest = line.partition(" ")
+        name, _, encoded = rest.partition(" ")
+        if (mark, name) == ("—", origin) and any(
+            _signed(encoded, name, public, checkpoint) for public in publics
+        ):
+            return checkpoint
+    raise BadNote(f"the note on log `{origin}` is not signed by the log's key")
+
+
+def _checkpoint(text: str) -> Checkpoint:
+    lines = text.split("\n")
+    try:
+        origin, size, root = lines[:3]
+        checkpoint = Checkpoint(origin, int(size), unb64(root))
+    except ValueError as error:
+        raise BadNote("the note can't be read") from error
+    # Written again it must be what it was: no other digits, no lines of an extension.
+    if checkpoint.text() != text or len(checkpoint.root) != _ROOT or checkpoint.size < 0:
+        raise BadNote("the note is not written as a checkpoint is")
+    return checkpoint
+
+
+def _signed(encoded: str, name: str, public: bytes, checkpoint: Checkpoint) -> bool:
+    try:
+        raw = unb64(encoded)
+    except NotCanonical:
+        return False
+    if len(raw) != _KEY_ID + _SIGNATURE or raw[:_KEY_ID] != key_id(name, public):
+        return False
+    return verify(public, raw[_KEY_ID:], checkpoint.text().encode())

@@ -1,0 +1,220 @@
+"""Warnings about policies that may not be meant as they stand, and the command that prints them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from policies.__main__ import main
+from policies.analysis.lint import lint
+from policies.definitions.definition import Definition
+from tests.policies.definitions.test_load import ENTRY, of, write
+
+BODY = {
+    "name": "reads",
+    "agent_role": "analyst",
+    "allowed_sources": ["contracts"],
+    "denied_sources": [],
+    "max_sensitivity": "high",
+    "allowed_tasks": [],
+    "denied_tasks": [],
+    "session_ttl_minutes": None,
+    "permitted_agent_ids": [],
+    "industry": "lending",
+    "process_group": "loans",
+}
+
+
+def warnings(**changes: object) -> list[str]:
+    found = lint([Definition("t/a/a.yaml", 7, BODY | changes)])
+    assert all((each.file, each.line) == ("t/a/a.yaml", 7) for each in found)
+    return [f"{each.key}: {each.message.removeprefix('`reads`: ')}" for each in found]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"denied_sources": ["payroll"]},
+        {"allowed_sources": ["*"], "denied_sources": ["payroll", "hr-*"]},
+        {"max_sensitivity": "critical"},
+        {"allowed_tasks": ["report"], "denied_tasks": ["export"]},
+        {"permitted_agent_ids": ["agt_*", "spiffe://a/?"]},
+        {"allowed_sources": ["kb-*", "handbook"]},
+    ],
+)
+def test_a_policy_that_means_what_it_says_has_no_warning(changes: dict[str, object]) -> None:
+    assert warnings(**changes) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"allowed_sources": []}, ["allowed_sources: allows no source"]),
+        (
+            {"denied_sources": ["*"]},
+            ["denied_sources: `*` denies every source that is allowed"],
+        ),
+        (
+            {"allowed_sources": ["*"], "max_sensitivity": "critical"},
+            ["allowed_sources: allows every source at every sensitivity"],
+        ),
+        (
+            {"denied_sources": ["contracts"]},
+            ["denied_sources: `contracts` is in `allowed_sources` too, and is denied"],
+        ),
+        (
+            {"allowed_tasks": ["export"], "denied_tasks": ["export"]},
+            ["denied_tasks: `export` is in `allowed_tasks` too, and is denied"],
+        ),
+        (
+            {"denied_sources": ["con*"]},
+            ["allowed_sources: `contracts` matches an entry of `denied_sources`"],
+        ),
+        (
+            {"denied_sources": ["hr-*", "hr-pay", "hr-?"]},
+            ["denied_sources: `hr-pay` changes nothing beside `hr-*`"],
+        ),
+        (
+            {"allowed_sources": ["*", "contracts", "kb-*"]},
+            [
+                "allowed_sources: `contracts` changes nothing beside `*`",
+                "allowed_sources: `kb-*` changes nothing beside `*`",
+            ],
+        ),
+        (
+            {"allowed_sources": ["kb-[ab]"]},
+            ["allowed_sources: `kb-[ab]`: `[` means itself, not a choice of characters"],
+        ),
+        (
+            {"permitted_agent_ids": ["agt_[0-9]*"]},
+            ["permitted_agent_ids: `agt_[0-9]*`: `[` means itself, not a choice of characters"],
+        ),
+        (
+            {"denied_tasks": ["export*"]},
+            ["denied_tasks: `export*`: `*` and `?` mean themselves in this list"],
+        ),
+        (
+            {"allowed_sources": ["contracts", "contracts"]},
+            ["allowed_sources: `contracts` stands twice"],
+        ),
+        (
+            {"denied_sources": [" payroll"]},
+            ["denied_sources: ` payroll` begins or ends with white space, which counts"],
+        ),
+    ],
+)
+def test_what_may_not_be_meant_is_told(changes: dict[str, object], said: list[str]) -> None:
+    assert warnings(**changes) == said
+
+
+def test_warnings_come_in_order_and_name_their_policy() -> None:
+    found = lint(
+        Definition(file, line, BODY | {"name": f"{file}{line}", "allowed_sources": []})
+        for file, line in (("b", 2), ("a", 9), ("b", 1))
+    )
+    assert [str(each) for each in found] == [
+        "a:9: allowed_sources: `a9`: allows no source",
+        "b:1: allowed_sources: `b1`: allows no source",
+        "b:2: allowed_sources: `b2`: allows no source",
+    ]
+
+
+def test_the_command_says_that_all_is_well(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, of(ENTRY))
+    assert main(["lint", str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "1 policies, 0 errors, 0 warnings\n")
+
+
+def test_a_warning_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, of(ENTRY.replace("[contracts]", "[]")))
+    assert main(["lint", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        "warning: default/lending/loans.yaml:2: allowed_sources: `reads`: allows no source\n"
+    )
+
+
+def test_errors_of_every_tenant_are_printed_and_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, "policies:", "a/x/x.yaml")
+    write(tmp_path, "policies: {}", "b/x/x.yaml")
+    write(tmp_path, of(ENTRY), "c/x/x.yaml")
+    write(tmp_path, of(ENTRY), "stray.yaml")
+    assert main(["lint", str(tmp_path), *(f"--tenant={each}" for each in "abc")]) == 1
+    out, err = capsys.readouterr()
+    assert [line.split(": ")[:2] for line in out.splitlines()] == [
+        ["error", "stray.yaml"],
+        ["error", "a/x/x.yaml:1"],
+        ["error", "b/x/x.yaml:1"],
+    ]
+    assert err == "1 policies, 3 errors, 0 warnings\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "arguments", "hint"),
+    [
+        ("defualt", [], ": did you mean `default`?"),
+        ("Default", [], ": did you mean `default`?"),
+        ("ten_short", [], ""),
+        ("ten_" + "a" * 21, ["ten_" + "a" * 22], f": did you mean `ten_{'a' * 22}`?"),
+        ("ten_" + "b" * 22, ["ten_" + "a" * 22], ""),
+        ("loans", ["loan"], ": did you mean `loan`?"),
+    ],
+)
+def test_a_folder_that_can_be_no_tenant_s_is_a_warning(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    folder: str,
+    arguments: list[str],
+    hint: str,
+) -> None:
+    write(tmp_path, of(ENTRY), f"{folder}/a/a.yaml")
+    assert main(["lint", str(tmp_path), *(f"--tenant={each}" for each in arguments)]) == 0
+    out = capsys.readouterr().out
+    assert f"warning: policy folder `{folder}` belongs to no tenant{hint}\n" in out
+
+
+def test_the_folders_of_tenants_are_no_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("default", "ten_" + "a" * 22):
+        write(tmp_path, of(ENTRY), f"{folder}/a/a.yaml")
+    assert main(["lint", str(tmp_path)]) == 0
+    assert main(["lint", str(tmp_path), "--tenant", "ten_" + "a" * 22]) == 0
+    assert "belongs to no tenant" not in capsys.readouterr().out
+
+
+def test_one_file_can_be_linted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = write(tmp_path, of(ENTRY), "a/good.yaml"), write(tmp_path, "", "a/bad.yaml")
+    assert main(["lint", str(good)]) == 0
+    assert main(["lint", str(bad)]) == 1
+    assert f"error: {bad}: is empty" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["lint"], ["lint", "/nowhere/at/all"], ["other"], ["lint", ".", "--strange"]]
+)
+def test_arguments_that_can_not_be_used_are_a_failure_of_their_own(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        main(arguments)
+    assert raised.value.code == 2
+
+
+def test_the_module_is_the_command(tmp_path: Path) -> None:
+    write(tmp_path, "policies:")
+    ran = subprocess.run(
+        [sys.executable, "-m", "policies", "lint", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stdout == (
+        "error: default/lending/loans.yaml:1: policies: must be a list, `[]` where there are none\n"
+    )

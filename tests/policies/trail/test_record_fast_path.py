@@ -1,0 +1,186 @@
+"""A record that is told by its bytes is what the slow reader makes of it decoded; a body too."""
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from policies.checks.finding import Facts
+from policies.definitions.model import Policy
+from policies.evaluate import evaluate
+from policies.ground.canonical import rfc3339
+from policies.ground.errors import Invalid
+from policies.retrieval import Retrieval
+from policies.trail.record import Record, decision_record
+from policies.trail.record_fast_path import Known, known, known_batch, read
+from policies.trail.spool_chain import spool_payload, src_member
+from tests.policies.strategies import situations
+from tests.policies.test_fast_reading import HOSTILE, VALUES, kept, slowly
+from tests.policies.trail.test_spool_chain import OPENINGS, PREV, RECORDS, at, places
+from tests.policies.world import FULL, RETRIEVAL, START, decided, full_facts
+
+MASKED = decided(
+    RETRIEVAL._replace(query="call ann@example.com"),
+    full_facts()._replace(settings=replace(full_facts().settings, pii_masking=True)),
+)
+ALL = {**RECORDS, "masked": MASKED, "bare": decided(RETRIEVAL._replace(query=None))}
+
+
+def wire(record: Record, n: int = 3) -> bytes:
+    src = src_member("sidecar-1", "i1", n, PREV if n else "", rfc3339(START))
+    return spool_payload(record.core(src), record.openings)
+
+
+def body(*records: bytes) -> bytes:
+    return b'{"instance":"i1","source":"sidecar-1","records":[%b]}' % b",".join(records)
+
+
+def said(payload: object) -> tuple[Any, ...] | str:
+    try:
+        return kept(read(payload))
+    except Invalid as error:
+        return error.message
+
+
+def agree(raw: bytes) -> bool:
+    """Whether a body is told by its bytes; then it is what it decodes to."""
+    batch = known_batch(raw)
+    if batch is None:
+        return False
+    decoded = orjson.loads(raw)
+    assert decoded.keys() == {"instance", "source", "records"}
+    assert (batch.instance, batch.source) == (decoded["instance"], decoded["source"])
+    assert len(batch.records) == len(decoded["records"])
+    for record, value in zip(batch.records, decoded["records"], strict=True):
+        fast, slow = said(record), slowly(value)
+        if isinstance(slow, str) and "base64" in slow:
+            assert isinstance(fast, str)
+        else:
+            assert fast == slow
+    return True
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("n", [0, 3, 10**15 - 1, 10**15, 2**53 - 1])
+def test_what_a_sidecar_sends_is_told(name: str, n: int) -> None:
+    raw = wire(ALL[name], n)
+    assert agree(body(raw, raw))
+    decision = name in ("decision", "masked", "bare") and n < 10**15
+    assert isinstance(known(raw), Known) == decision
+
+
+@given(situations(), st.integers(0, 2**53 - 1), st.text(max_size=60))
+@example((FULL, full_facts(), []), 1, 'a "quoted"\nlike\t\\ that, ü😀\x7f\x01')
+def test_whatever_was_asked(
+    situation: tuple[Retrieval, Facts, list[Policy]], n: int, query: str
+) -> None:
+    call, facts, _ = situation
+    call = call._replace(query=query)
+    record = decision_record(call, evaluate(call, facts), facts, event_id="e", salt=bytes(32))
+    assert agree(body(wire(record, n)))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_a_hostile_text_in_the_place_of_any_value(name: str, hostile: str) -> None:
+    good = orjson.loads(wire(ALL[name]))
+    for path in places(good):
+        bad = copy.deepcopy(good)
+        at(bad, path[:-1])[path[-1]] = "@here@"
+        raw = orjson.dumps(bad).replace(b'"@here@"', hostile.encode())
+        agree(body(raw, wire(ALL[name])))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_member_twice_too_many_or_out_of_order(name: str) -> None:
+    raw = wire(ALL[name])
+    for place in range(len(raw)):
+        if raw[place : place + 1] in (b"{", b","):
+            for piece in (b'"eid":"x",', b'"v":1,', b'"a":1,', b'"request":{},', b" ", b'"zz":{},'):
+                agree(body(raw[: place + 1] + piece + raw[place + 1 :]))
+
+
+@pytest.mark.parametrize("form", ["x", "a-b_9", "x" * 32, "", "API", "a b", "x" * 33, "a\x00", "é"])
+def test_a_source_type_is_told_where_it_is_a_name(form: str) -> None:
+    raw = wire(decided(RETRIEVAL._replace(source_type=form)))
+    assert agree(body(raw))
+    good = form in ("x", "a-b_9", "x" * 32)
+    assert isinstance(known(raw), Known) == good
+    assert isinstance(said(known(raw) or orjson.loads(raw)), str) != good
+
+
+@pytest.mark.parametrize("change", OPENINGS.values(), ids=OPENINGS.keys())
+def test_openings_that_do_not_open(change: Any) -> None:
+    bad = orjson.loads(wire(RECORDS["decision"]))
+    change(bad)
+    raw = orjson.dumps(bad, option=orjson.OPT_SORT_KEYS)
+    assert isinstance(said(known(raw) or bad), str)
+    agree(body(raw))
+
+
+PIECES = [b" ", b"\n", b"0", b".0", b"e3", b"-", b'"', b"\\u0061", b"\\ud800", b"\\n", b"\\/",
+          b'"v":2,', b"[", b"{", b"}", b"]", b"null", b"true", b"\xff", b"\xc3\xa9", b",", b"=",
+          b"\x7f", b"\x00", b"\xc2\x85", b'},{"core":', b"]}",
+          b',"request":{', b"A", b"9"]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(sorted(ALL)), min_size=1, max_size=3), st.data())
+def test_bytes_that_were_tampered_with(names: list[str], data: st.DataObject) -> None:
+    raw = bytearray(body(*(wire(ALL[name]) for name in names)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, len(raw) - 1))
+        length = data.draw(st.integers(0, 2))
+        raw[place : place + length] = data.draw(st.sampled_from(PIECES))
+    agree(bytes(raw))
+
+
+@given(st.sampled_from(sorted(ALL)), st.data())
+def test_values_that_were_changed(name: str, data: st.DataObject) -> None:
+    bad = orjson.loads(wire(ALL[name]))
+    path = data.draw(st.sampled_from(places(bad)))
+    at(bad, path[:-1])[path[-1]] = data.draw(VALUES)
+    text = json.dumps(bad, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    try:
+        agree(body(text.encode()))
+    except orjson.JSONDecodeError:  # what no body holds is not told either
+        pytest.fail("told by its bytes, and no JSON")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{}", b"[]", body(), body(b""), body(b"{}", b""), body(b"1],[2"), body(b"1]],[[2"),
+     body(b"{}")[:-1], body(b"{}") + b" ", body(b'{"core":1}\xff'), body(b"{}") + b"x",
+     b'{"instance":"","source":"s","records":[{}]}', b'{"instance":"i","source":"s"}',
+     b'{"instance":"i\\n","source":"s","records":[{}]}', b'{"source":"s","instance":"i"}',
+     b'{"instance":"' + b"y" * 257 + b'","source":"s","records":[{}]}'],
+)  # fmt: skip
+def test_a_body_of_another_form_is_left_to_the_reader_of_all(raw: bytes) -> None:
+    assert known_batch(raw) is None
+
+
+@pytest.mark.parametrize("depth", [60, 61, 62, 63, 64, 65, 120, 1018, 1020, 1022, 1024, 1030])
+def test_depth_is_judged_where_the_record_stands(depth: int) -> None:
+    nested = b"[" * depth + b"]" * depth
+    good = wire(RECORDS["decision"])
+    deep = good.replace(b'"facts":{', b'"facts":{"a":%b,' % nested)
+    for raw in (
+        deep,
+        good.replace(b'"agent":{', b'"a":%b,"agent":{' % nested),
+        b'{"a":%b}' % nested,
+    ):
+        agree(body(raw))
+        agree(body(good, raw, good))
+
+
+def test_a_record_too_large_is_refused_as_before() -> None:
+    big = orjson.loads(wire(RECORDS["decision"]))
+    big["core"]["pub"]["response"]["reason"] = "x" * 63_000
+    raw = orjson.dumps(big)
+    assert known(raw) is not None
+    assert "more than" in str(said(known(raw)))
+    assert agree(body(raw))
