@@ -22,12 +22,12 @@ from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.settings import SettingsError
-from sidecar import journal
-from sidecar.memory import give_back_large_buffers
+from sidecar.config.file import read
+from sidecar.config.help import EXAMPLE, text
+from sidecar.platform import json_logging as journal
+from sidecar.platform.malloc import give_back_large_buffers
 from sidecar.serve import serve
-from sidecar.settings import Settings
-from sidecar.settings_file import read
-from sidecar.settings_help import EXAMPLE, text
+from sidecar.settings.model import Settings
 
 log = logging.getLogger("sidecar")
 

@@ -26,9 +26,9 @@ from policies.explain import explain
 from policies.ground.clock import Clock
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet, documents_for
-from sidecar.metrics import Metrics
+from sidecar.metrics.metrics import Metrics
+from sidecar.policy_cache.document_fetcher import NotBrought, NotHeld, Supply
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.supply import NotBrought, NotHeld, Supply
 from sidecar.recorder import Pending, Recorder, Verdict
 from sidecar.sessions import ClaimFailed, Sessions
 from sidecar.spool import Spool

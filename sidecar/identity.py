@@ -11,8 +11,8 @@ from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import PolicySet
 from sidecar.policy_cache.cache_file import CacheDamaged
-from sidecar.policy_cache.documents import NoPolicySet
-from sidecar.policy_cache.supply import NotHeld
+from sidecar.policy_cache.document_fetcher import NotHeld
+from sidecar.policy_cache.full_store import NoPolicySet
 
 EVALUATING_SCOPES = ("evaluate", "admin")
 """What may ask for a decision (contract, section 2)."""

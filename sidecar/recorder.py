@@ -13,7 +13,7 @@ from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
 from policies.retrieval import Retrieval
 from policies.trail.record import Record, decision_record, retrieval_lineage
-from sidecar.metrics import Metrics
+from sidecar.metrics.metrics import Metrics
 from sidecar.spool import Spool, SpoolError, SpoolFull
 
 log = logging.getLogger(__name__)

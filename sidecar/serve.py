@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 
 from policies.ground.clock import Clock
-from sidecar.centre_time import CentreTime
-from sidecar.memory import settle
-from sidecar.parts import Listening, Parts
-from sidecar.settings import Settings
+from sidecar.assembly import Listening, Parts
+from sidecar.control.clock import CentreTime
+from sidecar.platform.malloc import settle
+from sidecar.settings.model import Settings
 from sidecar.spool import Spool
 
 log = logging.getLogger(__name__)

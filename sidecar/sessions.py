@@ -23,7 +23,7 @@ from policies.retrieval import Retrieval
 from policies.sets.policy_set import SESSION, Fetch, session_name
 from policies.sets.signed_head import Claim
 from policies.trail.record import masked_user
-from sidecar.centre import Centre, CentreFailed
+from sidecar.control.client import Centre, CentreFailed
 from sidecar.policy_cache.cache_file import CacheFile
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 from policies.ground.settings import SettingsError
+from sidecar.config.file import read
+from sidecar.doctor.checks import examine
+from sidecar.doctor.context import look
 from sidecar.doctor.finding import as_json, as_text
-from sidecar.doctor.machine import Machine
-from sidecar.doctor.scene import look
-from sidecar.doctor.table import examine
-from sidecar.settings_file import read
+from sidecar.doctor.host import Machine
 
 MOST = 2**32 - 2
 

@@ -11,8 +11,8 @@ from os import stat_result
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sidecar.doctor.context import Scene
 from sidecar.doctor.finding import Finding, Severity
-from sidecar.doctor.scene import Scene
 
 _FOLDERS = ("cache", "spool.dir")
 

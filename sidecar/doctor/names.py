@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
 from policies.ground.egress import refusal
+from sidecar.doctor.context import Scene
 from sidecar.doctor.finding import Finding, Severity
-from sidecar.doctor.machine import Unseen
-from sidecar.doctor.scene import Scene
+from sidecar.doctor.host import Unseen
 
 MANY = 256
 """Addresses in one entry of `addresses`: more are hardly those of one data source."""

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
+from sidecar.doctor.context import Scene
 from sidecar.doctor.finding import Finding, Severity
-from sidecar.doctor.machine import Address, Unseen
-from sidecar.doctor.scene import Scene
-from sidecar.doctor.tables import Rules
-from sidecar.doctor.walk import Fate, Packet, fate
+from sidecar.doctor.host import Address, Unseen
+from sidecar.doctor.iptables import Rules
+from sidecar.doctor.packet_trace import Fate, Packet, fate
 
 # Of the ranges for documentation (RFC 5737, 3849): nobody's rules speak of them.
 SAMPLE = {4: ip_address("203.0.113.9"), 6: ip_address("2001:db8::9")}

@@ -3,9 +3,9 @@ sidecar's keys, ends it, and is let past the packet filter as it is."""
 
 from collections.abc import Iterator
 
+from sidecar.doctor.context import Scene
 from sidecar.doctor.finding import Finding, Severity
-from sidecar.doctor.machine import Unseen
-from sidecar.doctor.scene import Scene
+from sidecar.doctor.host import Unseen
 
 
 def users(scene: Scene) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from policies.ground.clock import Clock
-from sidecar.policy_cache.catch_up import CatchUp
 from sidecar.policy_cache.feed import (
     Document,
     FeedFailed,
@@ -25,10 +24,11 @@ from sidecar.policy_cache.feed import (
     Position,
     checked,
 )
-from sidecar.policy_cache.follow import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, Refused
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.incremental_sync import CatchUp
+from sidecar.policy_cache.poll_loop import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, Refused
 from sidecar.policy_cache.working_set import Proven, WorkingSet
-from sidecar.spool.trouble import Trouble
+from sidecar.spool.state_logger import Trouble
 
 log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from contextlib import suppress
 from policies.ground.clock import Clock
 from policies.sets.signed_head import Claim
 from sidecar.policy_cache.control_follow import ControlFollower
+from sidecar.policy_cache.document_fetcher import NotBrought
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.follow import Refused
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.redis_follow import RedisFollower
-from sidecar.policy_cache.redis_set import Torn
-from sidecar.policy_cache.supply import NotBrought
-from sidecar.policy_cache.together import Together
+from sidecar.policy_cache.poll_loop import Refused
+from sidecar.policy_cache.redis_loop import RedisFollower
+from sidecar.policy_cache.redis_reader import Torn
+from sidecar.policy_cache.request_coalescer import Together
 
 log = logging.getLogger(__name__)
 

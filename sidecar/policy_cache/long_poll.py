@@ -11,7 +11,7 @@ import orjson
 
 from policies.ground.canonical import unb64
 from policies.ground.signing import Endorsement
-from sidecar.centre import Centre, CentreFailed
+from sidecar.control.client import Centre, CentreFailed
 from sidecar.policy_cache.feed import Document, FeedFailed, FeedForbidden, Page, Position
 
 PATH = "/v1/sidecars/policy-set"

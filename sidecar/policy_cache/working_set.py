@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
-from sidecar.policy_cache.documents import NoPolicySet
+from sidecar.policy_cache.document_fetcher import NotHeld
 from sidecar.policy_cache.feed import Position
-from sidecar.policy_cache.pin import Pin
-from sidecar.policy_cache.supply import NotHeld
+from sidecar.policy_cache.full_store import NoPolicySet
+from sidecar.policy_cache.key_pin import Pin
 
 MOST = 50_000
 """Documents that are kept; the one that was put here longest ago goes first. Names that strangers

@@ -11,10 +11,10 @@ from enum import Enum
 from typing import Any, ClassVar, NamedTuple
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.bodies import Parse
+from sidecar.http.attribution import Attribution
+from sidecar.http.request_target import Target
 from sidecar.protocols.budget import Budget
-from sidecar.proxy.attribution import Attribution
-from sidecar.proxy.target import Target
+from sidecar.protocols.strict_body import Parse
 
 Fields = list[tuple[bytes, bytes]]
 FieldsRead = Iterable[tuple[bytes, bytes]]

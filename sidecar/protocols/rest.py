@@ -6,12 +6,12 @@ operator's `routes` change that; the first that matches wins.
 
 from collections.abc import Callable
 
-from sidecar.protocols.names import Naming
-from sidecar.protocols.path_pattern import NAME, PathPattern
+from sidecar.http.request_target import Target
 from sidecar.protocols.protocol import Asked, Class, Dialect, Match, Place, Route
-from sidecar.proxy.target import Target
-from sidecar.settings import Route as ConfiguredRoute
-from sidecar.settings import Source
+from sidecar.protocols.shared.path_pattern import NAME, PathPattern
+from sidecar.protocols.shared.source_names import Naming
+from sidecar.settings.model import Route as ConfiguredRoute
+from sidecar.settings.model import Source
 
 _CLASSES = {
     "retrieve": Class.RETRIEVE,

@@ -7,9 +7,9 @@ Knows no request.
 
 from collections.abc import Callable
 
+from sidecar.http.request_target import Target
 from sidecar.protocols.protocol import Dialect, Match
-from sidecar.proxy.target import Target
-from sidecar.settings import Source
+from sidecar.settings.model import Source
 
 
 class Tcp(Dialect):

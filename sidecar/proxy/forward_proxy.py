@@ -11,17 +11,17 @@ import re
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
-from sidecar.proxy.connect import Connect
-from sidecar.proxy.directory import Group, upstream_parts
-from sidecar.proxy.guarded import Guarded
-from sidecar.proxy.headers import Head
-from sidecar.proxy.hosts import DEFAULT_PORTS, Authority, authority
-from sidecar.proxy.inbound import Inbound
-from sidecar.proxy.inside import Places
-from sidecar.proxy.judge import Refused
-from sidecar.proxy.outside import Outside, place_of
-from sidecar.proxy.reply import Reply, Sent
-from sidecar.proxy.target import canonical
+from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
+from sidecar.http.headers import Head
+from sidecar.http.request_target import canonical
+from sidecar.proxy.local_response import Reply, Sent
+from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.pipeline.authorizer import Refused
+from sidecar.proxy.routing.source_endpoint import Guarded
+from sidecar.proxy.routing.source_lookup import Group, upstream_parts
+from sidecar.proxy.routing.unknown_destination import Outside, place_of
+from sidecar.proxy.tunnel.connect import Connect
+from sidecar.proxy.tunnel.fixed_destination import Places
 
 # Whatever is no printable ASCII, userinfo included, is no authority of anybody's.
 _ABSOLUTE = re.compile(r"(https?)://([!-~]+?)((?:[/?#\\].*)?)\Z", re.IGNORECASE | re.DOTALL)

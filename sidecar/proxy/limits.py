@@ -3,7 +3,7 @@ operator's: these bound the process, and no workload asks for others."""
 
 from dataclasses import dataclass
 
-from sidecar.body_budget import HELD_BYTES
+from sidecar.http.body_budget import HELD_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any
 
 from policies.ground.listen_address import Listen
-from sidecar.proxy.agent_connection import Handler
-from sidecar.proxy.agent_server import AgentServer
-from sidecar.proxy.arrivals import Arrivals
-from sidecar.proxy.errands import Errands
-from sidecar.proxy.judge import UNREADABLE
+from sidecar.proxy.background_tasks import Errands
+from sidecar.proxy.connections.tls import TlsLayer
+from sidecar.proxy.downstream.connection_acceptor import Arrivals
+from sidecar.proxy.downstream.downstream_connection import Handler
+from sidecar.proxy.downstream.server import AgentServer
 from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.proxy.short_way import ShortWay
-from sidecar.proxy.tls_layer import TlsLayer
-from sidecar.proxy.traffic import Flow
+from sidecar.proxy.pipeline.authorizer import UNREADABLE
+from sidecar.proxy.pipeline.fast_path import ShortWay
+from sidecar.proxy.proxy_metrics import Flow
 
 Record = Callable[[str, str], Coroutine[Any, Any, None]]
 """Records a denial: its policy name, and the reason."""

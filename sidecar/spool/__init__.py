@@ -13,6 +13,7 @@ points). `README.md` beside this follows one record through it.
     frames      the bytes of a segment              disk        the file operations, all of them
 """
 
+from sidecar.settings.spool import SpoolSettings
 from sidecar.spool.errors import (
     RecordTooLarge,
     SpoolError,
@@ -21,8 +22,7 @@ from sidecar.spool.errors import (
     SpoolSlow,
     SpoolUnwritable,
 )
-from sidecar.spool.readback import Batch
-from sidecar.spool.settings import SpoolSettings
+from sidecar.spool.reader import Batch
 from sidecar.spool.spool import Placed, Spool
 from sidecar.spool.state import State
 

@@ -12,14 +12,14 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from policies.ground.clock import Clock
-from sidecar.spool.age import Age
 from sidecar.spool.disk import Disk
 from sidecar.spool.instance import Cursor, Instance, Segment
-from sidecar.spool.kept import Kept
 from sidecar.spool.layout import Ending, aside_directory, write_acked
-from sidecar.spool.readback import Batch, read_batch, read_hash
-from sidecar.spool.space import Space
-from sidecar.spool.trouble import Trouble
+from sidecar.spool.oldest_age import Age
+from sidecar.spool.quota import Space
+from sidecar.spool.reader import Batch, read_batch, read_hash
+from sidecar.spool.retention import Kept
+from sidecar.spool.state_logger import Trouble
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from policies.ground.clock import Clock
 from policies.trail.record import Record
+from sidecar.settings.spool import SpoolSettings
 from sidecar.spool.deadlines import Deadlines
 from sidecar.spool.disk import Disk
 from sidecar.spool.errors import SpoolError, SpoolSlow, SpoolUnwritable
 from sidecar.spool.layout import CONFLICT, DAMAGED
-from sidecar.spool.opening import Parts, open_parts
-from sidecar.spool.readback import Batch, Unreadable
-from sidecar.spool.settings import SpoolSettings
+from sidecar.spool.reader import Batch, Unreadable
+from sidecar.spool.startup import Parts, open_parts
 from sidecar.spool.state import State, state_of
 
 _NOT_KEPT = bytes(32)

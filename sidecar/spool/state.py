@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from sidecar.spool.frames import FRAME, MAX_PAYLOAD
-from sidecar.spool.succession import Succession
+from sidecar.spool.instance_rotation import Succession
 
 
 class State(StrEnum):

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from control_api.http.routes import ROUTES
 from control_api.metrics import Instruments
-from sidecar.instruments import Count
+from sidecar.metrics.counters import Count
 from tests.sidecar.centre import control_api
 from tests.sidecar.stand import sidecar
 

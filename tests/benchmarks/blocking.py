@@ -26,8 +26,8 @@ from pathlib import Path
 
 import uvloop
 
-from sidecar.memory import settle
-from sidecar.settings import Aws
+from sidecar.platform.malloc import settle
+from sidecar.settings.model import Aws
 from tests.benchmarks.blocking_cases import CASES, Case
 from tests.benchmarks.measure import Figure
 from tests.sidecar.protocols.aws import REGION, credentials_file

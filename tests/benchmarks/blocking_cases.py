@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import orjson
 
-from sidecar.protocols.bodies import MOST_BRACKETS
+from sidecar.protocols.strict_body import MOST_BRACKETS
 
 BYTES = 4 * 1024 * 1024 - 64 * 1024
 """Just within what is inspected, whatever stands around it."""

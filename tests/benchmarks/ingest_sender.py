@@ -27,7 +27,7 @@ from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
 from policies.trail.record import Record, decision_record, retrieval_lineage
 from policies.trail.spool_chain import core_hash, spool_payload, src_member
-from sidecar.ship import BATCH_BYTES
+from sidecar.control.shipper import BATCH_BYTES
 
 PATH = "/v1/sidecars/events"
 FIRST = 8

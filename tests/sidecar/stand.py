@@ -18,10 +18,10 @@ from multidict import CIMultiDictProxy
 from policies.ground.clock import Clock
 from policies.ground.listen_address import Listen
 from policies.trail.spool_chain import read_payload
-from sidecar.centre_time import CentreTime
-from sidecar.parts import Parts
-from sidecar.port import Port
-from sidecar.settings import AgentSettings, Settings, UpstreamTls
+from sidecar.api.http_server import Port
+from sidecar.assembly import Parts
+from sidecar.control.clock import CentreTime
+from sidecar.settings.model import AgentSettings, Settings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.disk import Disk
 from tests import waiting

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.centre import Centre, CentreFailed
-from sidecar.settings import UpstreamTls
+from sidecar.control.client import Centre, CentreFailed
+from sidecar.settings.model import UpstreamTls
 from tests.control_api.centre import Centre as ControlApi
 from tests.control_api.centre import running
 from tests.sidecar.proxy.certificates import authority

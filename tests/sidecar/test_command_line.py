@@ -13,9 +13,9 @@ import yaml
 
 from policies.ground.keys import make_key
 from policies.ground.settings import SettingsError
-from sidecar.settings import Settings
-from sidecar.settings_file import read
-from sidecar.settings_help import EXAMPLE, REQUIRED, keys
+from sidecar.config.file import read
+from sidecar.config.help import EXAMPLE, REQUIRED, keys
+from sidecar.settings.model import Settings
 from tests.deploy.launcher import environ
 from tests.sidecar.proxy.certificates import authority
 

@@ -15,8 +15,8 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.body_budget import HELD_BYTES
-from sidecar.request_body import MAX_BODY
+from sidecar.http.body_budget import HELD_BYTES
+from sidecar.http.request_body import MAX_BODY
 from tests.properties import examples
 from tests.sidecar.centre import control_api
 from tests.sidecar.proxy.cut import Agent, answers, chunks, cut
@@ -148,7 +148,7 @@ async def test_a_client_that_hangs_up_in_mid_body_is_one_line(
             await until("it is told", lambda: "hung up" in caplog.text)
             assert (await stand.call("GET", "/health")).status == 200
             assert await stand.records() == []
-    lines = [each for each in caplog.records if each.name == "sidecar.dispatch"]
+    lines = [each for each in caplog.records if each.name == "sidecar.api.dispatch"]
     assert [each.getMessage() for each in lines] == [
         "request mine: the client hung up in the middle of its body"
     ]

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from policies.ground.signing import KeyRing, Signer
-from sidecar.policy_cache.pin import OVERLAP, NotEndorsed, Pin, pinned
+from sidecar.policy_cache.key_pin import OVERLAP, NotEndorsed, Pin, pinned
 
 A, B, C, D = (Signer(bytes([n]) * 32) for n in range(4))
 RING = KeyRing(A).rotated(B).rotated(C)

@@ -21,12 +21,12 @@ from policies.sets.policy_set import (
     role_name,
     tenant_document,
 )
-from sidecar.centre import Centre
+from sidecar.control.client import Centre
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
-from sidecar.policy_cache.documents import Documents, NoPolicySet
-from sidecar.policy_cache.follow import Follower
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.full_store import Documents, NoPolicySet
 from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.policy_cache.poll_loop import Follower
 from tests import waiting
 from tests.sidecar.centre import (
     EVALUATE_KEY,

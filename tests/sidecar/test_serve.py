@@ -17,7 +17,7 @@ import yaml
 from aiohttp import ClientConnectionError, ClientSession
 
 from policies.ground.listen_address import Listen
-from sidecar.policy_cache.follow import Follower
+from sidecar.policy_cache.poll_loop import Follower
 from sidecar.serve import LoopEnded, serve
 from tests import waiting
 from tests.ports import free_port

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.redis_set import Torn
-from sidecar.policy_cache.together import MOST_NAMES, MOST_WAITING, Together
+from sidecar.policy_cache.redis_reader import Torn
+from sidecar.policy_cache.request_coalescer import MOST_NAMES, MOST_WAITING, Together
 from tests import waiting
 
 

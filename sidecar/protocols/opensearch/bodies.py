@@ -4,8 +4,8 @@ Pure."""
 import re
 from typing import Any
 
-from sidecar.protocols.bodies import json_lines, optional_json_object
 from sidecar.protocols.budget import Budget
+from sidecar.protocols.strict_body import json_lines, optional_json_object
 
 # `application/vnd.elasticsearch+json; compatible-with=9`, as clients since 8.0 say.
 _OWN = re.compile(

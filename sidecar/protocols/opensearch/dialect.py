@@ -2,11 +2,11 @@
 a data stream. No setting says which of the two it is: their paths differ where they do.
 """
 
-from sidecar.protocols.opensearch.closed import closed
+from sidecar.http.request_target import Target
+from sidecar.protocols.opensearch.blocked_routes import closed
 from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.opensearch.server import Server
 from sidecar.protocols.protocol import Match, Table
-from sidecar.proxy.target import Target
 
 
 class OpenSearch(Server):

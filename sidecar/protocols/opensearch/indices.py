@@ -14,11 +14,11 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.request_target import encode_segment
 from sidecar.protocols.budget import MOST_SOURCES, OverBudget
-from sidecar.protocols.known import Known, digest_of_fields
-from sidecar.protocols.names import Naming
 from sidecar.protocols.protocol import Asked, Place, Unresolved
-from sidecar.proxy.target import encode_segment
+from sidecar.protocols.shared.digest_cache import Known, digest_of_fields
+from sidecar.protocols.shared.source_names import Naming
 
 MOST_NAMES = 2 * MOST_SOURCES
 """The most names of one index expression; several may be aliases of one index."""

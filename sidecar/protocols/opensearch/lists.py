@@ -8,7 +8,7 @@ it over.
 from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.marks import dumped
+from sidecar.http.headers import without_whole
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import (
     items,
@@ -18,7 +18,7 @@ from sidecar.protocols.opensearch.indices import (
 )
 from sidecar.protocols.opensearch.server import Server, loaded
 from sidecar.protocols.protocol import Asked, Fetched, Permits, Unresolved
-from sidecar.proxy.headers import without_whole
+from sidecar.protocols.shared.document_levels import dumped
 
 
 async def by_name(server: Server, asked: Asked, permits: Permits) -> Fetched:

@@ -6,17 +6,13 @@ elasticsearch 9.5). What is closed by its first segment is in `closed.py`.
 from dataclasses import replace
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.opensearch import (
-    languages,
-    lists,
-    parameters,
-    reading,
-    searching,
-    several,
-    writing,
-)
+from sidecar.protocols.opensearch import lists, parameters, searching
+from sidecar.protocols.opensearch import multi_search as several
+from sidecar.protocols.opensearch import query_languages as languages
+from sidecar.protocols.opensearch import reads as reading
+from sidecar.protocols.opensearch import writes as writing
 from sidecar.protocols.opensearch.bodies import json_or_none, lines
-from sidecar.protocols.opensearch.rows import (
+from sidecar.protocols.opensearch.route_builders import (
     asking,
     freed,
     listed,

@@ -10,10 +10,9 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.marks import dumped
-from sidecar.protocols.opensearch import sieve
-from sidecar.protocols.opensearch.proof import Proof
+from sidecar.protocols.opensearch import query_filter as sieve
 from sidecar.protocols.opensearch.references import of_search
+from sidecar.protocols.opensearch.result_filter import Proof
 from sidecar.protocols.opensearch.server import (
     Server,
     any_index,
@@ -22,7 +21,7 @@ from sidecar.protocols.opensearch.server import (
     text_member,
     union,
 )
-from sidecar.protocols.opensearch.shown import Shown
+from sidecar.protocols.opensearch.source_filtering import Shown
 from sidecar.protocols.protocol import (
     NOTHING,
     Asked,
@@ -32,6 +31,7 @@ from sidecar.protocols.protocol import (
     Prepared,
     Sight,
 )
+from sidecar.protocols.shared.document_levels import dumped
 
 Places = tuple[Place, ...]
 

@@ -7,13 +7,13 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.continuations import Continuations
-from sidecar.protocols.names import Naming
+from sidecar.http.attribution import Attribution
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import EVERYTHING, Indices, is_pattern, items, widths
 from sidecar.protocols.protocol import Asked, Dialect, Fetched, Place, Unresolved
-from sidecar.proxy.attribution import Attribution
-from sidecar.settings import Source
+from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.shared.source_names import Naming
+from sidecar.settings.model import Source
 
 TOKENS = ("_scroll_id", "pit_id", "cursor", "id")
 """Members of an answer that a later request is made with."""

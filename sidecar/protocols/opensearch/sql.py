@@ -5,7 +5,7 @@ Strict rather than complete: one SELECT with its subqueries; what stands behind 
 something that can stand there. Anything else is `Unresolved`. Pure.
 """
 
-from sidecar.protocols.opensearch.tokens import MARK, WORD, Cursor, tokens
+from sidecar.protocols.opensearch.lexer import MARK, WORD, Cursor, tokens
 from sidecar.protocols.protocol import Unresolved
 
 _ENDS_TABLES = frozenset(

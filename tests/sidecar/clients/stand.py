@@ -14,9 +14,9 @@ from pathlib import Path
 import orjson
 
 from policies.ground.listen_address import Listen
+from sidecar.proxy.assembly import FORWARD_PROXY, NOT_NAMED, Named, Ways
 from sidecar.proxy.limits import LIMITS
-from sidecar.proxy.ways import FORWARD_PROXY, NOT_NAMED, Named, Ways
-from sidecar.settings import Source, UpstreamTls
+from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.clients.library import Library, lending
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import CLOCK, Sidecar, policy, sidecar, source, warm

@@ -17,10 +17,10 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from sidecar.doctor.machine import TOOLS, Machine
-from sidecar.doctor.scene import look
-from sidecar.doctor.table import examine
-from sidecar.settings_file import read
+from sidecar.config.file import read
+from sidecar.doctor.checks import examine
+from sidecar.doctor.context import look
+from sidecar.doctor.host import TOOLS, Machine
 from tests.sidecar.doctor.stand import AGENT, SIDECAR
 
 SOURCE_ADDRESS, SOURCE_PORT = "192.0.2.10", 6333

@@ -5,12 +5,12 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from policies.ground.keys import make_key
+from sidecar.config.file import read
+from sidecar.doctor.checks import examine
+from sidecar.doctor.context import Scene, look
 from sidecar.doctor.finding import Finding
-from sidecar.doctor.machine import Address, Machine, Socket, Unseen
-from sidecar.doctor.scene import Scene, look
-from sidecar.doctor.table import examine
-from sidecar.doctor.tables import Rules, parse
-from sidecar.settings_file import read
+from sidecar.doctor.host import Address, Machine, Socket, Unseen
+from sidecar.doctor.iptables import Rules, parse
 
 RECORDED = Path(__file__).parent / "recorded"
 SIDECAR, AGENT = 1337, 1000

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from policies.ground.listen_address import Listen
+from sidecar.doctor.checks import CHECKS
+from sidecar.doctor.context import Scene, look
+from sidecar.doctor.direct_access import TWINS
 from sidecar.doctor.finding import Severity, as_json, as_text, ordered
-from sidecar.doctor.machine import Machine, Socket, Unseen
-from sidecar.doctor.reach import TWINS
-from sidecar.doctor.scene import Scene, look
-from sidecar.doctor.table import CHECKS
-from sidecar.settings import Pair, Source
+from sidecar.doctor.host import Machine, Socket, Unseen
+from sidecar.settings.model import Pair, Source
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.stand import (
     AGENT,

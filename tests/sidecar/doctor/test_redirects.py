@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.machine import Socket, Unseen
+from sidecar.doctor.host import Socket, Unseen
+from sidecar.doctor.iptables import Rules, parse
 from sidecar.doctor.redirects import SAMPLE
-from sidecar.doctor.tables import Rules, parse
 from tests.sidecar.doctor.stand import (
     AGENT,
     SIDECAR,

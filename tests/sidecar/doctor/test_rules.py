@@ -4,8 +4,8 @@ from ipaddress import ip_address
 
 import pytest
 
-from sidecar.doctor.tables import Option, Rules, parse
-from sidecar.doctor.walk import Fate, Packet, fate
+from sidecar.doctor.iptables import Option, Rules, parse
+from sidecar.doctor.packet_trace import Fate, Packet, fate
 from tests.sidecar.doctor.stand import AGENT, SIDECAR, recorded
 
 FAR, FAR6 = "203.0.113.9", "2001:db8::9"

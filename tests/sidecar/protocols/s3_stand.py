@@ -12,7 +12,7 @@ import boto3
 from botocore.config import Config
 
 from policies.definitions.model import Policy
-from sidecar.settings import Aws, Source
+from sidecar.settings.model import Aws, Source
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, Verifying, credentials_file
 from tests.sidecar.protocols.conftest import Ticking
 from tests.sidecar.proxy.stand import (

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from sidecar.settings import Aws
+from sidecar.settings.model import Aws
 from tests.properties import examples
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
 from tests.sidecar.protocols.bedrock_server import OPEN, SHUT

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.bodies import MOST_BRACKETS, is_crowded, json_lines, json_object
 from sidecar.protocols.budget import (
     MOST_GRAPHQL_TOKENS,
     MOST_LOOKUPS,
@@ -14,7 +13,8 @@ from sidecar.protocols.budget import (
     Budget,
     OverBudget,
 )
-from sidecar.protocols.s3_lists import deleted
+from sidecar.protocols.s3.lists import deleted
+from sidecar.protocols.strict_body import MOST_BRACKETS, is_crowded, json_lines, json_object
 
 
 def test_the_limits_are_those_of_the_contract() -> None:

@@ -10,18 +10,18 @@ import orjson
 import pytest
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.bodies import MOST_DEEP, json_object
+from sidecar.http.attribution import Attribution
+from sidecar.http.request_target import canonical
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.marks import Marks, dumped
-from sidecar.protocols.mcp_messages import Things
-from sidecar.protocols.mcp_uri import canonical_uri
-from sidecar.protocols.names import Naming
+from sidecar.protocols.mcp.messages import Things
+from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.opensearch.indices import items
-from sidecar.protocols.opensearch.several import searches
+from sidecar.protocols.opensearch.multi_search import searches
 from sidecar.protocols.protocol import Asked
-from sidecar.protocols.qdrant_documents import LIST, narrowed
-from sidecar.proxy.attribution import Attribution
-from sidecar.proxy.target import canonical
+from sidecar.protocols.qdrant.filter import LIST, narrowed
+from sidecar.protocols.shared.document_levels import Marks, dumped
+from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.strict_body import MOST_DEEP, json_object
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.proxy.stand import policy, source
 
@@ -140,7 +140,7 @@ async def test_subscriptions_are_counted_as_they_are_read(
         read.append(text)
         return canonical_uri(text)
 
-    monkeypatch.setattr("sidecar.protocols.mcp_messages.canonical_uri", counted)
+    monkeypatch.setattr("sidecar.protocols.mcp.messages.canonical_uri", counted)
     readers = policy(allowed_sources=("mcp://kb/*",))
     wanted = {"resourceSubscriptions": [f"file:///{at}" for at in range(5000)]}
     message = {

@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AnyUrl, ValidationError
 
-from sidecar.protocols.continuations import Continuations
-from sidecar.protocols.mcp_answers import Answer, Tokens, asked_token
-from sidecar.protocols.mcp_messages import Things
-from sidecar.protocols.mcp_uri import canonical_uri
-from sidecar.protocols.names import Naming
+from sidecar.http.attribution import Attribution
+from sidecar.protocols.mcp.answers import Answer, Tokens, asked_token
+from sidecar.protocols.mcp.messages import Things
+from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.protocol import Place, Sight, Unresolved
-from sidecar.proxy.attribution import Attribution
+from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.shared.source_names import Naming
 from tests.properties import examples
 from tests.sidecar.protocols.mcp_wire import Wire, wired
 from tests.sidecar.proxy.stand import source

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.settings import Named
+from sidecar.settings.model import Named
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch_front import (
     READERS,

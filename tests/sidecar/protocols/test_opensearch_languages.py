@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.protocols.opensearch.pipes import indices_of_esql, indices_of_ppl
+from sidecar.protocols.opensearch.piped_queries import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.sql import indices_of_sql
 from sidecar.protocols.protocol import Unresolved
 from tests.sidecar.protocols.minimal import Minimal

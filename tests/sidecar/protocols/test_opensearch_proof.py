@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.opensearch.proof import Proof
-from sidecar.protocols.opensearch.shown import Shown, shown_of
+from sidecar.protocols.opensearch.result_filter import Proof
+from sidecar.protocols.opensearch.source_filtering import Shown, shown_of
 from sidecar.protocols.protocol import Sight
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import elasticsearch
 import opensearchpy
 
+from sidecar.http.request_target import canonical
 from sidecar.protocols.opensearch.dialect import OpenSearch
 from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.protocol import Class
-from sidecar.proxy.target import canonical
 from tests.sidecar.proxy.stand import CLOCK, source
 
 # The part of a path by which it is told, for what is denied as `unclassified_route`.

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from policies.definitions.model import Policy
+from sidecar.http.attribution import Attribution
+from sidecar.http.request_target import canonical
 from sidecar.protocols import rest
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import Asked, Class, Match
 from sidecar.protocols.protocol import Route as Route_
 from sidecar.protocols.rest import Rest
-from sidecar.proxy.attribution import Attribution
-from sidecar.proxy.target import canonical
-from sidecar.settings import Named, Route
+from sidecar.settings.model import Named, Route
 from tests.sidecar.proxy.stand import get, policy, source, standing
 
 NOBODY = Attribution("somebody", None, None, None)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.protocol import Unresolved
-from sidecar.protocols.weaviate_graphql import read, sources
-from sidecar.protocols.weaviate_references import References, referred
+from sidecar.protocols.weaviate.graphql import read, sources
+from sidecar.protocols.weaviate.references import References, referred
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.protocols.weaviate_server import Server
 from tests.sidecar.proxy.stand import policy

@@ -12,8 +12,8 @@ from unittest.mock import patch
 
 from policies.definitions.model import Policy
 from policies.ground.listen_address import Listen
-from sidecar.proxy.short_way import LONG, ShortWay
-from sidecar.proxy.ways import Ways
+from sidecar.proxy.assembly import Ways
+from sidecar.proxy.pipeline.fast_path import LONG, ShortWay
 from tests.ports import free_port
 from tests.sidecar.proxy.detour import Detour, Plain, detour
 from tests.sidecar.proxy.stand import (

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from sidecar.settings import Pair
+from sidecar.settings.model import Pair
 
 _NOW = dt.datetime.now(dt.UTC)
 _PEM = serialization.Encoding.PEM

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from policies.ground.listen_address import Listen
-from sidecar.proxy.hosts import Authority
+from sidecar.http.authority import Authority
+from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Named, Ways
 from sidecar.proxy.limits import LIMITS, Limits
 from sidecar.proxy.listener import Listener
-from sidecar.proxy.ways import FORWARD_PROXY, TRANSPARENT, Named, Ways
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     CLOCK,

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from policies.definitions.model import Policy
 from policies.ground.listen_address import Listen
-from sidecar.proxy.hosts import Authority
-from sidecar.proxy.ways import FORWARD_PROXY, TRANSPARENT, Named, Ways
+from sidecar.http.authority import Authority
+from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Named, Ways
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import CLOCK, Stand, data_source, leave, sidecar, source, warm
 

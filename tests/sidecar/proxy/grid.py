@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tests.sidecar.proxy.grid_parts import BODIES, FIELDS, RAW, TARGETS, Part
-from tests.sidecar.proxy.test_framing import UNREADABLE
+from tests.sidecar.proxy.messages.test_framing import UNREADABLE
 
 DIFFERENCES = {
     # Refused here, whatever the server behind would have made of it.

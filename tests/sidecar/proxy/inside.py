@@ -25,8 +25,8 @@ from typing import Any
 import uvloop
 
 from policies.ground.listen_address import Listen
-from sidecar.proxy.ways import Named, Ways
-from sidecar.settings import Source, UpstreamTls
+from sidecar.proxy.assembly import Named, Ways
+from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     CLOCK,

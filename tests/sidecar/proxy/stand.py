@@ -34,20 +34,20 @@ from policies.sets.policy_set import (
     tenant_document,
 )
 from policies.trail.spool_chain import read_payload
-from sidecar.centre import Centre
+from sidecar.control.client import Centre
 from sidecar.enforce import Enforcer
+from sidecar.http.loop_guard import OwnPorts
 from sidecar.identity import AgentIdentity, Keys
-from sidecar.metrics import Metrics, make_metrics
+from sidecar.metrics.metrics import Metrics, make_metrics
 from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.document_fetcher import Everything
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.supply import Everything
-from sidecar.proxy.addresses import Egress
+from sidecar.proxy.assembly import Ways
 from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.proxy.own_ports import OwnPorts
-from sidecar.proxy.ways import Ways
+from sidecar.proxy.upstream.egress_policy import Egress
 from sidecar.sessions import Sessions
-from sidecar.settings import Defaults, Source
-from sidecar.spool.settings import SMALLEST_SEGMENT, SpoolSettings
+from sidecar.settings.model import Defaults, Source
+from sidecar.settings.spool import SMALLEST_SEGMENT, SpoolSettings
 from sidecar.spool.spool import Spool
 from tests import waiting
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from policies.ground.listen_address import Listen
-from sidecar.policy_cache.supply import NotBrought, NotHeld
+from sidecar.policy_cache.document_fetcher import NotBrought, NotHeld
+from sidecar.proxy.assembly import Ways
 from sidecar.proxy.limits import LIMITS
-from sidecar.proxy.ways import Ways
 from tests.ports import free_port
 from tests.sidecar.proxy.bypass_ways import alone
 from tests.sidecar.proxy.bypasses import READER, get

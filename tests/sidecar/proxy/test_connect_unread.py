@@ -24,7 +24,7 @@ from tests.sidecar.proxy.stand import (
     until,
 )
 from tests.sidecar.proxy.test_forward_proxy import proxying
-from tests.sidecar.proxy.test_transparent import greets
+from tests.sidecar.proxy.tunnel.test_transparent import greets
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

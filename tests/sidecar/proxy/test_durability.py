@@ -10,7 +10,7 @@ import pytest
 
 from policies.checks.finding import Facts
 from sidecar.enforce import Enforcer
-from sidecar.proxy.under_way import UnderWay
+from sidecar.proxy.pipeline.fast_path_exchange import UnderWay
 from sidecar.recorder import Pending
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
 from tests import waiting
@@ -216,7 +216,7 @@ async def test_a_fault_of_ours_is_a_500_that_tells_nothing(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("internal words")
 
-    monkeypatch.setattr("sidecar.proxy.reading.canonical", broken)
+    monkeypatch.setattr("sidecar.proxy.pipeline.classifier.canonical", broken)
     answered = await stand.ask(get("/a"))
     assert answered.status == 500
     assert answered.json["error"] == "Internal Server Error"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from policies.ground.listen_address import Listen
+from sidecar.proxy.assembly import FORWARD_PROXY, Named, Ways
 from sidecar.proxy.forward_proxy import absolute
 from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.proxy.ways import FORWARD_PROXY, Named, Ways
-from sidecar.settings import Source, UpstreamTls
+from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     CLOCK,

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.body_budget import BodiesHeld, BodyBudget
+from sidecar.http.body_budget import BodiesHeld, BodyBudget
+from sidecar.proxy.assembly import Ways
 from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.proxy.ways import Ways
 from tests.sidecar.proxy.cut import OWN, Agent, Door, answers, cut, door
 from tests.sidecar.proxy.stand import (
     CLOCK,

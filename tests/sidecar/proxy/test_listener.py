@@ -11,9 +11,9 @@ import pytest
 from aiohttp.http_parser import HttpRequestParserPy
 
 from policies.ground.listen_address import Listen
-from sidecar.proxy import agent_server
+from sidecar.proxy.assembly import Ways
+from sidecar.proxy.downstream import server as agent_server
 from sidecar.proxy.limits import LIMITS
-from sidecar.proxy.ways import Ways
 from tests import waiting
 from tests.sidecar.proxy.stand import (
     CLOCK,

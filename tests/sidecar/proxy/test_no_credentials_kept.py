@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from sidecar.head_digest import KEY_BYTES, HeadDigest
-from sidecar.proxy import headers, plain_answer
-from sidecar.proxy.pool import Wire
+from sidecar.http import headers
+from sidecar.http.head_digest import KEY_BYTES, HeadDigest
+from sidecar.proxy.messages import simple_response as plain_answer
+from sidecar.proxy.upstream.pool import Wire
 from tests.sidecar.centre import EVALUATE_KEY, control_api
 from tests.sidecar.proxy.cut import WAYS, answers, door
 from tests.sidecar.proxy.stand import Seen, until

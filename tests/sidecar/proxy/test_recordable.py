@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from policies.ground.listen_address import Listen
+from sidecar.http.attribution import Attribution
 from sidecar.protocols.protocol import Place
-from sidecar.proxy.attribution import Attribution
-from sidecar.proxy.judge import UNREADABLE, Judge, Refused
-from sidecar.proxy.ways import Ways
+from sidecar.proxy.assembly import Ways
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, Judge, Refused
 from tests.ports import free_port
 from tests.sidecar.proxy.stand import (
     CLOCK,

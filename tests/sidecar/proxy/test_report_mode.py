@@ -12,7 +12,7 @@ import pytest
 
 from policies.definitions.model import TenantSettings
 from sidecar.recorder import LET_THROUGH
-from sidecar.settings import Named, Route
+from sidecar.settings.model import Named, Route
 from sidecar.spool.errors import SpoolFull
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.trail.record import Record
-from sidecar.proxy.short_way import LONG
-from sidecar.proxy.under_way import UnderWay
-from sidecar.proxy.ways import Ways
-from sidecar.settings import Route
+from sidecar.proxy.assembly import Ways
+from sidecar.proxy.pipeline.fast_path import LONG
+from sidecar.proxy.pipeline.fast_path_exchange import UnderWay
+from sidecar.settings.model import Route
 from tests.properties import examples
 from tests.sidecar.proxy.in_memory import InMemory
 from tests.sidecar.proxy.mutated import SOUND, Sent, sendings

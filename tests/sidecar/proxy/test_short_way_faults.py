@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from sidecar.protocols.protocol import Class, Match, Route
-from sidecar.proxy.under_way import UnderWay
-from sidecar.proxy.ways import Ways
+from sidecar.proxy.assembly import Ways
+from sidecar.proxy.pipeline.fast_path_exchange import UnderWay
 from sidecar.spool.errors import SpoolUnwritable
 from tests import waiting
+from tests.sidecar.proxy.pipeline.test_fast_path import Talk
 from tests.sidecar.proxy.stand import (
     CLOCK,
     DataSource,
@@ -30,7 +31,6 @@ from tests.sidecar.proxy.stand import (
     warm,
 )
 from tests.sidecar.proxy.test_durability import Held
-from tests.sidecar.proxy.test_short_way import Talk
 
 
 class Warm:
@@ -213,7 +213,7 @@ async def test_an_agent_that_leaves_before_the_long_way_takes_over_is_noted_once
     def gone(_data: bytes) -> None:
         leave(talk.writer)
 
-    monkeypatch.setattr("sidecar.proxy.under_way.plain_answer", gone)
+    monkeypatch.setattr("sidecar.proxy.pipeline.fast_path_exchange.plain_answer", gone)
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
     await waiting.turns()

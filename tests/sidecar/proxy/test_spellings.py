@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.proxy.target import canonical
+from sidecar.http.request_target import canonical
 from tests.properties import examples
 from tests.sidecar.proxy.stand import Stand, ask, policy, standing
 

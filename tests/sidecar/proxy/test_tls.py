@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.settings import UpstreamTls
+from sidecar.settings.model import UpstreamTls
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (

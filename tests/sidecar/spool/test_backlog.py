@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sidecar.spool.age import Age
+from sidecar.spool.oldest_age import Age
 from tests.sidecar.spool.parts import (
     MIB,
     FaultyDisk,
@@ -29,7 +29,7 @@ LARGE = "q" * 50_000
 
 @pytest.fixture
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.spool.opening.KEPT_SHARE", 1 << 40)
+    monkeypatch.setattr("sidecar.spool.startup.KEPT_SHARE", 1 << 40)
 
 
 async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ async def test_what_is_kept_goes_after_a_while(
         held = spool.bytes_held
         await spool.trim()
         assert spool.bytes_held == held
-        monkeypatch.setattr("sidecar.spool.kept.KEEP_SECONDS", 0.0)
+        monkeypatch.setattr("sidecar.spool.retention.KEEP_SECONDS", 0.0)
         await spool.trim()
         assert spool.bytes_held == held - 2 * MIB
         assert len(segments(tmp_path)) == 1

@@ -1,0 +1,179 @@
+"""The sidecar's one settings file (contract, section 5), and what the environment changes in it.
+
+Knows every key. All complaints come at once (`SettingsError`), before a port is bound. Knows
+neither the environment itself nor the host: both are arguments.
+"""
+
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from policies.definitions.definition import Fault, Faults, Node
+from policies.definitions.load import _text, _tree
+from policies.ground.listen_address import Listen
+from policies.ground.settings import SettingsError
+from sidecar.config.listeners import refuse_shared
+from sidecar.config.sections import FROM_ENVIRONMENT, Section
+from sidecar.config.sources import read_source
+from sidecar.config.tls import check_redis, client_tls
+from sidecar.platform.key_file import read_key
+from sidecar.settings.model import COMPRESS, AgentSettings, Settings
+from sidecar.settings.spool import MODES, SpoolSettings
+
+PREFIX = "SLUICE_SIDECAR_"
+
+
+def read(path: Path, environ: Mapping[str, str], host: str) -> Settings:
+    """The settings in the file at `path`, as `environ` changes them; `host` is the default `id`.
+    Raises `SettingsError` with every complaint."""
+    return _Reader(path, environ).read(host)
+
+
+class _Reader:
+    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
+        self._base = path.parent
+        self._faults = Faults(str(path))
+        self._variables: dict[str, str] = {}
+        self._complaints: list[str] = []
+        tree = self._tree(path)
+        if tree is not None and tree.tag != "map":
+            self._faults.add(tree.line, "", "must be a mapping")
+        self._root = tree if tree is not None and tree.tag == "map" else Node(1, "map", {})
+        self._override(environ)
+
+    def read(self, host: str) -> Settings:
+        if self._faults.found:
+            # Of a file that can't be read, or is no YAML, nothing else can be said for certain.
+            raise SettingsError([_plain(fault) for fault in self._faults.found])
+        top = Section(self._root, "", self._complain)
+        elsewhere = top.has("forward_proxy") or top.has("transparent")
+        settings = Settings(
+            id=top.identifier("id") or host,
+            control=top.address("control"),
+            control_tls=client_tls(top, "control_tls", "control", self._base),
+            redis=top.redis("redis"),
+            compress=top.choice("compress", COMPRESS, "auto"),
+            key_file=self._key_file(top),
+            listen=top.listen("listen", "127.0.0.1:8710") or Listen("127.0.0.1", 0),
+            metrics_listen=top.listen("metrics_listen"),
+            forward_proxy=top.listen("forward_proxy"),
+            transparent=top.listen("transparent"),
+            encrypted_hello=top.choice("encrypted_hello", ("deny", "allow"), "deny"),
+            cache=top.path("cache", self._base, "cache"),
+            staleness_seconds=top.seconds("staleness_seconds", 30, 1, 86400),
+            drain_seconds=top.seconds("drain_seconds", 10, 0, 3600),
+            spool=self._spool(top.section("spool")),
+            agent=self._agent(top.section("agent")),
+            sources=tuple(
+                read_source(section, self._base, elsewhere=elsewhere)
+                for section in top.sections("sources")
+            ),
+        )
+        top.close()
+        if settings.sources and settings.agent is None:
+            top.complain("agent", "is required: it says who speaks through the sources")
+        for way in ("forward_proxy", "transparent"):
+            if getattr(settings, way) is not None and not settings.sources:
+                top.complain(way, "leads to no source: there is none")
+        check_redis(top, settings.redis)
+        refuse_shared(top, settings)
+        if self._complaints:
+            raise SettingsError(self._complaints)
+        return settings
+
+    def _tree(self, path: Path) -> Node | None:
+        with suppress(OSError):  # of a path that can't be looked at, `_text` says why
+            if not path.exists():
+                example = f"`sluice sidecar --example > {shlex.quote(str(path))}`"
+                self._faults.add(0, "", f"does not exist: {example} writes one to begin with")
+                return None
+        try:
+            text = _text(path, self._faults)
+            return None if text is None else _tree(text, self._faults)
+        except Faults.Enough:
+            return None
+
+    def _override(self, environ: Mapping[str, str]) -> None:
+        """Put each `SLUICE_SIDECAR_<KEY>` where its levels say; an empty one is an absent one."""
+        for variable in sorted(environ):
+            if not variable.startswith(PREFIX) or not environ[variable]:
+                continue
+            levels = variable.removeprefix(PREFIX).lower().split("__")
+            where = _descend(self._root, levels[:-1])
+            if where is None:
+                self._complaints.append(f"{variable}: the file has no such place")
+                continue
+            where[levels[-1]] = Node(0, FROM_ENVIRONMENT, environ[variable])
+            self._variables[_full_name(levels)] = variable
+
+    def _complain(self, line: int, key: str, fault: str) -> None:
+        if key in self._variables:
+            self._complaints.append(f"{self._variables[key]}: {fault}")
+        else:
+            place = f"{self._faults.file}:{line}" if line else self._faults.file
+            self._complaints.append(f"{place}: {key}: {fault}")
+
+    def _key_file(self, section: Section) -> Path:
+        path = section.path("key_file", self._base)
+        if path != self._base:  # an absent one has its complaint
+            try:
+                read_key(path)
+            except ValueError as error:
+                section.complain("key_file", str(error))
+        return path
+
+    def _agent(self, section: Section) -> AgentSettings | None:
+        if not section.given:
+            return None
+        role = section.identifier("role")
+        if role is None:
+            section.complain("role", "is required")
+        agent = AgentSettings(section.identifier("id"), role or "", self._key_file(section))
+        section.close()
+        return agent
+
+    def _spool(self, section: Section) -> SpoolSettings:
+        default = SpoolSettings(self._base)
+        spool = SpoolSettings(
+            dir=section.path("dir", self._base, "spool"),
+            mode=section.choice("mode", MODES, default.mode),
+            max_bytes=section.integer("max_bytes", default.max_bytes, 0),
+            segment_bytes=section.integer("segment_bytes", default.segment_bytes, 0),
+            timeout_ms=section.integer("timeout_ms", default.timeout_ms, 0),
+            memory_bytes=section.integer("memory_bytes", default.memory_bytes, 0),
+        )
+        for fault in spool.complaints():
+            key = fault.split("`")[1]
+            if not (key == "mode" and spool.mode not in MODES):  # `choice` said so
+                section.complain(key, fault)
+        section.close()
+        return spool
+
+
+def _descend(node: Node, levels: list[str]) -> dict[str, Node] | None:
+    """The mapping at `levels`, made where the file has none; None where something else is there."""
+    for level in levels:
+        if node.tag == "list" and level.isdigit() and int(level) < len(node.value):
+            node = node.value[int(level)]
+        elif node.tag == "map":
+            members: dict[str, Node] = node.value
+            if level not in members or members[level].tag == "null":
+                members[level] = Node(0, "map", {})
+            node = members[level]
+        else:
+            return None
+    found: dict[str, Node] | None = node.value if node.tag == "map" else None
+    return found
+
+
+def _full_name(levels: list[str]) -> str:
+    name = ""
+    for level in levels:
+        name += f"[{level}]" if level.isdigit() and name else f"{'.' if name else ''}{level}"
+    return name
+
+
+def _plain(fault: Fault) -> str:
+    # The reader is that of policy files, whose advice for an empty one is not for us.
+    return str(fault._replace(message=fault.message.partition("; `policies")[0]))

@@ -1,0 +1,95 @@
+"""The keys of the settings file with their sentences, and the commented example of one.
+
+Both are for the command line. The keys are those of the dataclasses in `sidecar.settings.model`,
+which
+the reader fills; the example is a file beside this one that a test holds against them. Knows
+nothing of how a value is read.
+"""
+
+import typing
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from policies.definitions.definition import Faults, Node
+from policies.definitions.load import _tree
+from policies.ground.settings_help import entry, sentences
+from sidecar.settings.model import Settings
+from sidecar.settings.spool import SpoolSettings
+
+EXAMPLE = Path(__file__).with_name("sidecar.example.yaml")
+REQUIRED = frozenset(
+    {
+        "control",
+        "key_file",
+        "agent.role",
+        "agent.key_file",
+        "sources.alias",
+        "sources.kind",
+        "sources.upstream",
+        "sources.listen",
+        "sources.sensitivity",
+        "sources.routes.method",
+        "sources.routes.path",
+        "sources.routes.class",
+        "sources.listen_tls.certificate",
+        "sources.listen_tls.key",
+        "sources.terminate.certificate",
+        "sources.terminate.key",
+    }
+)
+"""Keys without a default; `sources.listen` unless `forward_proxy` or `transparent` is given."""
+
+_SECTIONS = (Settings.__module__, SpoolSettings.__module__)
+
+
+def keys(declared: type[Any] = Settings, within: str = "") -> Iterator[tuple[str, str]]:
+    """Each key with its levels, such as `spool.mode`, and its sentence; a mapping before what is
+    in it. Items of a list, and mappings under names of the operator's, have no level of their
+    own: `sources.names.sensitivity`."""
+    told = sentences(declared)
+    hints = typing.get_type_hints(declared)
+    for field in fields(declared):
+        key = within + field.name.rstrip("_")
+        yield key, told[field.name]
+        inner = _section(hints[field.name])
+        if inner is not None:
+            yield from keys(inner, f"{key}.")
+
+
+def text() -> str:
+    """A line for each key: its default, and what it does."""
+    defaults, told = _defaults(), dict(keys())
+    within = {key.rpartition(".")[0] for key in told}
+
+    def shown(key: str) -> str:
+        if key in within:
+            return "a mapping or list of the following"
+        return "required" if key in REQUIRED else defaults.get(key, "not set")
+
+    return "\n".join(entry(key, shown(key), sentence) for key, sentence in told.items())
+
+
+def _section(hint: Any) -> type[Any] | None:
+    """The dataclass of settings that a field is, or holds."""
+    if is_dataclass(hint) and isinstance(hint, type):
+        return hint if hint.__module__ in _SECTIONS else None
+    return next(filter(None, map(_section, typing.get_args(hint))), None)
+
+
+def _defaults() -> dict[str, str]:
+    """The values that the example shows: they are the defaults, where a key is not required."""
+    tree = _tree(EXAMPLE.read_text(encoding="utf-8"), Faults(EXAMPLE.name))
+    return {} if tree is None else dict(_scalars(tree, ""))
+
+
+def _scalars(node: Node, name: str) -> Iterator[tuple[str, str]]:
+    if node.tag == "map":
+        for key, each in node.value.items():
+            yield from _scalars(each, f"{name}.{key}" if name else key)
+    elif node.tag == "list":
+        for each in node.value:
+            yield from _scalars(each, name)
+    else:
+        yield name, str(node.value)

@@ -1,0 +1,162 @@
+"""The control API as a sidecar calls it: one address, one key, JSON. Knows no route.
+
+A redirect is an answer like any other and is never followed: the key would go along.
+"""
+
+import asyncio
+import os
+import ssl
+from types import TracebackType
+from typing import Any
+
+import orjson
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorError,
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    TCPConnector,
+)
+
+from sidecar.http.tls_contexts import client_context
+from sidecar.settings.model import UpstreamTls
+
+MAX_ANSWER = 16 * 1024 * 1024
+"""Bytes of an answer that are read: a page of documents is below 1 MiB, unless one role's policies
+alone are more."""
+
+CONNECT_SECONDS = 2.0
+
+
+class CentreFailed(Exception):
+    """the control API gave no usable answer. `status` is its HTTP status, None where there was
+    none; `after` the seconds after which it asks to be asked again, None where it does not."""
+
+    def __init__(
+        self,
+        message: str,
+        status: int | None = None,
+        answer: Any = None,
+        after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.answer = answer
+        self.after = after
+
+
+class Centre:
+    """A connection to the control API; to be entered before use."""
+
+    def __init__(self, address: str, key: str, tls: UpstreamTls | None = None) -> None:
+        """`tls` counts where the address is `https://`; without it, the system's authorities."""
+        self._address = address.rstrip("/")
+        self._key = key
+        self._tls = tls or UpstreamTls()
+        self._session: ClientSession | None = None
+
+    def __repr__(self) -> str:
+        return f"Centre({self._address!r})"
+
+    async def __aenter__(self) -> "Centre":
+        self._session = ClientSession(
+            # Polls, claims and deliveries are few; a claim must not queue behind a long poll.
+            connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=self._context()),
+            cookie_jar=DummyCookieJar(),
+            headers={"X-API-Key": self._key, "User-Agent": "sluice-sidecar"},
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    def _context(self) -> ssl.SSLContext | bool:
+        return client_context(self._tls) if self._address.startswith("https://") else True
+
+    async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
+        """The JSON object answered with 200, within `seconds`; else `CentreFailed`."""
+        return await self._call("GET", path, query, None, seconds)
+
+    async def post(
+        self, path: str, body: bytes, *, seconds: float, encoding: str | None = None
+    ) -> dict[str, Any]:
+        """As `get`; `body` is JSON, in this content encoding."""
+        return await self._call("POST", path, {}, body, seconds, encoding)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: bytes | None,
+        seconds: float,
+        encoding: str | None = None,
+    ) -> dict[str, Any]:
+        assert self._session is not None
+        headers = {"Content-Type": "application/json"} if body is not None else {}
+        if encoding is not None:
+            headers["Content-Encoding"] = encoding
+        try:
+            async with self._session.request(
+                method,
+                self._address + path,
+                params=query,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                server_hostname=self._tls.server_name,
+                timeout=ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
+            ) as answer:
+                status, after = answer.status, _seconds(answer.headers.get("Retry-After"))
+                raw = await answer.content.read(MAX_ANSWER + 1)
+                while len(raw) <= MAX_ANSWER and (chunk := await answer.content.readany()):
+                    raw += chunk
+        except TimeoutError:
+            raise CentreFailed(f"the control API did not answer within {seconds:g} s") from None
+        except (ClientError, OSError, asyncio.IncompleteReadError) as error:
+            raise CentreFailed(f"the control API can't be reached: {_why(error)}") from error
+        return _judged(status, raw, after)
+
+
+def _why(error: Exception) -> str:
+    """aiohttp's own text repeats the address, and speaks of TLS where there is none."""
+    if isinstance(error, ClientConnectorCertificateError):
+        found = error.certificate_error
+        shown = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else found
+        return f"its certificate is not trusted: {shown}"
+    cause = error.os_error if isinstance(error, ClientConnectorError) else error
+    if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) and cause.errno:
+        # Positive numbers are the system's; those of name resolution are negative.
+        text = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
+        return (text or str(cause)).lower()
+    return str(cause) or type(cause).__name__
+
+
+def _seconds(text: str | None) -> float | None:
+    """Of a `Retry-After` in seconds; a date is nobody's here."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _judged(status: int, raw: bytes, after: float | None) -> dict[str, Any]:
+    if len(raw) > MAX_ANSWER:
+        raise CentreFailed(f"the control API's answer is larger than {MAX_ANSWER} bytes", status)
+    try:
+        answer = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        answer = None
+    if status != 200:
+        said = answer.get("message") if isinstance(answer, dict) else None
+        why = f"the control API answered {status}: {said or 'no reason'}"
+        raise CentreFailed(why, status, answer, after)
+    if not isinstance(answer, dict):
+        raise CentreFailed("the control API's answer is not a JSON object", status)
+    return answer

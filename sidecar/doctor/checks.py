@@ -1,0 +1,36 @@
+"""The checks, in the order in which they look, and what they found together."""
+
+from collections.abc import Callable, Iterable
+
+from sidecar.doctor.context import Scene
+from sidecar.doctor.direct_access import direct, grpc_twins
+from sidecar.doctor.files import readable, writable
+from sidecar.doctor.finding import Finding, ordered
+from sidecar.doctor.listeners import listeners
+from sidecar.doctor.names import broad_hosts, private_names, report_mode
+from sidecar.doctor.redirects import other_users, redirect, udp
+from sidecar.doctor.users import users
+
+Check = Callable[[Scene], Iterable[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    writable,
+    readable,
+    users,
+    listeners,
+    direct,
+    grpc_twins,
+    redirect,
+    udp,
+    other_users,
+    report_mode,
+    private_names,
+    broad_hosts,
+)
+
+
+def examine(scene: Scene) -> list[Finding]:
+    """Everything that was found, the worst first."""
+    return ordered(
+        found._replace(check=check.__name__) for check in CHECKS for found in check(scene)
+    )

@@ -1,0 +1,103 @@
+"""On whose behalf, in which session and for which task a proxied request says it is made
+(data-sources.md, precedence).
+
+The agent says so, so it is attribution and never authority: what may be read hangs on the agent
+and the role of the sidecar's own configuration, and a stated sensitivity can only raise the
+source's.
+"""
+
+from typing import NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from policies.definitions.model import RANK
+from policies.ground.errors import Malformed
+from policies.ground.json_body import identifier_fault
+from sidecar.http.headers import BAGGAGE, Head
+from sidecar.settings.model import Defaults
+
+_FIELDS = ((b"x-sluice-user", "user"), (b"x-sluice-session", "session"), (b"x-sluice-task", "task"))
+_SENSITIVITY = b"x-sluice-sensitivity"
+_STATED = frozenset((*(name for name, _ in _FIELDS), _SENSITIVITY, BAGGAGE))
+
+
+class Attribution(NamedTuple):
+    """`sensitivity` is None where the request states none."""
+
+    user: str
+    session: str | None
+    task: str | None
+    sensitivity: str | None
+
+    def level(self, configured: str) -> str:
+        """The configured level, or the stated one where that is higher."""
+        stated = self.sensitivity
+        return stated if stated is not None and RANK[stated] > RANK[configured] else configured
+
+
+def default_attribution(defaults: Defaults, agent: str) -> Attribution:
+    """Of a request that says nothing, or that can't be read. `agent` acts for itself where the
+    configuration names no user."""
+    return Attribution(defaults.user or agent, defaults.session, defaults.task, None)
+
+
+def attribution(head: Head, default: Attribution) -> Attribution:
+    """A header, else baggage, else the default. `Malformed` where one is stated twice or is no
+    identifier: two readers must not see two users."""
+    read = head.read
+    if _STATED.isdisjoint(read):
+        return default
+    stated = [_identifier(head.one(name), name) for name, _ in _FIELDS]
+    baggage = read.get(BAGGAGE)
+    if baggage is not None and None in stated:
+        found = _own_members(baggage)
+        stated = [
+            value if value is not None else found.get(short)
+            for value, (_, short) in zip(stated, _FIELDS, strict=True)
+        ]
+    user, session, task = stated
+    return Attribution(
+        user or default.user, session or default.session, task or default.task, _level(head)
+    )
+
+
+def _level(head: Head) -> str | None:
+    raw = head.one(_SENSITIVITY)
+    if raw is None:
+        return None
+    level = raw.decode("latin-1")
+    if level not in RANK:
+        raise Malformed(
+            "the header `x-sluice-sensitivity` is not one of low, medium, high, critical"
+        )
+    return level
+
+
+def _identifier(raw: bytes | None, name: bytes) -> str | None:
+    if raw is None:
+        return None
+    try:
+        value = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Malformed(f"`{name.decode()}` is not UTF-8") from None
+    fault = identifier_fault(value)
+    if fault is not None:
+        raise Malformed(f"`{name.decode()}` {fault}")
+    return value
+
+
+def _own_members(lines: list[bytes]) -> dict[str, str]:
+    """The members `sluice.user`, `sluice.session` and `sluice.task`, percent-decoded."""
+    found: dict[str, str] = {}
+    for line in lines:
+        for member in line.split(b","):
+            key, equals, rest = member.partition(b"=")
+            key = key.strip(b" \t")
+            if not equals or not key.startswith(b"sluice."):
+                continue
+            short = key[7:].decode("latin-1")
+            if short in found:
+                raise Malformed(f"baggage states `sluice.{short[:32]}` twice")
+            if any(short == field for _, field in _FIELDS):
+                value = unquote_to_bytes(rest.partition(b";")[0].strip(b" \t"))
+                found[short] = _identifier(value, b"sluice." + key[7:]) or ""
+    return found

@@ -1,0 +1,52 @@
+"""Reading a request's body as it arrives, within a size and a time. Knows no route."""
+
+import asyncio
+
+from aiohttp import ClientError, StreamReader
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestPayloadError
+
+from policies.ground.errors import Malformed, SluiceError, TooLarge
+from sidecar.http.body_budget import Lease
+
+MAX_BODY = 1024 * 1024
+"""Bytes (contract, section 1)."""
+
+BODY_SECONDS = 10.0
+
+
+class BodyTooSlow(SluiceError):
+    """the body did not arrive in time"""
+
+    status = 408
+
+
+def whole(body: StreamReader) -> bytes:
+    """A body that is all there, as nearly all are with their head. Raises `TooLarge`."""
+    read = body.read_nowait()
+    if len(read) > MAX_BODY:
+        raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
+    return read
+
+
+async def arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
+    """A body that is still under way; `length` is what its head says, 0 for unknown. Raises
+    `TooLarge`, `Malformed` where its framing breaks, `BodyTooSlow`, `BodiesHeld` where `lease`
+    can't grow that far, and `ConnectionError` where the client hangs up."""
+    if length > MAX_BODY:
+        raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
+    read = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while chunk := await body.readany():
+                if len(read) + len(chunk) > MAX_BODY:
+                    raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
+                lease.grow(len(chunk))
+                read += chunk
+    except TimeoutError:
+        raise BodyTooSlow(f"the body did not arrive within {BODY_SECONDS:g} s") from None
+    except ConnectionError:
+        raise
+    except (RequestPayloadError, HttpProcessingError, ClientError) as error:
+        raise Malformed("the body ended early, or its framing is broken") from error
+    return bytes(read)

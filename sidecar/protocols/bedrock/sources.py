@@ -1,0 +1,69 @@
+"""What a Bedrock request concerns: what its path names, what its body names, what its tokens stand
+for. Pages, sessions and executions stand for what they were issued for; a session or memory whose
+name the caller chooses belongs to whoever states it first. Knows no route."""
+
+from collections.abc import Callable
+from typing import Any
+
+from policies.ground.errors import Malformed
+from sidecar.protocols.bedrock import references as refer
+from sidecar.protocols.bedrock.filter import check_search
+from sidecar.protocols.bedrock.references import Names
+from sidecar.protocols.protocol import Asked, Place, Unresolved
+from sidecar.protocols.shared.aws_query import parameters
+from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.shared.source_names import Naming
+from sidecar.settings.model import Source
+
+Places = tuple[Place, ...]
+
+# What, in a body or a query, stands for something earlier, and for what kind of thing.
+_TOKENS = {"nextToken": "page", "sessionId": "session", "executionId": "execution"}
+
+
+class Sources:
+    """Those of one region of one account."""
+
+    def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
+        self._naming = Naming(source)
+        self._issued = Continuations(monotonic)
+
+    def named(self, asked: Asked, names: Names) -> Places:
+        """What a request concerns. Raises `Malformed`, `Unresolved`."""
+        query, body = parameters(asked.target.query), asked.body or {}
+        if not names.query.issuperset(query):
+            raise Malformed("the query holds a parameter that is not known here")
+        refer.only(body, names.members)
+        check_search(body)
+        told = [*refer.references(query), *refer.references(body)]
+        if names.some and not told and "sessionId" not in body:
+            raise Unresolved("the request names no source that it reads")
+        own = names.own(asked.values)
+        places = [self._naming.of(*parts) for parts in ([own, *told] if own else told)]
+        for token in (*_tokens(query), *_tokens(body), *names.issued(asked.values)):
+            places += self._issued.find(token, asked.who)
+        for token in names.claimed(asked.values, {**query, **body}):
+            self._issued.check_holder(token, asked.who)
+        return tuple(dict.fromkeys(places))
+
+    def claim(self, asked: Asked, names: Names, places: Places) -> None:
+        """What the caller named, and nobody else holds, is the caller's."""
+        stated = {**parameters(asked.target.query), **(asked.body or {})}
+        for token in names.claimed(asked.values, stated):
+            self._issued.issue(token, asked.who, places)
+
+    def issue(self, kind: str, token: str | None, asked: Asked, places: Places) -> None:
+        """Remembers a token of this kind, if an answer held one."""
+        if token:
+            self._issued.issue(f"{kind}:{token}", asked.who, places)
+
+
+def _tokens(stated: dict[str, Any]) -> list[str]:
+    tokens = []
+    for name, kind in _TOKENS.items():
+        value = stated.get(name)
+        if value is not None:
+            if not isinstance(value, str):
+                raise Malformed(f"`{name}` is no text")
+            tokens.append(f"{kind}:{value}")
+    return tokens

@@ -1,0 +1,1 @@
+"""How Chroma is read: which requests retrieve, from which sources, and how they are filtered."""

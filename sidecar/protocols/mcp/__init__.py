@@ -1,0 +1,3 @@
+"""How the Model Context Protocol is read: which requests retrieve, from which sources, and how
+they are filtered.
+"""

@@ -1,0 +1,219 @@
+"""Leaves out of Qdrant's answers the points that may not be seen by their own mark: the condition
+in the query, the mark in the answer, and the check of every point. Pure; knows no route.
+
+The condition alone would not do: to Qdrant a payload `["low", "critical"]` matches `low`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import orjson
+
+from policies.ground.errors import UpstreamFailed
+from sidecar.protocols.protocol import Fetched, Passed
+from sidecar.protocols.qdrant.references import Request, prefetches
+from sidecar.protocols.shared.document_levels import Marks, a_list, an_object, dumped
+
+
+class Payload(NamedTuple):
+    """What is asked for as `with_payload` so that the mark is there, and what has to be taken out
+    of each point again: `paths`, or the whole payload where `none` was wanted. `prune` where an
+    object that is empty then was not wanted either."""
+
+    asked: Any
+    paths: tuple[tuple[str, ...], ...] = ()
+    none: bool = False
+    prune: bool = False
+
+
+class Ask(NamedTuple):
+    """One request as it is forwarded, and what is taken out of its answer."""
+
+    body: Request
+    payload: Payload
+    lookup: Payload
+
+
+class Sieve:
+    """Goes through one answer. `changed` once it is not what came."""
+
+    def __init__(self, marks: Marks) -> None:
+        self._marks = marks
+        self.withheld = 0
+        self.changed = False
+
+    def points(self, found: Any, ask: Ask) -> list[Any]:
+        """A list of points or records, as far as it may be seen."""
+        seen = []
+        for point in a_list(found, "list of points"):
+            an_object(point, "point")
+            if self._shows(point, ask.payload):
+                seen.append(point)
+        return seen
+
+    def page(self, found: Any, ask: Ask) -> dict[str, Any]:
+        """`{"points": […]}`."""
+        page = _only(found, "points", "next_page_offset")
+        return {**page, "points": self.points(page.get("points"), ask)}
+
+    def groups(self, found: Any, ask: Ask) -> dict[str, Any]:
+        """`{"groups": [{"hits": […], "lookup": …}]}`; a group without hits is none."""
+        whole = _only(found, "groups")
+        kept = []
+        for group in a_list(whole.get("groups"), "list of groups"):
+            _only(group, "hits", "id", "lookup")
+            hits = self.points(group.get("hits"), ask)
+            record = group.get("lookup")
+            if not hits:
+                continue
+            group["hits"] = hits
+            if record is not None and not self._shows(an_object(record, "record"), ask.lookup):
+                del group["lookup"]
+            kept.append(group)
+        return {**whole, "groups": kept}
+
+    def _shows(self, point: dict[str, Any], payload: Payload) -> bool:
+        if not self._marks.show(point.get("payload")):
+            self.withheld += 1
+            self.changed = True
+            return False
+        if payload.none:
+            self.changed = point.pop("payload", None) is not None or self.changed
+        for path in payload.paths:
+            taken = _take_out(point.get("payload"), path, prune=payload.prune)
+            self.changed = self.changed or taken
+        return True
+
+
+class Form(NamedTuple):
+    """What one kind of request looks like: whether it takes a `filter`, whether it returns the
+    payload unasked, and how a result is read."""
+
+    read: Callable[[Sieve, Any, Ask], Any]
+    payload: bool = False
+    filtered: bool = True
+
+
+PAGE = Form(Sieve.page)
+GROUPS = Form(Sieve.groups)
+LIST = Form(Sieve.points)
+SCROLL = Form(Sieve.page, payload=True)
+RECORDS = Form(Sieve.points, payload=True, filtered=False)
+
+
+def narrowed(request: Request, marks: Marks, form: Form) -> Ask:
+    """`request`, so that it asks for what may be seen only, and for the marks that prove it."""
+    payload = _payload(request.get("with_payload"), marks.path, unasked=form.payload)
+    body = _filtered(request, marks) if form.filtered and marks.conditional else dict(request)
+    body["with_payload"] = payload.asked
+    lookup = request.get("with_lookup")
+    if lookup is None:
+        return Ask(body, payload, payload)
+    if isinstance(lookup, str):
+        lookup = {"collection": lookup}
+    of_lookup = _payload(lookup.get("with_payload"), marks.path, unasked=True)
+    body["with_lookup"] = {**lookup, "with_payload": of_lookup.asked}
+    return Ask(body, payload, of_lookup)
+
+
+def reading(marks: Marks, form: Form, ask: Ask) -> Callable[[Fetched], Passed]:
+    """Reads the answer to one request."""
+
+    def read(answer: Fetched) -> Passed:
+        return _sifted(answer, marks, lambda sieve, result: form.read(sieve, result, ask))
+
+    return read
+
+
+def reading_each(marks: Marks, form: Form, asks: list[Ask]) -> Callable[[Fetched], Passed]:
+    """Reads the answer to a batch: one result a request, in order."""
+
+    def each(sieve: Sieve, result: Any) -> list[Any]:
+        results = a_list(result, "result")
+        if len(results) != len(asks):
+            raise UpstreamFailed("the data source answers another number of requests")
+        return [form.read(sieve, one, ask) for one, ask in zip(results, asks, strict=True)]
+
+    def read(answer: Fetched) -> Passed:
+        return _sifted(answer, marks, each)
+
+    return read
+
+
+def _only(found: Any, *members: str) -> dict[str, Any]:
+    """An object that holds nothing else: what is not known here might be points."""
+    held = an_object(found, "result")
+    if held.keys() - set(members):
+        raise UpstreamFailed("the data source's result is not of a form known here")
+    return held
+
+
+def parsed(answer: Fetched) -> dict[str, Any]:
+    """The answer's JSON object."""
+    try:
+        return an_object(orjson.loads(answer.body), "answer")
+    except orjson.JSONDecodeError as error:
+        raise UpstreamFailed("the data source's answer is not JSON") from error
+
+
+def _sifted(answer: Fetched, marks: Marks, through: Callable[[Sieve, Any], Any]) -> Passed:
+    whole = parsed(answer)
+    sieve = Sieve(marks)
+    whole["result"] = through(sieve, whole.get("result"))
+    body = dumped(whole) if sieve.changed else answer.body
+    return Passed(body, sieve.withheld)
+
+
+def _filtered(part: Request, marks: Marks) -> Request:
+    """`part` with the condition beside the caller's own, here and in every `prefetch`."""
+    mine = {"key": ".".join(marks.path), "match": {"any": list(marks.levels)}}
+    theirs = part.get("filter") or {}
+    must = theirs.get("must")
+    if must is None:
+        must = []
+    elif not isinstance(must, list):
+        must = [must]
+    made = {**part, "filter": {**theirs, "must": [mine, *must]}}
+    nested = [_filtered(each, marks) for each in prefetches(part)]
+    if nested:
+        made["prefetch"] = nested
+    return made
+
+
+def _payload(value: Any, path: tuple[str, ...], *, unasked: bool) -> Payload:
+    if value is None:
+        value = unasked
+    if isinstance(value, bool):
+        return Payload(True) if value else Payload([".".join(path)], none=True)
+    if isinstance(value, dict) and "exclude" in value:
+        over = {name for name in value["exclude"] if _covers(name, path)}
+        rest = [name for name in value["exclude"] if name not in over]
+        paths = tuple(tuple(name.split(".")) for name in over)
+        return Payload({"exclude": rest} if rest else True, paths)
+    names = value["include"] if isinstance(value, dict) else value
+    if any(_covers(name, path) for name in names):
+        return Payload(value)
+    return Payload([*names, ".".join(path)], (path,), prune=True)
+
+
+def _covers(name: str, path: tuple[str, ...]) -> bool:
+    parts = tuple(name.split("."))
+    return path[: len(parts)] == parts
+
+
+def _take_out(payload: Any, path: tuple[str, ...], *, prune: bool) -> bool:
+    """Whether it was there. A document that shows has an object at every step to its mark, unless
+    documents without one show."""
+    holders = []
+    for name in path[:-1]:
+        if not isinstance(payload, dict) or name not in payload:
+            return False
+        holders.append((payload, name))
+        payload = payload[name]
+    if not isinstance(payload, dict) or path[-1] not in payload:
+        return False
+    del payload[path[-1]]
+    while prune and holders and not payload:
+        payload, name = holders.pop()
+        del payload[name]
+    return True

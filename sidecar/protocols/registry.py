@@ -1,0 +1,28 @@
+"""The protocols that are spoken, by the name of their kind. Each is loaded when a source of its
+kind is configured, and not before: some stand on large libraries."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from sidecar.protocols.protocol import Dialect
+from sidecar.settings.model import Source
+
+MODULES = {
+    "bedrock": "sidecar.protocols.bedrock.routes:Bedrock",
+    "chroma": "sidecar.protocols.chroma.routes:Chroma",
+    "mcp": "sidecar.protocols.mcp.routes:Mcp",
+    "opensearch": "sidecar.protocols.opensearch.dialect:OpenSearch",
+    "pinecone": "sidecar.protocols.pinecone.routes:Pinecone",
+    "qdrant": "sidecar.protocols.qdrant.routes:Qdrant",
+    "rest": "sidecar.protocols.rest:Rest",
+    "s3": "sidecar.protocols.s3.routes:S3",
+    "tcp": "sidecar.protocols.tcp:Tcp",
+    "weaviate": "sidecar.protocols.weaviate.routes:Weaviate",
+}
+
+
+def dialect_of(source: Source, monotonic: Callable[[], float]) -> Dialect:
+    """The protocol of `source`, knowing nothing yet of what is there."""
+    module, _, name = MODULES[source.kind].partition(":")
+    dialect: Dialect = getattr(import_module(module), name)(source, monotonic)
+    return dialect

@@ -1,0 +1,70 @@
+"""What a continuation stands for: a scroll, a point in time, a page, a task name no source, so what
+they were issued for is remembered (data-sources.md R5).
+
+Knows tokens and places. What was issued is judged anew at every use; a token that is not known
+here, or was issued for another user or session, is denied. Kept in memory: after a restart an agent
+begins its scroll again.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from sidecar.http.attribution import Attribution
+from sidecar.protocols.protocol import Place, Unresolved
+from sidecar.protocols.shared.digest_cache import Known, digest
+
+KEPT = 16_384
+KEPT_SECONDS = 24 * 3600.0
+KEPT_BYTES = 16 * 1024 * 1024
+MOST_PLACES = 64
+"""A token that would stand for more is forgotten: no request may concern more."""
+
+
+class _Issued(NamedTuple):
+    places: tuple[Place, ...]
+    user: str
+    session: str | None
+
+
+class Continuations:
+    """Tokens of one data source by their digest; the oldest are forgotten first."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._issued: Known[_Issued] = Known(
+            monotonic, seconds=KEPT_SECONDS, most=KEPT, most_bytes=KEPT_BYTES
+        )
+
+    def issue(self, token: str, who: Attribution, places: tuple[Place, ...]) -> None:
+        """An answer of these places held `token`. One that is issued again for others stands for
+        all of them: a token never comes to stand for less."""
+        key = _key(token)
+        known = self._issued.find(key, aged=True)
+        if known is not None and (known.user, known.session) == (who.user, who.session):
+            places = tuple(dict.fromkeys((*known.places, *places)))
+        if len(places) > MOST_PLACES:
+            # Denied from now on: a caller who chooses a token might make it stand for no end.
+            self._issued.drop(key)
+            return
+        size = sum(len(place.source_id) for place in places) + len(who.user)
+        issued = _Issued(places, who.user, who.session)
+        self._issued.keep(key, issued, size, self._issued.moment())
+
+    def find(self, token: str, who: Attribution) -> tuple[Place, ...]:
+        """What `token` was issued for. Raises `Unresolved`."""
+        known = self._issued.find(_key(token))
+        if known is None:
+            raise Unresolved("the continuation was not issued through this sidecar, or long ago")
+        if (known.user, known.session) != (who.user, who.session):
+            raise Unresolved("the continuation was issued for another user or session")
+        return known.places
+
+    def check_holder(self, token: str, who: Attribution) -> None:
+        """Raises `Unresolved` where `token`, a name of the caller's own choice, was issued to
+        another: the first who states it holds it."""
+        known = self._issued.find(_key(token), aged=True)
+        if known is not None and (known.user, known.session) != (who.user, who.session):
+            raise Unresolved("what is named belongs to another user or session")
+
+
+def _key(token: str) -> bytes:
+    return digest(token.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,3 @@
+"""The agent's side: connections accepted, requests read from them one after the other, responses
+written.
+"""

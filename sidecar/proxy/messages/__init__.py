@@ -1,0 +1,3 @@
+"""Requests and responses as the pipeline handles them: read, relayed, filtered. Knows no
+decision.
+"""

@@ -1,0 +1,3 @@
+"""The steps of a request, in order: classify, resolve, authorize, forward, record what was
+returned.
+"""

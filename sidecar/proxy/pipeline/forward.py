@@ -1,0 +1,289 @@
+"""Carries an allowed request to the data source and its answer back, and records what came of it.
+
+A retrieval sets out while its record is on the way to the disk; no byte of the answer goes to the
+agent before the record is there. Knows the order of those; what is allowed was decided before.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.headers import Head, fields_of, lines_of, refuse_encoded, without_whole
+from sidecar.http.request_body import BodyTooSlow
+from sidecar.protocols.protocol import (
+    AnswerTooLarge,
+    Asked,
+    Class,
+    Dialect,
+    Fetched,
+    Outgoing,
+    Place,
+    Prepared,
+    Route,
+)
+from sidecar.protocols.strict_body import MOST_BRACKETS, is_crowded
+from sidecar.proxy.limits import Limits
+from sidecar.proxy.local_response import Fields, Reply, Sent, fields_of_event
+from sidecar.proxy.messages import request_reader as intake
+from sidecar.proxy.messages.filtered_response import Filtered
+from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.messages.response_relay import Tally, relay, write_whole
+from sidecar.proxy.messages.sse import Events, is_event_stream
+from sidecar.proxy.pipeline.authorizer import Judge
+from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returned
+from sidecar.proxy.pipeline.websocket import WebSocket
+from sidecar.proxy.proxy_metrics import Traffic
+from sidecar.proxy.upstream.client import Ask, Upstream
+from sidecar.proxy.upstream.pool import Wire
+from sidecar.proxy.upstream.response import Exchange
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, Worker, as_it_is
+from sidecar.recorder import Pending
+from sidecar.spool.errors import SpoolError
+
+
+class Allowed(NamedTuple):
+    """A request that may happen, for each of `places` by one of `pendings`; both are empty where
+    there is nothing to decide. `started` is when its head was read."""
+
+    route: Route
+    asked: Asked
+    ask: Ask
+    prepared: Prepared
+    places: tuple[Place, ...]
+    pendings: list[Pending]
+    started: float
+    fresh: Fresh = as_it_is
+    """Called before `prepared` looks at an answer in the worker thread."""
+
+
+class Forward:
+    """The way to one data source and back."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        upstream: Upstream,
+        judge: Judge,
+        lineage: Lineage,
+        traffic: Traffic,
+        monotonic: Callable[[], float],
+        limits: Limits,
+        worker: Worker,
+    ) -> None:
+        self._dialect = dialect
+        self.upstream = upstream
+        self._judge = judge
+        self._lineage = lineage
+        self.traffic = traffic
+        self._limits = limits
+        self.worker = worker
+        self.now = monotonic
+
+    async def fetch(self, head: Head, target: str) -> Fetched:
+        """GET `target` in the agent's name, for the sidecar's own eyes."""
+        exchange = await self._send(intake.lookup(head, target), [])
+        try:
+            body = await _readable(exchange, self._limits)
+        finally:
+            await exchange.finish()
+        return Fetched(exchange.status, exchange.reason, exchange.fields, body)
+
+    async def passed(
+        self, request: Inbound, allowed: Allowed, wire: Wire | None = None
+    ) -> Reply | Sent:
+        """Forwards `allowed` and answers `request` with what comes back. With `wire` it has been
+        sent on that connection already."""
+        route, pendings = allowed.route, allowed.pendings
+        tally = Tally()
+        outcome: str | None = FAILED
+        if route.before is not None:
+            route.before(self._dialect)
+        try:
+            if allowed.ask.upgrade:
+                sent = await self._switched(request, allowed, tally)
+            elif route.shows is not None:
+                sent = await self._shown(request, allowed)
+            elif allowed.prepared.read is not None or allowed.prepared.event is not None:
+                sent = await self._read(request, allowed, tally)
+            else:
+                sent = await self._streamed(request, allowed, tally, wire)
+            outcome = tally.outcome or COMPLETED
+            return sent
+        except UpstreamFailed as error:
+            if request.body.exception() is None:
+                self.traffic.failed(error)
+            if tally.begun:
+                # The agent has part of it. The connection ends short, and it can tell.
+                outcome = TRUNCATED
+                return Sent(keep_alive=False, status=tally.status)
+            for pending in pendings:
+                await pending.durable
+            tally.status = error.status
+            return _failed(request, error, _event(pendings))
+        except SpoolError:
+            # Nothing was answered, and there may be no event for lineage to stand on.
+            outcome = None
+            raise
+        except (asyncio.CancelledError, ConnectionError):
+            outcome = tally.outcome or TRUNCATED
+            raise
+        finally:
+            if route.after is not None:
+                route.after(self._dialect)
+            if route.class_ is Class.RETRIEVE and outcome is not None:
+                self.note(allowed, tally, outcome)
+
+    async def _send(
+        self, ask: Ask, first: list[asyncio.Future[None]], wire: Wire | None = None
+    ) -> Exchange:
+        if wire is not None:
+            return await self.upstream.received(wire, ask, first)
+        if self._dialect.signs:
+            target = self.upstream.path(ask)
+            whole = None if ask.stream is not None else ask.body
+            fields = fields_of(ask.lines)
+            outgoing = Outgoing(ask.method, self.upstream.host, target, fields, whole)
+            ask = ask._replace(lines=lines_of(await self._dialect.signed(outgoing)))
+        return await self.upstream.send(ask, first)
+
+    async def _streamed(
+        self, request: Inbound, allowed: Allowed, tally: Tally, wire: Wire | None
+    ) -> Sent:
+        # The data source has the request meanwhile. If the record can't be kept, its answer goes
+        # nowhere.
+        exchange = await self._send(allowed.ask, _records(allowed.pendings), wire)
+        try:
+            _tell_head(allowed, exchange)
+            return await relay(request, exchange, _event(allowed.pendings), tally)
+        finally:
+            await exchange.finish()
+
+    async def _switched(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
+        event, places, who = _event(allowed.pendings), allowed.places, allowed.asked.who
+
+        async def still() -> None:
+            await self._judge.still(places, who)
+
+        socket = WebSocket(self.upstream, self._limits, still)
+        exchange = await socket.carry(
+            request, allowed.ask, _records(allowed.pendings), event, tally
+        )
+        if exchange is None:
+            return Sent(keep_alive=False, status=101)
+        try:
+            return await relay(request, exchange, event, tally)
+        finally:
+            await exchange.finish()
+
+    async def _shown(self, request: Inbound, allowed: Allowed) -> Sent:
+        """An answer that tells of a source goes out only if it is the source that was judged, or
+        one that is allowed as well: a name may have a spelling that nobody here knows of."""
+        shows, pendings = allowed.route.shows, allowed.pendings
+        assert shows is not None
+        read = shows(self._dialect, allowed.asked)
+        exchange = await self._send(allowed.ask, _records(pendings))
+        try:
+            body = await _readable(exchange, self._limits)
+        finally:
+            await exchange.finish()
+        if 200 <= exchange.status < 300:
+            place = await self.worker.call(len(body), read, body)
+            if place is None:
+                raise UpstreamFailed("the data source's answer does not tell what it is of")
+            if place not in allowed.places:
+                pendings = pendings + await self._judge.allow((place,), allowed.asked.who)
+        for pending in pendings:
+            await pending.durable
+        return await write_whole(
+            request, exchange.status, exchange.reason, exchange.fields, body, _event(pendings)
+        )
+
+    async def _read(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
+        """An answer goes out as far as it may be seen: whole, or event by event."""
+        prepared, event = allowed.prepared, _event(allowed.pendings)
+        exchange = await self._send(allowed.ask, _records(allowed.pendings))
+        try:
+            _tell_head(allowed, exchange)
+            if not 200 <= exchange.status < 300 or exchange.empty:
+                return await relay(request, exchange, event, tally)
+            if prepared.event is not None and is_event_stream(exchange.fields):
+                refuse_encoded(exchange.fields)
+                events = Events(prepared.event, self._limits.read_answer_bytes)
+                filtered = Filtered(events, self.worker, allowed.fresh)
+                return await relay(request, exchange, event, tally, filtered)
+            if prepared.read is None:
+                return await relay(request, exchange, event, tally)
+            body = await _readable(exchange, self._limits)
+            tally.retries = exchange.retries
+        finally:
+            await exchange.finish()
+        fields = exchange.fields
+        answer = Fetched(exchange.status, exchange.reason, fields, body)
+        if len(body) > LONGEST_INLINE:
+            allowed.fresh()
+        passed = await self.worker.call(len(body), prepared.read, answer)
+        if passed.body != body:
+            fields = without_whole(fields)
+        tally.withheld = passed.withheld
+        # A HEAD was asked as a GET, and its agent gets no body.
+        if request.method != "HEAD":
+            tally.count(passed.body)
+        tally.status, tally.begun = exchange.status, True
+        return await write_whole(
+            request, exchange.status, exchange.reason, fields, passed.body, event
+        )
+
+    async def composed(self, request: Inbound, answer: Fetched) -> Sent:
+        """Answers with what was put together of what may be seen."""
+        status, reason, fields, body = answer
+        return await write_whole(request, status, reason, fields, body, ())
+
+    def note(self, allowed: Allowed, tally: Tally, outcome: str) -> None:
+        """What an allowed retrieval returned."""
+        for pending in allowed.pendings:
+            self.noted(pending, tally, outcome, allowed.started)
+
+    def noted(self, pending: Pending, tally: Tally, outcome: str, started: float) -> None:
+        """What the retrieval of one decision returned."""
+        took = int((self.now() - started) * 1000)
+        size, digest = tally.size, tally.sha256
+        self._lineage.note(
+            Returned(
+                pending, outcome, tally.status, size, digest, took, tally.withheld, tally.retries
+            )
+        )
+
+
+def _records(pendings: list[Pending]) -> list[asyncio.Future[None]]:
+    return [pending.durable for pending in pendings]
+
+
+def _tell_head(allowed: Allowed, exchange: Exchange) -> None:
+    if allowed.prepared.head is not None:
+        allowed.prepared.head(exchange.status, exchange.fields)
+
+
+async def _readable(exchange: Exchange, limits: Limits) -> bytes:
+    body = await exchange.read(limits.read_answer_bytes)
+    refuse_encoded(exchange.fields)
+    if is_crowded(body):
+        raise AnswerTooLarge(f"the data source's answer has more than {MOST_BRACKETS} brackets")
+    return body
+
+
+def _event(pendings: list[Pending]) -> Fields:
+    """Of several, a denial that is let through is what the agent is to hear of."""
+    if not pendings:
+        return ()
+    told = next((each for each in pendings if each.let_through), pendings[-1])
+    return fields_of_event(told.event_id, let_through=told.let_through)
+
+
+def _failed(request: Inbound, error: UpstreamFailed, event: Fields) -> Reply:
+    fault = request.body.exception()
+    if fault is not None:
+        if not isinstance(fault, BodyTooSlow):
+            fault = Malformed("the body's framing is broken")
+        return Reply.of_error(fault, event=event, close=True)
+    return Reply.of_error(error, event=event, close=not request.body.is_eof())

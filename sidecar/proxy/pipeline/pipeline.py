@@ -1,0 +1,231 @@
+"""One proxied request, from what was read of it to whether it may happen:
+
+    read         the head, once; what two readers could read in two ways is refused
+    route        what the protocol's table says it is; what nobody knows is refused
+    resolve      the set of sources it concerns, by the request alone
+    judge        every one of them; each record goes to the spool
+    forward      the same bytes that were judged (`forward.py`)
+
+Knows the order, and what is refused under which name. Knows nothing of bytes, of policies or of any
+data source.
+"""
+
+from collections.abc import Coroutine
+from typing import Any
+
+from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
+from sidecar.http.attribution import Attribution
+from sidecar.http.body_budget import BodyBudget
+from sidecar.http.headers import Head
+from sidecar.protocols.protocol import (
+    Asked,
+    Class,
+    Dialect,
+    Missing,
+    Place,
+    Prepared,
+    Refusal,
+    Route,
+    Unresolved,
+)
+from sidecar.proxy.limits import Limits
+from sidecar.proxy.local_response import Reply, Sent
+from sidecar.proxy.messages import request_reader as intake
+from sidecar.proxy.messages import upgrade
+from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Judge, Refused
+from sidecar.proxy.pipeline.classifier import WRITE_DENIED, Reader
+from sidecar.proxy.pipeline.forward import Allowed, Forward
+from sidecar.proxy.pipeline.protocol_calls import ProtocolCalls
+from sidecar.proxy.pipeline.request_context import Case, decided
+from sidecar.proxy.upstream.client import Ask
+from sidecar.proxy.upstream.pool import Wire
+from sidecar.recorder import Pending
+
+UNRESOLVED = "unresolved_source"
+
+
+class Gate:
+    """What stands between one agent and one data source. `writes` is whether writes are judged, or
+    denied without a look; `marked` where the data source marks its documents with their level, None
+    where it does not."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        judge: Judge,
+        forward: Forward,
+        default: Attribution,
+        limits: Limits,
+        bodies: BodyBudget,
+        *,
+        writes: bool,
+        marked: str | None = None,
+    ) -> None:
+        self.dialect = dialect
+        self.judge = judge
+        self._forward = forward
+        self.upstream = forward.upstream
+        self.traffic = forward.traffic
+        self.note = forward.note
+        self.noted = forward.noted
+        self.now = forward.now
+        self.default = default
+        self._limits = limits
+        self._calls = ProtocolCalls(dialect, judge, forward.worker, marked)
+        self._bodies = bodies
+        self.marked = marked
+        self._reader = Reader(dialect, default, forward.fetch, limits, writes=writes)
+        self.found = self._reader.found
+
+    async def serve(self, request: Inbound) -> Reply | Sent:
+        """Answers one request. Whatever is refused has been recorded; where even that can't be,
+        the answer is the spool's 503."""
+        with self._bodies.lease() as lease:
+            case = Case(self.now(), lease)
+            return await self._answered(request, case, self._serve(request, case))
+
+    async def carried_on(
+        self, request: Inbound, allowed: Allowed, pending: Pending | None, wire: Wire | None
+    ) -> Reply | Sent:
+        """The rest of a request that was decided on the short way, and was sent on `wire`."""
+        with self._bodies.lease() as lease:
+            case = Case(allowed.started, lease, allowed.asked)
+            carried = self._carried(request, case, allowed, pending, wire)
+            return await self._answered(request, case, carried)
+
+    async def _carried(
+        self,
+        request: Inbound,
+        case: Case,
+        allowed: Allowed,
+        pending: Pending | None,
+        wire: Wire | None,
+    ) -> Reply | Sent:
+        if pending is not None and not pending.passes:
+            await pending.durable
+            raise Denied(403, pending)
+        if wire is None and pending is not None and pending.durable.done():
+            # A lost record ends it here. Its answer may have come: nothing is sent twice.
+            pending.durable.result()
+        case.decision = decided(allowed.pendings)
+        return await self._forward.passed(request, allowed, wire)
+
+    async def _answered(
+        self, request: Inbound, case: Case, serving: Coroutine[Any, Any, Reply | Sent]
+    ) -> Reply | Sent:
+        answer: Reply | Sent | None = None
+        try:
+            answer = await self._came_to(request, case, serving)
+            if case.head is not None and upgrade.asks(case.head):
+                # RFC 9931: what follows may be no HTTP, whatever became of the request.
+                request.stop_reading()
+                answer.end()
+            return answer
+        finally:
+            self.traffic.came_to(case.decision, answer)
+
+    async def _came_to(
+        self, request: Inbound, case: Case, serving: Coroutine[Any, Any, Reply | Sent]
+    ) -> Reply | Sent:
+        try:
+            try:
+                return await serving
+            except Refused as refused:
+                case.decision = "DENY"
+                denied = await self.judge.refuse(refused)
+                if denied.pending.let_through:
+                    let_through = case.let_through(request, denied.pending)
+                    return await self._forward.passed(request, let_through)
+            except Denied as error:
+                case.decision = "DENY"
+                denied = error
+            return self._told(case, denied)
+        except SluiceError as error:
+            if isinstance(error, UpstreamFailed):
+                self.traffic.failed(error)  # when it was asked for a name
+            return Reply.of_error(error, close=not request.body.is_eof())
+        except ConnectionError:
+            # The agent is gone. What was asked and decided is in the log.
+            return Sent(keep_alive=False)
+
+    async def _serve(self, request: Inbound, case: Case) -> Reply | Sent:
+        route, asked, head = self._reader.read(request, case)
+        case.asked = asked
+        who = asked.who
+        try:
+            route, asked = await self._read_body(request, case, route, head)
+            if route.composed is not None:
+                answer = await self._calls.composed(route, asked, case.size)
+                return await self._forward.composed(request, answer)
+            places = await self._calls.places(route, asked, case.size)
+        except Unresolved as error:
+            raise Refused(403, UNRESOLVED, str(error), who) from error
+        except Missing as error:
+            raise Refused(403, WRITE_DENIED, str(error), who, place=error.place) from error
+        except Malformed as error:
+            close = not request.body.is_eof()
+            raise Refused(400, UNREADABLE, error.message, who, close=close) from error
+        pendings: list[Pending] = []
+        if route.class_ is not Class.OPEN:
+            places = self._to_judge(route, places, who)
+            pendings = await self.judge.allow(places, who)
+            case.decision = decided(pendings)
+        if route.class_ is Class.WRITE:
+            # A write can't be taken back: its record comes first.
+            for pending in pendings:
+                await pending.durable
+        prepared, fresh = await self._calls.prepared(route, asked, places, case.size)
+        ask = self._ask(request, case, head, route, prepared)
+        allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started, fresh)
+        return await self._forward.passed(request, allowed)
+
+    def _ask(
+        self, request: Inbound, case: Case, head: Head, route: Route, prepared: Prepared
+    ) -> Ask:
+        """The allowed request as the data source gets it."""
+        asked = case.asked
+        assert asked is not None
+        if route.instead is not None:
+            return intake.lookup(head, route.instead(self.dialect, asked))
+        if case.body is None and b"expect" in head.read:
+            request.welcome_body()
+        readable = route.shows is not None or prepared.read is not None
+        readable = readable or prepared.event is not None
+        ask = intake.forwarded(request, head, asked.target, case.body, readable=readable)
+        return ask if prepared.body is None else ask.with_body(prepared.body)
+
+    async def _read_body(
+        self, request: Inbound, case: Case, route: Route, head: Head
+    ) -> tuple[Route, Asked]:
+        """The route and what is asked, with the body where it has to be read."""
+        asked = case.asked
+        assert asked is not None
+        if route.inspected is not None:
+            case.body, media = await intake.read_body(request, head, self._limits, case.lease)
+            case.asked = asked = await self._calls.inspected(route, asked, case.body, media)
+        if route.refined is not None:
+            refined = await self._calls.refined(route, asked, case.size)
+            route = self._reader.opened(refined, asked)
+        return route, asked
+
+    def _to_judge(
+        self, route: Route, places: tuple[Place, ...], who: Attribution
+    ) -> tuple[Place, ...]:
+        if not places and route.class_ is not Class.METADATA:
+            # Of none, every one is allowed, and nobody was asked.
+            raise Refused(403, UNRESOLVED, "the request names nothing that could be judged", who)
+        return self.levelled(route, places)
+
+    def levelled(self, route: Route, places: tuple[Place, ...]) -> tuple[Place, ...]:
+        """The places at the level at which they are judged."""
+        if self.marked is None or route.class_ is not Class.RETRIEVE or route.sieved:
+            return places
+        # It may return any document, so it is judged as if it returned the worst.
+        return tuple(place._replace(sensitivity="critical") for place in places)
+
+    def _told(self, case: Case, denied: Denied) -> Reply:
+        reply = Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)
+        refusal = Refusal(denied.status, denied.decision.reason, reply.decision)
+        own = self.dialect.refusal(case.asked, refusal)
+        return reply if own is None else reply.in_words_of(own)

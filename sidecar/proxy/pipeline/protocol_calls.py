@@ -1,0 +1,101 @@
+"""Calls a protocol's functions for one request: on the loop where the body is short, in the worker
+thread where it is long (`worker.py`). Knows which function needs which arguments, and that what
+filters by the policy set needs a fresh look at it. Refuses nothing by itself.
+
+`size` is how many bytes the request's body has.
+"""
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from policies.definitions.model import SENSITIVITIES
+from sidecar.protocols.protocol import (
+    NOTHING,
+    Asked,
+    Dialect,
+    Fetched,
+    Permits,
+    Place,
+    Prepared,
+    Route,
+    Sight,
+)
+from sidecar.proxy.pipeline.authorizer import Judge
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, Worker, as_it_is
+
+Places = tuple[Place, ...]
+
+
+class ProtocolCalls:
+    """Of one data source. `marked` as `Gate` has it."""
+
+    def __init__(self, dialect: Dialect, judge: Judge, worker: Worker, marked: str | None) -> None:
+        self._dialect = dialect
+        self._judge = judge
+        self._worker = worker
+        self._marked = marked
+
+    async def inspected(self, route: Route, asked: Asked, raw: bytes, media: str | None) -> Asked:
+        """The request with its body as the route reads it. Raises `Malformed`."""
+        assert route.inspected is not None
+        call, budget = self._worker.call, asked.budget
+        return asked._replace(body=await call(len(raw), route.inspected, raw, media, budget))
+
+    async def refined(self, route: Route, asked: Asked, size: int) -> Route | None:
+        """The route that the body comes to. Raises `Malformed` and `Unresolved`."""
+        assert route.refined is not None
+        return await self._worker.call(size, route.refined, self._dialect, asked)
+
+    async def composed(self, route: Route, asked: Asked, size: int) -> Fetched:
+        """The answer that is put together here. Raises as `Route.composed`."""
+        permits = await self._judge.permitting(asked.who)
+        composed = route.composed
+        assert composed is not None
+
+        def compose(asked: Asked) -> Coroutine[Any, Any, Fetched]:
+            return composed(self._dialect, asked, permits)
+
+        return await self._worker.drive(asked, size, compose, permits.refresh)
+
+    async def places(self, route: Route, asked: Asked, size: int) -> Places:
+        """The sources that the request concerns, charged to its budget; none where the route names
+        none. Raises as `Route.places`, and `OverBudget`."""
+        drive, visible = self._worker.drive, route.visible
+        places: Places = ()
+        if visible is not None:
+            permits = await self._judge.permitting(asked.who)
+
+            def see(asked: Asked) -> Coroutine[Any, Any, Places]:
+                return visible(self._dialect, asked, permits)
+
+            places = await drive(asked, size, see, permits.refresh)
+        elif route.places is not None:
+            places = await drive(asked, size, partial(route.places, self._dialect))
+        asked.budget.charge_sources(place.source_id for place in places)
+        return places
+
+    async def prepared(
+        self, route: Route, asked: Asked, places: Places, size: int
+    ) -> tuple[Prepared, Fresh]:
+        """What becomes of the allowed request and its answer, and what is to be called before the
+        worker looks at the answer."""
+        if route.prepared is None:
+            return NOTHING, as_it_is
+        permits = await self._judge.permitting(asked.who)
+        sight = self._sight(places, permits)
+        if size > LONGEST_INLINE:
+            permits.refresh()
+        call = self._worker.call
+        prepared = await call(size, route.prepared, self._dialect, asked, places, sight)
+        return prepared, permits.refresh
+
+    def _sight(self, places: Places, permits: Permits) -> Sight:
+        if self._marked is None:
+            return Sight(permits, "", None)
+        levels = tuple(
+            level
+            for level in SENSITIVITIES
+            if all(permits(place._replace(sensitivity=level)) for place in places)
+        )
+        return Sight(permits, self._marked, None if levels == SENSITIVITIES else levels)

@@ -1,0 +1,215 @@
+"""Which configured source a request is for: by the name and the path that it is asked under.
+
+    Shared    several sources on one listening address, told apart by `hosts` and `path`
+    Names     the forward and the transparent proxy: by the name and port that the agent means to
+              reach, which are the upstream's own, or those of `hosts`
+
+What leads nowhere is None, and may not happen: there is no default source. Paths are compared in
+their canonical form, segment by segment, so that no spelling is below a path that is not (proxy.md
+B 11). Pure. Knows no connection, and nothing of what is asked.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from policies.ground.errors import Malformed
+from sidecar.http.authority import DEFAULT_PORTS, Authority, authority, canonical_host
+from sidecar.http.request_target import Target, canonical, encode_segment
+from sidecar.settings.model import Source
+
+Segments = tuple[str, ...]
+
+
+class Found(NamedTuple):
+    """A source, and what is asked of it: the target below the path that leads to it."""
+
+    source: Source
+    target: str
+
+
+class HostPattern(NamedTuple):
+    """An entry of `hosts`: a name, or with `wild` every name below it; `port` None for any."""
+
+    name: str
+    port: int | None
+    wild: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "HostPattern":
+        """`name`, `*.name`, either with a port; raises `Malformed`."""
+        wild = text.startswith("*.")
+        name = text[2:] if wild else text
+        if ":" in name.rpartition("]")[2]:
+            host, port = authority(name)
+            found = cls(host, port, wild)
+        else:
+            found = cls(canonical_host(name), None, wild)
+        if wild and (":" in found.name or found.name.rpartition(".")[2].isdigit()):
+            raise Malformed("an address has no names below it")
+        return found
+
+    def covers(self, host: str) -> bool:
+        return host.endswith(f".{self.name}") if self.wild else host == self.name
+
+
+class _Row(NamedTuple):
+    source: Source
+    host: HostPattern | None
+    below: Segments
+
+
+class Shared:
+    """The sources that listen on one address. A source whose `hosts` name the host comes before one
+    that has none, an exact name before a wild one, and a longer path before a shorter."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        # Alone on its address a source is meant whatever the host says: clients only changed their
+        # port.
+        alone = len(sources) == 1
+        rows = [
+            _Row(source, pattern, path_segments(source.path))
+            for source in sources
+            for pattern in _told_by(source, alone=alone)
+        ]
+        self._rows = sorted(rows, key=_order)
+
+    def find(self, host: Authority | None, target: Target) -> Found | None:
+        """`host` is what the request calls its server, port 0 where it names none; None where it
+        does not say."""
+        for source, pattern, below in self._rows:
+            if pattern is not None and not _called(pattern, host):
+                continue
+            rest = _below(below, target)
+            if rest is not None:
+                return Found(source, rest)
+        return None
+
+
+class Group(NamedTuple):
+    """The sources at one name and port, the longest path first."""
+
+    rows: tuple[_Row, ...]
+
+    @property
+    def sole(self) -> Source | None:
+        """The one source there; None where only a path could tell."""
+        return self.rows[0].source if len(self.rows) == 1 else None
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        return tuple(row.source.alias for row in self.rows)
+
+    @property
+    def opaque(self) -> bool:
+        """Whether what passes to it is no HTTP, and the data source may speak first."""
+        return self.rows[0].source.kind == "tcp"
+
+    def find(self, target: Target) -> Found | None:
+        for source, _, below in self.rows:
+            rest = _below(below, target)
+            if rest is not None:
+                return Found(source, rest)
+        return None
+
+
+class Names:
+    """Sources by the name and port under which an agent knows them."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        exact: dict[Authority, list[_Row]] = {}
+        wild: dict[Authority, list[_Row]] = {}
+        for source in sources:
+            below = path_segments(upstream_parts(source.upstream).path)
+            for name, is_wild in dict.fromkeys(names_of(source)):
+                rows = (wild if is_wild else exact).setdefault(name, [])
+                rows.append(_Row(source, None, below))
+        self._exact = {name: _group(rows) for name, rows in exact.items()}
+        self._wild = {name: _group(rows) for name, rows in wild.items()}
+
+    def at(self, asked: Authority) -> Group | None:
+        """The sources that the agent means by `asked`; None where there are none."""
+        found = self._exact.get(asked)
+        name = asked.host
+        while found is None and "." in name:
+            name = name.partition(".")[2]
+            found = self._wild.get(Authority(name, asked.port))
+        return found
+
+    def clashes(self) -> Iterator[tuple[Source, Source, Authority]]:
+        """Two sources that nothing tells apart, and the name they share."""
+        for groups in (self._exact, self._wild):
+            for name, group in groups.items():
+                seen: dict[Segments, Source] = {}
+                for source, _, below in group.rows:
+                    first = seen.setdefault(below, source)
+                    if first is not source:
+                        yield first, source, name
+
+
+class UpstreamParts(NamedTuple):
+    """A source's upstream, taken apart; `path` is `/` where it has none."""
+
+    scheme: str
+    authority: Authority
+    path: str
+
+
+def upstream_parts(url: str) -> UpstreamParts:
+    """Of an address that the settings have accepted."""
+    parsed = urlsplit(url)
+    default = DEFAULT_PORTS.get(parsed.scheme)
+    return UpstreamParts(parsed.scheme, authority(parsed.netloc, default), parsed.path or "/")
+
+
+def patterns(source: Source) -> list[HostPattern]:
+    return [HostPattern.parse(each) for each in source.hosts]
+
+
+def path_segments(path: str | None) -> Segments:
+    """The segments of a path that others stand below; none of `/`, or of none."""
+    segments = canonical(path or "/").segments
+    return segments[:-1] if segments[-1] == "" else segments
+
+
+def _told_by(source: Source, *, alone: bool) -> Sequence[HostPattern | None]:
+    return (None,) if alone or not source.hosts else patterns(source)
+
+
+def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
+    """The names and ports of a source; with True all names below one."""
+    own = upstream_parts(source.upstream).authority
+    yield own, False
+    for pattern in patterns(source):
+        # Only HTTP has ports that go without saying.
+        usual = () if source.kind == "tcp" else tuple(DEFAULT_PORTS.values())
+        ports = (own.port, *usual) if pattern.port is None else (pattern.port,)
+        for port in ports:
+            yield Authority(pattern.name, port), pattern.wild
+
+
+def _group(rows: list[_Row]) -> Group:
+    return Group(tuple(sorted(rows, key=lambda row: -len(row.below))))
+
+
+def _order(row: _Row) -> tuple[int, int, int]:
+    pattern = row.host
+    kind = 2 if pattern is None else int(pattern.wild)
+    return kind, 0 if pattern is None else -len(pattern.name), -len(row.below)
+
+
+def _called(pattern: HostPattern, host: Authority | None) -> bool:
+    if host is None or not pattern.covers(host.host):
+        return False
+    return pattern.port is None or pattern.port == host.port
+
+
+def _below(segments: Segments, target: Target) -> str | None:
+    """The target without the first `segments`; None where it does not stand below them."""
+    if not segments:
+        return target.forwarded
+    count = len(segments)
+    if target.segments[:count] != segments:
+        return None
+    path = "/" + "/".join(encode_segment(each) for each in target.segments[count:])
+    return path if target.query is None else f"{path}?{target.query}"

@@ -1,0 +1,101 @@
+"""Which addresses the sidecar connects to: those that a data source of the configuration may have,
+and nothing else a name could be made to resolve to (proxy.md 0 fact 6, A4, B 21).
+
+An upstream that is written as an address is that address; `localhost` is loopback. Any other name
+may resolve to public addresses only, unless the source's `addresses` cover what it resolves to.
+Where one address of an answer is refused, all are: a name that is half inside is somebody's trick.
+The sidecar's own ports are refused always. Asked twice: of the answer of a resolver, and of the
+address that a socket is made for, which no name can change any more.
+
+Knows addresses. Knows no request and no policy.
+"""
+
+import logging
+import socket
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import ip_address, ip_network
+from typing import Any, NamedTuple
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.resolver import ThreadedResolver
+
+from policies.ground import egress as not_public
+from policies.ground.egress import Address, Network
+from sidecar.http.loop_guard import OwnPorts
+
+log = logging.getLogger(__name__)
+
+REASONS = ("own_port", *not_public.REASONS)
+"""Why an address is refused: the values of the metric's label."""
+
+
+class AddressRefused(OSError):
+    """the name leads to an address that it may not lead to"""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"address refused: {reason}")
+        self.reason = reason
+
+
+class Egress(NamedTuple):
+    """What holds for all that goes out: `own` ports, and who hears the reason of each refusal."""
+
+    own: OwnPorts
+    refused: Callable[[str], None]
+
+
+class Guard:
+    """What the upstream at `host` may lead to; its name also to `addresses`, which are networks."""
+
+    def __init__(self, host: str, addresses: Sequence[str], egress: Egress) -> None:
+        self._host = host
+        self._own = egress.own
+        self._refused = egress.refused
+        self._covered: list[Network] = [ip_network(each) for each in addresses]
+        if host == "localhost":
+            self._covered += [ip_network("127.0.0.0/8"), ip_network("::1/128")]
+        elif ":" in host or host.rpartition(".")[2].isdigit():
+            self._covered.append(ip_network(host))
+
+    def check(self, found: Iterable[str], port: int) -> None:
+        """Raises `AddressRefused` unless every one of the addresses `found` may be connected to."""
+        for text in found:
+            address = ip_address(text)
+            reason = self._reason(address, port)
+            if reason is not None:
+                self._refused(reason)
+                log.warning("`%s` leads to %s: %s", self._host, address, reason)
+                raise AddressRefused(reason)
+
+    def _reason(self, address: Address, port: int) -> str | None:
+        if self._own.has(address, port):
+            return "own_port"
+        covered = any(address in network for network in self._covered)
+        return None if covered else not_public.refusal(address)
+
+    def socket(self, info: tuple[Any, ...]) -> socket.socket:
+        """A socket for the address that is about to be connected to, whoever resolved it."""
+        family, kind, proto, _, where = info
+        self.check([where[0]], where[1])
+        return socket.socket(family, kind, proto)
+
+    def resolver(self) -> "GuardedResolver":
+        return GuardedResolver(self)
+
+
+class GuardedResolver(AbstractResolver):
+    """The system's resolver, of whose answers each is checked as a whole."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._resolver = ThreadedResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await self._resolver.resolve(host, port, family)
+        self._guard.check([each["host"] for each in found], port)
+        return found
+
+    async def close(self) -> None:
+        await self._resolver.close()

@@ -1,0 +1,273 @@
+"""What an agent is told it may read: as it would be judged, of its own role, without a trace."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.definitions.model import Agent, Key, Policy
+from policies.definitions.wildcard import matcher, may_begin
+from policies.ground.keys import key_digest, make_key
+from policies.ground.listen_address import Listen
+from policies.sets.policy_set import (
+    agent_document,
+    agent_name,
+    key_document,
+    key_name,
+    role_document,
+    role_name,
+)
+from sidecar.settings.model import Defaults, Named, Route, Source
+from tests.sidecar.centre import AGENT, EVALUATE_KEY, READ_KEY, ControlApi, control_api, policy
+from tests.sidecar.stand import Stand, sidecar, until
+
+SOURCES = "/v1/sources"
+OTHER_KEY = make_key(b"o" * 32)
+ADMIN_KEY = make_key(b"a" * 32)
+
+KB = Source(
+    alias="kb",
+    kind="chroma",
+    upstream="http://127.0.0.1:9",
+    listen=Listen("127.0.0.1", 0),
+    sensitivity="medium",
+    names={
+        "chroma://kb/t/d/contracts": Named("contracts", "high"),
+        "chroma://kb/t/d/payroll": Named("payroll", "medium"),
+        "chroma://kb/t/d/board": Named("contracts-board", "critical"),
+    },
+)
+CRM = Source(
+    alias="crm",
+    kind="rest",
+    upstream="http://127.0.0.1:9",
+    listen=Listen("127.0.0.1", 0),
+    sensitivity="low",
+    routes=(
+        Route("GET", "/rates", "retrieve", "rates", "high"),
+        Route("GET", "/customers/{id}", "retrieve", "customers-{id}"),
+        Route("GET", "/keys", "deny", "keys"),
+    ),
+)
+
+
+def reading(**changes: Any) -> Policy:
+    return policy(
+        allowed_sources=("contracts*", "rates", "rest://crm/open/*", "wiki"),
+        denied_sources=("payroll", "customers-9*", "*/private"),
+        **changes,
+    )
+
+
+def give_key(centre: ControlApi, key: str, document: Key) -> None:
+    centre.publish({key_name(key_digest(key)): key_document(document)})
+
+
+async def follows(stand: Stand, centre: ControlApi) -> None:
+    await until("it follows", lambda: stand.parts._policy_set.revision == centre.revision)
+
+
+async def told(stand: Stand, key: str = EVALUATE_KEY, query: str = "") -> dict[str, Any]:
+    answer = await stand.call("GET", SOURCES + query, key=key)
+    assert answer.status == 200, answer.text()
+    return dict(answer.json())
+
+
+def judged(item: dict[str, Any]) -> dict[str, bool]:
+    return {each["source_id"]: each["allowed"] for each in item["sources"]}
+
+
+async def test_the_agent_hears_what_it_may_read_and_up_to_which_level(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
+            answer = await told(stand)
+            assert (answer["agent_id"], answer["agent_role"]) == (AGENT, "underwriter")
+            kb, crm = answer["items"]
+            assert (kb["alias"], kb["kind"], kb["sensitivity"]) == ("kb", "chroma", "medium")
+            assert kb["mode"] == "enforce"
+            assert kb["listen"] == "127.0.0.1:0"
+            assert judged(kb) == {
+                "chroma://kb": False,
+                "contracts": True,
+                "payroll": False,
+                "contracts-board": False,  # the name is allowed, its level is not
+            }
+            assert kb["patterns"] == {"allowed": ["contracts*"], "denied": ["*/private", "payroll"]}
+            assert kb["max_sensitivity"] == "high"
+            # A route that is closed, or that names no source by itself, stands in no list.
+            assert judged(crm) == {"rest://crm": False, "rates": True}
+            assert crm["patterns"] == {
+                "allowed": ["rates", "rest://crm/open/*"],
+                "denied": ["*/private", "customers-9*"],
+            }
+
+
+async def test_what_is_told_is_what_would_be_answered(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
+            for item in (await told(stand))["items"]:
+                for each in item["sources"]:
+                    answer = await stand.evaluate(
+                        source_id=each["source_id"], sensitivity_level=each["sensitivity"]
+                    )
+                    assert (answer["decision"] == "ALLOW") == each["allowed"]
+
+
+async def test_nothing_is_recorded(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+            await told(stand)
+            assert await stand.records() == []
+            sample = 'sluice_requests_total{operation="list_sources",status="200"}'
+            assert await stand.metric(sample) == 1
+
+
+async def test_nothing_of_other_roles_or_other_agents_is_told(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        foreign = policy(
+            policy_id="pol_2",
+            name="auditing",
+            allowed_sources=("contracts-secret",),
+            denied_sources=("contracts-shut",),
+            max_sensitivity="critical",
+            permitted_agent_ids=("agt_audit",),
+        )
+        centre.furnish(reading(), foreign)
+        teller = policy(agent_role="teller", name="t", allowed_sources=("contracts-till",))
+        centre.publish({role_name("teller"): role_document((teller,))})
+        give_key(centre, OTHER_KEY, Key("key_o", "evaluate"))
+        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+            [kb] = (await told(stand))["items"]
+            assert kb["patterns"]["allowed"] == ["contracts*"]
+            assert kb["max_sensitivity"] == "high"
+            for key, query in (
+                (EVALUATE_KEY, "?agent_role=teller"),
+                (ADMIN_KEY, ""),  # which nobody knows
+                (READ_KEY, ""),
+                (OTHER_KEY, ""),  # tied to no role
+                (OTHER_KEY, "?agent_role=teller"),
+            ):
+                answer = await stand.call("GET", SOURCES + query, key=key)
+                assert answer.status == 403, query
+                assert "contracts" not in answer.text()
+            assert (await stand.call("GET", SOURCES, key=None)).status == 401
+            assert (await stand.call("POST", SOURCES, b"{}")).status == 405
+
+
+async def test_another_key_hears_of_the_role_that_it_is_tied_to(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        teller = policy(agent_role="teller", allowed_sources=("payroll",), denied_sources=())
+        centre.publish({role_name("teller"): role_document((teller,))})
+        give_key(centre, OTHER_KEY, Key("key_o", "evaluate", permitted_roles=("teller",)))
+        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+            answer = await told(stand, OTHER_KEY)
+            assert (answer["agent_id"], answer["agent_role"]) == (None, "teller")
+            [kb] = answer["items"]
+            assert [name for name, allowed in judged(kb).items() if allowed] == ["payroll"]
+            assert kb["patterns"] == {"allowed": ["payroll"], "denied": []}
+
+
+async def test_a_key_good_for_several_roles_says_which(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        roles = ("teller", "underwriter")
+        centre.publish({agent_name("agt_two"): agent_document(Agent("agt_two", "approved", roles))})
+        give_key(centre, OTHER_KEY, Key("key_o", "evaluate", bound_agent_id="agt_two"))
+        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+            assert (await stand.call("GET", SOURCES, key=OTHER_KEY)).status == 422
+            answer = await told(stand, OTHER_KEY, "?agent_role=underwriter")
+            assert judged(answer["items"][0])["contracts"]
+            answer = await told(stand, OTHER_KEY, "?agent_role=teller")
+            assert not any(judged(answer["items"][0]).values())
+            for query in ("?agent_role=root", "?agent_role=teller&agent_role=underwriter"):
+                answer_of = await stand.call("GET", SOURCES + query, key=OTHER_KEY)
+                assert answer_of.status in (403, 422)
+
+
+async def test_an_administrator_hears_what_the_agent_would(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        give_key(centre, ADMIN_KEY, Key("key_a", "admin"))
+        async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
+            assert await told(stand, ADMIN_KEY) == await told(stand)
+            # The agent's key goes: nothing more may be read through the sources.
+            centre.publish({key_name(key_digest(EVALUATE_KEY)): None})
+            await follows(stand, centre)
+            items = (await told(stand, ADMIN_KEY))["items"]
+            assert not any(allowed for item in items for allowed in judged(item).values())
+            assert all(item["patterns"] == {"allowed": [], "denied": []} for item in items)
+
+
+async def test_an_agent_that_is_not_approved_any_more_is_told_nothing(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+            entry = Agent(AGENT, "deprecated", ("underwriter",))
+            centre.publish({agent_name(AGENT): agent_document(entry)})
+            await follows(stand, centre)
+            [kb] = (await told(stand))["items"]
+            assert not any(judged(kb).values())
+            assert kb["patterns"] == {"allowed": [], "denied": []}
+            assert kb["max_sensitivity"] is None
+
+
+async def test_the_task_that_a_source_assumes_counts(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading(allowed_tasks=("review",)))
+        source = replace(KB, defaults=Defaults(task="chat"))
+        async with sidecar(tmp_path, centre, sources=(source,)) as stand:
+            assert not any(judged((await told(stand))["items"][0]).values())
+
+
+async def test_a_stale_policy_set_says_nothing(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
+            await centre.stop()
+            stand.clock.ahead = 31
+            answer = await stand.call("GET", SOURCES)
+            assert answer.status == 503
+            assert "the limit is 30 s" in answer.json()["message"]
+
+
+async def test_a_sidecar_without_sources_lists_none(tmp_path: Path) -> None:
+    async with control_api() as centre:
+        centre.furnish(reading())
+        async with sidecar(tmp_path, centre) as stand:
+            assert (await told(stand))["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix", "begins"),
+    [
+        ("a", "a", True),
+        ("abc", "a", True),
+        ("a", "ab", False),
+        ("b", "a", False),
+        ("*", "a", True),
+        ("a*", "abc", True),
+        ("a*z", "abc", True),
+        ("b*", "abc", False),
+        ("?bc", "abc", True),
+        ("??", "abc", False),
+        ("a?c*", "abcd", True),
+        ("a?c*", "abxd", False),
+        ("", "", True),
+        ("", "a", False),
+    ],
+)
+def test_a_pattern_may_begin_with(pattern: str, prefix: str, begins: bool) -> None:
+    assert may_begin(pattern, prefix) is begins
+
+
+def test_whatever_matches_may_begin_so() -> None:
+    letters = ["", "a", "b", "ab", "ba", "aab", "abb", "bab"]
+    patterns = ["a", "a*", "*b", "?b", "a?b", "*a*", "b*b", "??*", "*"]
+    for pattern in patterns:
+        for name in filter(matcher([pattern]), letters):
+            assert all(may_begin(pattern, name[:end]) for end in range(len(name) + 1))

@@ -1,0 +1,301 @@
+"""What an operator writes of the ways to a data source, and what is said of it when it is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from policies.ground.listen_address import Listen
+from sidecar.settings.model import Pair, UpstreamTls
+from tests.sidecar.proxy.certificates import authority
+from tests.sidecar.settings.test_model import LEAST, base, complaints, load
+
+__all__ = ["base"]
+
+AGENT = LEAST + "agent: {role: r, key_file: agent.key}\n"
+
+
+def item(alias: str, *lines: str, port: int = 18000) -> str:
+    whole = [
+        f"alias: {alias}", "kind: rest", "upstream: http://127.0.0.1:8000", "sensitivity: low",
+        *([f"listen: 127.0.0.1:{port}"] if port else []), *lines,
+    ]  # fmt: skip
+    return "  - " + "\n    ".join(whole) + "\n"
+
+
+def test_sources_share_an_address_by_name_and_by_path(base: Path) -> None:
+    text = AGENT + "sources:\n" + item("a", "hosts: [a.test, '*.b.test']") + item("b", "path: /b")
+    one, two = load(base, text).sources
+    assert (one.hosts, one.path) == (("a.test", "*.b.test"), None)
+    assert (two.hosts, two.path) == ((), "/b")
+    assert one.listen == two.listen
+
+
+def test_names_may_stand_in_one_text(base: Path) -> None:
+    text = AGENT + "sources:\n" + item("a")
+    [source] = load(base, text, SOURCES__0__HOSTS="a.test, b.test:81").sources
+    assert source.hosts == ("a.test", "b.test:81")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("hosts: ['*a.test']", "hosts: `*a.test`: the host is not a host"),
+        ("hosts: [127.1]", "must be a list of strings"),
+        ("hosts: ['127.1']", "hosts: `127.1`: the host is a number that is no IPv4 address"),
+        ("hosts: {a: b}", "hosts: must be a string"),
+        ("hosts: ['a.test:0']", "the port is not a number"),
+        ("path: kb", "path: the target does not start with `/`"),
+        ("path: /", "path: must be a path below `/`"),
+        ("path: /a?b", "path: must be a path below `/`"),
+        ("path: /a/../b", "path: the path holds a dot segment"),
+        ("path: /a%2fb", "path: the path holds an escaped slash"),
+    ],
+)
+def test_a_fault_is_told_once_and_with_its_place(base: Path, line: str, said: str) -> None:
+    [told] = complaints(base, AGENT + "sources:\n" + item("a", line))
+    assert said in told
+    assert told.startswith("sidecar.yaml:")
+
+
+@pytest.mark.parametrize(
+    "upstream", ["http://127.1:80", "http://a..b", "http://a/x//y", "http://a/%2f"]
+)
+def test_an_upstream_that_has_two_readings_is_a_complaint(base: Path, upstream: str) -> None:
+    text = item("a").replace("http://127.0.0.1:8000", upstream)
+    [told] = complaints(base, AGENT + "sources:\n" + text)
+    assert "sources[0].upstream: " in told
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ([], []),
+        (["hosts: [a.test]"], ["hosts: [b.test, A.test.]"]),
+        (["path: /kb"], ["path: /kb/"]),
+        (["path: /kb", "hosts: [a.test]"], ["path: /%6bb", "hosts: [a.test]"]),
+    ],
+)
+def test_sources_that_nothing_tells_apart_share_no_address(
+    base: Path, one: list[str], two: list[str]
+) -> None:
+    [told] = complaints(base, AGENT + "sources:\n" + item("a", *one) + item("b", *two))
+    assert "sources[1].listen: `127.0.0.1:18000` is the address of `sources[0].listen` too" in told
+    assert "neither `hosts` nor `path` tells the two apart" in told
+
+
+def test_a_source_that_nothing_leads_to_is_a_complaint(base: Path) -> None:
+    [told] = complaints(base, AGENT + "sources:\n" + item("a", port=0))
+    assert "sources[0].listen: is required" in told
+
+
+@pytest.fixture
+def pair(base: Path) -> dict[str, str]:
+    made = authority().issue("kb.test")
+    other = authority().issue("other.test", password=b"secret")
+    for name, path in {
+        "tls.crt": made.certificate, "tls.key": made.key, "locked.key": other.key,
+        "ca.pem": authority().path,
+    }.items():  # fmt: skip
+        (base / name).write_bytes(path.read_bytes())
+    return {"certificate": "tls.crt", "key": "tls.key"}
+
+
+def test_certificates_are_read_at_the_start(base: Path, pair: dict[str, str]) -> None:
+    text = item("a", f"listen_tls: {pair}", "tls: {ca: ca.pem, server_name: A.test}")
+    text = text.replace("http://", "https://")
+    [source] = load(base, AGENT + "sources:\n" + text).sources
+    assert source.listen_tls == Pair(base / "tls.crt", base / "tls.key")
+    assert source.tls == UpstreamTls(base / "ca.pem", None, None, "a.test")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("listen_tls: {certificate: tls.crt}", "listen_tls.key: is required"),
+        ("listen_tls: {certificate: none, key: tls.key}", "no such file or directory"),
+        ("listen_tls: {certificate: tls.key, key: tls.key}", "listen_tls: `certificate` and `key`"),
+        ("listen_tls: {certificate: tls.crt, key: locked.key}", "listen_tls: `certificate`"),
+        ("listen_tls: {certificate: ca.pem, key: tls.key}", "key values mismatch"),
+        ("listen_tls: {certificate: tls.crt, key: tls.key, verify: no}", "there is no such key"),
+        ("tls: {ca: none}", "tls: `ca` can't be used: no such file"),
+        ("tls: {ca: tls.key}", "tls: `ca`"),
+        ("tls: {certificate: tls.crt}", "tls: `certificate` and `key` go together"),
+        ("tls: {verify: false}", "tls.verify: there is no such key"),
+        ("tls: {server_name: 'a b'}", "tls.server_name: the host is not a host"),
+        ("addresses: [10.0.0.0/33]", "addresses: `10.0.0.0/33` is no network"),
+        ("addresses: [10.0.0.1/8]", "addresses: `10.0.0.1/8` is no network"),
+    ],
+)
+def test_a_fault_of_tls_is_told_at_the_start(
+    base: Path, pair: dict[str, str], line: str, said: str
+) -> None:
+    text = item("a", line).replace("http://", "https://")
+    [told] = complaints(base, AGENT + "sources:\n" + text)
+    assert said in told, told
+
+
+def test_tls_is_for_an_upstream_that_speaks_it(base: Path) -> None:
+    [told] = complaints(base, AGENT + "sources:\n" + item("a", "tls: {server_name: a.test}"))
+    assert "is for https://, and `upstream` is not" in told
+
+
+def test_the_control_api_is_verified_by_files_relative_to_this_one(
+    base: Path, pair: dict[str, str]
+) -> None:
+    text = LEAST.replace("http://", "https://")
+    given = "{ca: ca.pem, server_name: A.test, certificate: tls.crt, key: tls.key}"
+    found = load(base, f"{text}control_tls: {given}\n")
+    assert found.control_tls == UpstreamTls(
+        base / "ca.pem", base / "tls.crt", base / "tls.key", "a.test"
+    )
+    found = load(base, text, CONTROL_TLS__CA=str(base / "ca.pem"))
+    assert found.control_tls == UpstreamTls(base / "ca.pem")
+    [told] = complaints(base, text + "control_tls: {ca: none}\n")
+    assert "control_tls: `ca` can't be used: no such file" in told
+    [told] = complaints(base, LEAST + "control_tls: {ca: ca.pem}\n")
+    assert "control_tls: is for https://, and `control` is not" in told
+
+
+def test_sources_on_one_address_have_one_certificate(base: Path, pair: dict[str, str]) -> None:
+    text = AGENT + "sources:\n" + item("a", "path: /a", f"listen_tls: {pair}")
+    [told] = complaints(base, text + item("b", "path: /b"))
+    assert "sources[1].listen_tls: `127.0.0.1:18000` has another certificate" in told
+
+
+def test_a_forward_proxy_leads_to_sources_that_listen_nowhere(
+    base: Path, pair: dict[str, str]
+) -> None:
+    text = "forward_proxy: 127.0.0.1:8711\nencrypted_hello: allow\n" + AGENT
+    told = load(base, text + "sources:\n" + item("a", f"terminate: {pair}", port=0))
+    assert told.forward_proxy == Listen("127.0.0.1", 8711)
+    assert told.encrypted_hello == "allow"
+    assert told.sources[0].listen is None
+    assert told.sources[0].terminate == Pair(base / "tls.crt", base / "tls.key")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "shared"),
+    [
+        ([], [], "127.0.0.1:8000"),
+        (["hosts: [a.test]"], ["hosts: ['A.test.:443']"], "a.test:443"),
+    ],
+)
+def test_a_name_leads_to_one_source(
+    base: Path, one: list[str], two: list[str], shared: str
+) -> None:
+    text = "forward_proxy: 127.0.0.1:8711\n" + AGENT + "sources:\n"
+    other = item("b", *two, port=0).replace(":8000", ":8001" if two else ":8000")
+    [told] = complaints(base, text + item("a", *one, port=0) + other)
+    assert f"sources[1].hosts: `{shared}` leads to sources[0] too" in told
+
+
+def test_a_forward_proxy_has_an_address_of_its_own(base: Path) -> None:
+    text = "forward_proxy: 127.0.0.1:8710\n" + AGENT + "sources:\n" + item("a")
+    [told] = complaints(base, text)
+    assert "forward_proxy: `127.0.0.1:8710` is the address of `listen` too" in told
+
+
+TRANSPARENT = "transparent: 127.0.0.1:8712\n" + AGENT + "sources:\n"
+
+
+def unread(alias: str, upstream: str, *lines: str) -> str:
+    """A source of the kind `tcp` that listens nowhere."""
+    text = item(alias, *lines, port=0).replace("http://127.0.0.1:8000", upstream)
+    return text.replace("kind: rest", "kind: tcp")
+
+
+def test_what_is_redirected_leads_to_sources_that_listen_nowhere(base: Path) -> None:
+    text = TRANSPARENT + item("a", port=0) + unread("pg", "tcp://pg.test:5432")
+    told = load(base, text)
+    assert told.transparent == Listen("127.0.0.1", 8712)
+    assert [each.listen for each in told.sources] == [None, None]
+    assert told.sources[1].upstream == "tcp://pg.test:5432"
+
+
+def test_the_port_of_what_is_redirected_is_its_own(base: Path) -> None:
+    text = TRANSPARENT.replace("8712", "8710") + item("a")
+    [told] = complaints(base, text)
+    assert "transparent: `127.0.0.1:8710` is the address of `listen` too" in told
+
+
+@pytest.mark.parametrize(
+    ("upstream", "said"),
+    [
+        ("http://pg.test:5432", "is not tcp://host:port"),
+        ("tcp://pg.test", "the port is missing"),
+        ("tcp://pg.test:0", "is not tcp://host:port"),
+        ("tcp://pg.test:5432/db", "is tcp://host:port, without a path"),
+        ("tcp://u:p@pg.test:5432", "must be an address alone"),
+        ("tcp://127.1:5432", "the host is a number that is no IPv4 address"),
+    ],
+)
+def test_what_is_not_read_has_a_host_and_a_port(base: Path, upstream: str, said: str) -> None:
+    [told] = complaints(base, TRANSPARENT + unread("pg", upstream))
+    assert "sources[0].upstream: " in told
+    assert said in told
+
+
+def test_only_what_is_not_read_has_such_an_upstream(base: Path) -> None:
+    text = item("a", port=0).replace("http://", "tcp://")
+    [told] = complaints(base, TRANSPARENT + text)
+    assert "is not http://host:port or https://host:port" in told
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "writes: deny",
+        "sensitivity_field: level",
+        "path: /a",
+        "names: {}",
+        "routes: []",
+        "names: {'tcp://pg/a': {source_id: a}}",
+        "tls: {server_name: a.test}",
+    ],
+)
+def test_what_is_not_read_is_held_to_nothing_that_would_have_to_be(base: Path, line: str) -> None:
+    [told] = complaints(base, TRANSPARENT + unread("pg", "tcp://pg.test:5432", line))
+    assert f"sources[0].{line.partition(':')[0]}: " in told
+
+
+def test_writes_to_what_is_not_read_may_be_allowed_in_so_many_words(base: Path) -> None:
+    text = TRANSPARENT + unread("pg", "tcp://pg.test:5432", "writes: allow")
+    assert load(base, text).sources[0].writes == "allow"
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (unread("a", "tcp://a.test:5432"), unread("b", "tcp://b.test:5432")),
+        (unread("a", "tcp://192.0.2.1:5432"), unread("b", "tcp://b.test:5432")),
+        (unread("a", "tcp://a.test:8000"), item("b", port=0)),
+        (unread("a", "tcp://a.test:80"), item("b", "hosts: [b.test]", port=0)),
+    ],
+)
+def test_a_redirected_port_leads_to_one_source_of_which_nothing_is_read(
+    base: Path, one: str, two: str
+) -> None:
+    [told] = complaints(base, TRANSPARENT + one + two)
+    assert "port " in told
+    assert "can't be told apart" in told
+    # Where a name is heard, they are two.
+    other = TRANSPARENT.replace("transparent: 127.0.0.1:8712", "forward_proxy: 127.0.0.1:8711")
+    assert len(load(base, other + one + two).sources) == 2
+
+
+def test_addresses_tell_sources_apart_on_one_port(base: Path) -> None:
+    one = unread("a", "tcp://192.0.2.1:5432")
+    two = unread("b", "tcp://b.test:5432", "hosts: ['[2001:db8::1]', b.other.test]")
+    assert len(load(base, TRANSPARENT + one + two).sources) == 2
+
+
+def test_what_is_not_read_shares_no_address(base: Path) -> None:
+    text = unread("b", "tcp://b.test:5432", "listen: 127.0.0.1:18000", "hosts: [b.test]")
+    [told] = complaints(base, AGENT + "sources:\n" + item("a") + text)
+    assert "sources[1].listen: `127.0.0.1:18000` is the address of `sources[0].listen` too" in told
+
+
+@pytest.mark.parametrize("way", ["forward_proxy", "transparent"])
+def test_a_way_without_a_source_leads_nowhere(base: Path, way: str) -> None:
+    [told] = complaints(base, f"{way}: 127.0.0.1:8711\n" + AGENT)
+    assert f"{way}: leads to no source" in told

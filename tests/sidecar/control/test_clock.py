@@ -1,0 +1,156 @@
+"""The centre's time on a host whose clock is wrong, or is set."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from policies.ground.canonical import micros
+from policies.ground.clock import Clock
+from sidecar.control.clock import CentreTime
+from tests.sidecar.centre import control_api
+from tests.sidecar.stand import FakeClock, sidecar, until
+
+HOUR = 3_600_000_000
+NOON = 1_800_000_000_000_000
+
+
+class Host:
+    """A host's clocks."""
+
+    def __init__(self, wall: int = NOON) -> None:
+        self.wall = wall
+        self.seconds = 100.0
+        self.clock = Clock(lambda: self.wall, lambda: self.seconds)
+
+    def passes(self, seconds: float) -> None:
+        self.wall += int(seconds * 1e6)
+        self.seconds += seconds
+
+
+def test_it_is_the_host_s_until_the_centre_is_heard() -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    host.passes(2.5)
+    assert time.now() == NOON + 2_500_000
+
+
+@pytest.mark.parametrize("off", [-HOUR, -2_000_000, 2_000_000, HOUR])
+def test_it_is_the_centre_s_from_the_first_answer_on(off: int) -> None:
+    host = Host(NOON + off)
+    time = CentreTime(host.clock)
+    assert time.now() == NOON + off
+    host.passes(1)
+    time.learn(NOON + 1_000_000, 101.0, 101.0)
+    host.passes(3)
+    assert time.now() == NOON + 4_000_000
+
+
+@pytest.mark.parametrize("step", [-HOUR, HOUR])
+def test_a_host_clock_that_is_set_changes_nothing(step: int) -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 100.0)
+    host.wall += step
+    host.passes(5)
+    assert time.now() == NOON + 5_000_000
+
+
+@pytest.mark.parametrize("step", [-HOUR, -1_500_000, 1_500_000, HOUR])
+def test_a_centre_clock_that_is_set_is_followed_once_it_is_told_twice(step: int) -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 100.001)
+    host.passes(5)
+    time.learn(NOON + 5_000_000 + step, 105.0, 105.01)
+    assert abs(time.now() - (NOON + 5_000_000)) < 10_000
+    host.passes(5)
+    time.learn(NOON + 10_000_000 + step, 110.0, 110.01)
+    assert abs(time.now() - (NOON + 10_000_000 + step)) < 10_000
+
+
+@pytest.mark.parametrize("off", [-HOUR, -2_000_000, 2_000_000, HOUR])
+def test_two_replicas_that_differ_do_not_flip_it(off: int) -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 100.001)
+    for turn in range(1, 20):
+        host.passes(5)
+        at = 100.0 + 5 * turn
+        time.learn(NOON + 5_000_000 * turn + off * (turn % 2), at, at + 0.001)
+        assert abs(time.now() - (NOON + 5_000_000 * turn)) < 10_000
+
+
+def test_two_exchanges_that_differ_from_each_other_confirm_nothing() -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 100.001)
+    for turn, off in enumerate((HOUR, -HOUR, 2 * HOUR), 1):
+        host.passes(5)
+        at = 100.0 + 5 * turn
+        time.learn(NOON + 5_000_000 * turn + off, at, at + 0.001)
+        assert abs(time.now() - (NOON + 5_000_000 * turn)) < 10_000
+
+
+def test_a_quick_exchange_corrects_a_slow_one_at_once() -> None:
+    """It contradicts nothing: the slow one said no more than about when."""
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 104.0)
+    host.passes(5)
+    time.learn(NOON + 4_500_000, 105.0, 105.001)
+    assert abs(time.now() - (NOON + 4_500_000)) < 10_000
+
+
+def test_time_never_turns_back_for_a_small_correction() -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 100.2)
+    host.passes(1)
+    before = time.now()
+    time.learn(NOON + 500_000, 101.0, 101.001)
+    assert time.now() == before
+    host.passes(1)
+    assert before < time.now() < NOON + 1_600_000
+
+
+def test_a_slow_exchange_says_less_than_a_quick_one_did() -> None:
+    host = Host()
+    time = CentreTime(host.clock)
+    time.learn(NOON, 100.0, 100.002)
+    host.passes(10)
+    exact = time.now()
+    time.learn(NOON + 12_000_000, 110.0, 115.0)  # anywhere between
+    assert time.now() == exact
+    # Clocks drift: in the end a slow one counts again.
+    host.passes(100_000)
+    time.learn(NOON + 100_010_000_000 + 400_000, 100_110.0, 100_110.9)
+    assert time.now() != exact + 100_000_000_000
+
+
+async def test_a_sidecar_reports_and_its_records_bear_the_centre_s_time(tmp_path: Path) -> None:
+    clock = FakeClock()
+    clock.wall_ahead = 3600
+    async with control_api() as centre:
+        centre.furnish()
+        async with sidecar(tmp_path, centre, clock=clock) as stand:
+            reporter = stand.parts.reporter
+            running = asyncio.create_task(reporter.run())
+            await until("it reports", lambda: centre.reports)
+            await until("it has heard", lambda: stand.parts._clock.now() < clock.clock.now())
+            await stand.evaluate()
+            [record] = await stand.records()
+            assert abs(micros(record["src"]["t"]) - centre.now()) < 2_000_000
+            centre.furnish()
+            centre.publish({"role/another": b"[]"})
+            await until(
+                "the new revision is told",
+                lambda: centre.reports[-1]["revision"] == centre.revision,
+            )
+            told = centre.reports[-1]
+            assert (told["sidecar_id"], told["epoch"]) == ("sidecar-1", centre.epoch)
+            assert told["refusing"] is None
+            assert told["spool_depth"] == 1
+            running.cancel()

@@ -1,0 +1,109 @@
+"""How this machine is looked at: what `/proc` tells, and the tools."""
+
+import os
+import socket
+from contextlib import closing
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from sidecar.doctor.host import Machine, Socket, Unseen
+
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_who_listens_is_seen(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with closing(socket.create_server((address, 0), family=family)) as listening:
+        port = listening.getsockname()[1]
+        assert Socket(ip_address(address), port, os.geteuid()) in Machine().listening()
+
+
+def test_a_connection_that_is_open_does_not_listen(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    lines = "   0: 0100007F:2206 0100007F:9A8B {} 00000000:00000000 00:00000000 00000000  1337\n"
+    (tmp_path / "net" / "tcp").write_text(HEAD + lines.format("01") + lines.format("0A"))
+    assert Machine(tmp_path).listening() == [Socket(ip_address("127.0.0.1"), 8710, 1337)]
+
+
+def test_without_proc_it_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Unseen, match="net/tcp"):
+        Machine(tmp_path).listening()
+
+
+@pytest.mark.parametrize(
+    ("lines", "has"),
+    [
+        ("", False),
+        ("00000000000000000000000000000001 01 80 10 80       lo\n", False),
+        ("fe8000000000000000fc00fffe000001 04 40 20 80     eth0\n", False),
+        ("fd000000000000000000000000000002 04 40 00 82     eth0\n", True),
+    ],
+)
+def test_ipv6_is_in_use_where_an_address_leads_further(
+    tmp_path: Path, lines: str, has: bool
+) -> None:
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "if_inet6").write_text(lines)
+    assert Machine(tmp_path).has_ipv6() is has
+
+
+def test_loopback_leaves_by_loopback() -> None:
+    assert Machine().leaves_by(ip_address("127.0.0.1")) == ("lo",)
+    assert "lo" not in Machine().leaves_by(ip_address("203.0.113.9"))
+
+
+def test_a_name_that_means_nothing_is_said() -> None:
+    # Too long for a name: no server is asked.
+    with pytest.raises(Unseen, match="can't be resolved"):
+        Machine().addresses("k" * 64)
+    assert Machine().addresses("127.0.0.1") == [ip_address("127.0.0.1")]
+
+
+def tool(folder: Path, text: str) -> Machine:
+    """In place of `iptables-save`, a program that behaves so."""
+    path = folder / "iptables-save"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return Machine(tools=str(folder))
+
+
+def test_rules_come_from_the_tool(tmp_path: Path) -> None:
+    text = "cat <<E\n*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -j REDIRECT\nCOMMIT\nE"
+    [rule] = tool(tmp_path, text).rules(4).outgoing("nat")
+    assert rule.target == "REDIRECT"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("echo 'Permission denied (you must be root)' >&2; exit 4", "you must be root"),
+        ("echo nonsense", "not a line"),
+    ],
+)
+def test_a_tool_that_fails_is_no_empty_set_of_rules(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(Unseen, match=says):
+        tool(tmp_path, text).rules(4)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root sees what there is")
+def test_no_rules_without_root_are_none_that_were_seen(tmp_path: Path) -> None:
+    with pytest.raises(Unseen, match="root"):
+        tool(tmp_path, "true").rules(4)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is believed that there are none")
+def test_no_rules_for_root_are_none(tmp_path: Path) -> None:
+    assert tool(tmp_path, "true").rules(4).tables == {}
+
+
+def test_what_the_tool_warns_of_is_kept(tmp_path: Path) -> None:
+    text = "echo '*nat'; echo '# Warning: iptables-legacy tables present' >&2"
+    assert "legacy" in tool(tmp_path, text).rules(4).partly
+
+
+def test_without_a_tool_it_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Unseen, match="ip6tables-save"):
+        tool(tmp_path, "true").rules(6)

@@ -1,0 +1,170 @@
+"""Which fields pass, in both directions."""
+
+import pytest
+
+from policies.ground.errors import Malformed
+from sidecar.http.headers import answer_head, request_head, without_own_baggage
+from tests.sidecar.proxy.stand import Stand
+
+
+def fields(*lines: str) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.encode(), value.strip().encode())
+        for name, _, value in (line.partition(":") for line in lines)
+    ]
+
+
+def passed(*lines: str) -> list[str]:
+    head = request_head(fields(*lines))
+    return [f"{name.decode()}: {value.decode()}" for name, value in head.forward]
+
+
+HOP_BY_HOP = [
+    "Connection: close",
+    "Keep-Alive: timeout=5",
+    "Proxy-Connection: keep-alive",
+    "Proxy-Authenticate: Basic",
+    "Proxy-Authorization: Basic eA==",
+    "TE: trailers",
+    "Trailer: Expires",
+    "Transfer-Encoding: chunked",
+    "Upgrade: websocket",
+    "HTTP2-Settings: AAMAAABk",
+]
+
+
+@pytest.mark.parametrize("line", HOP_BY_HOP)
+def test_a_hop_by_hop_field_ends_here(line: str) -> None:
+    assert passed(line, "Accept: x") == ["Accept: x"]
+    assert passed(line.upper().replace("CLOSE", "close"), "Accept: x") == ["Accept: x"]
+    answer = answer_head(fields(line, "Server: x"))
+    assert answer.forward == [(b"Server", b"x")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "X-Forwarded-For: 1.2.3.4",
+        "x-forwarded-host: evil",
+        "X-Forwarded-Proto: https",
+        "X-Forwarded-Uri: /allowed",
+        "X-Forwarded-Prefix: /x",
+        "X_Forwarded_For: 1.2.3.4",
+        "Forwarded: for=1.2.3.4",
+        "X-Original-URL: /admin",
+        "X-Original-Method: DELETE",
+        "X_Original_URL: /admin",
+        "X-Rewrite-URL: /admin",
+        "X-Real-IP: 1.2.3.4",
+        "X-HTTP-Method-Override: DELETE",
+        "X-HTTP-Method: DELETE",
+        "X-Method-Override: DELETE",
+        "X_HTTP_Method_Override: DELETE",
+        "X-Sluice-User: root",
+        "x-sluice-anything: 1",
+        "X_Sluice_User: root",
+        "X-Sluice_User: root",
+        "X_SLUICE-USER: root",
+        "Content_Length: 5",
+        "Transfer_Encoding: chunked",
+        "Content_Type: text/plain",
+        "Host_: x",
+    ],
+)
+def test_a_claim_never_reaches_the_data_source(line: str) -> None:
+    expected = ["Host_: x"] if line.startswith("Host_") else []
+    assert passed(line) == expected
+
+
+def test_an_underscore_means_nothing_by_itself() -> None:
+    assert passed("api_key: 1", "X_Trace: 2") == ["api_key: 1", "X_Trace: 2"]
+
+
+def test_an_alias_of_our_own_header_is_not_read() -> None:
+    head = request_head(fields("X_Sluice_User: root", "X-Sluice_User: root"))
+    assert head.read == {}
+
+
+def test_duplicates_pass_in_order_and_as_written() -> None:
+    lines = ["X-Role: user", "x-role: admin", "Cookie: a=1", "cookie: b=2", "X-ROLE: again"]
+    assert passed(*lines) == lines
+
+
+def test_fields_that_connection_names_end_here() -> None:
+    assert passed("Connection: X-Hop, keep-alive", "X-Hop: 1", "x-hop: 2", "X-Stay: 3") == [
+        "X-Stay: 3"
+    ]
+
+
+def test_every_line_of_connection_counts_the_empty_first_one_included() -> None:
+    assert passed("Connection:", "Connection: X-Hop", "X-Hop: 1") == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Host", "Content-Length", "content-type", "Content-Encoding", "Authorization", "Expect",
+     "X-Sluice-User", "x_sluice_user"],
+)  # fmt: skip
+def test_connection_can_not_remove_what_decides_how_a_request_is_read(name: str) -> None:
+    with pytest.raises(Malformed, match="connection"):
+        request_head(fields(f"Connection: close, {name}"))
+
+
+def test_an_answer_keeps_its_fields_but_not_our_name() -> None:
+    answer = answer_head(
+        fields(
+            "Date: now",
+            "Set-Cookie: a",
+            "set-cookie: b",
+            "X-Sluice-Event-Id: forged",
+            "x_sluice_decision: ALLOW",
+            "Connection: X-Hop",
+            "X-Hop: 1",
+            "Content-Length: 3",
+        )
+    )
+    assert answer.forward == [(b"Date", b"now"), (b"Set-Cookie", b"a"), (b"set-cookie", b"b")]
+    assert answer.lengths == [b"3"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        (["a=1,b=2;p=x"], ["a=1,b=2;p=x"]),
+        (["sluice.user=ada"], []),
+        (["a=1, sluice.user=ada ,b=2"], ["a=1,b=2"]),
+        (["sluice.user=ada, a=1"], ["a=1"]),
+        (["SLUICE.User=ada,a=1"], ["a=1"]),
+        (["sluice.other=1", "x=1"], ["x=1"]),
+        (["  spaced = 1 , sluiced=2 "], ["  spaced = 1 , sluiced=2 "]),
+        ([""], [""]),
+    ],
+)
+def test_our_members_leave_the_baggage_and_no_other(lines: list[str], kept: list[str]) -> None:
+    result = without_own_baggage([line.encode() for line in lines])
+    assert result == [line.encode() for line in kept]
+
+
+def test_names_do_not_pile_up_in_memory() -> None:
+    from sidecar.http import headers
+
+    for number in range(5000):
+        request_head([(b"x-%d" % number, b""), (b"x" * 5000 + b"%d" % number, b"")])
+        answer_head([(b"y-%d" % number, b"")])
+    assert len(headers._known) <= headers._MAX_KNOWN
+    assert len(headers._known_in_answers) <= headers._MAX_KNOWN
+    assert all(len(name) <= 64 for name in headers._known)
+
+
+async def test_a_known_head_is_judged_anew_with_another_version_or_method(stand: Stand) -> None:
+    for line in ("GET /a HTTP/1.1", "GET /a HTTP/1.0", "GET /a HTTP/1.1", "CONNECT kb:1 HTTP/1.1"):
+        answered = await stand.ask(f"{line}\r\nHost: kb\r\nX-A: 1\r\n\r\n".encode())
+        assert answered.status == (400 if line.startswith("CONNECT") else 200)
+    chunked = "Host: kb\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    assert (await stand.ask(f"POST /a HTTP/1.1\r\n{chunked}".encode())).status == 200
+    assert (await stand.ask(f"POST /a HTTP/1.0\r\n{chunked}".encode())).status == 400
+
+
+def test_an_alternative_service_is_not_told_of() -> None:
+    fields = [(b"Alt-Svc", b'h3="past.test:443"'), (b"X-A", b"b")]
+    assert answer_head(fields).forward == [(b"X-A", b"b")]

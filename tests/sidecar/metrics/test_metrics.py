@@ -1,0 +1,107 @@
+"""The sidecar's own instruments render what the library's would."""
+
+import os
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from policies.checks import NAMES
+from policies.evaluate import Decision, refuse
+from sidecar.metrics.counters import Count, Durations, Watches
+from sidecar.metrics.metrics import REFUSALS, make_metrics
+from sidecar.platform.random_buffer import Entropy
+
+
+def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every sample of the text that a scraper reads."""
+    text = generate_latest(registry).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_a_count_counts_by_labels() -> None:
+    registry = CollectorRegistry()
+    count = Count("things_total", "Things", ("kind",), registry=registry)
+    assert samples(registry) == {}
+    for kind in "aab":
+        count.add(kind)
+    assert samples(registry) == {
+        ("things_total", (("kind", "a"),)): 2,
+        ("things_total", (("kind", "b"),)): 1,
+    }
+
+
+def test_a_count_without_labels_begins_at_nought() -> None:
+    registry = CollectorRegistry()
+    count = Count("things_total", "Things", registry=registry)
+    assert samples(registry) == {("things_total", ()): 0}
+    count.add()
+    assert samples(registry) == {("things_total", ()): 1}
+
+
+def test_durations_are_a_histogram() -> None:
+    registry = CollectorRegistry()
+    durations = Durations("work_seconds", "Work", (0.001, 0.01), registry=registry)
+    for seconds in (0.0005, 0.001, 0.002, 5.0):
+        durations.observe(seconds)
+    found = samples(registry)
+    assert found["work_seconds_bucket", (("le", "0.001"),)] == 2
+    assert found["work_seconds_bucket", (("le", "0.01"),)] == 3
+    assert found["work_seconds_bucket", (("le", "+Inf"),)] == 4
+    assert found["work_seconds_count", ()] == 4
+    assert found["work_seconds_sum", ()] == pytest.approx(5.0035)
+
+
+def test_watches_are_read_when_asked() -> None:
+    registry = CollectorRegistry()
+    watches = Watches(registry)
+    held = [1.0]
+    watches.gauge("level", "Level", lambda: held[0])
+    watches.count("events_total", "Events", lambda: held[0] * 10)
+    held[0] = 7.0
+    assert samples(registry) == {("level", ()): 7, ("events_total", ()): 70}
+
+
+def test_whatever_denies_has_a_label_of_a_closed_set() -> None:
+    metrics = make_metrics(CollectorRegistry())
+    for name in (*REFUSALS, "somebody's text"):
+        metrics.decided(refuse(name, ""))
+    for check in NAMES:
+        metrics.decided(Decision("DENY", "a policy", "", check, None, None, ()))
+    metrics.decided(Decision("ALLOW", "a policy", "", None, None, None, ()))
+    found = samples(metrics.registry)
+    counted = {dict(labels)["check"] for name, labels in found if name == "sluice_decisions_total"}
+    assert counted == {*REFUSALS, *NAMES, "other", "none"}
+
+
+def test_a_denial_that_is_let_through_is_counted_as_both() -> None:
+    metrics = make_metrics(CollectorRegistry())
+    metrics.decided(refuse("write_denied", ""), let_through=True)
+    metrics.decided(refuse("somebody's text", ""), let_through=True)
+    metrics.decided(refuse("write_denied", ""))
+    found = samples(metrics.registry)
+    assert found["sluice_reported_total", (("check", "write_denied"),)] == 1
+    assert found["sluice_reported_total", (("check", "other"),)] == 1
+    assert found["sluice_decisions_total", (("check", "write_denied"), ("decision", "DENY"))] == 2
+
+
+def test_no_byte_of_entropy_is_given_twice() -> None:
+    drawn = bytearray()
+
+    def source(size: int) -> bytes:
+        made = os.urandom(size)
+        drawn.extend(made)
+        return made
+
+    entropy, end = Entropy(source), 0
+    for size in (42, 4, 16, 4000, 42, 5000, 42, 4096, 32) * 5:
+        given = entropy(size)
+        assert len(given) == size
+        at = drawn.find(given, end)
+        assert at >= end
+        end = at + size

@@ -1,0 +1,90 @@
+"""Every cache of the protocols: what it keeps, for how long, and how much."""
+
+import pytest
+
+from sidecar.protocols.shared.digest_cache import Known, digest, digest_of_fields
+
+
+class Time:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def kept(known: Known[str], key: bytes, value: str = "value", size: int = 10) -> None:
+    known.keep(key, value, size, known.moment())
+
+
+def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
+    known: Known[str] = Known(Time(), most_bytes=100)
+    for number in range(30):
+        kept(known, b"%d" % number)
+        assert known.bytes <= 100
+    assert len(known) == 10
+    assert known.find(b"19") is None
+    assert known.find(b"20") == "value"
+
+
+def test_what_is_larger_than_the_bound_is_not_kept_and_drops_what_it_replaces() -> None:
+    known: Known[str] = Known(Time(), most_bytes=100)
+    kept(known, b"a")
+    kept(known, b"a", "huge", 101)
+    assert known.find(b"a") is None
+    assert known.bytes == 0
+
+
+def test_entries_are_bounded() -> None:
+    known: Known[str] = Known(Time(), most=3)
+    for number in range(5):
+        kept(known, b"%d" % number, size=0)
+    assert [known.find(b"%d" % number) for number in range(5)] == [None, None, *["value"] * 3]
+
+
+def test_a_value_is_good_for_a_while_and_until_names_change() -> None:
+    time = Time()
+    known: Known[str] = Known(time, seconds=30)
+    kept(known, b"a")
+    time.now += 30
+    assert known.find(b"a") == "value"
+    time.now += 0.1
+    assert known.find(b"a") is None
+    assert known.find(b"a", aged=True) == "value"
+    asked = known.moment()
+    known.forget()
+    known.keep(b"a", "old", 1, asked)
+    assert known.find(b"a", aged=True) is None
+    assert known.bytes == 0
+
+
+def test_a_value_that_is_kept_anew_counts_once() -> None:
+    known: Known[str] = Known(Time())
+    for _ in range(3):
+        kept(known, b"a")
+    assert known.bytes == 10
+    known.drop(b"a")
+    known.drop(b"a")
+    assert (len(known), known.bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ((b"ab", b"c"), (b"a", b"bc")),
+        ((b"a", b""), (b"a",)),
+        ((b"1:a",), (b"a",)),
+        ((b"", b"a"), (b"a", b"")),
+    ],
+)
+def test_different_parts_make_different_keys(
+    one: tuple[bytes, ...], other: tuple[bytes, ...]
+) -> None:
+    assert digest(*one) != digest(*other)
+
+
+def test_a_key_holds_none_of_the_credentials() -> None:
+    secret = b"Bearer secret" * 1000
+    key = digest_of_fields("index", [(b"authorization", secret)])
+    assert len(key) == 32
+    assert key != digest_of_fields("index", [(b"authorization", secret + b"x")])
+    assert key != digest_of_fields("other", [(b"authorization", secret)])

@@ -1,0 +1,148 @@
+"""Two connections joined: bytes, ends, losses, and no memory for what is not taken."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sidecar.proxy.connections.splice import Ended, Splice, Spliced, Way
+from tests.sidecar.proxy.stand import leave, until
+
+Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Side(asyncio.Protocol):
+    """What owns a transport, and tells of it. `out` is what it sends, `back` what it gets."""
+
+    out: Way
+    back: Way
+    splice: Splice
+
+    def data_received(self, data: bytes) -> None:
+        self.out.arrived(data)
+
+    def eof_received(self) -> bool:
+        self.out.end()
+        return True
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if not self.splice.over:
+            self.splice.lost()
+
+    def pause_writing(self) -> None:
+        self.back.sink_full()
+
+    def resume_writing(self) -> None:
+        self.back.sink_free()
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        one = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+    one.setblocking(False)
+    other.setblocking(False)
+    return one, other
+
+
+@asynccontextmanager
+async def joined(
+    idle: float = 30, seen: list[bytes] | None = None
+) -> AsyncIterator[tuple[Pair, Pair, "asyncio.Task[Spliced]"]]:
+    """An agent and a data source, and what comes of the splice between them."""
+    loop = asyncio.get_running_loop()
+    agent, inside = tcp_pair()
+    outside, upstream = tcp_pair()
+    one, other = Side(), Side()
+    first, _ = await loop.create_connection(lambda: one, sock=inside)
+    second, _ = await loop.create_connection(lambda: other, sock=outside)
+    splice = Splice(first, second, idle, None if seen is None else seen.append)
+    one.splice = other.splice = splice
+    one.out, one.back = splice.up, splice.down
+    other.out, other.back = splice.down, splice.up
+    over = loop.create_task(splice.finished())
+    pairs = await asyncio.open_connection(sock=agent), await asyncio.open_connection(sock=upstream)
+    try:
+        yield *pairs, over
+    finally:
+        over.cancel()
+        for _, writer in pairs:
+            writer.close()
+
+
+async def test_bytes_pass_both_ways_and_are_counted() -> None:
+    seen: list[bytes] = []
+    async with joined(seen=seen) as (agent, upstream, over):
+        agent[1].write(b"ask")
+        assert await upstream[0].readexactly(3) == b"ask"
+        upstream[1].write(b"answer")
+        assert await agent[0].readexactly(6) == b"answer"
+        agent[1].write_eof()
+        upstream[1].write_eof()
+        assert await over == Spliced(Ended.BOTH, 3, 6)
+        assert seen == [b"answer"]
+
+
+async def test_a_half_closed_agent_gets_its_answer() -> None:
+    async with joined() as (agent, upstream, over):
+        agent[1].write(b"ask")
+        agent[1].write_eof()
+        assert await upstream[0].read() == b"ask"
+        upstream[1].write(b"answer")
+        upstream[1].write_eof()
+        assert await agent[0].read() == b"answer"
+        assert (await over).how is Ended.BOTH
+
+
+@pytest.mark.parametrize("side", [0, 1])
+async def test_a_loss_is_not_an_end(side: int) -> None:
+    async with joined() as (agent, upstream, over):
+        agent[1].write(b"ask")
+        await upstream[0].readexactly(3)
+        leave((agent, upstream)[side][1])
+        assert (await over).how is Ended.LOST
+        with pytest.raises(ConnectionResetError):
+            await (upstream, agent)[side][0].read()
+
+
+async def test_nothing_passing_for_long_ends_it() -> None:
+    async with joined(idle=0.2) as (agent, _, over):
+        agent[1].write(b"ask")
+        async with asyncio.timeout(20):
+            assert (await over).how is Ended.IDLE
+
+
+async def test_what_is_not_taken_is_not_read() -> None:
+    async with joined() as (agent, upstream, over):
+        part = os.urandom(1 << 16)
+        written = 0
+        for _ in range(400):
+            agent[1].write(part)
+            written += len(part)
+            try:
+                async with asyncio.timeout(0.3):
+                    await agent[1].drain()
+            except TimeoutError:
+                break
+        else:
+            raise AssertionError("25 MiB were taken in for nobody")
+        assert written < 20 << 20  # most of it in the buffers of the system
+        got = bytearray()
+        while len(got) < written:
+            got += await upstream[0].read(1 << 20)
+        assert got == part * (written // len(part))
+        agent[1].write_eof()
+        upstream[1].write_eof()
+        assert (await over).up == written
+
+
+async def test_cancelled_it_breaks_both() -> None:
+    async with joined() as (agent, upstream, over):
+        over.cancel()
+        await until(over.done)
+        for reader, _ in (agent, upstream):
+            with pytest.raises(ConnectionResetError):
+                await reader.read()

@@ -1,0 +1,168 @@
+"""Several sources on one address, on the wire: each request reaches the one it names, or none."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.ground.listen_address import Listen
+from sidecar.proxy.assembly import Ways
+from tests.ports import free_port
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    DataSource,
+    Sidecar,
+    answer,
+    ask,
+    data_source,
+    get,
+    policy,
+    sidecar,
+    source,
+)
+
+
+@dataclass
+class Two:
+    port: int
+    kb: DataSource
+    crm: DataSource
+    sidecar: Sidecar
+
+
+@asynccontextmanager
+async def two(tmp_path: Path, kb: dict[str, Any], crm: dict[str, Any]) -> AsyncIterator[Two]:
+    """Two sources on one address, of which the first may not be read below `/secret`."""
+    closed = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*"))
+    port = free_port()
+    listen = Listen("127.0.0.1", port)
+    async with (
+        data_source(answer(body=b"of kb")) as one,
+        data_source(answer(body=b"of crm")) as other,
+        sidecar(tmp_path, closed) as made,
+    ):
+        sources = (
+            source(one.port, listen=listen, **kb),
+            source(other.port, alias="crm", listen=listen, **crm),
+        )
+        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await ways.start()
+        try:
+            yield Two(port, one, other, made)
+        finally:
+            await ways.close(1)
+
+
+@pytest.fixture
+async def by_path(tmp_path: Path) -> AsyncIterator[Two]:
+    async with two(tmp_path, {"path": "/kb"}, {"path": "/crm"}) as made:
+        yield made
+
+
+@pytest.fixture
+async def by_host(tmp_path: Path) -> AsyncIterator[Two]:
+    async with two(tmp_path, {"hosts": ("kb.test",)}, {"hosts": ("*.crm.test",)}) as made:
+        yield made
+
+
+async def test_a_path_leads_to_its_source_and_is_taken_off(by_path: Two) -> None:
+    assert (await ask(by_path.port, get("/kb/a?x=/crm"))).body == b"of kb"
+    assert (await ask(by_path.port, get("/crm/b/"))).body == b"of crm"
+    assert by_path.kb.targets == ["/a?x=/crm"]
+    assert by_path.crm.targets == ["/b/"]
+    assert [each[2] for each in await by_path.sidecar.decisions()] == [
+        "rest://kb/a",
+        "rest://crm/b/",
+    ]
+
+
+async def test_a_host_leads_to_its_source(by_host: Two) -> None:
+    assert (await ask(by_host.port, get("/a", host="KB.test.:99"))).body == b"of kb"
+    assert (await ask(by_host.port, get("/a", host="x.crm.test"))).body == b"of crm"
+    assert by_host.kb.seen[0].values("host") == [f"127.0.0.1:{by_host.kb.port}"]
+
+
+async def test_each_request_on_a_connection_goes_where_it_says(by_path: Two) -> None:
+    lines = "GET {} HTTP/1.1\r\nHost: h\r\n\r\n"
+    targets = ["/kb/a", "/crm/a", "/kb/secret/x", "/nowhere", "/crm/secret"]
+    answered = await ask(by_path.port, "".join(map(lines.format, targets)).encode())
+    statuses = [part.split(b" ")[0] for part in answered.raw.split(b"HTTP/1.1 ")[1:]]
+    assert statuses == [b"200", b"200", b"403", b"403", b"200"]
+    assert (by_path.kb.targets, by_path.crm.targets) == (["/a"], ["/a", "/secret"])
+
+
+# proxy.md B 11: what a prefix is taken off of, and what is left, are read alike by everyone.
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/kb%2fsecret", "/kb/%2fsecret", "/kb/..%2fsecret", "/kb/../kb/secret", "/kb//secret",
+        "/kb/./secret", "/%2e%2e/kb/secret", "/kb%2F..%2Fkb/secret", "/kb;x/../secret",
+        "/kb/..;/secret", "//kb/secret", "/kb%252fsecret", "/kb\\secret", "/kb%5csecret",
+    ],
+)  # fmt: skip
+async def test_no_spelling_around_the_prefix_reaches_the_source(by_path: Two, target: str) -> None:
+    answered = await ask(by_path.port, get(target))
+    assert answered.status == 400
+    assert answered.json["decision"]["policy_name"] == "unreadable_request"
+    assert by_path.kb.begun == by_path.crm.begun == []
+    assert await by_path.sidecar.decisions() == [
+        ("DENY", "unreadable_request", f"web://127.0.0.1:{by_path.port}")
+    ]
+
+
+@pytest.mark.parametrize("target", ["/kb/secret", "/%6bb/secret", "/kb/%73ecret", "/kb/secret/x"])
+async def test_what_is_left_is_what_is_judged(by_path: Two, target: str) -> None:
+    answered = await ask(by_path.port, get(target))
+    assert answered.status == 403
+    assert answered.json["decision"]["policy_name"] == "analysts-read"
+    assert by_path.kb.begun == []
+
+
+async def test_what_leads_nowhere_is_denied_and_recorded(by_host: Two) -> None:
+    for host in ("evil.test:1", "crm.test", "a.kb.test", "EVIL.test."):
+        answered = await ask(by_host.port, get("/a", host=host))
+        assert answered.status == 403
+        assert answered.json["decision"]["policy_name"] == "unknown_destination"
+        assert answered.fields["x-sluice-decision"] == "DENY"
+    old = await ask(by_host.port, b"GET /a HTTP/1.0\r\n\r\n")
+    assert old.status == 403
+    [first, *_, mine] = await by_host.sidecar.records()
+    assert first["pub"]["request"]["source_type"] == "web"
+    assert first["pub"]["request"]["sensitivity_level"] == "critical"
+    sources = [each[2] for each in await by_host.sidecar.decisions()]
+    port = by_host.port
+    assert sources == [
+        "http://evil.test:1", f"http://crm.test:{port}", f"http://a.kb.test:{port}",
+        f"http://evil.test:{port}", f"http://127.0.0.1:{port}",
+    ]  # fmt: skip
+    assert mine["pub"]["request"]["source_id"] == sources[-1]
+    assert by_host.kb.begun == by_host.crm.begun == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GET /kb/a HTTP/1.1\r\nHost: a@b\r\n\r\n",
+        b"GET /kb/a HTTP/1.1\r\nHost: 127.1\r\n\r\n",
+        b"GET /kb/a HTTP/1.1\r\nHost: a:0\r\n\r\n",
+        b"GET /kb/a HTTP/1.1\r\n\r\n",
+        b"GET /kb/a HTTP/2.0\r\nHost: a\r\n\r\n",
+        b"CONNECT kb:80 HTTP/1.1\r\nHost: kb\r\n\r\n",
+        b"GET http://kb/kb/a HTTP/1.1\r\nHost: kb\r\n\r\n",
+        b"GET /kb/a HTTP/1.1\r\nHost: kb\r\nX-Sluice-User:\r\n\r\n",
+        b"GET /kb/a HTTP/1.1\r\nHost: kb\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"\x16\x03\x01\x00\x01",
+        b"nonsense\r\n\r\n",
+    ],
+)
+async def test_what_cannot_be_read_is_denied_before_a_source_is_looked_for(
+    by_path: Two, data: bytes
+) -> None:
+    answered = await ask(by_path.port, data + get("/kb/behind"))
+    assert answered.status == 400
+    assert answered.raw.count(b"HTTP/1.1 ") == 1
+    assert [each[1] for each in await by_path.sidecar.decisions()] == ["unreadable_request"]
+    assert by_path.kb.begun == by_path.crm.begun == []

@@ -1,0 +1,67 @@
+"""One battery for all ways in: the tests of the reverse proxy, as they are, by all the others."""
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.sidecar.http import test_headers
+from tests.sidecar.proxy import test_forwarding, test_streaming
+from tests.sidecar.proxy.detour import WAYS, detour
+from tests.sidecar.proxy.messages import test_framing
+from tests.sidecar.proxy.stand import Stand, policy
+
+ELSEWHERE = {
+    # They open connections, or listeners, of their own.
+    "test_an_upload_and_its_answer_stream_at_the_same_time": WAYS,
+    # They measure this process, in which a detour holds what it reads.
+    "test_a_slow_reader_holds_no_memory": WAYS,
+    "test_a_slow_data_source_holds_back_an_upload": WAYS,
+    "test_connections_that_do_nothing_cost_little": WAYS,
+    # The host of a request says where it goes, on these ways.
+    "test_the_host_of_a_request_changes_nothing": WAYS,
+    # A CONNECT is answered there by what it asks for: test_connect.py.
+    "test_optimistic_data_behind_connect_is_not_read_when_it_comes_later": WAYS,
+    "test_a_known_head_is_judged_anew_with_another_version_or_method": ("absolute",),
+    # There TLS is TLS: test_connect.py, test_transparent.py.
+    "test_unreadable[tls]": ("tunnel", "redirected"),
+    # A request without a host means nobody where only a host could say whom: test_transparent.py.
+    "test_http_1_0_learns_by_a_reset_that_an_answer_broke_off": ("redirected",),
+    "test_http_1_0_gets_no_chunks": ("redirected",),
+    "test_http_1_0_may_keep_its_connection": ("redirected",),
+    # Bodies that look like requests are rewritten by the detour.
+    "test_a_denied_request_with_a_body_leaves_the_next_one_intact": ("absolute",),
+}
+"""What is not tested again, and by which ways."""
+
+
+def again(module: ModuleType) -> dict[str, Callable[..., object]]:
+    """The tests of a module that send requests of their own through `stand`."""
+    return {
+        name: each
+        for name, each in vars(module).items()
+        if name.startswith("test_") and "stand" in inspect.signature(each).parameters
+    }
+
+
+for _module in (test_framing, test_headers, test_streaming, test_forwarding):
+    globals().update(again(_module))
+
+
+# The loops differ in how a connection ends, and that is told of them in the tests themselves.
+pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
+
+
+@pytest.fixture(params=WAYS)
+async def stand(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stand]:
+    """As the reverse proxy's."""
+    way = request.param
+    name = request.node.callspec.params.get("name")
+    tested = request.node.originalname
+    if way in {*ELSEWHERE.get(tested, ()), *ELSEWHERE.get(f"{tested}[{name}]", ())}:
+        pytest.skip(f"see ELSEWHERE: {way}")
+    closed = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*"))
+    async with detour(tmp_path, way, closed) as made:
+        yield made

@@ -1,0 +1,273 @@
+"""What `/metrics` says of requests through the proxy: each is counted once, by what it came to."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from policies.ground.errors import UpstreamFailed
+from policies.ground.listen_address import Listen
+from sidecar.metrics.counters import Watches
+from sidecar.metrics.metrics import make_metrics
+from sidecar.protocols.protocol import AnswerTooLarge
+from sidecar.proxy.assembly import FORWARD_PROXY, Named, Ways
+from sidecar.proxy.limits import Limits
+from sidecar.proxy.proxy_metrics import CAUSES, Traffic
+from sidecar.telemetry.collectors import watch_proxy
+from tests import waiting
+from tests.sidecar.proxy.certificates import authority
+from tests.sidecar.proxy.stand import (
+    CLOCK,
+    Seen,
+    Stand,
+    answer,
+    ask,
+    data_source,
+    get,
+    one,
+    policy,
+    sidecar,
+    source,
+    standing,
+    until,
+)
+
+Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+CLOSED = policy(denied_sources=("rest://kb/secret",))
+
+
+def value(stand: Stand, name: str, **labels: str) -> float:
+    registry = stand.sidecar.enforcer.metrics.registry
+    return registry.get_sample_value(name, labels) or 0
+
+
+def requests(stand: Stand) -> dict[tuple[str, str], float]:
+    """By decision and class of status."""
+    return {
+        (decision, code): count
+        for decision in ("ALLOW", "DENY", "none")
+        for code in ("none", "2xx", "3xx", "4xx", "5xx")
+        if (
+            count := value(
+                stand, "sluice_proxy_requests_total", kind="rest", decision=decision, status=code
+            )
+        )
+    }
+
+
+async def test_each_request_is_counted_once_by_decision_and_status(tmp_path: Path) -> None:
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        head = "HTTP/1.1 404 Not Found" if "/absent" in seen.target else "HTTP/1.1 200 OK"
+        await answer(head)(seen, writer)
+
+    async with standing(tmp_path, CLOSED) as stand:
+        stand.upstream.script = script
+        for target in ("/a", "/a", "/absent", "/secret", "/a/../b"):
+            await stand.ask(get(target))
+        await stand.ask(b"nonsense\r\n\r\n")
+        assert requests(stand) == {
+            ("ALLOW", "2xx"): 2,
+            ("ALLOW", "4xx"): 1,
+            ("DENY", "4xx"): 3,
+        }
+
+
+async def test_requests_that_follow_on_one_connection_are_counted_each(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED) as stand:
+        reader, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        for count in range(1, 6):
+            writer.write(b"GET /a HTTP/1.1\r\nHost: kb.test\r\n\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            await reader.readexactly(2)
+            await until(lambda count=count: requests(stand) == {("ALLOW", "2xx"): count})  # type: ignore[misc]
+        writer.close()
+
+
+async def test_a_denial_that_is_let_through_counts_as_one(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED, mode="report") as stand:
+        for target in ("/secret", "/secret", "/a"):
+            await stand.ask(get(target))
+        assert requests(stand) == {("DENY", "2xx"): 2, ("ALLOW", "2xx"): 1}
+
+
+async def test_what_needs_no_decision_has_none(tmp_path: Path) -> None:
+    async with standing(tmp_path, CLOSED, kind="chroma") as stand:
+        await stand.ask(get("/api/v2/heartbeat"))
+        labels = {"kind": "chroma", "decision": "none", "status": "2xx"}
+        assert value(stand, "sluice_proxy_requests_total", **labels) == 1
+
+
+async def test_an_agent_that_leaves_hears_no_status(tmp_path: Path) -> None:
+    async def silent(_seen: Any, _writer: Any) -> None:
+        await waiting.never()
+
+    async with standing(tmp_path, CLOSED, limits=Limits(half_close_seconds=0.1)) as stand:
+        stand.upstream.script = silent
+        _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
+        writer.write(get("/a"))
+        await until(lambda: bool(stand.upstream.seen))
+        writer.transport.abort()
+        await until(lambda: requests(stand) == {("ALLOW", "none"): 1})
+
+
+async def test_failures_of_a_data_source_are_told_apart(tmp_path: Path) -> None:
+    async def closes(_seen: Any, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async def nonsense(_seen: Any, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"SSH-2.0-OpenSSH\r\n")
+
+    async def breaks(_seen: Any, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+        await writer.drain()
+        writer.close()
+
+    async with standing(tmp_path, CLOSED) as stand:
+
+        def failures(cause: str) -> float:
+            return value(stand, "sluice_upstream_failures_total", kind="rest", cause=cause)
+
+        for script, cause in (
+            (closes, "unanswered"),
+            (nonsense, "unanswered"),
+            (breaks, "broken_off"),
+        ):
+            before = failures(cause)
+            stand.upstream.script = script
+            await stand.ask(get("/a"))
+            assert failures(cause) == before + 1
+        assert requests(stand)["ALLOW", "5xx"] == 2
+
+
+async def test_a_data_source_that_is_away_is_unreachable(tmp_path: Path) -> None:
+    async with data_source() as upstream:
+        port = upstream.port
+    async with sidecar(tmp_path) as made:
+        ways = Ways([source(port)], made.agent, made.enforcer, CLOCK, made.egress)
+        await ways.start()
+        try:
+            assert (await ask(ways.port("kb"), get("/a"))).status == 502
+        finally:
+            await ways.close(1)
+        registry = made.enforcer.metrics.registry
+        labels = {"kind": "rest", "cause": "unreachable"}
+        assert registry.get_sample_value("sluice_upstream_failures_total", labels) == 1
+
+
+async def test_a_look_up_that_fails_counts_too(tmp_path: Path) -> None:
+    async def closes(_seen: Any, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with standing(tmp_path, CLOSED, kind="chroma") as stand:
+        stand.upstream.script = closes
+        target = "/api/v2/tenants/t/databases/d/collections"
+        assert (await stand.ask(get(target))).status == 502
+        labels = {"kind": "chroma", "cause": "unanswered"}
+        assert value(stand, "sluice_upstream_failures_total", **labels) == 1
+
+
+async def test_an_answer_that_is_too_large_to_be_read_is_a_cause(tmp_path: Path) -> None:
+    limits = Limits(read_answer_bytes=16)
+    async with standing(tmp_path, CLOSED, limits=limits, kind="chroma") as stand:
+        stand.upstream.script = answer(body=b"x" * 64)
+        target = "/api/v2/tenants/t/databases/d/collections/name"
+        assert (await stand.ask(get(target))).status == 502
+        labels = {"kind": "chroma", "cause": "too_large"}
+        assert value(stand, "sluice_upstream_failures_total", **labels) == 1
+
+
+async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    async with data_source() as upstream, sidecar(tmp_path) as made:
+        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        watch_proxy(Watches(registry), ways)
+
+        def told(name: str) -> float:
+            return registry.get_sample_value(f"sluice_proxy_{name}") or 0
+
+        assert told("agent_connections") == told("received_bytes_total") == 0
+        await ways.start()
+        try:
+            sent = b"GET /a HTTP/1.1\r\nHost: kb.test\r\n\r\n"
+            received = 0
+            for count in (1, 2):
+                # The second may take the short way.
+                answered = await one(ways.port("kb"), sent)
+                received += len(answered.raw)
+                assert told("received_bytes_total") == count * len(sent)
+                assert told("sent_bytes_total") == received
+            assert told("source_connections") == 1
+            _, writer = await asyncio.open_connection("127.0.0.1", ways.port("kb"))
+            await until(lambda: told("agent_connections") == 1)
+            writer.close()
+            await until(lambda: told("agent_connections") == 0)
+        finally:
+            await ways.close(1)
+
+
+async def connected(port: int, where: str) -> tuple[bytes, Opened]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode())
+    return await reader.readuntil(b"\r\n\r\n"), (reader, writer)
+
+
+async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> None:
+    registry, ours = CollectorRegistry(), authority()
+    large = answer(body=b"x" * 100_000)
+    async with data_source(large, ours.server("api.test")) as upstream, sidecar(tmp_path) as made:
+        api = source(upstream.port, listen=None, writes="allow", hosts=("api.test",))
+        api = replace(api, upstream=f"https://localhost:{upstream.port}")
+        shut = replace(api, alias="shut", hosts=("shut.test",), writes="deny")
+        shut = replace(shut, upstream=f"https://127.0.0.1:{upstream.port}")
+        named = Named(Listen("127.0.0.1", 0))
+        ways = Ways([api, shut], made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        watch_proxy(Watches(registry), ways)
+
+        def told(name: str) -> float:
+            return registry.get_sample_value(f"sluice_proxy_{name}") or 0
+
+        def requests(**labels: str) -> float:
+            found = made.enforcer.metrics.registry
+            return found.get_sample_value("sluice_proxy_requests_total", labels) or 0
+
+        await ways.start()
+        try:
+            port = ways.port(FORWARD_PROXY)
+            _, (reader, writer) = await connected(port, f"api.test:{upstream.port}")
+            await writer.start_tls(ours.client(), server_hostname="api.test")
+            writer.write(b"GET /a HTTP/1.1\r\nHost: api.test\r\n\r\n")
+            await reader.readuntil(b"x" * 100_000)
+            # While it lasts, and not only at its end.
+            assert told("sent_bytes_total") > 100_000
+            assert told("agent_connections") == told("source_connections") == 1
+            writer.close()
+            await until(lambda: told("source_connections") == 0)
+            assert told("sent_bytes_total") > 100_000
+            assert told("received_bytes_total") > 100
+            for name in ("shut.test", "nowhere.test"):
+                _, (_, writer) = await connected(port, f"{name}:{upstream.port}")
+                writer.close()
+            assert requests(kind="rest", decision="ALLOW", status="2xx") == 1
+            assert requests(kind="rest", decision="DENY", status="4xx") == 1
+            assert requests(kind="web", decision="DENY", status="4xx") == 1
+        finally:
+            await ways.close(1)
+
+
+@pytest.mark.parametrize("status", [0, 100, 204, 302, 403, 599, 600, 999])
+def test_labels_are_of_closed_sets(status: int) -> None:
+    metrics = make_metrics(CollectorRegistry())
+    traffic = Traffic(metrics, "rest")
+    traffic.answered("ALLOW", status)
+    failures: list[type[UpstreamFailed]] = [UpstreamFailed, AnswerTooLarge, *CAUSES]
+    for failure in failures:
+        traffic.failed(failure("somebody's words"))
+    text = str(list(metrics.registry.collect()))
+    assert "somebody's words" not in text
+    code = f"{status // 100}xx" if 100 <= status < 600 else "other" if status else "none"
+    assert f"'status': '{code}'" in text

@@ -1,0 +1,201 @@
+"""Long computations leave the loop free: bodies and answers of more than 64 KiB are walked in
+a thread beside it, and come to the same."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from policies.ground.errors import UpstreamFailed
+from sidecar.http.attribution import Attribution
+from sidecar.http.request_target import canonical
+from sidecar.protocols.budget import Budget, OverBudget
+from sidecar.protocols.protocol import Asked, Fetched, Place
+from sidecar.protocols.strict_body import MOST_BRACKETS
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Worker
+from tests.sidecar.protocols.minimal import denied, minimal, scripted
+from tests.sidecar.proxy.stand import policy
+
+LARGE = LONGEST_INLINE + 1
+
+
+@pytest.fixture
+def worker() -> Any:
+    made = Worker()
+    yield made
+    made.close()
+
+
+def asked(answers: dict[str, Any]) -> Asked:
+    async def fetch(target: str) -> Fetched:
+        assert threading.current_thread() is threading.main_thread()
+        answer = answers[target]
+        if isinstance(answer, Exception):
+            raise answer
+        return Fetched(200, "OK", [], answer)
+
+    who = Attribution("ada", None, None, None)
+    return Asked("GET", canonical("/a"), (), None, fetch, [], who, Budget())
+
+
+@pytest.mark.parametrize(("size", "beside"), [(LONGEST_INLINE, False), (LARGE, True)])
+async def test_only_what_is_long_leaves_the_loop(worker: Worker, size: int, beside: bool) -> None:
+    thread = await worker.call(size, threading.current_thread)
+    assert (thread is not threading.main_thread()) is beside
+
+
+async def test_the_loop_turns_while_the_worker_computes(worker: Worker) -> None:
+    turns = 0
+
+    def long() -> int:
+        until = time.monotonic() + 5
+        while turns < 20 and time.monotonic() < until:
+            pass
+        return turns
+
+    computing = asyncio.ensure_future(worker.call(LARGE, long))
+    while not computing.done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert computing.result() >= 20
+
+
+async def test_a_failure_in_the_worker_is_the_callers(worker: Worker) -> None:
+    def failing() -> None:
+        raise OverBudget("too much")
+
+    with pytest.raises(OverBudget, match="too much"):
+        await worker.call(LARGE, failing)
+
+
+@pytest.mark.parametrize("size", [0, LARGE])
+async def test_look_ups_run_on_the_loop_and_what_is_between_them_where_it_should(
+    worker: Worker, size: int
+) -> None:
+    threads = []
+
+    async def places(asked: Asked) -> list[bytes]:
+        found = []
+        for target in ("/short", "/long", "/short"):
+            threads.append(threading.current_thread())
+            found.append((await asked.fetch(target)).body[:1])
+        threads.append(threading.current_thread())
+        return found
+
+    answers = {"/short": b"s", "/long": b"l" * LARGE}
+    assert await worker.drive(asked(answers), size, places) == [b"s", b"l", b"s"]
+    beside = [thread is not threading.main_thread() for thread in threads]
+    # After a long answer the work is long, whatever the body was.
+    assert beside == ([True] * 4 if size else [False, False, True, False])
+
+
+async def test_a_look_up_that_fails_fails_where_it_was_made(worker: Worker) -> None:
+    async def places(asked: Asked) -> str:
+        try:
+            await asked.fetch("/away")
+        except UpstreamFailed as error:
+            return f"caught {error}"
+        raise AssertionError("it must fail")
+
+    away = asked({"/away": UpstreamFailed("gone")})
+    assert await worker.drive(away, LARGE, places) == "caught gone"
+
+
+async def test_what_is_permitted_is_fresh_before_each_step_beside_the_loop(worker: Worker) -> None:
+    looked: list[str] = []
+
+    async def places(asked: Asked) -> tuple[Place, ...]:
+        await asked.fetch("/x")
+        return ()
+
+    def fresh() -> None:
+        looked.append(threading.current_thread().name)
+
+    await worker.drive(asked({"/x": b""}), LARGE, places, fresh)
+    assert looked == ["MainThread"] * 2
+
+
+async def test_a_caller_that_leaves_ends_its_look_ups(worker: Worker) -> None:
+    begun = asyncio.Event()
+    closed = threading.Event()
+
+    async def places(asked: Asked) -> None:
+        try:
+            await asked.fetch("/never")
+        finally:
+            closed.set()
+
+    async def never(_: str) -> Fetched:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    driving = asyncio.ensure_future(worker.drive(asked({})._replace(fetch=never), LARGE, places))
+    await begun.wait()
+    driving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await driving
+    assert closed.is_set()
+
+
+# The whole proxy: the same answers beside the loop as on it.
+
+
+def large(names: list[str]) -> dict[str, Any]:
+    return {
+        "query": [0.123456] * 20_000,
+        "prefetch": [{"query": 1, "lookup_from": {"collection": name}} for name in names],
+    }
+
+
+def answer(_method: str, target: str, _body: bytes) -> tuple[int, Any]:
+    if target == "/aliases":
+        return 200, {"result": {"aliases": []}}
+    if target == "/collections":
+        names = [{"name": f"{word}{n}"} for n in range(5_000) for word in ("open", "shut")]
+        return 200, {"result": {"collections": names}}
+    return 200, {"result": []}
+
+
+READERS = policy(allowed_sources=("qdrant://kb/open*",))
+QUERY = "/collections/open/points/query"
+
+
+async def test_a_large_body_is_judged_like_a_small_one(tmp_path: Path) -> None:
+    async with minimal(tmp_path, "qdrant", scripted(answer), READERS) as front:
+        assert len(orjson.dumps(large([]))) > LONGEST_INLINE
+        assert (await front.ask("POST", QUERY, large(["open2"]))).status == 200
+        denied(await front.ask("POST", QUERY, large(["shut"])), "analysts-read")
+        many = large([f"open{number}" for number in range(64)])
+        denied(await front.ask("POST", QUERY, many), "unreadable_request", 400)
+        twice = b'{"query":[' + b"1," * 40_000 + b'1],"a":1,"a":2}'
+        denied(await front.ask("POST", QUERY, raw=twice), "unreadable_request", 400)
+
+
+async def test_a_large_list_is_filtered_by_what_may_be_seen(tmp_path: Path) -> None:
+    async with minimal(tmp_path, "qdrant", scripted(answer), READERS) as front:
+        answered = await front.ask("GET", "/collections")
+        names = [each["name"] for each in answered.json["result"]["collections"]]
+        assert names == [f"open{number}" for number in range(5_000)]
+
+
+async def test_a_body_with_more_brackets_than_can_be_parsed_at_once_is_unreadable(
+    tmp_path: Path,
+) -> None:
+    async with minimal(tmp_path, "qdrant", scripted(answer), READERS) as front:
+        raw = b'{"query":[' + b"[]," * MOST_BRACKETS + b"1]}"
+        denied(await front.ask("POST", QUERY, raw=raw), "unreadable_request", 400)
+
+
+async def test_an_answer_with_more_brackets_than_that_is_not_passed_on(tmp_path: Path) -> None:
+    def crowded(method: str, target: str, body: bytes) -> tuple[int, Any]:
+        if target == "/collections":
+            return 200, {"result": {"collections": [], "x": [[]] * MOST_BRACKETS}}
+        return answer(method, target, body)
+
+    async with minimal(tmp_path, "qdrant", scripted(crowded), READERS) as front:
+        assert (await front.ask("GET", "/collections")).status == 502

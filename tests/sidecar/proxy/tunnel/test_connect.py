@@ -1,0 +1,555 @@
+"""CONNECT: tunnels to configured sources, decided before a byte passes, and what is said in
+them."""
+
+import asyncio
+import hashlib
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from policies.definitions.model import Policy, TenantSettings
+from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.settings.model import UpstreamTls
+from tests import waiting
+from tests.sidecar.proxy.certificates import authority
+from tests.sidecar.proxy.stand import (
+    Answered,
+    DataSource,
+    Seen,
+    Sidecar,
+    answer,
+    ask,
+    data_source,
+    get,
+    leave,
+    policy,
+    sidecar,
+    source,
+    until,
+)
+from tests.sidecar.proxy.test_forward_proxy import proxying
+
+ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
+CLOSE = "Connection: close"
+
+Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@dataclass
+class Tunnels:
+    """A forward proxy to four sources: `kb` speaks plain HTTP; the others TLS, of which `api` may
+    be passed on unread, `shut` may not be written to, and TLS to `seen` ends at the proxy."""
+
+    port: int
+    plain: DataSource
+    tls: DataSource
+    sidecar: Sidecar
+
+    def where(self, alias: str) -> str:
+        port = self.plain.port if alias == "kb" else self.tls.port
+        return f"{alias}.test:{port}"
+
+    async def connect(self, where: str, behind: bytes = b"") -> tuple[bytes, Opened]:
+        """The answer's head, and the connection."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 26)
+        head = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
+        writer.write(head + behind)
+        return await reader.readuntil(b"\r\n\r\n"), (reader, writer)
+
+    async def over_tls(self, alias: str, name: str | None = None) -> Opened:
+        """A tunnel in which TLS is spoken, to `name`."""
+        head, (reader, writer) = await self.connect(self.where(alias))
+        assert head == b"HTTP/1.1 200 Connection established\r\n\r\n"
+        named = f"{alias}.test" if name is None else name
+        await writer.start_tls(authority().client(), server_hostname=named)
+        return reader, writer
+
+
+@asynccontextmanager
+async def tunnels(
+    tmp_path: Path, *policies: Policy, limits: Limits = LIMITS, hidden: bool = False
+) -> AsyncIterator[Tunnels]:
+    ours = authority()
+    names = "api.test", "shut.test", "seen.test", "other.test", "localhost"
+    async with (
+        data_source(answer(body=b"plain")) as plain,
+        data_source(answer(body=b"tls"), ours.server(*names)) as tls,
+        sidecar(tmp_path, *policies) as made,
+    ):
+        over_tls = replace(
+            source(tls.port, tls=UpstreamTls(ca=ours.path), listen=None, writes="allow"),
+            upstream=f"https://localhost:{tls.port}/base",
+        )
+        api = replace(over_tls, alias="api", upstream=f"https://localhost:{tls.port}")
+        sources = [
+            source(plain.port, hosts=("kb.test",), listen=None),
+            replace(api, hosts=("api.test", "other.test:81")),
+            replace(api, alias="shut", hosts=("shut.test",), writes="deny"),
+            replace(
+                over_tls, alias="seen", hosts=("seen.test",), terminate=ours.issue("seen.test"),
+                upstream=f"https://127.0.0.1:{tls.port}/base",
+                tls=UpstreamTls(ca=ours.path, server_name="localhost"),
+            ),
+        ]  # fmt: skip
+        # One upstream, three sources: each is found by names of its own.
+        sources[2] = replace(sources[2], upstream=f"https://localhost.:{tls.port}/shut")
+        async with proxying(made, *sources, limits=limits, hidden=hidden) as port:
+            yield Tunnels(port, plain, tls, made)
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> AsyncIterator[Tunnels]:
+    closed = policy(denied_sources=("rest://kb/secret", "rest://seen/secret"))
+    async with tunnels(tmp_path, closed) as opened:
+        yield opened
+
+
+async def broken(reader: asyncio.StreamReader) -> None:
+    """Returns once the connection is broken off, or ended with nothing more said."""
+    with suppress(ConnectionError, ssl.SSLError):
+        async with asyncio.timeout(20):
+            assert not await reader.read()
+
+
+async def read(opened: Opened, data: bytes) -> Answered:
+    reader, writer = opened
+    writer.write(data)
+    async with asyncio.timeout(20):
+        raw = await reader.read()
+    writer.close()
+    return Answered(raw)
+
+
+# ----------------------------------------------------------------------------------- passed unread
+
+
+async def test_tls_to_a_source_is_decided_once_and_passed_on_unread(made: Tunnels) -> None:
+    opened = await made.over_tls("api")
+    reader, writer = opened
+    writer.write(get("/a") + get("/b"))
+    for _ in range(2):
+        assert (await reader.readuntil(b"tls")).startswith(b"HTTP/1.1 200")
+    writer.close()
+    assert made.tls.targets == ["/a", "/b"]
+    assert made.tls.seen[0].values("host") == ["kb.test"]
+    assert await made.sidecar.decisions() == [("ALLOW", "analysts-read", "rest://api")]
+    [lineage] = await made.sidecar.lineage()
+    assert lineage["outcome"] in ("completed", "truncated")
+    assert lineage["detail"]["bytes"] > 200
+    assert lineage["detail"]["status"] == 200
+    assert lineage["detail"]["sha256"] != hashlib.sha256().hexdigest()
+
+
+async def test_a_hello_that_comes_with_the_connect_waits_for_the_decision(made: Tunnels) -> None:
+    context = authority().client()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(incoming, outgoing, server_hostname="api.test")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    head, (reader, writer) = await made.connect(made.where("api"), outgoing.read())
+    assert head.startswith(b"HTTP/1.1 200")
+    incoming.write(await reader.read(65536))
+    client.do_handshake()
+    writer.close()
+
+
+async def test_a_tunnel_to_a_source_that_may_not_be_written_to_is_denied(made: Tunnels) -> None:
+    head, (reader, writer) = await made.connect(made.where("shut"), get("/behind"))
+    answered = Answered(head + await reader.read())
+    writer.close()
+    assert answered.status == 403
+    assert answered.fields["proxy-status"] == "sluice; error=http_request_denied"
+    assert answered.json["decision"]["policy_name"] == "write_denied"
+    assert await made.sidecar.decisions() == [("DENY", "write_denied", "rest://shut")]
+    assert made.tls.connections == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"denied_sources": ("rest://api",)},
+        {"allowed_sources": ("rest://api/*",)},
+        {"max_sensitivity": "low"},
+    ],
+)
+async def test_a_tunnel_is_judged_as_the_whole_source(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    async with tunnels(tmp_path, policy(**changes)) as made:
+        head, (reader, writer) = await made.connect(made.where("api"), get("/behind"))
+        answered = Answered(head + await reader.read())
+        writer.close()
+        assert (answered.status, answered.fields["connection"]) == (403, "close")
+        assert answered.raw.count(b"HTTP/1.1") == 1
+        assert await made.sidecar.decisions() == [("DENY", "analysts-read", "rest://api")]
+        assert made.tls.connections == 0
+
+
+async def test_a_source_that_is_away_is_a_502_before_the_tunnel_is_granted(
+    tmp_path: Path,
+) -> None:
+    async with sidecar(tmp_path) as alone:
+        away = replace(source(1, listen=None, writes="allow"), upstream="https://127.0.0.1:9")
+        async with proxying(alone, away) as port:
+            connect = b"CONNECT 127.0.0.1:9 HTTP/1.1\r\nHost: 127.0.0.1:9\r\n\r\n"
+            answered = await ask(port, connect)
+        assert answered.status == 502
+        assert answered.fields["proxy-status"] == "sluice; error=destination_unavailable"
+        [lineage] = await alone.lineage()
+        assert (lineage["outcome"], lineage["detail"]["status"]) == ("failed", 502)
+
+
+# proxy.md B 20: what the hello names is where the tunnel goes, or nothing passes.
+@pytest.mark.parametrize(
+    ("name", "policy_name"),
+    [
+        ("shut.test", "name_mismatch"),
+        ("evil.test", "name_mismatch"),
+        ("other.test", "name_mismatch"),
+        ("127.0.0.1", "no_server_name"),
+    ],
+)
+async def test_a_hello_for_another_server_is_denied(
+    made: Tunnels, name: str, policy_name: str
+) -> None:
+    context = authority().client()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    _, (_, writer) = await made.connect(made.where("api"))
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await writer.start_tls(context, server_hostname=name)
+    writer.close()
+    await until(lambda: made.tls.open == 0)
+    where = made.where("api")
+    assert await made.sidecar.decisions() == [
+        ("ALLOW", "analysts-read", "rest://api"),
+        ("DENY", policy_name, f"https://{where}"),
+    ]
+    assert made.tls.begun == []
+    [lineage] = await made.sidecar.lineage()
+    assert lineage["outcome"] == "failed"
+
+
+def hidden_hello(name: bytes) -> bytes:
+    """A hello that hides another name behind this one."""
+    listed = len(name) + 3
+    extensions = b"\x00\x00" + (listed + 2).to_bytes(2) + listed.to_bytes(2)
+    extensions += b"\x00" + len(name).to_bytes(2) + name + b"\xfe\x0d\x00\x02\x00\x00"
+    body = b"\x03\x03" + bytes(32) + b"\x00\x00\x02\x13\x01\x01\x00"
+    body += len(extensions).to_bytes(2) + extensions
+    return b"\x16\x03\x01" + (len(body) + 4).to_bytes(2) + b"\x01" + len(body).to_bytes(3) + body
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+async def test_a_hidden_name_is_denied_unless_it_may_be(tmp_path: Path, hidden: bool) -> None:
+    async with tunnels(tmp_path, hidden=hidden) as made:
+        _, (reader, writer) = await made.connect(made.where("api"), hidden_hello(b"api.test"))
+        said = await reader.read(65536)
+        writer.close()
+        names = [each[1] for each in await made.sidecar.decisions()]
+        assert names == ["analysts-read"] + ["encrypted_hello"] * (not hidden)
+        assert (said == ALERT) is not hidden
+
+
+async def test_a_hello_may_come_byte_by_byte(made: Tunnels) -> None:
+    _, (reader, writer) = await made.connect(made.where("api"))
+    hello = hidden_hello(b"evil.test")
+    for at in range(len(hello)):
+        writer.write(hello[at : at + 1])
+        await asyncio.sleep(0)
+    assert await reader.read() == ALERT
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x00\x05hello",
+        b"\x16garbage in a tunnel",
+        b"\x16\x03\x01\x00\x01\x01" + b"\x16\x03\x01\x00\x01\x00" * 16,
+    ],
+)
+async def test_what_is_no_hello_is_denied_and_recorded(made: Tunnels, data: bytes) -> None:
+    _, opened = await made.connect(made.where("api"))
+    assert (await read(opened, data)).raw == b""
+    decisions = await made.sidecar.decisions()
+    assert decisions[-1] == ("DENY", "unreadable_request", f"tcp://{made.where('api')}")
+    assert made.tls.begun == []
+
+
+async def test_tls_to_a_source_that_speaks_none_is_denied(made: Tunnels) -> None:
+    _, (_, writer) = await made.connect(made.where("kb"))
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await writer.start_tls(authority().client(), server_hostname="kb.test")
+    writer.close()
+    where = made.where("kb")
+    assert await made.sidecar.decisions() == [("DENY", "unreadable_request", f"https://{where}")]
+    assert made.plain.connections == 0
+
+
+async def test_a_tunnel_holds_no_memory_and_ends_in_good_order(made: Tunnels) -> None:
+    sent = 0
+
+    async def flood(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 67108864\r\n\r\n")
+        for _ in range(1024):
+            writer.write(bytes(65536))
+            await writer.drain()
+            sent += 65536
+        writer.close()
+
+    made.tls.script = flood
+    reader, writer = await made.over_tls("api")
+    writer.write(get("/a"))
+    await reader.readuntil(b"\r\n\r\n")
+    reader._limit = 4096  # type: ignore[attr-defined]
+    async with asyncio.timeout(60):
+        left = 67108864
+        while left:
+            left -= len(await reader.readexactly(min(left, 1 << 20)))
+    writer.close()
+    [lineage] = await made.sidecar.lineage()
+    assert lineage["detail"]["bytes"] > 67108864
+
+
+async def test_whoever_leaves_a_tunnel_ends_it_for_both(made: Tunnels) -> None:
+    async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
+        await waiting.never()
+
+    made.tls.script = never
+    _, writer = await made.over_tls("api")
+    writer.write(get("/a"))
+    await until(lambda: len(made.tls.seen) == 1)
+    leave(writer)
+    await until(lambda: made.tls.lost == 1)
+    [lineage] = await made.sidecar.lineage()
+    assert lineage["outcome"] == "truncated"
+
+
+async def test_a_tunnel_in_which_nothing_passes_ends(tmp_path: Path) -> None:
+    limits = replace(LIMITS, tunnel_idle_seconds=0.3)
+    async with tunnels(tmp_path, limits=limits) as made:
+        reader, writer = await made.over_tls("api")
+        await broken(reader)
+        writer.close()
+        await until(lambda: made.tls.open == 0)
+
+
+async def test_a_tunnel_in_which_nothing_is_said_is_closed(tmp_path: Path) -> None:
+    limits = replace(LIMITS, opening_seconds=0.2)
+    async with tunnels(tmp_path, limits=limits) as made:
+        for first in (b"", b"\x16\x03\x01"):
+            _, opened = await made.connect(made.where("api"), first)
+            assert (await read(opened, b"")).raw == b""
+        await until(lambda: made.tls.open == 0)
+        denied = [each[1] for each in await made.sidecar.decisions() if each[0] == "DENY"]
+        assert denied == ["unreadable_request"], "where nothing was sent nothing was asked"
+
+
+@pytest.mark.parametrize("why", ["key_not_valid", "tenant_frozen"])
+async def test_a_tunnel_that_may_be_no_longer_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    limits = replace(LIMITS, rejudge_seconds=0.1)
+    async with tunnels(tmp_path, limits=limits) as made:
+        reader, writer = await made.over_tls("api")
+        writer.write(get("/a"))
+        await reader.readuntil(b"tls")
+        if why == "tenant_frozen":
+            made.sidecar.publish(TenantSettings("ten_1", frozen_at=1))
+        else:
+            # As after a revocation: the agent's key is not found any more.
+            monkeypatch.setattr(type(made.sidecar.agent), "key", lambda _self: None)
+        await broken(reader)
+        writer.close()
+        await until(lambda: made.tls.open == 0)
+        assert [each[:2] for each in await made.sidecar.decisions()] == [
+            ("ALLOW", "analysts-read"), ("DENY", why),
+        ]  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------- judged within
+
+
+async def test_plain_requests_in_a_tunnel_are_judged_one_by_one(made: Tunnels) -> None:
+    _, opened = await made.connect(made.where("kb"))
+    where = made.where("kb")
+    wanted = get("/a", host=where) + get("/secret", host=where) + get("/b", CLOSE, host=where)
+    answered = await read(opened, wanted)
+    assert [part[:3] for part in answered.raw.split(b"HTTP/1.1 ")[1:]] == [b"200", b"403", b"200"]
+    assert made.plain.targets == ["/a", "/b"]
+    assert [each[::2] for each in await made.sidecar.decisions()] == [
+        ("ALLOW", "rest://kb/a"), ("DENY", "rest://kb/secret"), ("ALLOW", "rest://kb/b"),
+    ]  # fmt: skip
+
+
+async def test_requests_within_tls_that_ends_here_are_judged_one_by_one(made: Tunnels) -> None:
+    opened = await made.over_tls("seen")
+    where = made.where("seen")
+    wanted = get("/base/a", host=where) + get("/base/secret", host=where)
+    answered = await read(opened, wanted + get("/base/b", CLOSE, host=where))
+    assert [part[:3] for part in answered.raw.split(b"HTTP/1.1 ")[1:]] == [b"200", b"403", b"200"]
+    assert made.tls.targets == ["/base/a", "/base/b"]
+    assert [each[::2] for each in await made.sidecar.decisions()] == [
+        ("ALLOW", "rest://seen/a"), ("DENY", "rest://seen/secret"), ("ALLOW", "rest://seen/b"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("alias", "host"),
+    [
+        ("kb", "evil.test"), ("kb", "api.test"), ("kb", "kb.test:99"), ("seen", "api.test:443"),
+        ("seen", "shut.test"),
+    ],
+)  # fmt: skip
+async def test_a_host_that_the_tunnel_does_not_lead_to_is_denied(
+    made: Tunnels, alias: str, host: str
+) -> None:
+    opened = await (made.over_tls("seen") if alias == "seen" else _plain(made, alias))
+    answered = await read(opened, get("/a", CLOSE, host=host))
+    assert answered.status == 403
+    assert answered.json["decision"]["policy_name"] == "name_mismatch"
+    assert made.plain.begun == made.tls.begun == []
+
+
+async def _plain(made: Tunnels, alias: str) -> Opened:
+    return (await made.connect(made.where(alias)))[1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test\r\n\r\n",
+        b"GET http://kb.test/a HTTP/1.1\r\nHost: kb.test\r\n\r\n",
+        b"GET /../secret HTTP/1.1\r\nHost: kb.test\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nHost: kb.test\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x00\x01\x02\r\n\r\n",
+    ],
+)
+@pytest.mark.parametrize("alias", ["kb", "seen"])
+async def test_what_cannot_be_read_in_a_tunnel_is_refused_and_ends_it(
+    made: Tunnels, alias: str, data: bytes
+) -> None:
+    where = made.where(alias).encode()
+    data = data.replace(b"Host: kb.test\r\n", b"Host: " + where + b"\r\n")
+    opened = await (made.over_tls("seen") if alias == "seen" else _plain(made, alias))
+    answered = await read(opened, data + get("/behind", host=where.decode()))
+    assert answered.status == 400
+    assert answered.raw.count(b"HTTP/1.1 ") == 1
+    assert [each[1] for each in await made.sidecar.decisions()] == ["unreadable_request"]
+    assert made.plain.begun == made.tls.begun == []
+
+
+async def test_an_agent_that_ends_its_sending_side_at_once_gets_its_answer(
+    tmp_path: Path,
+) -> None:
+    # What is asked for comes with the CONNECT, and the end with it.
+    limits = replace(LIMITS, half_close_seconds=0.1)
+
+    async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
+        await asyncio.sleep(0.4)
+        writer.write(b"late")
+
+    async with tunnels(tmp_path, limits=limits) as made:
+        made.plain.script = late
+        where = made.where("kb")
+        connect = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
+        answered = await ask(made.port, connect + get("/a", host=where))
+        assert answered.raw.endswith(b"late")
+
+
+async def test_a_tunnel_is_for_whom_it_says_else_for_the_sources_own_user(made: Tunnels) -> None:
+    where = made.where("api")
+    for field, user in (("", "ada"), ("X-Sluice-User: eve\r\n", "eve")):
+        connect = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{field}\r\n".encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(connect)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+        batch = await made.sidecar.spool.batch(1 << 30, 1 << 20)
+        assert batch is not None
+        assert f'"{user}"'.encode() in b"".join(batch.payloads)
+
+
+# ------------------------------------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "evil.test:443",
+        "127.0.0.1:22",
+        "169.254.169.254:80",
+        "[::1]:443",
+        "api.test:81",
+        "kb.test:22",
+    ],
+)  # fmt: skip
+async def test_a_tunnel_to_nowhere_is_denied_and_nothing_behind_it_is_read(
+    made: Tunnels, where: str
+) -> None:
+    head, (reader, writer) = await made.connect(where, get("/behind"))
+    answered = Answered(head + await reader.read())
+    writer.close()
+    assert answered.status == 403
+    assert answered.fields["proxy-status"] == "sluice; error=http_request_denied"
+    assert answered.raw.count(b"HTTP/1.1 ") == 1
+    assert answered.fields["connection"] == "close"
+    assert await made.sidecar.decisions() == [("DENY", "unknown_destination", f"tcp://{where}")]
+    assert made.plain.connections == made.tls.connections == 0
+
+
+UNREADABLE = [
+    b"CONNECT kb.test HTTP/1.1\r\nHost: kb.test\r\n\r\n",
+    b"CONNECT /x HTTP/1.1\r\nHost: kb.test\r\n\r\n",
+    b"CONNECT kb.test: HTTP/1.1\r\nHost: kb.test\r\n\r\n",
+    b"CONNECT kb.test:0 HTTP/1.1\r\nHost: kb.test:0\r\n\r\n",
+    b"CONNECT kb.test:007 HTTP/1.1\r\nHost: kb.test:7\r\n\r\n",
+    b"CONNECT kb.test:65536 HTTP/1.1\r\nHost: kb.test\r\n\r\n",
+    b"CONNECT u@kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n",
+    b"CONNECT http://kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n",
+    b"CONNECT kb.test:80/x HTTP/1.1\r\nHost: kb.test:80\r\n\r\n",
+    b"CONNECT kb.test:80#x HTTP/1.1\r\nHost: kb.test:80\r\n\r\n",
+    b"CONNECT 127.1:80 HTTP/1.1\r\nHost: 127.1:80\r\n\r\n",
+    b"CONNECT kb.test:80 HTTP/1.1\r\nHost: evil.test:80\r\n\r\n",
+    b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:81\r\n\r\n",
+    b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\nHost: kb.test:80\r\n\r\n",
+    b"CONNECT kb.test:80 HTTP/1.1\r\n\r\n",
+    b"CONNECT kb.test:80 HTTP/2.0\r\nHost: kb.test:80\r\n\r\n",
+    b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\nContent-Length: 5\r\n\r\nhello",
+    b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\nUpgrade: websocket\r\n\r\n",
+    b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\nX-Sluice-User:\r\n\r\n",
+    b"CONNECT k\xc3\xa4.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n",
+    b"connect kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data", UNREADABLE)
+async def test_a_connect_with_two_readings_is_refused_and_nothing_behind_it_is_read(
+    made: Tunnels, data: bytes
+) -> None:
+    answered = await ask(made.port, data + get("http://kb.test/behind"))
+    assert answered.status == 400, answered.raw[:200]
+    assert answered.raw.count(b"HTTP/1.1 ") == 1
+    assert answered.fields["connection"] == "close"
+    # Where it leads is told as far as it could be read.
+    where = "tcp://kb.test:80" if b"X-Sluice" in data else "web://127.0.0.1:0"
+    assert await made.sidecar.decisions() == [("DENY", "unreadable_request", where)]
+    assert made.plain.begun == made.tls.begun == []
+
+
+async def test_what_is_under_way_in_a_tunnel_ends_with_the_port(tmp_path: Path) -> None:
+    async with tunnels(tmp_path) as made:
+        reader, writer = await made.over_tls("api")
+        writer.write(get("/a"))
+        await reader.readuntil(b"tls")
+    await broken(reader)
+    writer.close()

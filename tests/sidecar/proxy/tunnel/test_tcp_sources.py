@@ -1,0 +1,53 @@
+"""Which source a redirected connection means where nobody waits for its first bytes."""
+
+from dataclasses import replace
+
+from sidecar.http.authority import Authority
+from sidecar.proxy.tunnel.tcp_sources import NOBODY, Unread
+from sidecar.settings.model import Source
+from tests.sidecar.proxy.stand import source
+
+
+def unread(alias: str, where: str, *hosts: str) -> Source:
+    return replace(source(0, "tcp", alias=alias, hosts=hosts), upstream=f"tcp://{where}")
+
+
+def meant(sources: list[Source], host: str, port: int) -> str | None:
+    """The alias; empty where several could be meant."""
+    found = Unread(sources).at(Authority(host, port))
+    if found is None or found is NOBODY:
+        return None if found is None else ""
+    assert found.sole is not None
+    return found.sole.alias
+
+
+PG = unread("pg", "pg.test:5432")
+
+
+def test_the_one_source_of_a_port_is_meant_whatever_the_address() -> None:
+    web = replace(source(0), upstream="http://web.test:80")
+    assert meant([web, PG], "192.0.2.9", 5432) == "pg"
+    assert meant([web, PG], "2001:db8::9", 5432) == "pg"
+    assert meant([web, PG], "192.0.2.9", 80) is None
+    assert meant([web], "192.0.2.9", 5432) is None
+
+
+def test_a_port_that_goes_without_saying_is_that_of_http() -> None:
+    named = replace(PG, hosts=("db.test", "old.test:5433"))
+    assert meant([named], "192.0.2.9", 5433) == "pg"
+    assert meant([named], "192.0.2.9", 80) is None
+    assert meant([named], "192.0.2.9", 443) is None
+
+
+def test_addresses_tell_several_apart_and_no_other_means_any() -> None:
+    one, two = unread("one", "192.0.2.1:5432"), unread("two", "two.test:5432", "[2001:db8::2]")
+    assert meant([one, two], "192.0.2.1", 5432) == "one"
+    assert meant([one, two], "2001:db8::2", 5432) == "two"
+    assert meant([one, two], "192.0.2.3", 5432) == ""
+
+
+def test_what_can_not_be_told_apart_is_found() -> None:
+    other = unread("other", "other.test:5432")
+    clashes = [(a.alias, b.alias, port) for a, b, port in Unread([PG, other]).clashes()]
+    assert clashes == [("other", "pg", 5432)]
+    assert list(Unread([PG, unread("one", "192.0.2.1:5433")]).clashes()) == []
