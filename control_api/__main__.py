@@ -21,23 +21,24 @@ from pathlib import Path
 
 import uvloop
 
-from control_api import journal, log_key
+from control_api import json_logging as journal
 from control_api.command_line import parse
-from control_api.entropy import Entropy
-from control_api.first_start import FILE, FirstKeys
-from control_api.http.listening import CannotListen
-from control_api.purge_command import purge
-from control_api.secret_file import UnusableFile
+from control_api.log import log_key
+from control_api.maintenance.bootstrap import FILE, FirstKeys
+from control_api.maintenance.purge_command import purge
+from control_api.security.random_buffer import Entropy
+from control_api.security.secret_file import UnusableFile
+from control_api.security.tls_files import UnusableTls
 from control_api.serve import Started, serve
 from control_api.settings import Settings, read
-from control_api.store.faults import UnknownState
+from control_api.sockets import CannotListen
+from control_api.store.errors import UnknownState
 from control_api.store.migrate import migrate
 from control_api.store.opening import opened
 from control_api.store.unreachable import Unreachable
 from control_api.store.url import Unusable
-from control_api.tls_files import UnusableTls
-from control_api.workers.place import Place
 from control_api.workers.supervise import Supervisor, WorkersFail
+from control_api.workers.worker_args import Place
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
 from policies.ground.errors import NotFound

@@ -13,31 +13,31 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from control_api import log_key
 from control_api.alerts.deliver import Deliveries
-from control_api.alerts.watch import Watch
-from control_api.assemble import assemble, routes_of
-from control_api.authenticate import Authenticator
-from control_api.first_start import FirstKeys, first_start
-from control_api.http.door import Door
+from control_api.alerts.evaluator import Watch
+from control_api.app_context import Service
+from control_api.assembly import assemble, routes_of
+from control_api.auth.authenticate import Authenticator
+from control_api.auth.rate_limit import Authenticate, RateLimit
+from control_api.http.request_pipeline import Door
 from control_api.http.route import Route
 from control_api.http.routes import METRICS
 from control_api.http.server import Listener
-from control_api.key_expiry import KeyExpiry
+from control_api.log import log_key
 from control_api.log.append import Log
-from control_api.policy_watch import PolicyFiles
-from control_api.rate_limit import Authenticate, RateLimit
-from control_api.retention import Retention
-from control_api.secret_file import make_directory
-from control_api.service import Service
+from control_api.maintenance.bootstrap import FirstKeys, first_start
+from control_api.maintenance.key_expiry import KeyExpiry
+from control_api.maintenance.policy_files import PolicyFiles
+from control_api.maintenance.retention import Retention
+from control_api.security.secret_file import make_directory
+from control_api.security.tls_files import RenewingContext
 from control_api.settings import Settings
-from control_api.store import tenants as tenant_rows
 from control_api.store.opening import opened, starting
+from control_api.store.queries import tenants as tenant_rows
+from control_api.store.queries.tenants import Installation
 from control_api.store.store import Store
-from control_api.store.tenants import Installation
-from control_api.tenant_settings import publish_settings
-from control_api.tls_files import RenewingContext
-from control_api.workers.place import Place, inherited
+from control_api.tenants.tenant_settings import publish_settings
+from control_api.workers.worker_args import Place, inherited
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.ground.listen_address import Listen

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from control_api.database_limits import Limits
-from control_api.outbound import Allowed, MailServer
+from control_api.security.egress import Allowed, MailServer
+from control_api.security.tls_files import TlsFiles
 from control_api.settings_reader import PREFIX, Reader, default_database
-from control_api.tls_files import TlsFiles
 from policies.ground.listen_address import Listen
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.redis_url import RedisUrl

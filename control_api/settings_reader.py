@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from control_api.outbound import Allowed, MailServer
-from control_api.tls_files import TlsFiles, UnusableTls
+from control_api.security.egress import Allowed, MailServer
+from control_api.security.tls_files import TlsFiles, UnusableTls
 from policies.ground.listen_address import Listen
 from policies.ground.redis_url import RedisUrl
 

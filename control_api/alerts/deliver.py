@@ -12,11 +12,11 @@ import random
 from collections import Counter
 
 from control_api.alerts import email, webhook
-from control_api.alerts.attempt import Failed
-from control_api.metrics import DeliveryOutcome
-from control_api.service import Service
-from control_api.store import deliveries
-from control_api.store.deliveries import StoredDelivery
+from control_api.alerts.delivery_error import Failed
+from control_api.app_context import Service
+from control_api.metrics.metrics import DeliveryOutcome
+from control_api.store.queries import deliveries
+from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 

@@ -7,10 +7,10 @@ from email.utils import format_datetime
 
 import aiosmtplib
 
-from control_api.alerts.attempt import Failed
+from control_api.alerts.delivery_error import Failed
 from control_api.alerts.message import subject, text
-from control_api.outbound import MailServer
-from control_api.store.deliveries import StoredDelivery
+from control_api.security.egress import MailServer
+from control_api.store.queries.deliveries import StoredDelivery
 
 SECONDS = 15.0
 

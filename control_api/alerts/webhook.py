@@ -22,10 +22,10 @@ from aiohttp import (
 from aiohttp.abc import AbstractResolver, ResolveResult
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts.attempt import Failed
+from control_api.alerts.delivery_error import Failed
 from control_api.alerts.message import payload
-from control_api.outbound import Allowed, literal
-from control_api.store.deliveries import StoredDelivery
+from control_api.security.egress import Allowed, literal
+from control_api.store.queries.deliveries import StoredDelivery
 
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0

@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from control_api.http.openapi_answered import ERROR, HEADERS, example_of, path_examples, responses
-from control_api.http.openapi_asked import body, parameters
+from control_api.http.openapi_requests import body, parameters
+from control_api.http.openapi_responses import ERROR, HEADERS, example_of, path_examples, responses
 from control_api.http.openapi_schemas import Schemas, words
 from control_api.http.route import Route, Scope
 

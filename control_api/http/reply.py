@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 
-from control_api.paging import Page, Part, Place, write_cursor
-from control_api.shapes import Document, Redirect
+from control_api.responses.audit import Document, Redirect
+from control_api.responses.paging import Page, Part, Place, write_cursor
 from policies.ground.errors import SluiceError
 
 JSON = "application/json"

@@ -8,10 +8,10 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
-from control_api.asked import Asked
 from control_api.http.call import Call, query_fields
-from control_api.paging import Page, Part
-from control_api.shapes import Document, Redirect
+from control_api.requests.base import Asked
+from control_api.responses.audit import Document, Redirect
+from control_api.responses.paging import Page, Part
 from policies.ground.errors import Invalid, invalid
 from policies.ground.json_body import is_json, parse_object
 

@@ -7,67 +7,67 @@ What is asked and answered stands in the use case's signature.
 """
 
 from control_api.http.route import Route, Scope
-from control_api.use_cases.bind_key import bind_key
-from control_api.use_cases.change_agent_status import change_agent_status
-from control_api.use_cases.change_tenant_settings import change_tenant_settings
-from control_api.use_cases.claim_session import claim_session
-from control_api.use_cases.create_alert_rule import create_alert_rule
-from control_api.use_cases.create_key import create_key
-from control_api.use_cases.create_policy import create_policy
-from control_api.use_cases.create_tenant import create_tenant
-from control_api.use_cases.deactivate_tenant import deactivate_tenant, reactivate_tenant
-from control_api.use_cases.delete_alert_rule import delete_alert_rule
-from control_api.use_cases.delete_policy import delete_policy
-from control_api.use_cases.describe_service import (
+from control_api.use_cases.agents.change_agent_status import change_agent_status
+from control_api.use_cases.agents.get_agent import get_agent
+from control_api.use_cases.agents.list_agents import list_agents
+from control_api.use_cases.agents.register_agent import register_agent
+from control_api.use_cases.agents.update_agent import update_agent
+from control_api.use_cases.alerts.create_alert_rule import create_alert_rule
+from control_api.use_cases.alerts.delete_alert_rule import delete_alert_rule
+from control_api.use_cases.alerts.list_alert_rules import list_alert_rules
+from control_api.use_cases.alerts.list_fired_alerts import list_fired_alerts
+from control_api.use_cases.alerts.update_alert_rule import update_alert_rule
+from control_api.use_cases.audit.ingest_events import ingest_events
+from control_api.use_cases.audit.list_events import list_events
+from control_api.use_cases.audit.retention_settings import (
+    change_retention_settings,
+    show_retention_settings,
+)
+from control_api.use_cases.audit.show_lineage import show_lineage
+from control_api.use_cases.audit.show_registry_counts import show_registry_counts
+from control_api.use_cases.audit.show_retention import show_retention
+from control_api.use_cases.audit.show_session_trail import show_session_trail
+from control_api.use_cases.audit.show_stats import show_stats
+from control_api.use_cases.audit.verify_log import verify_log
+from control_api.use_cases.context.describe_service import (
     show_docs,
     show_metrics,
     show_openapi,
     show_start,
 )
-from control_api.use_cases.evaluate_batch import evaluate_batch
-from control_api.use_cases.evaluate_context import evaluate_context
-from control_api.use_cases.fetch_policy_set import fetch_policy_set
-from control_api.use_cases.freeze_tenant import freeze_tenant, lift_freeze, show_freeze
-from control_api.use_cases.get_agent import get_agent
-from control_api.use_cases.get_policy import get_policy
-from control_api.use_cases.get_session import get_session
-from control_api.use_cases.ingest_events import ingest_events
-from control_api.use_cases.list_agents import list_agents
-from control_api.use_cases.list_alert_rules import list_alert_rules
-from control_api.use_cases.list_events import list_events
-from control_api.use_cases.list_fired_alerts import list_fired_alerts
-from control_api.use_cases.list_keys import list_keys
-from control_api.use_cases.list_policies import list_policies
-from control_api.use_cases.list_policy_versions import list_policy_versions
-from control_api.use_cases.list_sessions import list_sessions
-from control_api.use_cases.list_sidecars import list_sidecars
-from control_api.use_cases.list_tenants import list_tenants
-from control_api.use_cases.look_up_documents import look_up_documents
-from control_api.use_cases.provision_key import provision_key
-from control_api.use_cases.record_lineage import record_lineage
-from control_api.use_cases.register_agent import register_agent
-from control_api.use_cases.reload_policies import reload_policies
-from control_api.use_cases.replace_policy import replace_policy
-from control_api.use_cases.report_sidecar import report_sidecar
-from control_api.use_cases.restore_policy import restore_policy
-from control_api.use_cases.retention_settings import (
-    change_retention_settings,
-    show_retention_settings,
-)
-from control_api.use_cases.revoke_key import revoke_key
-from control_api.use_cases.revoke_session import revoke_session
-from control_api.use_cases.revoke_sessions import revoke_sessions
-from control_api.use_cases.rotate_key import rotate_key
-from control_api.use_cases.show_health import show_liveness, show_readiness
-from control_api.use_cases.show_lineage import show_lineage
-from control_api.use_cases.show_registry_counts import show_registry_counts
-from control_api.use_cases.show_retention import show_retention
-from control_api.use_cases.show_session_trail import show_session_trail
-from control_api.use_cases.show_stats import show_stats
-from control_api.use_cases.simulate_context import simulate_context
-from control_api.use_cases.update_agent import update_agent
-from control_api.use_cases.update_alert_rule import update_alert_rule
-from control_api.use_cases.verify_log import verify_log
+from control_api.use_cases.context.evaluate_batch import evaluate_batch
+from control_api.use_cases.context.evaluate_context import evaluate_context
+from control_api.use_cases.context.record_lineage import record_lineage
+from control_api.use_cases.context.show_health import show_liveness, show_readiness
+from control_api.use_cases.context.simulate_context import simulate_context
+from control_api.use_cases.keys.bind_key import bind_key
+from control_api.use_cases.keys.create_key import create_key
+from control_api.use_cases.keys.list_keys import list_keys
+from control_api.use_cases.keys.provision_key import provision_key
+from control_api.use_cases.keys.revoke_key import revoke_key
+from control_api.use_cases.keys.rotate_key import rotate_key
+from control_api.use_cases.policies.create_policy import create_policy
+from control_api.use_cases.policies.delete_policy import delete_policy
+from control_api.use_cases.policies.get_policy import get_policy
+from control_api.use_cases.policies.list_policies import list_policies
+from control_api.use_cases.policies.list_policy_versions import list_policy_versions
+from control_api.use_cases.policies.reload_policies import reload_policies
+from control_api.use_cases.policies.replace_policy import replace_policy
+from control_api.use_cases.policies.restore_policy import restore_policy
+from control_api.use_cases.sessions.claim_session import claim_session
+from control_api.use_cases.sessions.get_session import get_session
+from control_api.use_cases.sessions.list_sessions import list_sessions
+from control_api.use_cases.sessions.revoke_session import revoke_session
+from control_api.use_cases.sessions.revoke_sessions import revoke_sessions
+from control_api.use_cases.sidecars.fetch_policy_set import fetch_policy_set
+from control_api.use_cases.sidecars.list_sidecars import list_sidecars
+from control_api.use_cases.sidecars.look_up_documents import look_up_documents
+from control_api.use_cases.sidecars.report_sidecar import report_sidecar
+from control_api.use_cases.tenants.change_tenant_settings import change_tenant_settings
+from control_api.use_cases.tenants.create_tenant import create_tenant
+from control_api.use_cases.tenants.deactivate_tenant import deactivate_tenant, reactivate_tenant
+from control_api.use_cases.tenants.freeze_tenant import freeze_tenant, lift_freeze, show_freeze
+from control_api.use_cases.tenants.list_tenants import list_tenants
 
 # INVARIANT: an admin may do everything in its tenant (contract, section 2), so every guarded route
 # of a tenant has `admin`. The superadmin belongs to no tenant, and its routes are its own.

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from aiohttp import web
 
-from control_api.http.door import rendered
-from control_api.http.listening import BACKLOG, bind
 from control_api.http.reply import of_error
-from control_api.tls_files import HANDSHAKE_SECONDS
+from control_api.http.request_pipeline import rendered
+from control_api.security.tls_files import HANDSHAKE_SECONDS
+from control_api.sockets import BACKLOG, bind
 from policies.ground.errors import Malformed, SluiceError
 from policies.ground.listen_address import Listen
 

@@ -9,10 +9,10 @@ Knows nothing of enforcement points; `ingest` brings theirs.
 
 from sqlalchemy import Connection
 
-from control_api.log.head import check_heads
-from control_api.log.known_ends import Answers, KnownEnds, place
+from control_api.log.head_cache import Answers, KnownEnds, place
+from control_api.log.head_check import check_heads
 from control_api.store.chain import Appended, Chain, placed
-from control_api.store.gather import Gather
+from control_api.store.group_commit import Gather
 from control_api.store.log_heads import End
 from control_api.store.store import Store
 from policies.ground.clock import Clock

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from control_api.store.chain import Chain, placed
-from control_api.store.schema import sources
+from control_api.store.schema.tables import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select
 
-from control_api.log.prefix import Due, Unproven, cutoff_of, prove
-from control_api.store import log_keys, purges
-from control_api.store.schema import log_entries, log_heads
+from control_api.log.purge_plan import Due, Unproven, cutoff_of, prove
+from control_api.store.counters.counters import forget_before
+from control_api.store.queries import log_keys, purges
+from control_api.store.schema.tables import log_entries, log_heads
 from control_api.store.store import Store
-from control_api.store.tally import forget_before
 from control_api.store.transaction import Transaction
 from policies.ground.signing import KeyRing
 from policies.trail import checkpoint

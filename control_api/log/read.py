@@ -12,8 +12,8 @@ from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.search import Filters, events_of, search
-from control_api.store.purges import first_kept
-from control_api.store.schema import log_entries, openings, sessions
+from control_api.store.queries.purges import first_kept
+from control_api.store.schema.tables import log_entries, openings, sessions
 from control_api.store.store import Store
 from policies.ground.errors import NotFound
 from policies.trail.entry import audit_event, lineage_action

@@ -12,8 +12,8 @@ from sqlalchemy import ColumnElement, Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log_index import FACETS, SPAN, covered
-from control_api.store.purges import first_kept
-from control_api.store.schema import log_entries, log_heads, log_index, log_spans, openings
+from control_api.store.queries.purges import first_kept
+from control_api.store.schema.tables import log_entries, log_heads, log_index, log_spans, openings
 
 
 @dataclass(frozen=True, slots=True)

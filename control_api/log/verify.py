@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.anchor_check import AnchorWatch, below
 from control_api.log.index_check import Fault
-from control_api.log.walk import Part, walk
-from control_api.store.purges import newest
-from control_api.store.schema import log_entries, log_heads, openings
+from control_api.log.scan import Part, walk
+from control_api.store.queries.purges import newest
+from control_api.store.schema.tables import log_entries, log_heads, openings
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.trail import verify as proof

@@ -3,7 +3,7 @@ in pieces before it, under a lock. Knows sizes, and nothing of what they hold.""
 
 from collections.abc import Callable
 
-from control_api.publishing.sets import Sets
+from control_api.publishing.redis_sets import Sets
 
 PIECE_FIELDS = 500
 PIECE_BYTES = 1024 * 1024

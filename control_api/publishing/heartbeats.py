@@ -11,16 +11,16 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from control_api.metrics import Challenge, Instruments
-from control_api.publishing import doubts
-from control_api.publishing.challenges import Asked, gathered
-from control_api.publishing.link import Command, Link, RedisFault
-from control_api.publishing.pushes import FIRST_PAUSE, LONGEST_PAUSE, Pushes
-from control_api.publishing.seal import Seal
-from control_api.publishing.sets import at_query
-from control_api.publishing.stream import entry_id, far_ahead, spoiled
-from control_api.publishing.trouble import Trouble
-from control_api.store import tenants
+from control_api.metrics.metrics import Challenge, Instruments
+from control_api.publishing import repair_requests as doubts
+from control_api.publishing.heartbeat_requests import Asked, gathered
+from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, Pushes
+from control_api.publishing.redis_client import Command, Link, RedisFault
+from control_api.publishing.redis_sets import at_query
+from control_api.publishing.set_signer import Seal
+from control_api.publishing.state_logger import Trouble
+from control_api.publishing.stream_ids import entry_id, far_ahead, spoiled
+from control_api.store.queries import tenants
 from control_api.store.store import Store
 from policies.ground.errors import Unavailable
 from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key

@@ -5,16 +5,16 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from control_api.metrics import Instruments
+from control_api.metrics.metrics import Instruments
 from control_api.publishing.heartbeats import Heartbeats
-from control_api.publishing.link import Link
-from control_api.publishing.mend import GoOn, Mender
-from control_api.publishing.pushes import Pushes
-from control_api.publishing.seal import Seal
+from control_api.publishing.push_queue import Pushes
+from control_api.publishing.reconcile import GoOn, Mender
+from control_api.publishing.redis_client import Link
+from control_api.publishing.redis_sets import Sets
 from control_api.publishing.session_claims import SessionClaims
-from control_api.publishing.sets import Sets
-from control_api.publishing.trouble import Trouble
-from control_api.store.sessions import SessionRow
+from control_api.publishing.set_signer import Seal
+from control_api.publishing.state_logger import Trouble
+from control_api.store.queries.sessions import SessionRow
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.redis_url import RedisUrl

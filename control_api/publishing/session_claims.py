@@ -11,14 +11,14 @@ import logging
 from collections import deque
 from typing import Any
 
-from control_api.metrics import Instruments, SessionPush
-from control_api.publishing.link import Link, Part, RedisFault, Script
-from control_api.publishing.pushes import FIRST_PAUSE, LONGEST_PAUSE
-from control_api.publishing.seal import Seal
-from control_api.publishing.trouble import Trouble
-from control_api.store.faults import WriteFault
-from control_api.store.gather import start
-from control_api.store.sessions import SessionRow
+from control_api.metrics.metrics import Instruments, SessionPush
+from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE
+from control_api.publishing.redis_client import Link, Part, RedisFault, Script
+from control_api.publishing.set_signer import Seal
+from control_api.publishing.state_logger import Trouble
+from control_api.store.errors import WriteFault
+from control_api.store.group_commit import start
+from control_api.store.queries.sessions import SessionRow
 from policies.definitions.model import SessionState
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, Dialect, Table, bindparam, insert, select
 
-from control_api.store import at_once, log_heads, log_index
-from control_api.store.faults import UnknownState
+from control_api.store import log_heads, log_index
+from control_api.store import statement_batch as at_once
+from control_api.store.counters.counters import Tally
+from control_api.store.errors import UnknownState
 from control_api.store.log_heads import End
-from control_api.store.schema import log_entries, openings
-from control_api.store.tally import Tally
+from control_api.store.schema.tables import log_entries, openings
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid
 from policies.trail.entry import Index, index_of

@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.database_limits import LIMITS, Limits
-from control_api.store.postgresql import PostgresqlDatabase
+from control_api.store.postgresql.engine import PostgresqlDatabase
 from control_api.store.sqlite import SqliteDatabase
 from control_api.store.url import parse
 

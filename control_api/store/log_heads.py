@@ -7,8 +7,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from control_api.store.faults import UnknownState
-from control_api.store.schema import installation, log_entries, log_heads, tenants
+from control_api.store.errors import UnknownState
+from control_api.store.schema.tables import installation, log_entries, log_heads, tenants
 from policies.ground.errors import NotFound
 
 

@@ -9,9 +9,9 @@ from sqlalchemy.pool import NullPool
 
 from control_api.database_limits import POOL_SECONDS
 from control_api.store import sqlite
-from control_api.store.postgresql import connected
-from control_api.store.postgresql_role import grant
-from control_api.store.schema_version import to_head
+from control_api.store.postgresql.engine import connected
+from control_api.store.postgresql.role import grant
+from control_api.store.schema.version import to_head
 from control_api.store.unreachable import translated
 from control_api.store.url import parse
 

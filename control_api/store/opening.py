@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
-from control_api.store.faults import ReadFault, WriteFault
+from control_api.store.errors import ReadFault, WriteFault
 from control_api.store.unreachable import Unreachable, translated
 from control_api.store.url import Unusable, parse
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.schema import set_nodes
+from control_api.store.schema.tables import set_nodes
 from policies.sets.merkle_map import ROOT, grown, node_digest, nodes_of
 
 _CHUNK = 500

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from control_api.store.schema_version import to_head
+from control_api.store.schema.version import to_head
 from control_api.store.unreachable import translated
 from control_api.store.url import Unusable
 

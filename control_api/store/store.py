@@ -20,10 +20,10 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.database_limits import LIMITS, Limits
-from control_api.revision import WRITTEN
+from control_api.revision_context import WRITTEN
 from control_api.store.engine import Database, Once, connect
-from control_api.store.faults import FAULTS, ReadFault, UnknownState, WriteFault, clashed, is_fault
-from control_api.store.gather import start
+from control_api.store.errors import FAULTS, ReadFault, UnknownState, WriteFault, clashed, is_fault
+from control_api.store.group_commit import start
 from control_api.store.transaction import Published, Transaction
 from policies.ground.clock import Clock
 
@@ -84,7 +84,7 @@ class Store:
         """What `work` returns, after the commit. An error in it rolls everything back and comes out
         here; `WriteFault` where the database fails. Where PostgreSQL gives the transaction up for
         another's sake, `work` is called again, in a new one. The tenant's revision after it is told
-        to `control_api.revision`."""
+        to `control_api.revision_context`."""
         result, revision = await self._outlive(self._write(tenant_id, work))
         WRITTEN.set(revision)
         return result

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store import set_nodes
 from control_api.store.chain import Appended, Chain
-from control_api.store.schema import documents, tenants
+from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import document_digest
 from policies.trail.record import Record

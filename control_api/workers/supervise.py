@@ -25,12 +25,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from control_api import log_key
-from control_api.http.listening import bind
-from control_api.secret_file import UnusableFile, make_directory
+from control_api.log import log_key
+from control_api.metrics.peer_metrics import DIRECTORY
+from control_api.security.secret_file import UnusableFile, make_directory
 from control_api.settings import Settings
-from control_api.workers.place import Place
-from control_api.workers.siblings import DIRECTORY
+from control_api.sockets import bind
+from control_api.workers.worker_args import Place
 from policies.ground.listen_address import Listen
 
 PAUSE = 0.05

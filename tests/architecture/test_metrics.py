@@ -8,7 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from control_api.http.routes import ROUTES
-from control_api.metrics import Instruments
+from control_api.metrics.metrics import Instruments
 from sidecar.metrics.counters import Count
 from tests.sidecar.centre import control_api
 from tests.sidecar.stand import sidecar

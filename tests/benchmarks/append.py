@@ -19,7 +19,7 @@ from unittest.mock import patch
 import uvloop
 
 from control_api.store import chain
-from control_api.store.tally import Tally
+from control_api.store.counters.counters import Tally
 from policies.trail.entry import Index
 from policies.trail.record import Record
 from tests.control_api.store.world import TENANT, World, decision, opened

@@ -18,8 +18,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from control_api.first_start import first_start
-from control_api.log_key import open_or_make
+from control_api.log.log_key import open_or_make
+from control_api.maintenance.bootstrap import first_start
 from control_api.settings import Settings, read
 from control_api.store.chain import Chain
 from control_api.store.store import Store

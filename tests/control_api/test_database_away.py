@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from control_api import log_key
-from control_api.secret_file import make_directory
+from control_api.log import log_key
+from control_api.security.secret_file import make_directory
 from control_api.store.engine import connect
 from control_api.store.migrate import migrate
 from control_api.store.opening import opened

@@ -10,7 +10,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 import control_api
 from control_api.http.routes import ROUTES
-from control_api.metrics import (
+from control_api.metrics.metrics import (
     Challenge,
     DeliveryOutcome,
     Ingest,

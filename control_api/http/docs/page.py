@@ -19,7 +19,7 @@ import orjson
 from control_api.http.docs.field_table import field_table, members, operation_fields, resolved
 from control_api.http.docs.markdown import markdown
 from control_api.http.docs.try_form import JSON, try_form
-from control_api.shapes import Document
+from control_api.responses.audit import Document
 
 _INTRODUCTION = """\
 A key goes in `X-API-Key`, or in `Authorization: Bearer`. In the examples `$SLUICE` is the \

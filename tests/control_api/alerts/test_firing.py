@@ -12,10 +12,10 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from control_api.alerts import webhook
-from control_api.alerts.forget import forget_deliveries
-from control_api.store import deliveries
-from control_api.store.deliveries import StoredDelivery
-from control_api.store.facets import DAY
+from control_api.alerts.cleanup import forget_deliveries
+from control_api.store.counters.dimensions import DAY
+from control_api.store.queries import deliveries
+from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from tests.control_api.alerts.receiver import hook, mailbox
 from tests.control_api.centre import Centre, running, within

@@ -8,7 +8,7 @@ import random
 from typing import Any
 from urllib.parse import quote
 
-from control_api.http.openapi_answered import statuses
+from control_api.http.openapi_responses import statuses
 from control_api.http.route import Route
 from control_api.http.routes import ROUTES
 from tests.control_api.centre import Centre

@@ -23,7 +23,7 @@ import pytest
 from control_api.http.docs.markdown import inline, markdown
 from control_api.http.docs.page import page
 from control_api.http.openapi import describe
-from control_api.http.openapi_answered import statuses
+from control_api.http.openapi_responses import statuses
 from control_api.http.routes import ROUTES
 from policies import __version__
 from tests.control_api.centre import Centre, within

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from control_api.http.routes import ROUTES
-from control_api.journal import REQUEST_ID
+from control_api.json_logging import REQUEST_ID
 from tests.control_api.centre import Answer, Centre, asked, running, within
 from tests.control_api.http.test_scopes import BODIES, ids, path_of
 
@@ -290,7 +290,7 @@ def test_a_fault_of_ours_is_500_and_shows_the_request_id_alone(
     def broken(*_: object) -> None:
         raise RuntimeError("a secret of ours")
 
-    monkeypatch.setattr("control_api.use_cases.list_keys.page_of", broken)
+    monkeypatch.setattr("control_api.use_cases.keys.list_keys.page_of", broken)
     answer = centre.call("GET", "/v1/keys", headers={"X-Request-ID": "find-me"})
     body = refused(answer, 500)
     assert "find-me" in body["message"]

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from control_api.http import field_descriptions
 from control_api.http.openapi import describe
-from control_api.http.openapi_answered import example_of, statuses
+from control_api.http.openapi_responses import example_of, statuses
 from control_api.http.route import Scope
 from control_api.http.routes import ROUTES
 from policies import __version__

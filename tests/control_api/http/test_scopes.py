@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, insert, update
 
 from control_api.http.route import Route, Scope
 from control_api.http.routes import ROUTES
-from control_api.store.schema import api_keys, documents, tenants
+from control_api.store.schema.tables import api_keys, documents, tenants
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import document_digest, key_document, key_name

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
-from control_api.store.faults import WriteFault
+from control_api.store.errors import WriteFault
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Invalid, NotFound
 from policies.trail.record import MAX_ENTRY, Record, change_record

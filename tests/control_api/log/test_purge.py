@@ -14,16 +14,17 @@ from control_api.log import purge as purging
 from control_api.log import read
 from control_api.log.append import Log
 from control_api.log.ingest import ingest
-from control_api.log.prefix import Unproven, prove
 from control_api.log.purge import Outcome, Purge
+from control_api.log.purge_plan import Unproven, prove
 from control_api.log.search import Filters
 from control_api.log.verify import verify
-from control_api.store import log_index, purges
-from control_api.store.schema import tenants
+from control_api.store import log_index
+from control_api.store.queries import purges
+from control_api.store.schema.tables import tenants
 from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
 from policies.ground.signing import KeyRing, Signer
-from tests.control_api.store.test_tally import anything, kept, walked
+from tests.control_api.store.counters.test_counters import anything, kept, walked
 from tests.control_api.store.world import (
     OTHER,
     TENANT,

@@ -12,7 +12,7 @@ from control_api.log.ingest import ingest
 from control_api.log.read import Filters, event, events, lineage, session_trail
 from control_api.log.verify import verify
 from control_api.store import log_index
-from control_api.store.sessions import Sessions
+from control_api.store.queries.sessions import Sessions
 from policies.ground.canonical import micros
 from policies.ground.errors import NotFound
 from policies.trail.record import change_record

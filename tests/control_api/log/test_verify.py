@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from control_api.log import walk
+from control_api.log import scan as walk
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
 from control_api.store import log_index

@@ -14,10 +14,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from control_api import settings
-from control_api.metrics import Instruments
+from control_api.maintenance.rollback_recovery import PutBack
+from control_api.metrics.metrics import Instruments
 from control_api.publishing.publishing import Publishing
-from control_api.put_back import PutBack
-from control_api.store import documents, set_nodes
+from control_api.store import set_nodes
+from control_api.store.queries import documents
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock

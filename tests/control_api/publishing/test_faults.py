@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.publishing.link import ANSWER
+from control_api.publishing.redis_client import ANSWER
 from tests import redis
 from tests.control_api.centre import Centre, running, within
 from tests.control_api.publishing.reader import Reader

@@ -19,8 +19,8 @@ from sqlalchemy.pool import NullPool
 
 from control_api.log.ingest import ingest
 from control_api.store.migrate import migrate
-from control_api.store.schema import metadata
-from control_api.store.schema_version import MIGRATIONS, head, revisions
+from control_api.store.schema.tables import metadata
+from control_api.store.schema.version import MIGRATIONS, head, revisions
 from control_api.store.transaction import Transaction
 from control_api.store.url import Unusable, parse
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
@@ -217,7 +217,7 @@ async def test_an_older_postgresql_schema_is_refused(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await migrate(postgres_url)
-    monkeypatch.setattr("control_api.store.schema_version.head", lambda: "0099")
+    monkeypatch.setattr("control_api.store.schema.version.head", lambda: "0099")
     with pytest.raises(BaseExceptionGroup) as caught:
         await opening(postgres_url)
     assert caught.group_contains(Unusable, match="`[0-9]{4}`, and this version needs `0099`")

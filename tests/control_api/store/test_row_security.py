@@ -12,12 +12,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import ProgrammingError
 
-from control_api.store import keys, tenants
-from control_api.store.keys import StoredKey
 from control_api.store.migrate import migrate
-from control_api.store.postgresql_role import GRANTS
-from control_api.store.postgresql_transaction import EVERYONE
-from control_api.store.schema import metadata
+from control_api.store.postgresql.role import GRANTS
+from control_api.store.postgresql.transaction import EVERYONE
+from control_api.store.queries import keys, tenants
+from control_api.store.queries.keys import StoredKey
+from control_api.store.schema.tables import metadata
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.store.url import Unusable

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import OperationalError
 
-from control_api.store.faults import ReadFault, WriteFault
+from control_api.store.errors import ReadFault, WriteFault
 from control_api.store.store import Store
 from control_api.store.url import Unusable, parse
 from tests.control_api.store.world import TENANT, decision, opened

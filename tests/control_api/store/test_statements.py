@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from control_api.alerts.forget import forget_deliveries
-from control_api.entropy import Entropy
+from control_api.alerts.cleanup import forget_deliveries
 from control_api.log.ingest import ingest
-from control_api.purge_command import purge
-from control_api.store.postgresql_role import GRANTS
-from control_api.store.schema import metadata
+from control_api.maintenance.purge_command import purge
+from control_api.security.random_buffer import Entropy
+from control_api.store.postgresql.role import GRANTS
+from control_api.store.schema.tables import metadata
 from policies.ground.clock import Clock
 from tests import migrated
 from tests.control_api.centre import Centre

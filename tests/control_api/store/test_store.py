@@ -9,9 +9,9 @@ from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from control_api.log.verify import verify
-from control_api.store import documents
-from control_api.store.faults import ReadFault, WriteFault
-from control_api.store.schema import policy_versions, tenants
+from control_api.store.errors import ReadFault, WriteFault
+from control_api.store.queries import documents
+from control_api.store.schema.tables import policy_versions, tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Published, Transaction
 from policies.ground.errors import Conflict, NotFound

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from control_api.log.append import Log
-from control_api.store import tenants
+from control_api.store.queries import tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.store.url import parse

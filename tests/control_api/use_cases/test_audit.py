@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from control_api.use_cases.list_events import AskedEvents
+from control_api.use_cases.audit.list_events import AskedEvents
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import document_digest, key_document, key_name

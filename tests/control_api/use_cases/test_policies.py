@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control_api.use_cases import reload_policies
+from control_api.use_cases.policies import reload_policies
 from tests.control_api.centre import POLICIES, Centre, running, within
 
 ONE = """\
@@ -31,7 +31,7 @@ def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     async def never(self: Any) -> None:
         await self._service.stopping.wait()
 
-    monkeypatch.setattr("control_api.policy_watch.PolicyFiles.watch", never)
+    monkeypatch.setattr("control_api.maintenance.policy_files.PolicyFiles.watch", never)
     with running(tmp_path) as centre:
         yield centre
 

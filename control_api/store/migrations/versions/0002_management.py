@@ -8,7 +8,7 @@ import orjson
 import sqlalchemy as sa
 from alembic import op
 
-from control_api.store.tally import Tally
+from control_api.store.counters.counters import Tally
 from policies.trail.entry import index_of
 
 revision = "0002"

@@ -1,0 +1,78 @@
+"""The ends of the logs that this process appended to last, so that the next batch needs not read
+them: on PostgreSQL it is then one statement, one round trip, one commit.
+
+INVARIANT: what is known here is believed by nobody. The statement moves the head from the size and
+the leaf that are known, and writes nothing where it stands elsewhere: then another process, or a
+transaction of this one, was there, and the batch is placed again behind what it left.
+"""
+
+from typing import NamedTuple
+
+from sqlalchemy.exc import IntegrityError
+
+from control_api.store.chain import Appended, Chain
+from control_api.store.errors import FAULTS, clashed, is_fault
+from control_api.store.log_heads import End
+from control_api.store.statement_batch import STATEMENT
+from control_api.store.store import Store
+from policies.ground.errors import SluiceError
+from policies.trail.record import Record
+
+MOST = 1024
+
+Answers = list[Appended | SluiceError]
+
+
+class Tried(NamedTuple):
+    """`answers` is None where nothing is known to be written; `unsure` where it may be."""
+
+    answers: Answers | None
+    unsure: bool = False
+
+
+class KnownEnds:
+    """Of a store's logs; the one used longest ago goes first."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ends: dict[str, End] = {}
+
+    def know(self, tenant_id: str, end: End) -> None:
+        """A batch was committed that ended there."""
+        if self._store.once is None:
+            return
+        self._ends.pop(tenant_id, None)
+        self._ends[tenant_id] = end
+        while len(self._ends) > MOST:
+            del self._ends[next(iter(self._ends))]
+
+    async def append(self, tenant_id: str, records: list[Record]) -> Tried:
+        """The batch in one statement, where that can be."""
+        once = self._store.once
+        end = self._ends.pop(tenant_id, None)  # whatever goes wrong: it is read anew
+        if once is None or end is None:
+            return Tried(None)
+        chain, now = Chain(tenant_id, end), self._store.clock.now()
+        answers = [place(chain, record, now) for record in records]
+        if not chain.one_statement:
+            return Tried(None)
+        try:
+            # If we die before the answer, the batch is there or it is not, whole; nobody was told.
+            if not await once(tenant_id, STATEMENT, chain.values()):
+                return Tried(None)
+        except FAULTS as error:
+            if clashed(error):
+                return Tried(None)
+            if is_fault(error) or isinstance(error, IntegrityError):
+                return Tried(None, unsure=True)
+            raise
+        self.know(tenant_id, chain.end)
+        return Tried(answers)
+
+
+def place(chain: Chain, record: Record, now: int) -> Appended | SluiceError:
+    """Or why this record, of all in its batch, is not placed."""
+    try:
+        return chain.place(record, now)
+    except SluiceError as error:
+        return error

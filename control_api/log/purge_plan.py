@@ -1,0 +1,121 @@
+"""The prefix of a log that is old enough to go, and the proof that it is what was recorded.
+
+Reads alone. Knows nothing of how a prefix is removed.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.log.scan import Part, walk
+from control_api.store.counters.dimensions import DAY
+from control_api.store.queries import tenants
+from control_api.store.schema.tables import log_entries, log_heads
+from control_api.store.store import Store
+from policies.ground.canonical import b64, micros
+from policies.trail.purge import KIND, Anchor, Purged
+from policies.trail.verify import Verifier
+
+PAUSE = 0.001
+"""Seconds that others get after each millisecond of proving."""
+ROWS = 250
+"""Of a page: as much as the event loop may be kept from others by one answer of the database."""
+
+
+class Unproven(Exception):
+    """what retention would remove is not what was recorded: nothing is removed, since the proof of
+    what happened would go with it"""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The log's name, and what is to go of it."""
+
+    log: str
+    purged: Purged
+
+
+async def prove(
+    store: Store, tenant_id: str, before: Anchor | None, publics: Collection[bytes]
+) -> Due | None:
+    """What retention is to remove, behind the anchor `before`; None where nothing is due.
+    `Unproven` where that does not hold, or the anchor does not."""
+    first = 0 if before is None else before.purged.size
+    async with store.reading(tenant_id) as connection:
+        cutoff = await cutoff_of(connection, tenant_id, store.clock.now())
+        head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
+        if cutoff is None or head is None:
+            return None
+        cut = await _cut(connection, tenant_id, first, head.size, cutoff)
+        if not await _worth(connection, tenant_id, first, cut):
+            return None
+        follows = None if cut == head.size else await _entry(connection, tenant_id, cut)
+    log = head.log
+    if before is not None and (fault := before.fault(log, publics)):
+        raise Unproven(f"log `{log}`: {fault}")
+    verifier = Verifier(log, after=None if before is None else before.purged)
+    found = await walk(store, tenant_id, verifier, Part(first, cut, head.size, PAUSE, ROWS))
+    tree, last_leaf, broken = verifier.reached()
+    if found := found or broken:
+        raise Unproven(f"log `{log}`: {found[1]}")
+    if tree.size != cut:
+        raise Unproven(f"log `{log}`: entries before seq {cut} are missing")
+    if follows is not None and follows.get("prev") != b64(last_leaf):
+        raise Unproven(f"log `{log}`: seq {cut} does not follow what is before it")
+    return Due(log, Purged(cut, tree.root(), tree.to_bytes(), last_leaf, cutoff, cut - first))
+
+
+async def cutoff_of(connection: AsyncConnection, tenant_id: str, now: int) -> int | None:
+    """What was recorded before it is too old (microseconds); None where everything is kept."""
+    tenant = await tenants.get(connection, tenant_id)
+    if tenant is None or not tenant.retention_days:
+        return None
+    return now - tenant.retention_days * DAY
+
+
+async def _cut(
+    connection: AsyncConnection, tenant_id: str, first: int, size: int, cutoff: int
+) -> int:
+    """The first seq that is not before `cutoff`. Times of recording never run backwards, so halving
+    finds it; that they don't is proven before anything goes."""
+    low, high = first, size
+    while low < high:
+        middle = (low + high) // 2
+        entry = await _entry(connection, tenant_id, middle)
+        try:
+            old = micros(entry["ts"]) < cutoff
+        except (ValueError, TypeError, LookupError) as error:
+            raise Unproven(f"entry {middle} of tenant `{tenant_id}` has no time") from error
+        low, high = (middle + 1, high) if old else (low, middle)
+    return low
+
+
+async def _worth(connection: AsyncConnection, tenant_id: str, first: int, cut: int) -> bool:
+    """A purge leaves an entry of its own: one that removed nothing but the entry of the one before
+    would go on for ever in a log that is idle."""
+    if cut - first != 1:
+        return cut > first
+    return bool((await _entry(connection, tenant_id, first)).get("kind") != KIND)
+
+
+async def _entry(connection: AsyncConnection, tenant_id: str, seq: int) -> dict[str, Any]:
+    row = (await connection.execute(_ENTRY, {"tenant": tenant_id, "seq": seq})).one_or_none()
+    if row is None:
+        raise Unproven(f"entry {seq} of tenant `{tenant_id}` is missing")
+    try:
+        entry = orjson.loads(row.entry)
+    except ValueError as error:
+        raise Unproven(f"entry {seq} of tenant `{tenant_id}` can't be read") from error
+    return entry if isinstance(entry, dict) else {}
+
+
+_HEAD = select(log_heads.c.log, log_heads.c.size).where(
+    log_heads.c.tenant_id == bindparam("tenant")
+)
+_ENTRY = select(log_entries.c.entry).where(
+    log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.seq == bindparam("seq")
+)

@@ -1,0 +1,114 @@
+"""Says in time that a key expires: a metric, and a warning in the log from 14 days before.
+
+A look reads a tenant's next keys to expire, every hour and after a change of its keys; a scrape
+reads what the last look found. Knows no secret: of a key it reads id, name and expiry.
+"""
+
+import asyncio
+import logging
+import math
+
+from control_api.app_context import Service
+from control_api.maintenance.retention import jitter
+from control_api.store.queries import keys, tenants
+from control_api.store.transaction import Published
+from policies.ground.errors import SluiceError
+from policies.sets.policy_set import key_name
+
+EVERY_SECONDS = 3600.0
+TOGETHER_SECONDS = 1.0
+"""Changes that come so close are one look."""
+SOON_DAYS = 14
+AGAIN_SECONDS = 86_400.0
+"""A key is warned of once in so long."""
+MOST_KEYS = 20
+"""Keys of a tenant that a look reads, and so warns of."""
+_DAY = 86_400_000_000
+_KEY_PREFIX = key_name(b"")
+_log = logging.getLogger("sluice.keys")
+
+
+class KeyExpiry:
+    """The loop, and what it found: the next expiry of each tenant that has one."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._next: dict[str, int] = {}
+        self._warned: dict[str, float] = {}
+        self._changed: set[str] = set()
+        self._wake = asyncio.Event()
+        service.store.on_published(self._published)
+        service.instruments.key_expiry.set_function(self.seconds)
+
+    def seconds(self) -> float:
+        """Until the next live key expires, over all tenants; NaN where none has an expiry."""
+        now = self._service.clock.now()
+        live = (expires_at for expires_at in self._next.values() if expires_at > now)
+        return (min(live, default=math.nan) - now) / 1e6
+
+    async def run(self) -> None:
+        """For as long as the service."""
+        monotonic, due = self._service.clock.monotonic, 0.0
+        while True:
+            if monotonic() >= due:
+                await self.look_at_all()
+                due = monotonic() + EVERY_SECONDS * jitter(self._service.entropy)
+            try:
+                async with asyncio.timeout(due - monotonic()):
+                    await self._wake.wait()
+                    await asyncio.sleep(TOGETHER_SECONDS)
+            except TimeoutError:
+                continue
+            self._wake.clear()
+            while self._changed:
+                await self._look(self._changed.pop())
+
+    async def look_at_all(self) -> None:
+        """Every active tenant's turn."""
+        try:
+            async with self._service.store.reading_across() as connection:
+                active = [each.tenant_id for each in await tenants.known(connection) if each.active]
+        except SluiceError as error:
+            _log.warning("the expiry of keys can't be read: %s", error.message)
+            return
+        now = self._service.clock.monotonic()
+        self._warned = {k: at for k, at in self._warned.items() if now - at < AGAIN_SECONDS}
+        self._next = {each: self._next[each] for each in active if each in self._next}
+        for tenant_id in active:
+            await self._look(tenant_id)
+
+    async def _look(self, tenant_id: str) -> None:
+        now = self._service.clock.now()
+        try:
+            async with self._service.store.reading(tenant_id) as connection:
+                found = await keys.expiring(connection, tenant_id, now, MOST_KEYS)
+        except SluiceError as error:
+            # What the last look found stays; the next comes within the hour.
+            _log.warning("the expiry of `%s`'s keys can't be read: %s", tenant_id, error.message)
+            return
+        if found:
+            self._next[tenant_id] = found[0].expires_at
+        else:
+            self._next.pop(tenant_id, None)
+        for key in found:
+            if key.expires_at - now <= SOON_DAYS * _DAY:
+                self._warn(tenant_id, key, now)
+
+    def _warn(self, tenant_id: str, key: keys.Expiring, now: int) -> None:
+        monotonic = self._service.clock.monotonic()
+        if monotonic - self._warned.get(key.key_id, -math.inf) < AGAIN_SECONDS:
+            return
+        self._warned[key.key_id] = monotonic
+        _log.warning(
+            "key `%s` (%s, scope %s) of tenant `%s` expires in %.1f days: make a new one in time",
+            key.key_id,
+            ascii(key.name),
+            key.scope,
+            tenant_id,
+            (key.expires_at - now) / _DAY,
+        )
+
+    def _published(self, tenant_id: str, published: Published) -> None:
+        if any(name.startswith(_KEY_PREFIX) for name in published.documents):
+            self._changed.add(tenant_id)
+            self._wake.set()

@@ -1,0 +1,100 @@
+"""`purge`: what the hourly purge would do, now, beside a running service or without one.
+
+Knows the order of a run and what an operator reads of it; `log.purge` does it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from control_api.log import log_key
+from control_api.log.purge import Outcome, Purge
+from control_api.log.purge_plan import Unproven
+from control_api.maintenance.session_purge import purge_sessions
+from control_api.settings import Settings
+from control_api.store.opening import opened, starting
+from control_api.store.queries import tenants
+from control_api.store.store import Store
+from policies.ground.canonical import rfc3339
+from policies.ground.clock import Clock
+from policies.ground.errors import NotFound, SluiceError
+from policies.ground.ids import uuid7
+
+
+async def purge(
+    settings: Settings,
+    clock: Clock,
+    entropy: Callable[[int], bytes],
+    tenant_id: str | None,
+    tell: Callable[[str], None],
+) -> bool:
+    """Purge every tenant, or the one that is given; whether none failed. `NotFound` where there is
+    no such tenant."""
+    # The service's own key: what another signed, no verification of this log believes.
+    ring = log_key.open_existing(settings.data_dir)
+    store: Store | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            store = await opened(
+                partial(Store.open, settings.database_url, clock, group, settings.database),
+                settings.database_setting,
+                settings.start_seconds,
+                clock.monotonic,
+                asyncio.Event(),
+            )
+            assert store is not None  # nothing asked to stop
+            new_id = partial(_new_id, clock, entropy)
+            async with starting(settings.database_url, settings.database_setting):
+                await log_key.settle(store, ring, settings.data_dir)
+                chosen = await _tenants(store, tenant_id)
+            run = Purge(store, ring, new_id)
+            done = []
+            for each in chosen:
+                sessions = partial(purge_sessions, store, each, new_id)
+                done.append(await _turn(run, sessions, each, tell))
+    finally:
+        # After the group: no write is under way any more.
+        if store is not None:
+            await store.close()
+    return all(done)
+
+
+async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
+    async with store.reading_across() as connection:
+        everyone = await tenants.ids(connection)
+    if tenant_id is None:
+        return everyone
+    if tenant_id not in everyone:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return [tenant_id]
+
+
+def _new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:
+    return uuid7(clock.now(), entropy(10))
+
+
+async def _turn(
+    run: Purge,
+    sessions: Callable[[], Awaitable[int]],
+    tenant_id: str,
+    tell: Callable[[str], None],
+) -> bool:
+    try:
+        ended = await sessions()
+        outcome = await run.run(tenant_id)
+    except (Unproven, SluiceError) as error:
+        tell(f"{tenant_id}: not purged: {error}")
+        return False
+    tell(f"{tenant_id}: {_words(outcome, ended)}")
+    return True
+
+
+def _words(outcome: Outcome, ended: int) -> str:
+    removed = f"{outcome.removed} entries and {ended} sessions removed"
+    if outcome.anchor is None:
+        return f"{removed}; nothing was ever purged"
+    purged = outcome.anchor.purged
+    return (
+        f"{removed}; anchor: {purged.size} entries until {rfc3339(purged.cutoff)}, "
+        f"root {purged.root.hex()}"
+    )

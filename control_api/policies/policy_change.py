@@ -1,0 +1,62 @@
+"""What every change of policies has in common, whoever makes it: a version in the history, an entry
+in the log, and the documents of the roles that it touches. Knows no operation and no file."""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+from control_api.store.queries import policies
+from control_api.store.queries.policies import StoredPolicy
+from control_api.store.transaction import Transaction
+from policies.definitions.model import Policy
+from policies.ground.canonical import encode
+from policies.ground.errors import Conflict
+from policies.sets.policy_set import role_document, role_name
+from policies.trail.record import Record, change_record
+
+MAX_DOCUMENT = 1024 * 1024
+"""Bytes of a role's policies together: every sidecar that decides by the role carries them."""
+
+_CHUNK = 500
+
+
+async def record(
+    tx: Transaction,
+    rows: Sequence[StoredPolicy],
+    change: str,
+    by: str,
+    new_id: Callable[[], str],
+) -> None:
+    """The rows' present versions, in their history and in the log."""
+    await policies.add_versions(tx.connection, tx.tenant_id, rows, by, change)
+    for row in rows:
+        await tx.append(_entry(row, change, by, new_id()))
+
+
+async def publish(tx: Transaction, roles: Iterable[str]) -> None:
+    """The documents of these roles, as their policies now are. `Conflict` where one would be larger
+    than sidecars are to carry."""
+    names = sorted(set(roles))
+    documents: dict[str, bytes | None] = {}
+    for at in range(0, len(names), _CHUNK):
+        chunk = names[at : at + _CHUNK]
+        active: dict[str, list[Policy]] = {role: [] for role in chunk}
+        for row in await policies.of_roles(tx.connection, tx.tenant_id, chunk):
+            active[row.agent_role].append(row.published())
+        documents |= {role_name(role): _document(role, active[role]) for role in chunk}
+    await tx.publish(documents)
+
+
+def _document(role: str, active: list[Policy]) -> bytes | None:
+    document = role_document(active)
+    if document is not None and len(document) > MAX_DOCUMENT:
+        raise Conflict(
+            f"the {len(active)} policies of role `{role}` would need {len(document)} bytes "
+            f"together, and a role's hold {MAX_DOCUMENT}: shorten their lists, or use wildcards"
+        )
+    return document
+
+
+def _entry(row: StoredPolicy, change: str, by: str, record_id: str) -> Record:
+    digest = hashlib.sha256(encode(row.body)).hexdigest()
+    detail = {"name": row.name, "version": row.version, "sha256": digest}
+    return change_record(f"policy.{change}", row.policy_id, by, detail, record_id=record_id)

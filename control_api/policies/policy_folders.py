@@ -1,0 +1,35 @@
+"""Policy folders that belong to no tenant: found in the directory, told in the log. Knows tenants
+and the names of folders; opens no policy file."""
+
+import asyncio
+import logging
+
+from control_api.app_context import Service
+from control_api.store.queries import tenants
+from policies.definitions.definition import LoadError
+from policies.definitions.folders import Unowned, unowned
+from policies.definitions.load import strays
+from policies.definitions.load import tenants as folders
+
+_log = logging.getLogger("sluice.policies")
+
+
+async def unowned_folders(service: Service) -> list[Unowned]:
+    """Folders of no tenant, each with the nearest; every one is logged. Nothing where no policy
+    directory is set, and where it can't be read: taking the files in says so."""
+    directory = service.settings.policy_dir
+    if directory is None:
+        return []
+    async with service.store.reading_across() as connection:
+        known = {each.tenant_id: each.name for each in await tenants.known(connection)}
+    try:
+        for fault in await asyncio.to_thread(strays, directory):
+            _log.warning("%s", fault)
+        # Names are compared with every tenant's: not in the loop's thread.
+        found = await asyncio.to_thread(lambda: unowned(folders(directory), known))
+    except LoadError as error:
+        _log.error("the policy directory can't be read: %s", error)
+        return []
+    for each in found:
+        _log.warning("%s", each)
+    return found

@@ -1,0 +1,134 @@
+"""What a tenant's policy files change, as a value: which policies are added, updated, removed.
+
+Pure: definitions and rows in, new rows out. Knows the rules of contract section 4 (a policy that a
+user modified is left alone; one gone from disk is soft-deleted); knows no transaction.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from control_api.store.queries.policies import StoredPolicy
+from policies.definitions.definition import Definition
+from policies.ground.canonical import encode
+
+
+@dataclass(slots=True)
+class Plan:
+    """Names by what happens to them, and the rows to write. `moved` rows are written without a new
+    version: only where their file lies, or what it says beside the user's version, has changed."""
+
+    added: list[StoredPolicy] = field(default_factory=list)
+    updated: list[StoredPolicy] = field(default_factory=list)
+    removed: list[StoredPolicy] = field(default_factory=list)
+    moved: list[StoredPolicy] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    taken: list[Definition] = field(default_factory=list)
+    """Definitions whose name another active policy has."""
+    roles: set[str] = field(default_factory=set)
+    """The roles whose documents follow from this."""
+    replaced: dict[str, StoredPolicy] = field(default_factory=dict)
+    """By id, the rows as they were that `updated`, `removed` and `moved` take the place of."""
+
+    @property
+    def changes(self) -> list[tuple[str, list[StoredPolicy]]]:
+        """What gets a new version, and what its history calls that."""
+        every = (("added", self.added), ("updated", self.updated), ("removed", self.removed))
+        return [(change, rows) for change, rows in every if rows]
+
+    @property
+    def writes(self) -> bool:
+        return bool(self.changes or self.moved)
+
+
+def plan(
+    definitions: Iterable[Definition],
+    of_files: Iterable[StoredPolicy],
+    names: set[str],
+    now: int,
+    new_id: Callable[[], str],
+) -> Plan:
+    """`of_files` are the rows that a file defined until now, deleted ones too; `names` those of the
+    definitions' names that active policies have."""
+    # By the name in the file: a user may have renamed the policy since.
+    known = {row.file_body["name"]: row for row in of_files if row.file_body is not None}
+    result = Plan()
+    for definition in definitions:
+        row = known.pop(definition.body["name"], None)
+        if row is not None:
+            _defined(result, definition, row, now)
+        elif definition.body["name"] in names:
+            result.taken.append(definition)
+        else:
+            result.added.append(_new(definition, now, new_id()))
+            result.roles.add(definition.body["agent_role"])
+    for left in known.values():
+        _gone(result, left, now)
+    return result
+
+
+def _defined(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> None:
+    """A policy that its file still defines."""
+    placed = replace(row, file=definition.file, file_body=definition.body)
+    name = definition.body["name"]
+    if row.user_modified or row.deleted_at is not None:
+        # A user's decision outlives the file, until the user restores it.
+        result.skipped.append(name)
+    elif not _same(row.body, definition.body):
+        role = definition.body["agent_role"]
+        result.updated.append(
+            replace(
+                placed,
+                name=name,
+                agent_role=role,
+                body=definition.body,
+                version=row.version + 1,
+                updated_at=now,
+            )
+        )
+        result.roles |= {row.agent_role, role}
+        result.replaced[row.policy_id] = row
+        return
+    else:
+        result.unchanged.append(name)
+    if row.file != placed.file or not _same(row.file_body, placed.file_body):
+        result.moved.append(placed)
+        result.replaced[row.policy_id] = row
+
+
+def _gone(result: Plan, row: StoredPolicy, now: int) -> None:
+    """A policy that no file defines any more. It forgets its file: one that defines this name later
+    defines a policy of its own."""
+    loose = replace(row, file=None, file_body=None)
+    result.replaced[row.policy_id] = row
+    if row.deleted_at is not None:
+        result.moved.append(loose)
+    elif row.user_modified:
+        result.skipped.append(row.name)
+        result.moved.append(loose)
+    else:
+        version = row.version + 1
+        result.removed.append(replace(loose, version=version, updated_at=now, deleted_at=now))
+        result.roles.add(row.agent_role)
+
+
+def _new(definition: Definition, now: int, policy_id: str) -> StoredPolicy:
+    return StoredPolicy(
+        policy_id=policy_id,
+        name=definition.body["name"],
+        agent_role=definition.body["agent_role"],
+        body=definition.body,
+        version=1,
+        user_modified=False,
+        file=definition.file,
+        file_body=definition.body,
+        created_at=now,
+        updated_at=now,
+        deleted_at=None,
+    )
+
+
+def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
+    """By canonical bytes: `1` and `true` are equal to Python alone."""
+    return encode(one) == encode(other)

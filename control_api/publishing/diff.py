@@ -1,0 +1,141 @@
+"""What a set in Redis has to be told so that it is the store's: the two trees side by side, down to
+where they differ. Costs what differs, not what there is.
+
+Believes nothing that Redis says, but wastes nothing that is right. What lies under a node that is
+right is taken for right: a sidecar that finds it is not says so (`challenges.py`).
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+
+import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.publishing.redis_sets import Sets
+from control_api.store import set_nodes
+from control_api.store.queries import documents
+from policies.sets.merkle_map import EMPTY_ROOT, FAN, NOTHING, ROOT, node_digest
+from policies.sets.redis_keys import document_field, node_field
+from policies.sets.signed_head import MANY
+
+SMALL = 16 * 1024
+"""Documents up to so many bytes are read by the hundred, larger ones by themselves."""
+Field = tuple[bytes, bytes | None]
+
+
+class Difference:
+    """Of one tenant, as one connection sees the store. After `fields` has ended, `names` are the
+    documents that differ, more than `MANY` where it is any, and `proven` is whether that is sure to
+    be all of them: whether every node of Redis' that was looked at led from `root`, the digest that
+    Redis' own head signs."""
+
+    def __init__(
+        self, connection: AsyncConnection, sets: Sets, tenant_id: str, root: str | None
+    ) -> None:
+        self.names: set[str] = set()
+        self.proven = root is not None
+        self._connection = connection
+        self._sets = sets
+        self._tenant_id = tenant_id
+        self._root = root
+
+    async def fields(self, stored: bytes, held: bytes | None) -> AsyncGenerator[Field, None]:
+        """Documents before their buckets, those before their branches, the root last; `stored` and
+        `held` are the root's bodies. None for what is to go."""
+        if stored == held and self._known(held, self._root):
+            return
+        ours = _children(stored)
+        theirs = self._read(held, self._root)
+        names = [f"{at:02x}" for at in range(FAN) if ours[at] != theirs[at]]
+        branches = await self._nodes(names)
+        held_branches = await self._held(names)
+        for name in names:
+            body = branches.get(name)
+            async for field in self._branch(name, body, held_branches[name], theirs[int(name, 16)]):
+                yield field
+            yield node_field(name), body
+        yield node_field(ROOT), stored
+
+    async def _branch(
+        self, branch: str, stored: bytes | None, held: bytes | None, digest: str | None
+    ) -> AsyncGenerator[Field, None]:
+        ours, theirs = _children(stored), self._read(held, digest)
+        places = [at for at in range(FAN) if ours[at] != theirs[at]]
+        names = [f"{branch}.{at:02x}" for at in places]
+        buckets = await self._nodes(names)
+        held_buckets = await self._held(names)
+        changed: dict[str, bool] = {}
+        for name, at in zip(names, places, strict=True):
+            body = held_buckets[name]
+            if not self._known(body, theirs[at]):
+                self.proven = False
+            changed |= _changed(buckets.get(name), body)
+            if self.proven and len(self.names) <= MANY:
+                # What a rebuild left that never ended is there, and new to whoever reads the head.
+                signed = None if theirs[at] == NOTHING else body
+                self.names.update(_changed(buckets.get(name), signed))
+        async for name, document in self._documents([n for n, here in changed.items() if here]):
+            yield document_field(name), document
+        for name, here in changed.items():
+            if not here:
+                yield document_field(name), None
+        for name in names:
+            yield node_field(name), buckets.get(name)
+
+    async def _documents(self, names: Sequence[str]) -> AsyncGenerator[tuple[str, bytes], None]:
+        async for name, body in documents.bodies(
+            self._connection, self._tenant_id, names, small=SMALL
+        ):
+            yield name, body
+
+    async def _nodes(self, names: Sequence[str]) -> dict[str, bytes]:
+        return await set_nodes.bodies(self._connection, self._tenant_id, names)
+
+    async def _held(self, names: Sequence[str]) -> dict[str, bytes | None]:
+        found = await self._sets.fields(self._tenant_id, [node_field(name) for name in names])
+        return dict(zip(names, found, strict=True))
+
+    def _read(self, body: bytes | None, digest: str | None) -> list[str | None]:
+        """The children's digests as Redis has them, None where nobody knows."""
+        if digest == NOTHING:
+            return [NOTHING] * FAN
+        if not self._known(body, digest):
+            self.proven = False
+        found = _json_list(body)
+        if len(found) != FAN:
+            return [None] * FAN
+        return [child if isinstance(child, str) else None for child in found]
+
+    @staticmethod
+    def _known(body: bytes | None, digest: str | None) -> bool:
+        if digest == NOTHING:
+            return True
+        return body is not None and digest is not None and node_digest(body) == digest
+
+
+def _children(stored: bytes | None) -> list[str]:
+    return list(orjson.loads(EMPTY_ROOT if stored is None else stored))
+
+
+def _changed(stored: bytes | None, held: bytes | None) -> dict[str, bool]:
+    """The documents in which two buckets differ, and whether each is in the store."""
+    if stored == held:
+        return {}
+    ours = dict(orjson.loads(stored)) if stored is not None else {}
+    theirs = dict(_pairs(_json_list(held)))
+    changed = {name: True for name, digest in ours.items() if theirs.get(name) != digest}
+    return changed | {name: False for name in theirs if name not in ours}
+
+
+def _json_list(body: bytes | None) -> list[object]:
+    try:
+        found = orjson.loads(body or b"[]")
+    except orjson.JSONDecodeError:
+        return []
+    return found if isinstance(found, list) else []
+
+
+def _pairs(entries: Iterable[object]) -> Iterable[tuple[str, str]]:
+    for entry in entries:
+        match entry:
+            case [str(name), str(digest)]:
+                yield name, digest

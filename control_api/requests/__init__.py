@@ -1,0 +1,1 @@
+"""The declarations that request bodies are checked against. Field names are the API."""

@@ -1,0 +1,41 @@
+"""What a policy may be asked to be (`service.md` 2.1), by the operations that make and replace one.
+Knows nothing of what is stored."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from control_api.requests.base import Asked, Identifier
+from control_api.responses.audit import Level
+from control_api.responses.management import PolicyFields
+
+
+def _none_is_empty(value: object) -> object:
+    return [] if value is None else value
+
+
+Names = Annotated[list[Identifier], Field(max_length=1000)]
+SomeNames = Annotated[Names, BeforeValidator(_none_is_empty, json_schema_input_type=Names | None)]
+"""An empty list is the same as an absent one (contract, section 3)."""
+
+
+class PolicyAsked(Asked):
+    """A policy, whole: what is left out is empty."""
+
+    example: ClassVar[dict[str, Any]] = PolicyFields.example
+
+    name: Identifier
+    agent_role: Identifier
+    allowed_sources: Names
+    denied_sources: Names
+    max_sensitivity: Level
+    allowed_tasks: SomeNames = Field(default_factory=list)
+    denied_tasks: SomeNames = Field(default_factory=list)
+    session_ttl_minutes: int | None = Field(None, ge=1, le=9_999_999)
+    permitted_agent_ids: SomeNames = Field(default_factory=list)
+    industry: Identifier | None = None
+    process_group: Identifier | None = None
+
+    def body(self) -> dict[str, Any]:
+        """Every field of 2.1, as it is stored."""
+        return self.model_dump(include=set(PolicyAsked.model_fields))

@@ -1,0 +1,101 @@
+"""What the registry of agents is answered with (`service.md` 2.2, contract section 4)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from control_api.responses.counts import SourceCount
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+Status = Literal["draft", "pending_approval", "approved", "suspended", "deprecated"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentShown:
+    """A registry entry (2.2)."""
+
+    agent_id: str
+    agent_role: str
+    display_name: str | None
+    description: str | None
+    owner: str | None
+    framework: str | None
+    permitted_roles: list[str]
+    credential_type: Literal["api_key", "jwt_oidc", "mtls", "conjur"]
+    bound_key_id: str | None
+    status: Status
+    created_at: str
+    updated_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "agent_id": "agt_loans",
+        "agent_role": "loan_underwriter",
+        "display_name": "Loan underwriting",
+        "description": "Reads contracts to assess an application",
+        "owner": "lending",
+        "framework": "langchain",
+        "permitted_roles": ["loan_underwriter"],
+        "credential_type": "api_key",
+        "bound_key_id": None,
+        "status": "draft",
+        "created_at": _NOW,
+        "updated_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What an agent did in the last seven days; `deny_rate` is a fraction from 0 to 1."""
+
+    total: int
+    allowed: int
+    denied: int
+    deny_rate: float
+    last_active: str | None
+    sources: list[SourceCount]
+
+    example: ClassVar[dict[str, Any]] = {
+        "total": 17,
+        "allowed": 14,
+        "denied": 3,
+        "deny_rate": 0.176,
+        "last_active": _NOW,
+        "sources": [SourceCount.example],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDetail(AgentShown):
+    """A registry entry and what the agent did lately."""
+
+    activity: Activity
+
+    example: ClassVar[dict[str, Any]] = {**AgentShown.example, "activity": Activity.example}
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryCounts:
+    """The registry in numbers. `pending` is `pending_approval` by another name; the rates are of
+    the last seven days, of the agents that asked for something."""
+
+    total: int
+    draft: int
+    pending_approval: int
+    approved: int
+    suspended: int
+    deprecated: int
+    pending: int
+    deny_rate: float
+    deny_rates: dict[str, float]
+
+    example: ClassVar[dict[str, Any]] = {
+        "total": 4,
+        "draft": 1,
+        "pending_approval": 1,
+        "approved": 2,
+        "suspended": 0,
+        "deprecated": 0,
+        "pending": 1,
+        "deny_rate": 0.176,
+        "deny_rates": {"agt_loans": 0.176},
+    }

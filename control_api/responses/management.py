@@ -1,0 +1,182 @@
+"""What keys and policies are answered with (`service.md` 2.1, 2.3, contract section 4)."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from control_api.responses.audit import Level
+
+_NOW = "2026-01-31T12:00:00.000000Z"
+
+TenantScope = Literal["evaluate", "read", "admin", "sidecar"]
+
+
+@dataclass(frozen=True, slots=True)
+class ListedKey:
+    """An API key without its secret (2.3)."""
+
+    key_id: str
+    name: str
+    scope: TenantScope
+    bound_agent_id: str | None
+    permitted_roles: list[str]
+    expires_at: str | None
+    created_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "name": "underwriting agents",
+        "scope": "evaluate",
+        "bound_agent_id": None,
+        "permitted_roles": [],
+        "expires_at": "2027-01-31T12:00:00.000000Z",
+        "created_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedKey:
+    """A new API key, with the secret that is shown this once (4.5)."""
+
+    key_id: str
+    name: str
+    key: str
+    scope: TenantScope
+    expires_at: str | None
+    created_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "key_id": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "name": "underwriting agents",
+        "key": "slc_" + "0" * 49,
+        "scope": "evaluate",
+        "expires_at": "2027-01-31T12:00:00.000000Z",
+        "created_at": _NOW,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFields:
+    """A policy as it was asked for (2.1)."""
+
+    name: str
+    agent_role: str
+    allowed_sources: list[str]
+    denied_sources: list[str]
+    max_sensitivity: Level
+    allowed_tasks: list[str]
+    denied_tasks: list[str]
+    session_ttl_minutes: int | None
+    permitted_agent_ids: list[str]
+    industry: str | None
+    process_group: str | None
+
+    example: ClassVar[dict[str, Any]] = {
+        "name": "loan-underwriting",
+        "agent_role": "loan_underwriter",
+        "allowed_sources": ["contracts", "rest://crm/customers/*"],
+        "denied_sources": ["payroll"],
+        "max_sensitivity": "high",
+        "allowed_tasks": [],
+        "denied_tasks": ["marketing"],
+        "session_ttl_minutes": 480,
+        "permitted_agent_ids": [],
+        "industry": "banking",
+        "process_group": "lending",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyShown:
+    """A policy (2.1) and what the store knows of it (contract, section 4)."""
+
+    policy_id: str
+    version: int
+    name: str
+    agent_role: str
+    allowed_sources: list[str]
+    denied_sources: list[str]
+    max_sensitivity: Level
+    allowed_tasks: list[str]
+    denied_tasks: list[str]
+    session_ttl_minutes: int | None
+    permitted_agent_ids: list[str]
+    industry: str | None
+    process_group: str | None
+    user_modified: bool
+    created_at: str
+    updated_at: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "policy_id": "pol_5dK1yHsV9nE3rJx6MqT2bU",
+        "version": 1,
+        **PolicyFields.example,
+        "user_modified": False,
+        "created_at": _NOW,
+        "updated_at": _NOW,
+    }
+    with_headers: ClassVar[dict[str, str]] = {"ETag": "the version, for `If-Match`"}
+
+    def headers(self) -> dict[str, str]:
+        return {"ETag": f'"{self.version}"'}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """A version of a policy, and how it came about."""
+
+    version: int
+    policy: PolicyFields
+    changed_by: str
+    changed_at: str
+    change: Literal["created", "added", "updated", "deleted", "removed", "restored"]
+
+    example: ClassVar[dict[str, Any]] = {
+        "version": 1,
+        "policy": PolicyFields.example,
+        "changed_by": "key_3nB7xGvQ2mT5kWc8LpR0aZ",
+        "changed_at": _NOW,
+        "change": "created",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What reading the policy files changed, by name of policy. `warnings` are folders that look
+    like this tenant's and belong to none."""
+
+    status: Literal["reloaded"]
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    removed: list[str]
+    skipped: list[str]
+    warnings: list[str]
+
+    example: ClassVar[dict[str, Any]] = {
+        "status": "reloaded",
+        "added": ["claims-review"],
+        "updated": ["loan-underwriting"],
+        "unchanged": [],
+        "removed": [],
+        "skipped": [],
+        "warnings": [],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSettings:
+    """How long a tenant's audit events and sessions are kept, in days and in words (2.8)."""
+
+    retention_days: int
+    session_retention_days: int
+    audit_policy: str
+    session_policy: str
+
+    example: ClassVar[dict[str, Any]] = {
+        "retention_days": 365,
+        "session_retention_days": 90,
+        "audit_policy": "audit events recorded more than 365 days ago are removed every hour, "
+        "the oldest first; what is left verifies from the anchor on",
+        "session_policy": "sessions that expired or were revoked more than 90 days ago are "
+        "removed every hour; their ids are never given out again",
+    }

@@ -1,0 +1,1 @@
+"""Files with secrets, TLS files, addresses that may be called, random numbers."""

@@ -1,0 +1,1 @@
+"""Counters of decisions, kept in step with the log in the same transaction."""

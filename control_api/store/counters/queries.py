@@ -1,0 +1,160 @@
+"""Queries over what is counted while the log grows. Knows nothing of how it is counted, which is
+`control_api.store.counters.counters`'s, nor of HTTP."""
+
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.counters.dimensions import BETWEEN, BUCKETS, Facet
+from control_api.store.schema.tables import first_accesses, tallies
+
+
+class Count(NamedTuple):
+    """Decisions of one value; `last_ts` in microseconds since 1970 UTC."""
+
+    value: str
+    allowed: int
+    denied: int
+    last_ts: int
+
+    @property
+    def total(self) -> int:
+        return self.allowed + self.denied
+
+
+NOTHING = Count("", 0, 0, 0)
+
+
+async def all_of(connection: AsyncConnection, tenant_id: str, facet: Facet) -> list[Count]:
+    """Every value of a facet that is counted for all time, in order of value."""
+    found = await connection.execute(
+        select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
+        .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(facet))
+        .order_by(tallies.c.value)
+    )
+    return [Count(*row) for row in found]
+
+
+async def top_of(
+    connection: AsyncConnection, tenant_id: str, facet: Facet, most: int
+) -> list[Count]:
+    """The values with the most decisions, first by number, then by value."""
+    total = tallies.c.allowed + tallies.c.denied
+    found = await connection.execute(
+        select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
+        .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(facet))
+        .order_by(total.desc(), tallies.c.value)
+        .limit(most)
+    )
+    return [Count(*row) for row in found]
+
+
+async def one_of(connection: AsyncConnection, tenant_id: str, facet: Facet, value: str) -> Count:
+    """One value of a facet that is counted for all time."""
+    found = await connection.execute(
+        select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts).where(
+            tallies.c.tenant_id == tenant_id,
+            tallies.c.facet == int(facet),
+            tallies.c.value == value,
+        )
+    )
+    row = found.one_or_none()
+    return NOTHING if row is None else Count(*row)
+
+
+async def by_agent(
+    connection: AsyncConnection, tenant_id: str, since: int, agent_id: str | None = None
+) -> list[Count]:
+    """What each agent, or one of them, decided since `since` (microseconds), in order of id."""
+    query = (
+        select(
+            tallies.c.value,
+            func.sum(tallies.c.allowed),
+            func.sum(tallies.c.denied),
+            func.max(tallies.c.last_ts),
+        )
+        .where(
+            tallies.c.tenant_id == tenant_id,
+            tallies.c.facet == int(Facet.agent),
+            tallies.c.bucket >= since // BUCKETS[Facet.agent],
+        )
+        .group_by(tallies.c.value)
+        .order_by(tallies.c.value)
+    )
+    if agent_id is not None:
+        query = query.where(tallies.c.value == agent_id)
+    rows = await connection.execute(query)
+    return [Count(value, int(allowed), int(denied), last) for value, allowed, denied, last in rows]
+
+
+async def sources_of(
+    connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, most: int
+) -> list[Count]:
+    """The sources that an agent asked for since `since`, the most asked for first; by the day."""
+    prefix = agent_id + BETWEEN
+    total = func.sum(tallies.c.allowed + tallies.c.denied)
+    rows = await connection.execute(
+        select(
+            tallies.c.value,
+            func.sum(tallies.c.allowed),
+            func.sum(tallies.c.denied),
+            func.max(tallies.c.last_ts),
+        )
+        .where(
+            tallies.c.tenant_id == tenant_id,
+            tallies.c.facet == int(Facet.agent_source),
+            # A range of the key, whatever characters the id has: what follows BETWEEN is beyond it.
+            tallies.c.value >= prefix,
+            tallies.c.value < agent_id + chr(ord(BETWEEN) + 1),
+            tallies.c.bucket >= since // BUCKETS[Facet.agent_source],
+        )
+        .group_by(tallies.c.value)
+        .order_by(total.desc(), tallies.c.value)
+        .limit(most)
+    )
+    return [
+        Count(value[len(prefix) :], int(allowed), int(denied), last)
+        for value, allowed, denied, last in rows
+    ]
+
+
+async def window(
+    connection: AsyncConnection, tenant_id: str, facet: Facet, since: int, until: int
+) -> Count:
+    """The sum of a facet's buckets that begin at `since` or later and before `until`."""
+    width = BUCKETS[facet]
+    found = await connection.execute(
+        select(
+            func.coalesce(func.sum(tallies.c.allowed), 0),
+            func.coalesce(func.sum(tallies.c.denied), 0),
+            func.coalesce(func.max(tallies.c.last_ts), 0),
+        ).where(
+            tallies.c.tenant_id == tenant_id,
+            tallies.c.facet == int(facet),
+            tallies.c.value == "",
+            tallies.c.bucket >= -(-since // width),
+            tallies.c.bucket < -(-until // width),
+        )
+    )
+    allowed, denied, last = found.one()
+    return Count("", int(allowed), int(denied), last)
+
+
+async def new_accesses(
+    connection: AsyncConnection, tenant_id: str, since: int, until: int, most: int
+) -> tuple[int, list[tuple[str, str]]]:
+    """How many pairs of role and source were first allowed in that time, and some of them."""
+    within = (
+        first_accesses.c.tenant_id == tenant_id,
+        first_accesses.c.first_ts >= since,
+        first_accesses.c.first_ts < until,
+    )
+    many = (await connection.execute(select(func.count()).where(*within))).scalar_one()
+    rows = await connection.execute(
+        select(first_accesses.c.agent_role, first_accesses.c.source_id)
+        .where(*within)
+        .order_by(first_accesses.c.first_ts)
+        .limit(most)
+    )
+    return many, [(role, source) for role, source in rows]

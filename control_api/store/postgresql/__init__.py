@@ -1,0 +1,1 @@
+"""The store on PostgreSQL: connections, roles and transactions."""

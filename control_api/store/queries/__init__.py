@@ -1,0 +1,1 @@
+"""The queries, by subject. Each takes a connection or a transaction; none begins one."""

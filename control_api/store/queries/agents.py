@@ -1,0 +1,106 @@
+"""Queries over the agent registry. Knows nothing of which status may follow which."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, func, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.tables import agents
+from policies.definitions.model import Agent
+from policies.ground.canonical import encode
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAgent:
+    """A registry entry's row (`service.md` 2.2). Times in microseconds."""
+
+    agent_id: str
+    agent_role: str
+    display_name: str | None
+    description: str | None
+    owner: str | None
+    framework: str | None
+    permitted_roles: tuple[str, ...]
+    credential_type: str
+    bound_key_id: str | None
+    status: str
+    created_at: int
+    updated_at: int
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredAgent":
+        fields = dict(row._mapping)
+        return cls(**{**fields, "permitted_roles": tuple(orjson.loads(fields["permitted_roles"]))})
+
+    def published(self) -> Agent:
+        """What a decision needs of it. An empty list of roles is the same as none given: the role
+        itself (contract, section 3)."""
+        roles = self.permitted_roles or (self.agent_role,)
+        return Agent(self.agent_id, self.status, roles, self.bound_key_id)
+
+
+_COLUMNS = [column for column in agents.c if column.name != "tenant_id"]
+FILTERS = ("status", "agent_role", "owner", "framework")
+
+
+async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> StoredAgent | None:
+    query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent_id)
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredAgent.from_row(row)
+
+
+async def add(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
+    await connection.execute(insert(agents).values(tenant_id=tenant_id, **_values(agent)))
+
+
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    filters: Mapping[str, str | None],
+    after: tuple[Any, ...] | None,
+    limit: int,
+) -> list[StoredAgent]:
+    """Newest first, after `(created_at, agent_id)`; `filters` by name of `FILTERS`."""
+    query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id)
+    for name in FILTERS:
+        if (value := filters.get(name)) is not None:
+            query = query.where(agents.c[name] == value)
+    if after is not None:
+        query = query.where(tuple_(agents.c.created_at, agents.c.agent_id) < after)
+    query = query.order_by(agents.c.created_at.desc(), agents.c.agent_id.desc()).limit(limit)
+    return [StoredAgent.from_row(row) for row in await connection.execute(query)]
+
+
+async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[str, int]:
+    query = (
+        select(agents.c.status, func.count())
+        .where(agents.c.tenant_id == tenant_id)
+        .group_by(agents.c.status)
+    )
+    return {row[0]: row[1] for row in await connection.execute(query)}
+
+
+async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> list[StoredAgent]:
+    """The agents that only this key may speak for."""
+    query = select(*_COLUMNS).where(
+        agents.c.tenant_id == tenant_id, agents.c.bound_key_id == key_id
+    )
+    return [StoredAgent.from_row(row) for row in await connection.execute(query)]
+
+
+async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
+    """The row as it is given, in place of that of the same id."""
+    await connection.execute(
+        update(agents)
+        .where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent.agent_id)
+        .values(**_values(agent))
+    )
+
+
+def _values(agent: StoredAgent) -> dict[str, Any]:
+    values = {name: getattr(agent, name) for name in StoredAgent.__slots__}
+    values["permitted_roles"] = encode(list(agent.permitted_roles))
+    return values

@@ -1,0 +1,125 @@
+"""Queries over alert rules. Knows nothing of what a rule measures."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Row, delete, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.tables import alert_rules, log_heads, tenants
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRule:
+    """A rule's row. Times in microseconds. Its representation shows no secret."""
+
+    rule_id: str
+    name: str
+    rule_type: str
+    threshold: int
+    window_minutes: int
+    cooldown_minutes: int
+    min_events: int
+    webhook_url: str | None
+    webhook_secret: str | None
+    email: str | None
+    enabled: bool
+    created_at: int
+    updated_at: int
+    last_fired_at: int | None = None
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredRule":
+        return cls(**row._mapping)
+
+    def __repr__(self) -> str:
+        return f"StoredRule({self.rule_id!r})"
+
+
+_RULE = [column for column in alert_rules.c if column.name != "tenant_id"]
+
+
+async def rule(connection: AsyncConnection, tenant_id: str, rule_id: str) -> StoredRule | None:
+    query = select(*_RULE).where(
+        alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == rule_id
+    )
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredRule.from_row(row)
+
+
+async def page(
+    connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
+) -> list[StoredRule]:
+    """Newest first, after `(created_at, rule_id)`."""
+    query = select(*_RULE).where(alert_rules.c.tenant_id == tenant_id)
+    if after is not None:
+        query = query.where(tuple_(alert_rules.c.created_at, alert_rules.c.rule_id) < after)
+    query = query.order_by(alert_rules.c.created_at.desc(), alert_rules.c.rule_id.desc())
+    return [StoredRule.from_row(row) for row in await connection.execute(query.limit(limit))]
+
+
+async def enabled(connection: AsyncConnection, tenant_id: str) -> list[StoredRule]:
+    query = select(*_RULE).where(alert_rules.c.tenant_id == tenant_id, alert_rules.c.enabled)
+    return [StoredRule.from_row(row) for row in await connection.execute(query)]
+
+
+async def count(connection: AsyncConnection, tenant_id: str) -> int:
+    query = select(alert_rules.c.rule_id).where(alert_rules.c.tenant_id == tenant_id)
+    return len((await connection.execute(query)).all())
+
+
+async def watched(connection: AsyncConnection) -> dict[str, int]:
+    """The active tenants with an enabled rule, and how many entries the log of each has."""
+    having = select(alert_rules.c.tenant_id).where(alert_rules.c.enabled).distinct().subquery()
+    query = (
+        select(having.c.tenant_id, log_heads.c.size)
+        .join(log_heads, log_heads.c.tenant_id == having.c.tenant_id)
+        .join(tenants, tenants.c.tenant_id == having.c.tenant_id)
+        .where(tenants.c.active)
+    )
+    return {tenant_id: size for tenant_id, size in await connection.execute(query)}  # noqa: C416
+
+
+async def add(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> None:
+    await connection.execute(insert(alert_rules).values(tenant_id=tenant_id, **_values(row)))
+
+
+async def put(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> None:
+    """The row as it is given, in place of that of the same id."""
+    await connection.execute(
+        update(alert_rules)
+        .where(alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == row.rule_id)
+        .values(**_values(row))
+    )
+
+
+async def remove(connection: AsyncConnection, tenant_id: str, rule_id: str) -> bool:
+    """Whether it was there."""
+    done = await connection.execute(
+        delete(alert_rules).where(
+            alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == rule_id
+        )
+    )
+    return bool(done.rowcount)
+
+
+async def fired(connection: AsyncConnection, tenant_id: str, seen: StoredRule, now: int) -> bool:
+    """Note that the rule fires now. False where it is not what was seen any more: it was changed,
+    or another process fired it."""
+    last = alert_rules.c.last_fired_at
+    done = await connection.execute(
+        update(alert_rules)
+        .where(
+            alert_rules.c.tenant_id == tenant_id,
+            alert_rules.c.rule_id == seen.rule_id,
+            alert_rules.c.updated_at == seen.updated_at,
+            alert_rules.c.enabled,
+            last.is_(None) if seen.last_fired_at is None else last == seen.last_fired_at,
+        )
+        .values(last_fired_at=now)
+    )
+    return bool(done.rowcount == 1)
+
+
+def _values(row: StoredRule) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in type(row).__slots__}

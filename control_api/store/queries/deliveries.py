@@ -1,0 +1,145 @@
+"""Queries over deliveries of alerts. Knows nothing of how one is made."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from sqlalchemy import Row, delete, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.tables import alert_deliveries
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDelivery:
+    """A delivery's row. `address` and `secret` are where it goes and what it is signed with; what
+    may be shown is `target`. `next_attempt_at` is None once nothing more is tried."""
+
+    delivery_id: str
+    rule_id: str
+    rule_name: str
+    rule_type: str
+    fired_at: int
+    detail: dict[str, Any]
+    channel: str
+    target: str | None
+    address: str | None
+    secret: str | None
+    status: str
+    attempts: int
+    last_error: str | None
+    next_attempt_at: int | None
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredDelivery":
+        fields = dict(row._mapping)
+        return cls(**{**fields, "detail": orjson.loads(fields["detail"])})
+
+    def __repr__(self) -> str:
+        return f"StoredDelivery({self.delivery_id!r})"
+
+
+_DELIVERY = [column for column in alert_deliveries.c if column.name != "tenant_id"]
+
+
+async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredDelivery]) -> None:
+    values = [{"tenant_id": tenant_id, **_values(row)} for row in rows]
+    await connection.execute(insert(alert_deliveries), values)
+
+
+async def page(
+    connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
+) -> list[StoredDelivery]:
+    """Newest first, after `(fired_at, delivery_id)`."""
+    query = select(*_DELIVERY).where(alert_deliveries.c.tenant_id == tenant_id)
+    place = tuple_(alert_deliveries.c.fired_at, alert_deliveries.c.delivery_id)
+    if after is not None:
+        query = query.where(place < after)
+    query = query.order_by(
+        alert_deliveries.c.fired_at.desc(), alert_deliveries.c.delivery_id.desc()
+    )
+    return [StoredDelivery.from_row(row) for row in await connection.execute(query.limit(limit))]
+
+
+async def due(
+    connection: AsyncConnection, now: int, limit: int
+) -> list[tuple[str, StoredDelivery]]:
+    """Deliveries of any tenant whose time has come, the longest overdue first."""
+    query = (
+        select(alert_deliveries.c.tenant_id, *_DELIVERY)
+        .where(alert_deliveries.c.next_attempt_at <= now)
+        .order_by(alert_deliveries.c.next_attempt_at)
+        .limit(limit)
+    )
+    found = []
+    for row in await connection.execute(query):
+        fields = dict(row._mapping)
+        tenant_id = fields.pop("tenant_id")
+        found.append(
+            (tenant_id, StoredDelivery(**{**fields, "detail": orjson.loads(fields["detail"])}))
+        )
+    return found
+
+
+async def lease(
+    connection: AsyncConnection, tenant_id: str, seen: StoredDelivery, until: int
+) -> bool:
+    """Take the delivery for an attempt of ours. False where another process has."""
+    done = await connection.execute(
+        update(alert_deliveries)
+        .where(
+            alert_deliveries.c.tenant_id == tenant_id,
+            alert_deliveries.c.delivery_id == seen.delivery_id,
+            alert_deliveries.c.next_attempt_at == seen.next_attempt_at,
+        )
+        .values(next_attempt_at=until, attempts=seen.attempts + 1)
+    )
+    return bool(done.rowcount == 1)
+
+
+async def settle(
+    connection: AsyncConnection,
+    tenant_id: str,
+    delivery_id: str,
+    *,
+    status: str,
+    last_error: str | None,
+    next_attempt_at: int | None,
+) -> None:
+    """What an attempt came to."""
+    await connection.execute(
+        update(alert_deliveries)
+        .where(
+            alert_deliveries.c.tenant_id == tenant_id,
+            alert_deliveries.c.delivery_id == delivery_id,
+        )
+        .values(status=status, last_error=last_error, next_attempt_at=next_attempt_at)
+    )
+
+
+async def forget(connection: AsyncConnection, tenant_id: str, before: int, most: int) -> int:
+    """Drop deliveries that were settled and fired before `before`, at most `most`; how many."""
+    old = (
+        select(alert_deliveries.c.delivery_id)
+        .where(
+            alert_deliveries.c.tenant_id == tenant_id,
+            alert_deliveries.c.fired_at < before,
+            alert_deliveries.c.next_attempt_at.is_(None),
+        )
+        .limit(most)
+    )
+    names = list((await connection.execute(old)).scalars())
+    if names:
+        await connection.execute(
+            delete(alert_deliveries).where(
+                alert_deliveries.c.tenant_id == tenant_id,
+                alert_deliveries.c.delivery_id.in_(names),
+            )
+        )
+    return len(names)
+
+
+def _values(row: StoredDelivery) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in type(row).__slots__}
+    return {**fields, "detail": orjson.dumps(row.detail)}

@@ -1,0 +1,170 @@
+"""The documents of a tenant's policy set, as they are fetched. `Transaction.publish` writes them.
+Knows nothing of what they say."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import and_, bindparam, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.tables import documents, tenants
+from policies.ground.errors import NotFound
+
+
+class Document(NamedTuple):
+    """`digest` and `body` are None once it was removed."""
+
+    name: str
+    revision: int
+    digest: str | None
+    body: bytes | None
+
+
+class Page(NamedTuple):
+    """Changes in order of revision, none left out. `revision` is the tenant's as it was read with
+    them; `more` where the last of `documents` has not reached it. Whoever asked from below
+    `reset_below` has to begin anew."""
+
+    revision: int
+    documents: list[Document]
+    more: bool
+    reset_below: int = 0
+
+
+async def since(
+    connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, most_bytes: int
+) -> Page:
+    """What changed after `revision`: at most `limit` documents, and bodies of `most_bytes` together
+    unless the first alone is larger. `NotFound` where there is no such tenant."""
+    present, reset_below = await _standing(connection, tenant_id)
+    columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
+    # Sizes first: a page's bodies are read only once it is known which they are.
+    sizes = await connection.execute(
+        select(documents.c.revision, func.coalesce(func.length(documents.c.body), 0))
+        .where(
+            documents.c.tenant_id == tenant_id,
+            documents.c.revision > revision,
+            documents.c.revision <= present,
+        )
+        .order_by(documents.c.revision)
+        .limit(limit)
+    )
+    last, room = revision, most_bytes
+    for changed, size in sizes:
+        if size > room and last != revision:
+            break
+        last, room = changed, room - size
+    if last == revision:
+        return Page(present, [], False, reset_below)
+    rows = await connection.execute(
+        select(*columns)
+        .where(
+            documents.c.tenant_id == tenant_id,
+            documents.c.revision > revision,
+            documents.c.revision <= last,
+        )
+        .order_by(documents.c.revision)
+    )
+    # A document that changed in between has a later revision, and comes with the next page.
+    return Page(present, [Document(*row) for row in rows], last < present, reset_below)
+
+
+async def named(
+    connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, most_bytes: int
+) -> Page:
+    """The documents of these names, all at one revision; a name without a document comes as a
+    removed one. Bodies of `most_bytes` together, unless the first alone is larger: `more` says that
+    names were left out. `NotFound` where there is no such tenant."""
+    asked = {"tenant": tenant_id, "names": sorted(set(names))}
+    # Sizes first: only the bodies that fit are read.
+    chosen, room = list[str](), most_bytes
+    sizes = {row.name: row.size for row in await connection.execute(_NAMED_SIZES, asked)}
+    for name in asked["names"]:
+        room -= sizes.get(name, 0)
+        if room < 0 and chosen:
+            break
+        chosen.append(name)
+    # One statement is one snapshot: the revision belongs to the documents beside it.
+    rows = (await connection.execute(_NAMED, {"tenant": tenant_id, "names": chosen})).all()
+    if not rows:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    here = {row.name: Document(row.name, row.changed, row.digest, row.body) for row in rows}
+    found = [here.get(name, Document(name, 0, None, None)) for name in chosen]
+    return Page(rows[0].revision, found, len(chosen) < len(asked["names"]))
+
+
+async def bodies(
+    connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, small: int
+) -> AsyncIterator[tuple[str, bytes]]:
+    """The documents of these names that are there. Those of at most `small` bytes are read many at
+    a time; of larger ones there is never more than one in memory."""
+    for at in range(0, len(names), _CHUNK):
+        chunk = list(names[at : at + _CHUNK])
+        asked = {"tenant": tenant_id, "names": chunk, "small": small}
+        found = {row.name: row.body for row in await connection.execute(_SMALL, asked)}
+        for name in chunk:
+            body = found.pop(name, None)
+            if body is None:
+                one = {"tenant": tenant_id, "name": name}
+                body = (await connection.execute(_ONE, one)).scalar_one_or_none()
+            if body is not None:
+                yield name, body
+
+
+async def current(connection: AsyncConnection, tenant_id: str) -> int:
+    """The tenant's revision; `NotFound` where there is no such tenant."""
+    return (await _standing(connection, tenant_id))[0]
+
+
+async def _standing(connection: AsyncConnection, tenant_id: str) -> tuple[int, int]:
+    row = select(tenants.c.revision, tenants.c.reset_below).where(tenants.c.tenant_id == tenant_id)
+    found = (await connection.execute(row)).one_or_none()
+    if found is None:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return found.revision, found.reset_below
+
+
+async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[str, bytes]]:
+    """The revision and every document that is there, for a policy set in memory. `NotFound` where
+    there is no such tenant."""
+    rows = await connection.execute(
+        select(tenants.c.revision, documents.c.name, documents.c.body)
+        .select_from(tenants)
+        .outerjoin(documents, documents.c.tenant_id == tenants.c.tenant_id)
+        .where(tenants.c.tenant_id == tenant_id)
+    )
+    revision: int | None = None
+    held: dict[str, bytes] = {}
+    for at, name, body in rows:
+        revision = at
+        if body is not None:
+            held[name] = body
+    if revision is None:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return revision, held
+
+
+_CHUNK = 500
+_OF_TENANT = documents.c.tenant_id == bindparam("tenant")
+_ONE = select(documents.c.body).where(_OF_TENANT, documents.c.name == bindparam("name"))
+_SMALL = select(documents.c.name, documents.c.body).where(
+    _OF_TENANT,
+    documents.c.name.in_(bindparam("names", expanding=True)),
+    func.length(documents.c.body) <= bindparam("small"),
+)
+_AMONG = documents.c.name.in_(bindparam("names", expanding=True))
+_NAMED_SIZES = select(
+    documents.c.name, func.coalesce(func.length(documents.c.body), 0).label("size")
+).where(_OF_TENANT, _AMONG)
+_NAMED = (
+    select(
+        tenants.c.revision,
+        documents.c.name,
+        documents.c.revision.label("changed"),
+        documents.c.digest,
+        documents.c.body,
+    )
+    .select_from(tenants)
+    .outerjoin(documents, and_(documents.c.tenant_id == tenants.c.tenant_id, _AMONG))
+    .where(tenants.c.tenant_id == bindparam("tenant"))
+)

@@ -1,0 +1,130 @@
+"""What sidecars last reported of themselves. Reports that come together are one transaction. Knows
+nothing of how they come, nor of what is made of them.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from sqlalchemy import Connection, and_, case, delete, select, tuple_
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.group_commit import Gather
+from control_api.store.schema.tables import sidecars
+from control_api.store.store import Store
+from policies.ground.errors import SluiceError
+
+LIVE = 15_000_000
+"""Microseconds after its last report for which a sidecar counts as live: two may be lost."""
+KEPT = 7 * 86_400_000_000
+"""How long a sidecar that reports no more is still listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSidecar:
+    """A sidecar's row: times in microseconds since 1970 UTC, ages in milliseconds as of
+    `last_seen`."""
+
+    sidecar_id: str
+    run_id: str
+    version: str
+    agent_id: str | None
+    agent_role: str | None
+    epoch: str
+    revision: int
+    policy_set_age_ms: int | None
+    spool_depth: int
+    oldest_unshipped_ms: int | None
+    refusing: str | None
+    first_seen: int
+    last_seen: int
+    duplicate_at: int | None = None
+
+    def live(self, now: int) -> bool:
+        return now - self.last_seen <= LIVE
+
+    def duplicate(self, now: int) -> bool:
+        """Whether two processes report as this sidecar."""
+        return self.duplicate_at is not None and now - self.duplicate_at <= LIVE
+
+
+_FIELDS = tuple(field.name for field in fields(StoredSidecar))
+_REPORTED = tuple(name for name in _FIELDS if name not in ("sidecar_id", "first_seen"))
+
+
+class Fleet:
+    """Takes reports, many at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._gather: Gather[tuple[str, StoredSidecar], None] = Gather(store.group, self._commit)
+
+    async def report(self, tenant_id: str, row: StoredSidecar) -> None:
+        """`WriteFault` where the database fails."""
+        await self._gather.submit(self._store.lane(tenant_id), (tenant_id, row))
+
+    async def forget(self, tenant_id: str) -> None:
+        """Those that were not heard of for long."""
+        before = self._store.clock.now() - KEPT
+        query = delete(sidecars).where(
+            sidecars.c.tenant_id == tenant_id, sidecars.c.last_seen < before
+        )
+        await self._store.run(
+            self._store.lane(tenant_id), lambda connection, _: connection.execute(query)
+        )
+
+    async def _commit(
+        self, lane: str, reports: list[tuple[str, StoredSidecar]]
+    ) -> list[SluiceError | None]:
+        await self._store.run(lane, lambda connection, _: _save(connection, reports))
+        return [None] * len(reports)
+
+
+def _save(connection: Connection, reports: Iterable[tuple[str, StoredSidecar]]) -> None:
+    # In one order everywhere: two replicas that take reports of the same ones can't wait for each
+    # other.
+    for tenant_id, row in sorted(reports, key=lambda each: (each[0], each[1].sidecar_id)):
+        values = {"tenant_id": tenant_id, **{name: getattr(row, name) for name in _FIELDS}}
+        connection.execute(_REPORT[connection.dialect.name], values)
+
+
+async def page(
+    connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
+) -> list[StoredSidecar]:
+    """Newest first, after `(first_seen, sidecar_id)`."""
+    query = select(*(sidecars.c[name] for name in _FIELDS)).where(sidecars.c.tenant_id == tenant_id)
+    if after is not None:
+        query = query.where(tuple_(sidecars.c.first_seen, sidecars.c.sidecar_id) < after)
+    query = query.order_by(sidecars.c.first_seen.desc(), sidecars.c.sidecar_id.desc())
+    return [StoredSidecar(*row) for row in await connection.execute(query.limit(limit))]
+
+
+async def behind(
+    connection: AsyncConnection, tenant_id: str, epoch: str, revision: int, now: int
+) -> list[StoredSidecar]:
+    """Those of the live sidecars that have not this revision yet, in order of id."""
+    query = (
+        select(*(sidecars.c[name] for name in _FIELDS))
+        .where(sidecars.c.tenant_id == tenant_id, sidecars.c.last_seen >= now - LIVE)
+        .where((sidecars.c.epoch != epoch) | (sidecars.c.revision < revision))
+        .order_by(sidecars.c.sidecar_id)
+    )
+    return [StoredSidecar(*row) for row in await connection.execute(query)]
+
+
+def _upsert(insert: Any) -> Any:
+    new = insert.excluded
+    another = new.run_id != sidecars.c.run_id
+    # A restart is another run, once. One that was there before comes again only if it never went.
+    again = and_(another, new.run_id == sidecars.c.former_run_id)
+    changed = {name: getattr(new, name) for name in _REPORTED if name != "duplicate_at"}
+    changed["former_run_id"] = case((another, sidecars.c.run_id), else_=sidecars.c.former_run_id)
+    changed["duplicate_at"] = case((again, new.last_seen), else_=sidecars.c.duplicate_at)
+    return insert.on_conflict_do_update(index_elements=["tenant_id", "sidecar_id"], set_=changed)
+
+
+_REPORT = {
+    "sqlite": _upsert(sqlite.insert(sidecars)),
+    "postgresql": _upsert(postgresql.insert(sidecars)),
+}

@@ -1,0 +1,138 @@
+"""Queries over API keys. Of a key only its SHA-256 is here; knows nothing of what a key may do."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import Row, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.tables import api_keys
+from policies.definitions.model import Key
+from policies.ground.canonical import encode
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKey:
+    """A key's row. Times in microseconds; `expires_at` None for never."""
+
+    key_id: str
+    name: str
+    scope: str
+    digest: bytes
+    bound_agent_id: str | None
+    permitted_roles: tuple[str, ...]
+    expires_at: int | None
+    created_at: int
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredKey":
+        fields = dict(row._mapping)
+        return cls(**{**fields, "permitted_roles": tuple(orjson.loads(fields["permitted_roles"]))})
+
+    def published(self) -> Key:
+        """What a decision needs of it."""
+        return Key(
+            self.key_id, self.scope, self.bound_agent_id, self.permitted_roles, self.expires_at
+        )
+
+
+_COLUMNS = [column for column in api_keys.c if column.name not in ("tenant_id", "revoked_at")]
+
+
+async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
+    """Whose key has this SHA-256, revoked or not. The one query that knows no tenant yet."""
+    query = select(api_keys.c.tenant_id).where(api_keys.c.digest == digest)
+    owner: str | None = (await connection.execute(query)).scalar_one_or_none()
+    return owner
+
+
+async def add(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
+    values = {
+        "tenant_id": tenant_id,
+        "key_id": key.key_id,
+        "name": key.name,
+        "scope": key.scope,
+        "digest": key.digest,
+        "bound_agent_id": key.bound_agent_id,
+        "permitted_roles": encode(list(key.permitted_roles)),
+        "expires_at": key.expires_at,
+        "created_at": key.created_at,
+        "revoked_at": None,
+    }
+    await connection.execute(insert(api_keys).values(values))
+
+
+async def page(
+    connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
+) -> list[StoredKey]:
+    """Keys that were not revoked, newest first, after `(created_at, key_id)`."""
+    query = select(*_COLUMNS).where(
+        api_keys.c.tenant_id == tenant_id, api_keys.c.revoked_at.is_(None)
+    )
+    place = tuple_(api_keys.c.created_at, api_keys.c.key_id)
+    if after is not None:
+        query = query.where(place < after)
+    query = query.order_by(api_keys.c.created_at.desc(), api_keys.c.key_id.desc()).limit(limit)
+    return [StoredKey.from_row(row) for row in await connection.execute(query)]
+
+
+async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> StoredKey | None:
+    """None where it was revoked, too."""
+    query = select(*_COLUMNS).where(
+        api_keys.c.tenant_id == tenant_id,
+        api_keys.c.key_id == key_id,
+        api_keys.c.revoked_at.is_(None),
+    )
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredKey.from_row(row)
+
+
+class Expiring(NamedTuple):
+    """A live key that expires, without what identifies its bearer."""
+
+    key_id: str
+    name: str
+    scope: str
+    expires_at: int
+
+
+async def expiring(
+    connection: AsyncConnection, tenant_id: str, now: int, limit: int
+) -> list[Expiring]:
+    """The live keys that expire next, soonest first."""
+    query = select(*(api_keys.c[name] for name in Expiring._fields)).where(
+        api_keys.c.tenant_id == tenant_id,
+        api_keys.c.revoked_at.is_(None),
+        api_keys.c.expires_at > now,
+    )
+    query = query.order_by(api_keys.c.expires_at, api_keys.c.key_id).limit(limit)
+    return [Expiring(*row) for row in await connection.execute(query)]
+
+
+async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:
+    """Whether there is or was a key of this id."""
+    query = select(api_keys.c.key_id).where(
+        api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key_id
+    )
+    return (await connection.execute(query)).first() is not None
+
+
+async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
+    """Write the key's two bindings."""
+    await connection.execute(
+        update(api_keys)
+        .where(api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key.key_id)
+        .values(
+            bound_agent_id=key.bound_agent_id,
+            permitted_roles=encode(list(key.permitted_roles)),
+        )
+    )
+
+
+async def revoke(connection: AsyncConnection, tenant_id: str, key_id: str, now: int) -> None:
+    await connection.execute(
+        update(api_keys)
+        .where(api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key_id)
+        .values(revoked_at=now)
+    )

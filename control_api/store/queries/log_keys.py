@@ -1,0 +1,76 @@
+"""The public halves of the keys that the logs of this database were signed by, one endorsed by the
+other. Rows are added and never changed. Knows no file and no private key."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert as insert_postgresql
+from sqlalchemy.dialects.sqlite import insert as insert_sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.tables import log_keys
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.signing import Endorsement, KeyRing
+
+
+async def current(connection: AsyncConnection) -> bytes | None:
+    """The key that signs; None where no service has said which yet."""
+    query = select(log_keys.c.public_key).where(log_keys.c.tenant_id == "")
+    found = await connection.execute(query.order_by(log_keys.c.place.desc()).limit(1))
+    key: bytes | None = found.scalar()
+    return key
+
+
+async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
+    """As they are stored, oldest first: whether they hold is for others."""
+    query = select(log_keys.c.public_key, log_keys.c.signature).where(log_keys.c.tenant_id == "")
+    rows = (await connection.execute(query.order_by(log_keys.c.place))).all()
+    return [
+        Endorsement(before.public_key, row.public_key, row.signature)
+        for before, row in pairwise(rows)
+        if row.signature is not None
+    ]
+
+
+async def believed(store: Store, ring: KeyRing) -> tuple[bytes, ...]:
+    """The keys whose signatures on this database's logs count. Another process may sign by a key
+    that follows ours already."""
+    async with store.reading_across() as connection:
+        return ring.believed(await endorsements(connection))
+
+
+async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -> None:
+    """`first` where there is none, then each endorsement that follows the current key, in one
+    transaction. Of two processes that add at once one does, and the other nothing."""
+
+    async def work(tx: Transaction) -> None:
+        place = await _next_place(tx.connection)
+        if first is not None:
+            if place or not await _put(tx.connection, 0, first, None):
+                return
+            place = 1
+        for each in chain:
+            if not await _put(tx.connection, place, each.next, each.signature):
+                return
+            place += 1
+
+    await store.write("", work)
+
+
+async def _next_place(connection: AsyncConnection) -> int:
+    query = select(log_keys.c.place).where(log_keys.c.tenant_id == "")
+    found = await connection.execute(query.order_by(log_keys.c.place.desc()).limit(1))
+    last: int | None = found.scalar()
+    return 0 if last is None else last + 1
+
+
+async def _put(
+    connection: AsyncConnection, place: int, public: bytes, signature: bytes | None
+) -> bool:
+    values = {"tenant_id": "", "place": place, "public_key": public, "signature": signature}
+    on_sqlite = connection.dialect.name == "sqlite"
+    adding = insert_sqlite(log_keys) if on_sqlite else insert_postgresql(log_keys)
+    done = await connection.execute(adding.values(values).on_conflict_do_nothing())
+    return done.rowcount == 1

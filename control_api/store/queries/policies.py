@@ -1,0 +1,185 @@
+"""Queries over policies and their versions. Knows neither files nor when a version is due."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import orjson
+from sqlalchemy import Row, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.schema.tables import policies, policy_versions
+from policies.definitions.model import Policy
+from policies.ground.canonical import encode
+
+_CHUNK = 500  # rows in one statement
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A policy's row. `body` holds every field of `service.md` 2.1; `file` and `file_body` are
+    where a file defines it and what that says, None where none does."""
+
+    policy_id: str
+    name: str
+    agent_role: str
+    body: dict[str, Any]
+    version: int
+    user_modified: bool
+    file: str | None
+    file_body: dict[str, Any] | None
+    created_at: int
+    updated_at: int
+    deleted_at: int | None
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredPolicy":
+        fields = dict(row._mapping)
+        fields["body"] = orjson.loads(fields["body"])
+        if fields["file_body"] is not None:
+            fields["file_body"] = orjson.loads(fields["file_body"])
+        return cls(**fields)
+
+    def published(self) -> Policy:
+        """What a decision needs of it."""
+        return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": self.version})
+
+
+class Version(NamedTuple):
+    """A version of a policy, by whom and when (microseconds) it was made, and how."""
+
+    version: int
+    body: dict[str, Any]
+    changed_by: str
+    changed_at: int
+    change: str
+
+
+_COLUMNS = [column for column in policies.c if column.name != "tenant_id"]
+
+
+async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
+    """Deleted ones too: `deleted_at` tells."""
+    query = select(*_COLUMNS).where(
+        policies.c.tenant_id == tenant_id, policies.c.policy_id == policy_id
+    )
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else StoredPolicy.from_row(row)
+
+
+async def page(
+    connection: AsyncConnection,
+    tenant_id: str,
+    agent_role: str | None,
+    after: tuple[Any, ...] | None,
+    limit: int,
+) -> list[StoredPolicy]:
+    """Active ones, newest first, after `(created_at, policy_id)`."""
+    query = _active(tenant_id)
+    if agent_role is not None:
+        query = query.where(policies.c.agent_role == agent_role)
+    if after is not None:
+        query = query.where(tuple_(policies.c.created_at, policies.c.policy_id) < after)
+    query = query.order_by(policies.c.created_at.desc(), policies.c.policy_id.desc()).limit(limit)
+    return [StoredPolicy.from_row(row) for row in await connection.execute(query)]
+
+
+async def of_roles(
+    connection: AsyncConnection, tenant_id: str, roles: Sequence[str]
+) -> list[StoredPolicy]:
+    """The active policies of these roles."""
+    found = await connection.execute(_active(tenant_id).where(policies.c.agent_role.in_(roles)))
+    return [StoredPolicy.from_row(row) for row in found]
+
+
+async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
+    """Those of the names that active policies have."""
+    query = select(policies.c.name).where(
+        policies.c.tenant_id == tenant_id,
+        policies.c.name.in_(names),
+        policies.c.deleted_at.is_(None),
+    )
+    return set((await connection.execute(query)).scalars())
+
+
+async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:
+    """Those that a file defines, deleted ones too; still to be read by `StoredPolicy.from_row`,
+    which takes its time where there are many."""
+    found = await connection.execute(
+        select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))
+    )
+    return found.all()
+
+
+async def by_ids(
+    connection: AsyncConnection, tenant_id: str, policy_ids: Sequence[str]
+) -> list[StoredPolicy]:
+    """Those of the ids that there are, deleted ones too."""
+    found = await connection.execute(
+        select(*_COLUMNS).where(
+            policies.c.tenant_id == tenant_id, policies.c.policy_id.in_(policy_ids)
+        )
+    )
+    return [StoredPolicy.from_row(row) for row in found]
+
+
+async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy]) -> None:
+    for at in range(0, len(rows), _CHUNK):
+        values = [{"tenant_id": tenant_id, **_values(row)} for row in rows[at : at + _CHUNK]]
+        await connection.execute(insert(policies), values)
+
+
+async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy) -> None:
+    """The row as it is given, in place of that of the same id."""
+    await connection.execute(
+        update(policies)
+        .where(policies.c.tenant_id == tenant_id, policies.c.policy_id == policy.policy_id)
+        .values(**_values(policy))
+    )
+
+
+async def add_versions(
+    connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy], by: str, change: str
+) -> None:
+    """The present version of each, for its history."""
+    values = [
+        {
+            "tenant_id": tenant_id,
+            "policy_id": row.policy_id,
+            "version": row.version,
+            "body": encode(row.body),
+            "changed_by": by,
+            "changed_at": row.updated_at,
+            "change": change,
+        }
+        for row in rows
+    ]
+    for at in range(0, len(values), _CHUNK):
+        await connection.execute(insert(policy_versions), values[at : at + _CHUNK])
+
+
+async def versions(
+    connection: AsyncConnection, tenant_id: str, policy_id: str, before: int | None, limit: int
+) -> list[Version]:
+    """Newest first, those before version `before`."""
+    kept = policy_versions.c
+    query = select(kept.version, kept.body, kept.changed_by, kept.changed_at, kept.change).where(
+        kept.tenant_id == tenant_id, kept.policy_id == policy_id
+    )
+    if before is not None:
+        query = query.where(kept.version < before)
+    rows = await connection.execute(query.order_by(kept.version.desc()).limit(limit))
+    return [Version(row.version, orjson.loads(row.body), *row[2:]) for row in rows]
+
+
+def _active(tenant_id: str) -> Any:
+    return select(*_COLUMNS).where(
+        policies.c.tenant_id == tenant_id, policies.c.deleted_at.is_(None)
+    )
+
+
+def _values(policy: StoredPolicy) -> dict[str, Any]:
+    values = {name: getattr(policy, name) for name in StoredPolicy.__slots__}
+    values["body"] = encode(policy.body)
+    values["file_body"] = None if policy.file_body is None else encode(policy.file_body)
+    return values

@@ -1,0 +1,76 @@
+"""Sessions that match a filter, found page by page and revoked many at a time. Knows nothing of
+what is published about them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.queries.ended_sessions import LATE
+from control_api.store.queries.sessions import SessionRow
+from control_api.store.schema.tables import sessions
+
+Place = tuple[int, str]
+"""`(created_at, session_id)`: where the next page begins."""
+
+_COLUMNS = [column for column in sessions.c if column.name != "tenant_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """All that is given must match, each exactly. `user_ids` are alternatives: a user may be
+    recorded in clear and masked."""
+
+    agent_role: str | None = None
+    agent_id: str | None = None
+    user_ids: tuple[str, ...] = ()
+
+
+async def revocable(
+    connection: AsyncConnection,
+    tenant_id: str,
+    wanted: Filter,
+    now: int,
+    after: Place | None,
+    limit: int,
+) -> list[Place]:
+    """Sessions that match and are not revoked, newest first, after `after`.
+
+    One that expired within the last day counts: a sidecar's clock may be behind, and take it for
+    active.
+    """
+    query = select(sessions.c.created_at, sessions.c.session_id).where(
+        sessions.c.tenant_id == tenant_id,
+        sessions.c.revoked_at.is_(None),
+        sessions.c.expires_at > now - LATE,
+    )
+    if wanted.agent_role is not None:
+        query = query.where(sessions.c.agent_role == wanted.agent_role)
+    if wanted.agent_id is not None:
+        query = query.where(sessions.c.agent_id == wanted.agent_id)
+    if wanted.user_ids:
+        query = query.where(sessions.c.user_id.in_(wanted.user_ids))
+    if after is not None:
+        query = query.where(tuple_(sessions.c.created_at, sessions.c.session_id) < after)
+    query = query.order_by(sessions.c.created_at.desc(), sessions.c.session_id.desc())
+    return [(row[0], row[1]) for row in await connection.execute(query.limit(limit))]
+
+
+async def revoke_all(
+    connection: AsyncConnection, tenant_id: str, ids: Sequence[str], reason: str, now: int
+) -> list[SessionRow]:
+    """Revokes those of the sessions that are not; which they are, as they are now."""
+    which = (
+        sessions.c.tenant_id == tenant_id,
+        sessions.c.session_id.in_(ids),
+        sessions.c.revoked_at.is_(None),
+    )
+    query = select(*_COLUMNS).where(*which).order_by(sessions.c.session_id).with_for_update()
+    rows = [SessionRow(*row) for row in await connection.execute(query)]
+    if rows:
+        await connection.execute(
+            update(sessions).where(*which).values(revoked_at=now, revocation_reason=reason)
+        )
+    return [row._replace(revoked_at=now, revocation_reason=reason) for row in rows]

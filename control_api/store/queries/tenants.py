@@ -1,0 +1,153 @@
+"""Queries over tenants and over the installation. Knows nothing of keys or policies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, insert, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert as insert_postgresql
+from sqlalchemy.dialects.sqlite import insert as insert_sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.store.postgresql.transaction import across
+from control_api.store.schema.tables import documents, installation, tenants
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTenant:
+    """A tenant's row. `revision` counts the documents it ever published; whoever follows from below
+    `reset_below` begins anew."""
+
+    tenant_id: str
+    name: str
+    created_at: int
+    require_agent_id: bool
+    pii_masking: bool
+    active: bool
+    revision: int = 0
+    retention_days: int = 365
+    session_retention_days: int = 90
+    reset_below: int = 0
+    frozen_at: int | None = None
+    freeze_reason: str | None = None
+
+    @classmethod
+    def from_row(cls, row: Row[Any]) -> "StoredTenant":
+        return cls(**row._mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What this database is: made once, with it."""
+
+    epoch: str
+    created_at: int
+    superadmin_digest: bytes | None
+
+
+async def get(connection: AsyncConnection, tenant_id: str) -> StoredTenant | None:
+    found = await connection.execute(select(tenants).where(tenants.c.tenant_id == tenant_id))
+    row = found.one_or_none()
+    return None if row is None else StoredTenant.from_row(row)
+
+
+async def ids(connection: AsyncConnection) -> list[str]:
+    """Every tenant, in order of id."""
+    found = await connection.execute(select(tenants.c.tenant_id).order_by(tenants.c.tenant_id))
+    return list(found.scalars())
+
+
+class KnownTenant(NamedTuple):
+    """What tells a tenant from the others."""
+
+    tenant_id: str
+    name: str
+    active: bool
+
+
+async def known(connection: AsyncConnection) -> list[KnownTenant]:
+    """Every tenant, deactivated ones too, in order of id."""
+    query = select(tenants.c.tenant_id, tenants.c.name, tenants.c.active)
+    found = await connection.execute(query.order_by(tenants.c.tenant_id))
+    return [KnownTenant(*row) for row in found]
+
+
+async def standing(
+    connection: AsyncConnection, among: Sequence[str]
+) -> dict[str, tuple[int, bool]]:
+    """The revision of each of these tenants, and whether it is active."""
+    query = select(tenants.c.tenant_id, tenants.c.revision, tenants.c.active)
+    found = await connection.execute(query.where(tenants.c.tenant_id.in_(among)))
+    return {tenant_id: (revision, active) for tenant_id, revision, active in found}
+
+
+async def bodies(
+    connection: AsyncConnection, tenant_id: str, names: Sequence[str]
+) -> dict[str, bytes | None]:
+    """The documents of these names that there are or were; null once removed."""
+    query = select(documents.c.name, documents.c.body).where(
+        documents.c.tenant_id == tenant_id, documents.c.name.in_(names)
+    )
+    return {row.name: row.body for row in await connection.execute(query)}
+
+
+async def add(connection: AsyncConnection, tenant: StoredTenant) -> None:
+    values = {name: getattr(tenant, name) for name in StoredTenant.__slots__}
+    await connection.execute(insert(tenants).values(values))
+
+
+async def page(
+    connection: AsyncConnection, after: tuple[Any, ...] | None, limit: int
+) -> list[StoredTenant]:
+    """Newest first, after `(created_at, tenant_id)`."""
+    place = tuple_(tenants.c.created_at, tenants.c.tenant_id)
+    query = select(tenants).order_by(tenants.c.created_at.desc(), tenants.c.tenant_id.desc())
+    if after is not None:
+        query = query.where(place < after)
+    return [StoredTenant.from_row(row) for row in await connection.execute(query.limit(limit))]
+
+
+async def named(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
+    """The tenant of this name; in a transaction of `tenant_id`, which is to be called so. The
+    installation's row stays locked until it ends: of two that would take a name, one waits here."""
+    lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
+    await connection.execute(lock)
+    async with across(connection, tenant_id):
+        found = await connection.execute(select(tenants.c.tenant_id).where(tenants.c.name == name))
+    holder: str | None = found.scalar()
+    return holder
+
+
+_NOT_PUT = ("revision", "reset_below")
+
+
+async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
+    """The row as it is given, but for its revisions, which move with its documents."""
+    kept = ("tenant_id", "revision")
+    values = {name: getattr(tenant, name) for name in StoredTenant.__slots__ if name not in kept}
+    await connection.execute(
+        update(tenants).where(tenants.c.tenant_id == tenant.tenant_id).values(**values)
+    )
+
+
+async def installed(connection: AsyncConnection) -> Installation | None:
+    """None where the database is new."""
+    query = select(
+        installation.c.epoch, installation.c.created_at, installation.c.superadmin_digest
+    ).where(installation.c.tenant_id == "")
+    row = (await connection.execute(query)).one_or_none()
+    return None if row is None else Installation(*row)
+
+
+async def install(connection: AsyncConnection, made: Installation) -> bool:
+    """False where another process was first: of two first starts one counts."""
+    values = {
+        "tenant_id": "",
+        "epoch": made.epoch,
+        "created_at": made.created_at,
+        "superadmin_digest": made.superadmin_digest,
+    }
+    on_sqlite = connection.dialect.name == "sqlite"
+    adding = insert_sqlite(installation) if on_sqlite else insert_postgresql(installation)
+    done = await connection.execute(adding.values(values).on_conflict_do_nothing())
+    return done.rowcount == 1

@@ -1,0 +1,53 @@
+"""What every change of a tenant has in common: the row, the document that everyone decides by, an
+entry in the tenant's own log. Knows no operation."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from control_api.app_context import Service
+from control_api.store.queries import tenants
+from control_api.store.queries.tenants import StoredTenant
+from control_api.store.transaction import Transaction
+from control_api.tenants.tenant_settings import effective
+from policies.ground.errors import NotFound
+from policies.sets.policy_set import TENANT, tenant_document
+from policies.trail.record import change_record
+
+
+async def change_tenant(
+    service: Service,
+    tenant_id: str,
+    change: str,
+    by: str,
+    changed: Callable[[StoredTenant], tuple[StoredTenant, dict[str, Any]]],
+) -> StoredTenant:
+    """The tenant as `changed` made it, with the details that the log keeps; nothing is written
+    where it is what it was. `NotFound` where there is none."""
+
+    async def work(tx: Transaction) -> StoredTenant:
+        tenant = await present(tx, tenant_id)
+        after, detail = changed(tenant)
+        if after == tenant:
+            return tenant
+        await tenants.put(tx.connection, after)
+        await tx.publish({TENANT: tenant_document(effective(after, service.settings))})
+        record_id = service.new_id()
+        await tx.append(change_record(change, tenant_id, by, detail, record_id=record_id))
+        return after
+
+    return await service.store.write(tenant_id, work)
+
+
+async def present(tx: Transaction, tenant_id: str) -> StoredTenant:
+    """`NotFound` where there is no such tenant."""
+    return await stored(tx.connection, tenant_id)
+
+
+async def stored(connection: AsyncConnection, tenant_id: str) -> StoredTenant:
+    """The same of a reader."""
+    tenant = await tenants.get(connection, tenant_id)
+    if tenant is None:
+        raise NotFound(f"no such tenant: `{tenant_id}`")
+    return tenant

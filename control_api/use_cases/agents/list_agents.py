@@ -1,0 +1,31 @@
+"""List the agents of the registry."""
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.presenters import shown_agent
+from control_api.requests.base import Identifier, Listed, Text
+from control_api.responses.agents import AgentShown, Status
+from control_api.responses.paging import Page, page_of
+from control_api.store.queries import agents
+
+
+class AskedAgents(Listed):
+    """Filters, each exact; together they narrow."""
+
+    status: Status | None = None
+    agent_role: Identifier | None = None
+    owner: Text | None = None
+    framework: Text | None = None
+
+
+async def list_agents(service: Service, caller: Caller, asked: AskedAgents) -> Page[AgentShown]:
+    """List registered agents, newest first."""
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
+        rows = await agents.page(
+            connection,
+            caller.tenant.tenant_id,
+            asked.model_dump(include=set(agents.FILTERS)),
+            asked.after(int, str),
+            asked.limit + 1,
+        )
+    return page_of(rows, asked.limit, lambda row: (row.created_at, row.agent_id), shown_agent)

@@ -1,0 +1,74 @@
+"""Change what the registry says of an agent; its status has an operation of its own."""
+
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.presenters import shown_agent
+from control_api.requests.base import Asked, Identifier, Roles, Text
+from control_api.responses.agents import AgentShown
+from control_api.store.queries import agents
+from control_api.store.queries.agents import StoredAgent
+from control_api.store.transaction import Transaction
+from control_api.use_cases.agents.register_agent import refuse_unknown_key
+from policies.ground.errors import NotFound
+from policies.sets.policy_set import agent_document, agent_name
+from policies.trail.record import change_record
+
+
+class ChangedAgent(Asked):
+    """The fields to change; those left out stay. Null clears a field, and stands for the default
+    where there is one."""
+
+    example: ClassVar[dict[str, Any]] = {"owner": "lending", "framework": "langchain"}
+
+    agent_id: Identifier
+    agent_role: Identifier = ""
+    display_name: Text | None = None
+    description: Text | None = None
+    owner: Text | None = None
+    framework: Text | None = None
+    permitted_roles: Roles | None = None
+    credential_type: Literal["api_key", "jwt_oidc", "mtls", "conjur"] | None = None
+    bound_key_id: Identifier | None = None
+
+    def changes(self) -> dict[str, Any]:
+        """What was given, as the row holds it."""
+        given = self.model_dump(include=self.model_fields_set - {"agent_id"})
+        if "permitted_roles" in given:
+            given["permitted_roles"] = tuple(given["permitted_roles"] or ())
+        if "credential_type" in given:
+            given["credential_type"] = given["credential_type"] or "api_key"
+        return given
+
+
+async def update_agent(service: Service, caller: Caller, asked: ChangedAgent) -> AgentShown:
+    """Change an agent's registry entry, never its status."""
+
+    async def work(tx: Transaction) -> StoredAgent:
+        agent = await agents.get(tx.connection, tx.tenant_id, asked.agent_id)
+        if agent is None:
+            raise NotFound(f"no such agent: `{asked.agent_id}`")
+        changes = asked.changes()
+        changed = replace(agent, **changes)
+        if changed == agent:
+            return agent
+        if changed.bound_key_id != agent.bound_key_id:
+            await refuse_unknown_key(tx, changed.bound_key_id)
+        changed = replace(changed, updated_at=tx.now)
+        await agents.put(tx.connection, tx.tenant_id, changed)
+        await tx.publish({agent_name(agent.agent_id): agent_document(changed.published())})
+        detail = {
+            "fields": sorted(changes),
+            "agent_role": changed.agent_role,
+            "permitted_roles": list(changed.permitted_roles),
+            "bound_key_id": changed.bound_key_id,
+        }
+        record_id = service.new_id()
+        await tx.append(
+            change_record("agent.updated", agent.agent_id, caller.by, detail, record_id=record_id)
+        )
+        return changed
+
+    return shown_agent(await service.store.write(caller.tenant.tenant_id, work))

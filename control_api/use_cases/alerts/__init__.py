@@ -1,0 +1,1 @@
+"""Use cases on alert rules, one operation a file."""

@@ -1,0 +1,30 @@
+"""Delete an alert rule. What it fired is delivered nonetheless."""
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.requests.base import Asked, Identifier
+from control_api.responses.audit import Empty
+from control_api.store.queries import alerts
+from control_api.store.transaction import Transaction
+from control_api.use_cases.alerts.create_alert_rule import record
+from policies.ground.errors import NotFound
+
+
+class AskedRule(Asked):
+    """Which rule."""
+
+    rule_id: Identifier
+
+
+async def delete_alert_rule(service: Service, caller: Caller, asked: AskedRule) -> Empty:
+    """Delete an alert rule; a second time it is not found."""
+
+    async def work(tx: Transaction) -> None:
+        rule = await alerts.rule(tx.connection, tx.tenant_id, asked.rule_id)
+        if rule is None:
+            raise NotFound(f"no such alert rule: `{asked.rule_id}`")
+        await alerts.remove(tx.connection, tx.tenant_id, rule.rule_id)
+        await record(tx, "alert.deleted", rule, caller.by, service.new_id())
+
+    await service.store.write(caller.tenant.tenant_id, work)
+    return Empty()

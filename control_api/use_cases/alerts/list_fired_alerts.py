@@ -1,0 +1,43 @@
+"""List what alert rules fired, and how its delivery stands."""
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.presenters import time_or_none
+from control_api.requests.base import Listed
+from control_api.responses.alerts import FiredAlert
+from control_api.responses.paging import Page, page_of
+from control_api.store.queries import deliveries
+from control_api.store.queries.deliveries import StoredDelivery
+from policies.ground.canonical import rfc3339
+
+
+class AskedFired(Listed):
+    """All of them."""
+
+
+async def list_fired_alerts(
+    service: Service, caller: Caller, asked: AskedFired
+) -> Page[FiredAlert]:
+    """List deliveries of fired alerts, newest first."""
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
+        rows = await deliveries.page(
+            connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
+        )
+    return page_of(rows, asked.limit, lambda row: (row.fired_at, row.delivery_id), _shown)
+
+
+def _shown(row: StoredDelivery) -> FiredAlert:
+    return FiredAlert(
+        delivery_id=row.delivery_id,
+        rule_id=row.rule_id,
+        rule_name=row.rule_name,
+        rule_type=row.rule_type,  # type: ignore[arg-type]  # written from the same sets
+        fired_at=rfc3339(row.fired_at),
+        detail=row.detail,
+        channel=row.channel,  # type: ignore[arg-type]
+        target=row.target,
+        status=row.status,  # type: ignore[arg-type]
+        attempts=row.attempts,
+        last_error=row.last_error,
+        next_attempt_at=time_or_none(row.next_attempt_at),
+    )

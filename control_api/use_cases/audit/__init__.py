@@ -1,0 +1,1 @@
+"""Use cases on the audit trail, one operation a file."""

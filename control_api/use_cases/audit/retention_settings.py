@@ -1,0 +1,77 @@
+"""How long what a tenant recorded is kept: read, and changed (`service.md` 2.8). The purge itself
+is hourly, and nobody's to start over HTTP."""
+
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.requests.base import Asked, Nothing
+from control_api.responses.management import RetentionSettings
+from control_api.store.queries.tenants import StoredTenant
+from control_api.tenants.tenant_change import change_tenant, stored
+
+Days = Annotated[int, Field(ge=0, le=3650)]
+
+
+class NewRetention(Asked):
+    """Days to keep each for; what is left out stays, 0 keeps for ever."""
+
+    example: ClassVar[dict[str, Any]] = {"retention_days": 730, "session_retention_days": 30}
+
+    retention_days: Days = 365
+    session_retention_days: Days = 90
+
+
+async def show_retention_settings(
+    service: Service, caller: Caller, _: Nothing
+) -> RetentionSettings:
+    """Show how long audit events and sessions are kept."""
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
+        return _settings(await stored(connection, caller.tenant.tenant_id))
+
+
+async def change_retention_settings(
+    service: Service, caller: Caller, asked: NewRetention
+) -> RetentionSettings:
+    """Change how long audit events and sessions are kept, from the next purge on."""
+    given = asked.model_dump(include=asked.model_fields_set)
+
+    def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
+        return replace(tenant, **given), given
+
+    tenant_id, by = caller.tenant.tenant_id, caller.by
+    return _settings(await change_tenant(service, tenant_id, "settings.retention", by, changed))
+
+
+def audit_policy(days: int) -> str:
+    if not days:
+        return "audit events are kept for ever"
+    return (
+        f"audit events recorded more than {_days(days)} ago are removed every hour, the oldest "
+        "first; what is left verifies from the anchor on"
+    )
+
+
+def _session_policy(days: int) -> str:
+    if not days:
+        return "expired and revoked sessions are kept for ever"
+    return (
+        f"sessions that expired or were revoked more than {_days(days)} ago are removed every "
+        "hour; their ids are never given out again"
+    )
+
+
+def _days(days: int) -> str:
+    return "1 day" if days == 1 else f"{days} days"
+
+
+def _settings(tenant: StoredTenant) -> RetentionSettings:
+    return RetentionSettings(
+        tenant.retention_days,
+        tenant.session_retention_days,
+        audit_policy(tenant.retention_days),
+        _session_policy(tenant.session_retention_days),
+    )

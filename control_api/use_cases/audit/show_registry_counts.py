@@ -1,0 +1,34 @@
+"""How many agents there are in each state, and how often they are denied."""
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.presenters import deny_rate
+from control_api.requests.base import Nothing
+from control_api.responses.agents import RegistryCounts
+from control_api.store.counters import queries as tallies
+from control_api.store.counters.dimensions import DAY
+from control_api.store.queries import agents
+
+ACTIVITY = 7 * DAY
+"""What "lately" is, in microseconds."""
+
+
+async def show_registry_counts(service: Service, caller: Caller, _: Nothing) -> RegistryCounts:
+    """Count the registry's agents by state; deny rates are of the last seven days."""
+    tenant_id = caller.tenant.tenant_id
+    async with service.store.reading(tenant_id) as connection:
+        states = await agents.count_by_status(connection, tenant_id)
+        lately = await tallies.by_agent(connection, tenant_id, service.clock.now() - ACTIVITY)
+    return RegistryCounts(
+        total=sum(states.values()),
+        draft=states.get("draft", 0),
+        pending_approval=states.get("pending_approval", 0),
+        approved=states.get("approved", 0),
+        suspended=states.get("suspended", 0),
+        deprecated=states.get("deprecated", 0),
+        pending=states.get("pending_approval", 0),
+        deny_rate=deny_rate(
+            sum(each.allowed for each in lately), sum(each.denied for each in lately)
+        ),
+        deny_rates={each.value: deny_rate(each.allowed, each.denied) for each in lately},
+    )

@@ -1,0 +1,1 @@
+"""Use cases on decisions, one operation a file."""

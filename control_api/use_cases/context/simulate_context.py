@@ -1,0 +1,37 @@
+"""What an evaluation would answer, without one: nothing is recorded and no session claimed."""
+
+from typing import Annotated
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.responses.evaluations import Explained, Simulated
+from control_api.store.queries import sessions
+from control_api.use_cases.context.evaluate_context import (
+    AskedRetrieval,
+    Question,
+    decide,
+    explained,
+)
+from policies.definitions.model import Session
+from policies.retrieval import Retrieval
+
+
+async def simulate_context(
+    service: Service, caller: Caller, asked: Annotated[Question, AskedRetrieval]
+) -> Simulated | Explained:
+    """Say what an evaluation by this key would answer; nothing is recorded."""
+    retrieval = asked.retrieval
+    await caller.tenant.need_for(retrieval)
+    session = await _present(service, caller, retrieval)
+    decision, facts = decide(caller, retrieval, session)
+    answer = Simulated(decision.decision, decision.policy_name, decision.reason)
+    return explained(answer, retrieval, facts, decision) if asked.explain else answer
+
+
+async def _present(service: Service, caller: Caller, retrieval: Retrieval) -> Session | None:
+    """The session as it stands; None where the call would be the first to name it."""
+    if retrieval.session_id is None:
+        return None
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
+        row = await sessions.standing(connection, caller.tenant.tenant_id, retrieval.session_id)
+    return None if row is None else row.at(service.clock.now())

@@ -1,0 +1,1 @@
+"""Use cases on API keys, one operation a file."""

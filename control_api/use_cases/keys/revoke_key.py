@@ -1,0 +1,36 @@
+"""Revoke an API key: dead before the answer leaves, here and in every connected sidecar."""
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.requests.base import Asked, Identifier
+from control_api.responses.audit import Empty
+from control_api.store.queries import keys
+from control_api.store.transaction import Transaction
+from policies.ground.errors import NotFound
+from policies.sets.policy_set import key_name
+from policies.trail.record import change_record
+
+
+class AskedKey(Asked):
+    """Which key."""
+
+    key_id: Identifier
+
+
+async def revoke_key(service: Service, caller: Caller, asked: AskedKey) -> Empty:
+    """Revoke an API key at once; a second time it is not found."""
+
+    async def work(tx: Transaction) -> None:
+        key = await keys.get(tx.connection, tx.tenant_id, asked.key_id)
+        if key is None:
+            raise NotFound(f"no such key: `{asked.key_id}`")
+        await keys.revoke(tx.connection, tx.tenant_id, key.key_id, tx.now)
+        await tx.publish({key_name(key.digest): None})
+        detail = {"name": key.name, "scope": key.scope}
+        record_id = service.new_id()
+        await tx.append(
+            change_record("key.revoked", key.key_id, caller.by, detail, record_id=record_id)
+        )
+
+    await service.store.write(caller.tenant.tenant_id, work)
+    return Empty()

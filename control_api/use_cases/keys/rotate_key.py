@@ -1,0 +1,59 @@
+"""Rotate a key: one is dead and the other lives in the same commit, so that there is no moment with
+two live keys, or with none."""
+
+from dataclasses import replace
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.presenters import created_key
+from control_api.responses.management import CreatedKey
+from control_api.store.queries import agents, keys
+from control_api.store.queries.keys import StoredKey
+from control_api.store.transaction import Transaction
+from control_api.use_cases.keys.revoke_key import AskedKey
+from policies.ground.errors import Conflict, NotFound
+from policies.ground.ids import prefixed
+from policies.ground.keys import key_digest, make_key
+from policies.sets.policy_set import agent_document, agent_name, key_document, key_name
+from policies.trail.record import change_record
+
+
+async def rotate_key(service: Service, caller: Caller, asked: AskedKey) -> CreatedKey:
+    """Replace a key by a new one of the same name, scope, expiry and binding."""
+    secret = make_key(service.entropy(32))
+    key_id = prefixed("key_", service.entropy(16))
+
+    async def work(tx: Transaction) -> StoredKey:
+        old = await _live(tx, asked.key_id)
+        new = replace(old, key_id=key_id, digest=key_digest(secret), created_at=tx.now)
+        await keys.add(tx.connection, tx.tenant_id, new)
+        await keys.revoke(tx.connection, tx.tenant_id, old.key_id, tx.now)
+        documents: dict[str, bytes | None] = {
+            key_name(old.digest): None,
+            key_name(new.digest): key_document(new.published()),
+        }
+        # An agent that only the old key may speak for would be mute.
+        for agent in await agents.bound_to(tx.connection, tx.tenant_id, old.key_id):
+            moved = replace(agent, bound_key_id=new.key_id, updated_at=tx.now)
+            await agents.put(tx.connection, tx.tenant_id, moved)
+            documents[agent_name(agent.agent_id)] = agent_document(moved.published())
+        await tx.publish(documents)
+        detail = {"replaced_by": new.key_id, "agents": len(documents) - 2}
+        record_id = service.new_id()
+        await tx.append(
+            change_record("key.rotated", old.key_id, caller.by, detail, record_id=record_id)
+        )
+        return new
+
+    return created_key(await service.store.write(caller.tenant.tenant_id, work), secret)
+
+
+async def _live(tx: Transaction, key_id: str) -> StoredKey:
+    key = await keys.get(tx.connection, tx.tenant_id, key_id)
+    if key is None and not await keys.known(tx.connection, tx.tenant_id, key_id):
+        raise NotFound(f"no such key: `{key_id}`")
+    if key is None:
+        raise Conflict(f"key `{key_id}` is revoked: make a new one")
+    if not key.published().live(tx.now):
+        raise Conflict(f"key `{key_id}` has expired: make a new one")
+    return key

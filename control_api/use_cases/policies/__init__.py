@@ -1,0 +1,1 @@
+"""Use cases on policies and their versions, one operation a file."""

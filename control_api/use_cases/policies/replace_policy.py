@@ -1,0 +1,84 @@
+"""Replace a policy's body: a new version, in force when the answer leaves."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar
+
+from pydantic import AfterValidator, Field
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.policies import policy_change
+from control_api.presenters import active_policy, shown_policy
+from control_api.requests.base import Identifier
+from control_api.requests.policy import PolicyAsked
+from control_api.responses.management import PolicyShown
+from control_api.store.queries import policies
+from control_api.store.queries.policies import StoredPolicy
+from control_api.store.transaction import Transaction
+from control_api.use_cases.policies.create_policy import refuse_taken
+from policies.ground.canonical import encode
+from policies.ground.errors import PreconditionFailed
+
+_TAG = r'(?:W/)?"[!#-~]*"'
+_TAGS = rf"^(?:\*|{_TAG}(?:[ \t]*,[ \t]*{_TAG})*)$"
+
+
+def _tags(text: str) -> str:
+    if not re.fullmatch(_TAGS, text):
+        raise ValueError('must be a version between quotes, such as "3", or several, or `*`')
+    return text
+
+
+class ReplacedPolicy(PolicyAsked):
+    """The policy as it is to be, whole. With `If-Match`, only if it still is the version named."""
+
+    in_header: ClassVar[Mapping[str, str]] = {"if_match": "If-Match"}
+
+    policy_id: Identifier
+    if_match: Annotated[str, AfterValidator(_tags)] | None = Field(
+        None,
+        description='Replace only this version, for example `"3"`.',
+        json_schema_extra={"pattern": _TAGS, "examples": ['"3"', "*"]},
+    )
+
+
+async def replace_policy(service: Service, caller: Caller, asked: ReplacedPolicy) -> PolicyShown:
+    """Replace a policy; the version before stays in its history."""
+
+    async def work(tx: Transaction) -> StoredPolicy:
+        row = active_policy(
+            await policies.get(tx.connection, tx.tenant_id, asked.policy_id), asked.policy_id
+        )
+        _refuse_other(row, asked.if_match)
+        body = asked.body()
+        if encode(row.body) == encode(body):
+            return row
+        if asked.name != row.name:
+            await refuse_taken(tx, asked.name)
+        changed = replace(
+            row,
+            name=asked.name,
+            agent_role=asked.agent_role,
+            body=body,
+            version=row.version + 1,
+            user_modified=True,
+            updated_at=tx.now,
+        )
+        await policies.put(tx.connection, tx.tenant_id, changed)
+        await policy_change.record(tx, [changed], "updated", caller.by, service.new_id)
+        await policy_change.publish(tx, {row.agent_role, changed.agent_role})
+        return changed
+
+    return shown_policy(await service.store.write(caller.tenant.tenant_id, work))
+
+
+def _refuse_other(row: StoredPolicy, if_match: str | None) -> None:
+    """RFC 9110, 13.1.1: by strong comparison, so that a weak tag never matches."""
+    if if_match is None or if_match == "*":
+        return
+    if f'"{row.version}"' not in re.findall(_TAG, if_match):
+        raise PreconditionFailed(
+            f"policy `{row.policy_id}` is at version {row.version}: read it again, and decide anew"
+        )

@@ -1,0 +1,55 @@
+"""Bring a policy back to what its file says (`service.md` 2.1, section 9)."""
+
+from dataclasses import replace
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.policies import policy_change
+from control_api.presenters import shown_policy
+from control_api.responses.management import PolicyShown
+from control_api.store.queries import policies
+from control_api.store.queries.policies import StoredPolicy
+from control_api.store.transaction import Transaction
+from control_api.use_cases.policies.create_policy import refuse_taken
+from control_api.use_cases.policies.get_policy import AskedPolicy
+from policies.ground.canonical import encode
+from policies.ground.errors import Conflict, NotFound
+
+
+async def restore_policy(service: Service, caller: Caller, asked: AskedPolicy) -> PolicyShown:
+    """Restore a policy to its file's definition, undeleted if it was deleted."""
+
+    async def work(tx: Transaction) -> StoredPolicy:
+        row = await policies.get(tx.connection, tx.tenant_id, asked.policy_id)
+        if row is None:
+            raise NotFound(f"no such policy: `{asked.policy_id}`")
+        restored = _restored(row, tx.now)
+        if restored is None:
+            return row
+        if row.deleted_at is not None or restored.name != row.name:
+            await refuse_taken(tx, restored.name)
+        await policies.put(tx.connection, tx.tenant_id, restored)
+        await policy_change.record(tx, [restored], "restored", caller.by, service.new_id)
+        await policy_change.publish(tx, {row.agent_role, restored.agent_role})
+        return restored
+
+    return shown_policy(await service.store.write(caller.tenant.tenant_id, work))
+
+
+def _restored(row: StoredPolicy, now: int) -> StoredPolicy | None:
+    """None where the policy is what its file says already."""
+    body = row.file_body
+    if body is None:
+        raise Conflict(f"no file defines policy `{row.policy_id}`: there is nothing to restore")
+    if row.deleted_at is None and not row.user_modified and encode(row.body) == encode(body):
+        return None
+    return replace(
+        row,
+        name=body["name"],
+        agent_role=body["agent_role"],
+        body=body,
+        version=row.version + 1,
+        user_modified=False,
+        updated_at=now,
+        deleted_at=None,
+    )

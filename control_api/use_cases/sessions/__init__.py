@@ -1,0 +1,1 @@
+"""Use cases on sessions, one operation a file."""

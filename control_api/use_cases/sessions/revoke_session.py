@@ -1,0 +1,52 @@
+"""Revoke a session: no call in it is allowed any more, here or in any connected sidecar."""
+
+from typing import ClassVar
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.requests.base import Asked, Identifier, Text
+from control_api.responses.tenants import SessionDetail
+from control_api.store.queries import sessions
+from control_api.store.queries.sessions import SessionRow
+from control_api.store.transaction import Transaction
+from control_api.use_cases.sessions.get_session import detail
+from policies.ground.errors import NotFound
+from policies.sets.policy_set import session_document, session_name
+from policies.trail.record import change_record
+
+
+class RevokedSession(Asked):
+    """Which session, and why; the reason is kept with the session, not in the log."""
+
+    in_query: ClassVar[frozenset[str]] = frozenset({"reason"})
+
+    session_id: Identifier
+    reason: Text | None = None
+
+
+async def revoke_session(service: Service, caller: Caller, asked: RevokedSession) -> SessionDetail:
+    """Revoke a session at once; a second time changes nothing."""
+
+    async def work(tx: Transaction) -> tuple[SessionRow, SessionDetail]:
+        row = await sessions.find(tx.connection, tx.tenant_id, asked.session_id)
+        if row is None:
+            raise NotFound(f"no such session: `{asked.session_id}`")
+        if row.revoked_at is None:
+            record_id = service.new_id()
+            detail_of = {"agent_role": row.agent_role, "agent_id": row.agent_id}
+            await tx.append(
+                change_record(
+                    "session.revoked", row.session_id, caller.by, detail_of, record_id=record_id
+                )
+            )
+            await sessions.revoke(tx.connection, tx.tenant_id, row.session_id, asked.reason, tx.now)
+            # Even where it has expired: a clock that is behind may take it for active.
+            await tx.publish({session_name(row.session_id): session_document(row.session_id)})
+            row = row._replace(revoked_at=tx.now)
+        return row, await detail(tx.connection, tx.tenant_id, asked.session_id, tx.now)
+
+    row, revoked = await service.store.write(caller.tenant.tenant_id, work)
+    # Committed. If we die here, sidecars learn of it by the document.
+    if service.publishing is not None:
+        service.publishing.session(caller.tenant.tenant_id, row)
+    return revoked

@@ -1,0 +1,103 @@
+"""What changed in a tenant's policy set, for a sidecar that waits for it.
+
+    changed since? > answer at once
+    else wait, at most as long as asked, until something is published > look again > answer
+
+No news is an answer too: the heartbeat by which a sidecar knows that it is not cut off.
+"""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from control_api.app_context import MAX_WAITERS, Service
+from control_api.auth.principal import Caller
+from control_api.requests.base import Asked, QueryInt
+from control_api.responses.sidecars import PolicySetPage, SetDocument
+from control_api.store.queries import documents
+from policies.ground.canonical import b64, rfc3339
+from policies.ground.errors import Forbidden, Unavailable
+
+MOST_DOCUMENTS = 512
+MOST_BYTES = 768 * 1024
+LONGEST_WAIT = 25
+
+
+def _seconds(value: object) -> object:
+    try:
+        return float(value) if isinstance(value, str) and len(value) < 32 else value
+    except ValueError:
+        return value
+
+
+class AskedChanges(Asked):
+    """What the sidecar has: a revision, of the store that `epoch` names; and its patience."""
+
+    since: QueryInt = Field(0, ge=0)
+    epoch: str | None = Field(None, max_length=256)
+    wait: Annotated[float, BeforeValidator(_seconds)] = Field(0, ge=0, le=LONGEST_WAIT)
+
+
+async def fetch_policy_set(service: Service, caller: Caller, asked: AskedChanges) -> PolicySetPage:
+    """Fetch what changed in the policy set since a revision; wait for a change if there is none."""
+    # A revision of another store means nothing here: the sidecar empties its copy and begins anew.
+    foreign = asked.epoch != service.epoch
+    since = 0 if foreign else asked.since
+    page = await _read(service, caller, since)
+    if since > page.revision or 0 < since < page.reset_below:
+        # Ahead of us, or from before the store was put back to an older state of itself.
+        foreign, page = True, await _read(service, caller, 0)
+    elif not (page.documents or foreign) and asked.wait and not service.stopping.is_set():
+        await _wait(service, caller, asked.wait, page.revision)
+        page = await _read(service, caller, since)
+    return page_of_set(service, caller, page, reset=foreign)
+
+
+async def _read(service: Service, caller: Caller, since: int) -> documents.Page:
+    async with service.store.reading(caller.tenant.tenant_id) as connection:
+        return await documents.since(
+            connection,
+            caller.tenant.tenant_id,
+            since,
+            limit=MOST_DOCUMENTS,
+            most_bytes=MOST_BYTES,
+        )
+
+
+async def _wait(service: Service, caller: Caller, seconds: float, revision: int) -> None:
+    """Until the tenant's set moves beyond `revision`. What was published between the read and this
+    line has moved it already."""
+    if service.waiters.locked():
+        raise Unavailable(f"{MAX_WAITERS} sidecars wait for news already: come again")
+    async with service.waiters:
+        with service.instruments.waiting.track_inprogress():
+            if caller.tenant.policy_set.revision <= revision:
+                await caller.tenant.wait(seconds)
+    # What woke us may have been the revocation of this very key.
+    if not await caller.live(service.clock.now()):
+        raise Forbidden("the API key is not valid any more, or its tenant is deactivated")
+
+
+def page_of_set(
+    service: Service, caller: Caller, page: documents.Page, *, reset: bool
+) -> PolicySetPage:
+    """The answer that a sidecar reads: what the store has, and by whom it is signed."""
+    return PolicySetPage(
+        epoch=service.epoch,
+        revision=page.revision,
+        reset=reset,
+        more=page.more,
+        now=rfc3339(service.clock.now()),
+        tenant_id=caller.tenant.tenant_id,
+        log_key=b64(service.signer.public),
+        log_key_history=[each.to_wire() for each in service.ring.history],
+        documents=[
+            SetDocument(
+                document.name,
+                document.revision,
+                document.digest,
+                None if document.body is None else document.body.decode(),
+            )
+            for document in page.documents
+        ],
+    )

@@ -1,0 +1,61 @@
+"""Take in what a sidecar says of itself, and tell it the time. Nothing is decided by it."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from control_api.app_context import Service
+from control_api.auth.principal import Caller
+from control_api.requests.base import Asked, Identifier, Text
+from control_api.responses.sidecars import Heard
+from control_api.store.queries.fleet import StoredSidecar
+from policies.ground.canonical import rfc3339
+
+
+def _whole(value: object) -> object:
+    """`1.0` is an integer in JSON (JSON Schema, 6.1.1)."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Count = Annotated[int, Field(ge=0, lt=1 << 53), BeforeValidator(_whole)]
+
+
+class Report(Asked):
+    """How a sidecar stands. What a newer one tells beyond this is passed over."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    example: ClassVar[dict[str, Any]] = {
+        "sidecar_id": "sidecar-1",
+        "run_id": "9f1c2a7b00d1",
+        "version": "1.0.0",
+        "agent_id": "agt_loans",
+        "agent_role": "loan_underwriter",
+        "epoch": "0194bd6e7c007a1b",
+        "revision": 42,
+        "policy_set_age_ms": 1200,
+        "spool_depth": 0,
+        "oldest_unshipped_ms": None,
+        "refusing": None,
+    }
+
+    sidecar_id: Identifier
+    run_id: Identifier
+    version: Identifier
+    agent_id: Identifier | None = None
+    agent_role: Identifier | None = None
+    epoch: Text
+    revision: Count
+    policy_set_age_ms: Count | None = None
+    spool_depth: Count
+    oldest_unshipped_ms: Count | None = None
+    refusing: Text | None = None
+
+
+async def report_sidecar(service: Service, caller: Caller, asked: Report) -> Heard:
+    """Report how a sidecar stands."""
+    now = service.clock.now()
+    row = StoredSidecar(**asked.model_dump(), first_seen=now, last_seen=now)
+    await service.fleet.report(caller.tenant.tenant_id, row)
+    caller.tenant.heard()
+    return Heard(now=rfc3339(service.clock.now()), revision=caller.tenant.policy_set.revision)

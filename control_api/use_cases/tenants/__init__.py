@@ -1,0 +1,1 @@
+"""Use cases on tenants, one operation a file."""

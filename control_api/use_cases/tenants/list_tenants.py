@@ -1,0 +1,22 @@
+"""List the tenants of the installation."""
+
+from control_api.app_context import Service
+from control_api.auth.principal import Superadmin
+from control_api.presenters import shown_tenant
+from control_api.requests.base import Listed
+from control_api.responses.paging import Page, page_of
+from control_api.responses.tenants import TenantShown
+from control_api.store.queries import tenants
+
+
+class AskedTenants(Listed):
+    """All of them."""
+
+
+async def list_tenants(
+    service: Service, _caller: Superadmin, asked: AskedTenants
+) -> Page[TenantShown]:
+    """List tenants, newest first."""
+    async with service.store.reading_across() as connection:
+        rows = await tenants.page(connection, asked.after(int, str), asked.limit + 1)
+    return page_of(rows, asked.limit, lambda row: (row.created_at, row.tenant_id), shown_tenant)

@@ -1,0 +1,151 @@
+"""How often a key may ask: what is let in, what is refused and how, and what it costs in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from control_api.auth import rate_limit
+from control_api.auth.principal import Caller
+from control_api.auth.rate_limit import OverLimit, RateLimit
+from control_api.metrics.metrics import Instruments
+from policies.ground.clock import Clock
+from tests.control_api.centre import SUPERADMIN, Centre, asked, running
+
+
+@dataclass
+class Known:
+    """A caller as the limit sees it: a scope, and a name."""
+
+    by: str
+    scope: str = "evaluate"
+
+
+class Limited:
+    """A limit under a clock that only the test moves."""
+
+    def __init__(self, rate: int) -> None:
+        self.now = 100.0
+        self.caller = Known("key_a")
+        clock = Clock(lambda: 0, lambda: self.now)
+        instruments = Instruments.on(CollectorRegistry())
+        self.limit = RateLimit(self._authenticate, rate, clock, instruments)
+
+    async def _authenticate(self, presented: str | None) -> Caller:
+        return cast(Caller, self.caller)
+
+    async def admitted(self, times: int, by: str = "key_a", scope: str = "evaluate") -> int:
+        self.caller = Known(by, scope)
+        count = 0
+        for _ in range(times):
+            try:
+                await self.limit("presented")
+                count += 1
+            except OverLimit:
+                pass
+        return count
+
+
+@pytest.mark.parametrize("rate", [1, 3, 10, 1000])
+async def test_a_key_gets_its_rate_at_once_and_then_its_rate_a_second(rate: int) -> None:
+    limited = Limited(rate)
+    assert await limited.admitted(rate * 3) == rate
+    limited.now += 1
+    assert await limited.admitted(rate * 3) == rate
+    limited.now += 1 / rate
+    assert await limited.admitted(3) == 1
+
+
+async def test_over_a_long_time_no_more_than_the_rate_is_let_in() -> None:
+    limited = Limited(10)
+    admitted = 0
+    for _ in range(10_000):
+        limited.now += 0.01
+        admitted += await limited.admitted(1)
+    assert 1000 <= admitted <= 1011
+
+
+async def test_keys_do_not_take_from_each_other() -> None:
+    limited = Limited(5)
+    assert await limited.admitted(50, "key_a") == 5
+    assert await limited.admitted(50, "key_b") == 5
+
+
+async def test_refusals_cost_no_tokens() -> None:
+    limited = Limited(2)
+    assert await limited.admitted(1000) == 2
+    limited.now += 0.5
+    assert await limited.admitted(1) == 1
+
+
+@pytest.mark.parametrize("scope", ["sidecar", "superadmin"])
+async def test_sidecars_and_the_superadmin_are_not_limited(scope: str) -> None:
+    assert await Limited(1).admitted(100, "key_s", scope) == 100
+
+
+async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limit, "KEEP", 100)
+    limited = Limited(5)
+    for number in range(1000):
+        await limited.admitted(1, f"key_{number}")
+        assert len(limited.limit._full_at) <= 100
+    limited.now += 2
+    for _ in range(100):
+        await limited.admitted(1, "key_last")
+        limited.now += 0.3
+    assert len(limited.limit._full_at) == 1
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
+    with running(tmp_path_factory.mktemp("strict"), SLUICE_RATE_LIMIT="3") as started:
+        yield started
+
+
+def over(centre: Centre, method: str, path: str, body: Any, key: str) -> Any:
+    """The first refusal: it comes within a few requests."""
+    for _ in range(50):
+        answer = centre.call(method, path, body, key=key)
+        if answer.status == 429:
+            return answer
+    raise AssertionError("fifty requests at once, and none was over the limit")
+
+
+def test_over_the_limit_is_429_with_retry_after_and_the_error_body(strict: Centre) -> None:
+    answer = over(strict, "POST", "/v1/context/evaluate", asked(), strict.admin_key)
+    assert answer.headers["Retry-After"] == "1"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.body == {
+        "error": "Too Many Requests",
+        "message": "over the rate limit of the key: 3 requests a second",
+        "code": 429,
+    }
+
+
+def test_it_is_judged_after_the_key_and_before_all_else(strict: Centre) -> None:
+    over(strict, "GET", "/v1/nothing", None, strict.admin_key)
+    for _ in range(10):
+        assert strict.call("GET", "/v1/keys", key=None).status == 401
+        assert strict.call("GET", "/v1/keys", key="not a key").status == 403
+        assert strict.call("GET", "/health", key=None).status == 200
+        assert strict.call("GET", "/v1/keys", key=SUPERADMIN).status == 403
+
+
+def test_without_the_setting_nothing_is_limited(tmp_path: Path) -> None:
+    with running(tmp_path) as centre:
+        answers = [centre.call("GET", "/v1/keys").status for _ in range(200)]
+    assert set(answers) == {200}
+
+
+def test_refusals_are_counted(strict: Centre) -> None:
+    over(strict, "GET", "/v1/keys", None, strict.admin_key)
+    text = strict.call("GET", "/metrics", key=None).raw.decode()
+    line = next(
+        each for each in text.splitlines() if each.startswith('sluice_refusals_total{reason="rate"')
+    )
+    assert float(line.split()[1]) >= 1

@@ -1,0 +1,211 @@
+"""A batch behind one of ours is one statement on PostgreSQL; whatever stands in its way, the log is
+one log, with every record in it once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from control_api.log.verify import verify
+from control_api.store.log_heads import End
+from control_api.store.transaction import Transaction
+from policies.trail.record import change_record
+from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
+
+
+class Counted:
+    """How a world's batches are written: how many in one statement, how many otherwise."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.once: list[Any] = []
+        self.runs = 0
+        database = world.store._database
+        once, run = database.once, database.run
+        assert once is not None
+
+        async def counted_once(*asked: Any) -> bool:
+            try:
+                done = await once(*asked)
+            except Exception as error:
+                self.once.append(error)
+                raise
+            self.once.append(done)
+            return done
+
+        async def counted_run(*asked: Any) -> Any:
+            self.runs += 1
+            return await run(*asked)
+
+        monkeypatch.setattr(database, "once", counted_once)
+        monkeypatch.setattr(database, "run", counted_run)
+
+
+async def verified(world: World, total: int, tenant_id: str = TENANT) -> None:
+    answer = await verify(world.store, tenant_id)
+    assert (answer["valid"], answer["total"], answer["reason"]) == (True, total, None)
+
+
+async def test_a_batch_behind_one_of_ours_is_one_statement(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgresql_url) as world:
+        counted = Counted(world, monkeypatch)
+        for tenant_id in (TENANT, OTHER):
+            for _ in range(5):
+                await world.log.append(tenant_id, decision())
+        assert (counted.runs, counted.once) == (2, [True] * 8)
+        for tenant_id in (TENANT, OTHER):
+            await verified(world, 5, tenant_id)
+
+
+async def test_what_is_due_of_the_index_is_written_with_the_batch(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several blocks of several facets; verification holds the index against the entries."""
+    async with opened(postgresql_url) as world:
+        counted = Counted(world, monkeypatch)
+        for _ in range(60):
+            await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(100)))
+        assert 9 < counted.runs < 30
+        assert len(counted.once) > 30
+        await verified(world, 6000)
+
+
+async def test_a_head_that_another_moved_is_read_again(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
+        counted = Counted(one, monkeypatch)
+        for number in range(8):
+            world = (one, two)[number % 2]
+            assert (await world.log.append(TENANT, decision())).seq == number
+        assert counted.once == [False] * 3
+        await verified(one, 8)
+
+
+async def test_a_change_in_between_is_not_overwritten(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world:
+
+        async def change(tx: Transaction) -> None:
+            await tx.append(change_record("t", "x", "k", {}, record_id=event_id()))
+
+        for _ in range(3):
+            await world.log.append(TENANT, decision())
+            await world.store.write(TENANT, change)
+        await verified(world, 6)
+
+
+async def test_a_change_may_have_more_records_than_a_statement_takes(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control_api.store.statement_batch.MOST", 100)
+    async with opened(postgresql_url) as world:
+
+        async def change(tx: Transaction) -> None:
+            for _ in range(1050):
+                await tx.append(decision())
+
+        await world.store.write(TENANT, change)
+        await verified(world, 1050)
+        assert await sql(postgresql_url, "SELECT count(*) FROM openings") == [(1050,)]
+
+
+async def test_a_head_of_the_same_size_with_another_leaf_is_another_log(
+    postgresql_url: str,
+) -> None:
+    """A database that was put back to an older copy, and has grown to the same size since."""
+    async with opened(postgresql_url) as world:
+        for _ in range(2):
+            await world.log.append(TENANT, decision())
+        placed = await world.log.append(TENANT, decision())
+        end = world.log._ends._ends[TENANT]
+        assert (end.size, end.last_leaf) == (3, placed.leaf_hash)
+        world.log._ends._ends[TENANT] = End(*end[:2], b"\1" * 32, *end[3:])
+        assert (await world.log.append(TENANT, decision())).seq == 3
+        await verified(world, 4)
+
+
+async def test_an_id_that_is_there_is_answered_with_its_first_place(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(postgresql_url) as world:
+        record = decision()
+        first = await world.log.append(TENANT, record)
+        counted = Counted(world, monkeypatch)
+        both = await asyncio.gather(
+            world.log.append(TENANT, record), world.log.append(TENANT, decision())
+        )
+        assert both[0] == first
+        assert both[1].seq == 1
+        assert counted.once
+        await verified(world, 2)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_connection_that_is_lost_loses_and_doubles_nothing(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Before the statement, or after its commit and before the news of it."""
+    async with opened(postgresql_url) as world:
+        await world.log.append(TENANT, decision())
+        once, cut = world.store._database.once, [1]
+        assert once is not None
+
+        async def lossy(*asked: Any) -> bool:
+            lost = cut.pop() if cut else 0
+            if lost and when == "before":
+                raise ConnectionResetError
+            done = await once(*asked)
+            if lost:
+                raise ConnectionResetError
+            return done
+
+        monkeypatch.setattr(world.store._database, "once", lossy)
+        records = [decision() for _ in range(16)]
+        placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
+        assert [place.eid for place in placed] == [record.eid for record in records]
+        assert sorted(place.seq for place in placed) == list(range(1, 17))
+        await verified(world, 17)
+
+
+async def test_a_backend_that_is_ended_under_the_statement_loses_nothing(
+    postgresql_url: str,
+) -> None:
+    async with opened(postgresql_url) as world:
+        await world.log.append(TENANT, decision())
+
+        async def ending() -> None:
+            for _ in range(10):
+                query = (
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND application_name = 'sluice'"
+                )
+                await sql(postgresql_url, query)
+                await asyncio.sleep(0.03)
+
+        ended = asyncio.ensure_future(ending())
+        answered = []
+        while not ended.done():
+            records = [decision() for _ in range(20)]
+            answers = await asyncio.gather(
+                *(world.log.append(TENANT, record) for record in records), return_exceptions=True
+            )
+            answered += [each for each in answers if not isinstance(each, BaseException)]
+        held = await sql(postgresql_url, "SELECT seq, eid FROM log_entries")
+        assert {(each.seq, each.eid) for each in answered} <= {(seq, eid) for seq, eid in held}
+        assert len({eid for _, eid in held}) == len(held)
+        await verified(world, len(held))
+
+
+async def test_a_connection_that_spoke_for_one_tenant_serves_another(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world:
+        for _ in range(4):
+            for tenant_id in (TENANT, OTHER):
+                await world.log.append(tenant_id, decision())
+                async with world.store.reading(tenant_id) as connection:
+                    rows = await connection.exec_driver_sql("SELECT tenant_id FROM log_entries")
+                    assert set(rows.scalars()) == {tenant_id}
+        for tenant_id in (TENANT, OTHER):
+            await verified(world, 4, tenant_id)

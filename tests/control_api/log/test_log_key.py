@@ -1,0 +1,239 @@
+"""The log's key: rotated, killed while it is, shared by those who share a database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api.log import log_key
+from control_api.maintenance.purge_command import purge
+from control_api.security.secret_file import UnusableFile
+from control_api.store.url import Unusable
+from policies.ground.canonical import b64
+from policies.ground.signing import endorsed
+from tests.control_api.centre import Centre, running
+from tests.control_api.store.world import sql
+from tests.postgres import serving, unbound
+from tests.stack import ROOT
+
+DAY = 86_400.0
+
+
+@pytest.fixture
+def shared(tmp_path: Path, migrated_url: str) -> Iterator[Centre]:
+    """A replica on a database that others may share."""
+    url = serving(migrated_url)
+    with running(tmp_path / "one", database_url=url) as started:
+        yield started
+
+
+def key_of(centre: Centre) -> Any:
+    return centre.admin("GET", "/v1/sidecars/policy-set")
+
+
+def sibling(centre: Centre, directory: Path) -> Centre:
+    """Another replica of the same database, with no file of the first."""
+    made = Centre(directory, database_url=centre.environ["SLUICE_DATABASE_URL"])
+    (directory / "data").mkdir(mode=0o700)
+    shutil.copy(centre.directory / "data" / "first-start.json", directory / "data")
+    return made
+
+
+def test_the_file_holds_the_new_seed_and_of_the_old_key_its_signature_alone(
+    tmp_path: Path,
+) -> None:
+    first = log_key.open_or_make(tmp_path)
+    second = log_key.rotate(tmp_path)
+    third = log_key.rotate(tmp_path)
+    path = tmp_path / "log.key"
+    assert path.stat().st_mode & 0o777 == 0o600
+    read = log_key.open_existing(tmp_path)
+    assert read.signer.seed() == third.signer.seed()
+    assert read.history == third.history
+    assert endorsed(first.signer.public, read.history) == third.signer.public
+    lines = path.read_text().splitlines()
+    assert len(lines) == 3
+    for old in (first, second):
+        assert b64(old.signer.seed()) not in path.read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["log.key"]
+
+
+@pytest.mark.parametrize("spoil", [lambda t: t[:-20], lambda t: t.replace('"from"', '"frm"')])
+def test_a_file_whose_endorsements_do_not_hold_is_refused_and_left_as_it_is(
+    tmp_path: Path, spoil: Any
+) -> None:
+    log_key.open_or_make(tmp_path)
+    log_key.rotate(tmp_path)
+    path = tmp_path / "log.key"
+    path.write_text(spoiled := spoil(path.read_text()))
+    for use in (log_key.open_or_make, log_key.open_existing, log_key.rotate):
+        with pytest.raises(UnusableFile, match="holds no signing key"):
+            use(tmp_path)
+    assert path.read_text() == spoiled
+
+
+def test_there_is_nothing_to_rotate_before_the_first_start(tmp_path: Path) -> None:
+    with pytest.raises(UnusableFile, match="is not there"):
+        log_key.rotate(tmp_path)
+
+
+def test_a_rotation_that_is_killed_leaves_the_old_key_or_the_new_one(tmp_path: Path) -> None:
+    first = log_key.open_or_make(tmp_path)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom control_api.log.log_key import rotate\n"
+        "while True: rotate(Path(sys.argv[1])); print('rotated', flush=True)\n"
+    )
+    seen: set[bytes] = set()
+    chance = random.Random(4)
+    for _ in range(12):
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        for _ in range(chance.randrange(1, 20)):
+            assert child.stdout.readline() == b"rotated\n"
+        time.sleep(chance.uniform(0, 0.002))  # any moment of the next one is as good as another
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        ring = log_key.open_existing(tmp_path)
+        assert endorsed(first.signer.public, ring.history) == ring.signer.public
+        assert seen <= {each.next for each in ring.history}
+        seen.add(ring.signer.public)
+    assert len(seen) > 3
+
+
+def test_the_command_rotates_and_shows_public_halves_alone(tmp_path: Path) -> None:
+    first = log_key.open_or_make(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "control_api", "rotate-key"],
+        cwd=ROOT,
+        env={**os.environ, "SLUICE_DATA_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    ring = log_key.open_existing(tmp_path)
+    assert b64(first.signer.public) in done.stdout
+    assert b64(ring.signer.public) in done.stdout
+    assert b64(ring.signer.seed()) not in done.stdout + done.stderr
+
+
+def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: Centre) -> None:
+    before = key_of(either)
+    assert before["log_key_history"] == []
+    log_key.rotate(either.directory / "data")
+    # What runs goes on with the key that it has read.
+    assert key_of(either)["log_key"] == before["log_key"]
+    either.restart()
+    after = key_of(either)
+    (moved,) = after["log_key_history"]
+    assert (moved["from"], moved["to"]) == (before["log_key"], after["log_key"])
+    assert after["log_key"] != before["log_key"]
+
+
+def test_another_key_than_the_database_s_is_refused_and_what_to_copy_is_said(
+    shared: Centre, tmp_path: Path
+) -> None:
+    other = sibling(shared, tmp_path / "other")
+    with pytest.raises(BaseExceptionGroup) as refused:
+        other.start()
+    said = str(refused.value.exceptions[0])
+    assert isinstance(refused.value.exceptions[0], Unusable)
+    assert f"to `{other.directory / 'data' / 'log.key'}`" in said
+    assert key_of(shared)["log_key"] in said
+    shutil.copy(shared.directory / "data" / "log.key", other.directory / "data")
+    other.start()
+    try:
+        assert key_of(other)["log_key"] == key_of(shared)["log_key"]
+    finally:
+        other.stop()
+
+
+def test_a_store_of_an_older_version_takes_the_key_of_the_first_that_starts(
+    shared: Centre, tmp_path: Path
+) -> None:
+    signs = key_of(shared)["log_key"]
+    shared.stop()
+    url = shared.environ["SLUICE_DATABASE_URL"]
+    asyncio.run(sql(unbound(url), "DELETE FROM log_keys"))
+    shared.start()
+    assert key_of(shared)["log_key"] == signs
+    with pytest.raises(BaseExceptionGroup):
+        sibling(shared, tmp_path / "other").start()
+
+
+def rotated_one_of_two(shared: Centre, other: Centre) -> None:
+    shutil.copy(shared.directory / "data" / "log.key", other.directory / "data")
+    other.start()
+    log_key.rotate(shared.directory / "data")
+    shared.restart()
+
+
+def test_in_a_rolling_rotation_the_old_replica_goes_on_until_it_starts_again(
+    shared: Centre, tmp_path: Path
+) -> None:
+    """It signs with the key it has, and believes what the new one signs."""
+    old = sibling(shared, tmp_path / "old")
+    rotated_one_of_two(shared, old)
+    try:
+        old.evaluate()
+        shared.evaluate()
+        assert key_of(old)["log_key"] == key_of(shared)["log_key_history"][0]["from"]
+        aged_and_purged(shared)
+        for replica in (old, shared):
+            assert replica.verified()["anchor"] is not None
+    finally:
+        old.stop()
+    with pytest.raises(BaseExceptionGroup) as refused:
+        old.start()
+    assert "log.key" in str(refused.value.exceptions[0])
+    shutil.copy(shared.directory / "data" / "log.key", old.directory / "data")
+    old.start()
+    try:
+        assert key_of(old)["log_key"] == key_of(shared)["log_key"]
+    finally:
+        old.stop()
+
+
+def aged_and_purged(centre: Centre) -> None:
+    centre.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
+    centre.time.ahead += 2 * DAY
+    lines: list[str] = []
+    work = purge(centre.settings, centre.time.clock(), os.urandom, "default", lines.append)
+    assert asyncio.run(work), lines
+
+
+def test_what_was_purged_under_a_former_key_verifies_under_the_new_one(either: Centre) -> None:
+    either.evaluate()
+    aged_and_purged(either)
+    note = either.verified()["checkpoint"]["note"]
+    log_key.rotate(either.directory / "data")
+    log_key.rotate(either.directory / "data")
+    either.restart()
+    assert either.verified()["checkpoint"]["note"] == note
+    either.evaluate()
+    aged_and_purged(either)
+    assert either.verified()["checkpoint"]["note"] != note
+
+
+def test_a_purge_by_another_key_than_the_database_s_is_refused(
+    shared: Centre, tmp_path: Path
+) -> None:
+    other = sibling(shared, tmp_path / "other")
+    log_key.open_or_make(other.directory / "data")
+    work = purge(other.settings, other.time.clock(), os.urandom, "default", print)
+    with pytest.raises(BaseExceptionGroup) as refused:
+        asyncio.run(work)
+    assert isinstance(refused.value.exceptions[0], Unusable)

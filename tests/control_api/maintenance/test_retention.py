@@ -1,0 +1,269 @@
+"""What is too old goes: by its settings, every hour, and from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_api.maintenance import retention
+from tests.control_api.centre import Centre, within
+from tests.control_api.store.world import sql
+
+DAY = 86_400.0
+
+
+def aged(centre: Centre, days: float = 3) -> list[str]:
+    """Events that are older than a retention of a day; and the ids of those that are not."""
+    for _ in range(20):
+        centre.evaluate()
+    centre.time.ahead += days * DAY
+    centre.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
+    return [centre.evaluate()["event_id"] for _ in range(5)]
+
+
+def command(centre: Centre, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "control_api", *arguments],
+        env={**os.environ, **centre.environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_settings_are_shown_in_words_and_changed_one_by_one(fresh: Centre) -> None:
+    shown = fresh.admin("GET", "/v1/settings/retention")
+    assert (shown["retention_days"], shown["session_retention_days"]) == (365, 90)
+    assert "365 days" in shown["audit_policy"]
+    assert "90 days" in shown["session_policy"]
+    changed = fresh.admin("PUT", "/v1/settings/retention", {"retention_days": 0})
+    assert (changed["retention_days"], changed["session_retention_days"]) == (0, 90)
+    assert "for ever" in changed["audit_policy"]
+    assert fresh.admin("GET", "/v1/settings/retention") == changed
+    again = fresh.admin("PUT", "/v1/settings/retention", {"session_retention_days": 1})
+    assert (again["retention_days"], again["session_retention_days"]) == (0, 1)
+    assert "1 day ago" in again["session_policy"]
+    assert fresh.admin("PUT", "/v1/settings/retention", {}) == again
+    fresh.verified()
+
+
+@pytest.mark.parametrize(
+    "body", [{"retention_days": -1}, {"retention_days": 3651}, {"retention_days": None}, {"x": 1}]
+)
+def test_settings_out_of_bounds_are_refused(centre: Centre, body: object) -> None:
+    assert centre.call("PUT", "/v1/settings/retention", body).status == 422
+
+
+def test_only_an_admin_changes_them(centre: Centre) -> None:
+    key = centre.new_key("read")
+    body = {"retention_days": 1}
+    assert centre.call("PUT", "/v1/settings/retention", body, key=key).status == 403
+    assert centre.call("GET", "/v1/settings/retention", key=key).status == 200
+
+
+def test_there_is_no_anchor_before_a_purge(centre: Centre) -> None:
+    shown = centre.admin("GET", "/v1/audit/retention")
+    assert shown["anchor"] is None
+    assert shown.keys() == {"retention_days", "policy", "anchor"}
+
+
+def test_every_hour_what_is_too_old_goes(either: Centre, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.2)
+    either.restart()
+    young = aged(either)
+
+    def purged() -> object:
+        return either.admin("GET", "/v1/audit/retention")["anchor"]
+
+    within(20, purged, "a purge")
+    within(20, lambda: either.verified()["first_seq"] >= 20)
+    events = either.events("?limit=1000")
+    assert [each["event_id"] for each in events] == young[::-1]
+    # Counts go with the rows, which nobody sees any more.
+    within(20, lambda: either.admin("GET", "/v1/audit/stats")["total"] == len(young))
+    report = either.verified()
+    assert report["anchor"] == purged()
+    assert report["checkpoint"]["size"] > report["anchor"]["tree_size"]
+    within(20, lambda: b'sluice_purges_total{outcome="purged"}' in _metrics(either))
+    either.restart()
+    either.verified()
+
+
+def test_a_tenant_whose_log_does_not_hold_holds_up_no_other(
+    fresh: Centre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.2)
+    aged(fresh)
+    made = fresh.admin("POST", "/v1/admin/tenants", {"name": "another"})
+    body = {"retention_days": 1}
+    path = "/v1/settings/retention"
+    assert fresh.call("PUT", path, body, key=made["admin_key"]).status == 200
+    _sql(fresh, "UPDATE log_entries SET ts = ts + 1 WHERE tenant_id = 'default' AND seq = 2")
+    fresh.time.ahead += 3 * DAY
+    fresh.restart()
+
+    def purged() -> object:
+        shown = fresh.call("GET", "/v1/audit/retention", key=made["admin_key"]).body
+        return shown["anchor"]
+
+    within(20, purged, "the other tenant's purge")
+    assert fresh.admin("GET", "/v1/audit/retention")["anchor"] is None
+    within(20, lambda: b'sluice_purges_total{outcome="refused"}' in _metrics(fresh))
+
+
+def _metrics(centre: Centre) -> bytes:
+    return centre.call("GET", "/metrics").raw
+
+
+def _sql(centre: Centre, statement: str) -> None:
+    with sqlite3.connect(centre.directory / "data" / "sluice.db", timeout=10) as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+def test_the_command_purges_beside_a_running_service(either: Centre) -> None:
+    """By the real clock: nothing is old enough; the command says so, and all goes on."""
+    either.evaluate()
+    done = command(either, "purge")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "default: 0 entries and 0 sessions removed; nothing was ever purged\n"
+    either.evaluate()
+    either.verified()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Centre]:
+    """One that was first started ten days ago: the command has the real clock."""
+    url = None
+    if request.param == "postgresql":
+        url = request.getfixturevalue("migrated_url")
+    centre = Centre(tmp_path, database_url=url)
+    centre.time.ahead = -10 * DAY
+    centre.start()
+    try:
+        yield centre
+    finally:
+        centre.stop()
+
+
+def test_the_command_removes_what_is_too_old_and_shows_the_anchor(long_ago: Centre) -> None:
+    for _ in range(30):
+        long_ago.evaluate()
+    long_ago.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
+    long_ago.time.ahead = 0
+    young = long_ago.evaluate()["event_id"]
+    done = command(long_ago, "purge", "--tenant", "default")
+    assert done.returncode == 0, done.stderr
+    anchor = long_ago.admin("GET", "/v1/audit/retention")["anchor"]
+    count = anchor["purged_count"]
+    assert done.stdout.startswith(f"default: {count} entries and 0 sessions removed; anchor: ")
+    assert anchor["root_hash"] in done.stdout
+    assert [each["event_id"] for each in long_ago.events()] == [young]
+    long_ago.verified()
+
+
+def test_the_command_exits_with_2_for_what_is_not_there_and_1_for_what_fails(
+    fresh: Centre,
+) -> None:
+    done = command(fresh, "purge", "--tenant", "nobody")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no such tenant: `nobody`" in done.stderr
+    assert command(fresh, "purge", "--tenant").returncode == 2
+    fresh.stop()
+    key = fresh.directory / "data" / "log.key"
+    kept = key.read_bytes()
+    key.unlink()
+    try:
+        done = command(fresh, "purge")
+        assert done.returncode == 1
+        assert "log.key" in done.stderr
+    finally:
+        key.write_bytes(kept)
+        key.chmod(0o600)
+        fresh.start()
+
+
+def test_sessions_go_apart_and_never_come_back_to_life(
+    either: Centre, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert either.evaluate(session_id="s-expired")["decision"] == "ALLOW"
+    assert either.evaluate(session_id="s-revoked")["decision"] == "ALLOW"
+    either.admin("DELETE", "/v1/sessions/s-revoked?reason=left")
+    either.admin("PUT", "/v1/settings/retention", {"session_retention_days": 2})
+    either.time.ahead += 4 * DAY
+    assert either.evaluate(session_id="s-young")["decision"] == "ALLOW"
+    events = len(either.events("?limit=1000"))
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.2)
+    either.restart()
+
+    def ids() -> list[str]:
+        return [each["session_id"] for each in either.admin("GET", "/v1/sessions")]
+
+    within(20, lambda: ids() == ["s-young"], "the purge of sessions")
+    assert len(either.events("?limit=1000")) == events
+    for name, why in (("s-expired", "session_expired"), ("s-revoked", "session_revoked")):
+        assert either.call("GET", f"/v1/sessions/{name}").status == 404
+        assert either.call("DELETE", f"/v1/sessions/{name}").status == 404
+        for _ in range(2):
+            assert either.evaluate(session_id=name, user_id="bob")["policy_name"] == why
+        dry = {"agent_role": "support", "user_id": "bob", "source_id": "handbook"}
+        body = {**dry, "sensitivity_level": "low", "session_id": name}
+        assert either.admin("POST", "/v1/context/simulate", body)["policy_name"] == why
+        claimed = {"session_id": name, "agent_role": "support", "user_id": "bob"}
+        answer = either.admin("POST", "/v1/sidecars/sessions/claim", claimed)
+        assert answer["state"] == why.removeprefix("session_")
+    assert ids() == ["s-young"]
+    assert either.evaluate(session_id="s-young")["decision"] == "ALLOW"
+    documents = either.admin("GET", "/v1/sidecars/policy-set?since=0")["documents"]
+    gone = [each for each in documents if each["name"].startswith("session/")]
+    assert all(each["body"] is None for each in gone)
+    changes = _changes(either)
+    assert changes == [{"revoked": 1, "sessions": 2}]
+    either.verified()
+
+
+def _changes(centre: Centre) -> list[Any]:
+    rows = asyncio.run(
+        sql(centre.settings.database_url, "SELECT entry FROM log_entries WHERE kind = 'change'")
+    )
+    entries = [json.loads(bytes(row.entry))["pub"] for row in rows]
+    return [each["detail"] for each in entries if each["what"] == "sessions.purged"]
+
+
+def test_a_claim_that_meets_the_purge_finds_an_ended_session(long_ago: Centre) -> None:
+    """Whoever claims while a session is being purged never gets a new one."""
+    for number in range(40):
+        long_ago.evaluate(session_id=f"s-{number}")
+    long_ago.admin("PUT", "/v1/settings/retention", {"session_retention_days": 1})
+    long_ago.time.ahead = 0
+    answers: list[str] = []
+
+    def claim() -> None:
+        for number in range(40):
+            answers.append(long_ago.evaluate(session_id=f"s-{number}")["policy_name"])
+
+    threads = [threading.Thread(target=claim) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert command(long_ago, "purge").returncode == 0
+    for thread in threads:
+        thread.join()
+    assert answers == ["session_expired"] * 160
+    claim()
+    assert set(answers) == {"session_expired"}
+    assert long_ago.admin("GET", "/v1/sessions") == []
+    long_ago.verified()

@@ -1,0 +1,172 @@
+"""Whatever was done to a set in Redis, it becomes the store's again; and no more is written than
+what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from control_api.log.log_key import rotate
+from policies.ground.signing import Endorsement
+from policies.sets.redis_keys import changes_key, set_key
+from tests.control_api.centre import Centre, within
+from tests.control_api.publishing.reader import Reader
+from tests.redis import needs_redis
+
+pytestmark = needs_redis
+SET, CHANGES = set_key("default"), changes_key("default")
+
+SPOILED: dict[str, Callable[[Any], object]] = {
+    "flushed": lambda redis: redis.flushall(),
+    "at is gone": lambda redis: redis.hdel(SET, "at"),
+    "at is rubbish": lambda redis: redis.hset(SET, "at", b"\xff\0:x"),
+    "at is another store's": lambda redis: redis.hset(SET, "at", "another:7"),
+    "at is far ahead": lambda redis: redis.hset(
+        SET, "at", redis.hget(SET, "at").split(b":")[0] + b":999999"
+    ),
+    "at is behind": lambda redis: redis.hset(
+        SET, "at", redis.hget(SET, "at").split(b":")[0] + b":1"
+    ),
+    "at and head are gone": lambda redis: redis.hdel(SET, "at", "head"),
+    "everything is rubbish": lambda redis: redis.hset(
+        SET, mapping=dict.fromkeys(redis.hkeys(SET), b"\xffrubbish")
+    ),
+    "it is another installation's": lambda redis: redis.hset(
+        SET, mapping={"at": "another:9", "head": "x", "d/agent/ghost": "{}", "n/zz": "x"}
+    ),
+    "the set is a string": lambda redis: (redis.delete(SET), redis.set(SET, "x")),
+    "the set is a stream": lambda redis: (redis.delete(SET), redis.xadd(SET, {"x": "y"})),
+    "changes are a list": lambda redis: (
+        redis.delete(CHANGES, SET),
+        redis.lpush(CHANGES, "x"),
+    ),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED)
+def test_a_spoiled_set_is_the_store_s_again_after_one_challenge(reader: Reader, spoil: str) -> None:
+    reader.centre.approved("agt_1")
+    reader.follows()
+    SPOILED[spoil](reader.redis)
+    reader.answered(reader.ask())
+    reader.follows()
+    assert reader.changes()
+
+
+@pytest.mark.parametrize("spoil", SPOILED)
+def test_a_push_that_finds_a_spoiled_set_mends_it(reader: Reader, spoil: str) -> None:
+    reader.centre.approved("agt_1")
+    reader.follows()
+    SPOILED[spoil](reader.redis)
+    reader.centre.approved("agt_2")
+    reader.follows()
+
+
+@pytest.mark.parametrize("head", [b"", b"rubbish", b"\0" * 64 + b"{}"])
+def test_a_head_that_is_not_ours_is_replaced(reader: Reader, head: bytes) -> None:
+    """A sidecar that can't believe it says so."""
+    reader.follows()
+    reader.redis.hset(SET, "head", head)
+    reader.answered(reader.ask("head"))
+    within(5, lambda: reader.redis.hget(SET, "head") != head)
+    assert reader.is_the_store_s()
+
+
+def test_an_older_head_that_is_replayed_with_all_its_set_is_brought_up_to_date(
+    publishing: Centre, reader: Reader
+) -> None:
+    reader.follows()
+    old = reader.fields()
+    for number in range(5):
+        publishing.approved(f"agt_{number}")
+    reader.follows()
+    reader.redis.delete(SET)
+    reader.redis.hset(SET, mapping=old)
+    reader.answered(reader.ask())
+    reader.follows()
+    newest = reader.changes()[-1]
+    assert newest.names == tuple(f"agent/agt_{number}" for number in range(5))
+    assert newest.since == reader.opened(old[b"head"]).revision
+
+
+def test_an_older_head_with_newer_nodes_does_not_say_what_changed(
+    publishing: Centre, reader: Reader
+) -> None:
+    """Nodes that its root does not lead to tell nothing of what there was."""
+    reader.follows()
+    old = reader.fields()
+    publishing.approved("agt_1")
+    reader.follows()
+    reader.redis.hset(SET, mapping={"head": old[b"head"], "at": old[b"at"]})
+    reader.answered(reader.ask())
+    reader.follows()
+    assert reader.changes()[-1].names is None
+
+
+def test_only_what_differs_is_written(publishing: Centre, reader: Reader) -> None:
+    for number in range(30):
+        publishing.approved(f"agt_{number}")
+    reader.follows()
+    reader.redis.hset(SET, "at", f"{reader.store()[0]}:1")
+    reader.redis.config_resetstat()
+    reader.answered(reader.ask())
+    reader.follows()
+    written = reader.redis.info("commandstats").get("cmdstat_hset", {"calls": 0})["calls"]
+    assert written <= 2, "the head, and nothing else"
+
+
+def test_a_rebuild_whose_replica_died_is_taken_over(publishing: Centre, reader: Reader) -> None:
+    """Its lock runs out; one that never does, or of another type, is none of ours."""
+    reader.follows()
+    reader.redis.delete(SET)
+    reader.redis.lpush(f"{SET}:lock", "x")
+    reader.answered(reader.ask())
+    reader.follows()
+
+
+def test_a_store_put_back_to_an_older_state_is_followed(publishing: Centre, reader: Reader) -> None:
+    reader.follows()
+    publishing.stop()
+    files = {p: p.read_bytes() for p in (publishing.directory / "data").glob("sluice.db*")}
+    publishing.start()
+    for number in range(3):
+        publishing.approved(f"agt_{number}")
+    reader.follows()
+    publishing.stop()
+    for path in (publishing.directory / "data").glob("sluice.db*"):
+        path.unlink()
+    for path, body in files.items():
+        path.write_bytes(body)
+    publishing.start()
+    reader.answered(reader.ask())
+    reader.follows()
+    # And when it has gone on to the same revision by another way, it is this way that counts.
+    publishing.approved("agt_other")
+    reader.follows()
+
+
+def test_a_head_by_a_key_that_was_replaced_is_signed_anew_for_who_asks(
+    publishing: Centre, reader: Reader
+) -> None:
+    publishing.approved("agt_1")
+    reader.follows()
+    before, pushed = reader.redis.hget(SET, "head"), len(reader.changes())
+    publishing.stop()
+    rotate(publishing.directory / "data")
+    publishing.start()
+    reader.answered(reader.ask())
+    assert reader.redis.hget(SET, "head") == before, "it is of the log's keys still"
+    reader.answered(reader.ask("head"))
+    reader.follows()
+    (endorsement,) = orjson.loads(reader.fields()[b"keys"])
+    assert Endorsement.from_wire(endorsement).holds()
+    newest = reader.redis.xrevrange(CHANGES, count=1)[0][1][b"h"]
+    assert reader.opened(newest).names == ()
+    assert reader.redis.xlen(CHANGES) == pushed + 1
+    reader.answered(reader.ask("head"))
+    publishing.approved("agt_2")
+    reader.follows()
+    assert reader.redis.xlen(CHANGES) <= pushed + 4, "signed once, and then only what changed"

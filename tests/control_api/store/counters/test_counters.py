@@ -1,0 +1,220 @@
+"""What is counted while the log grows is what a walk over the log would count."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection
+
+from control_api.log.ingest import ingest
+from control_api.store.chain import Chain
+from control_api.store.counters import queries as tallies
+from control_api.store.counters.counters import Tally, counted, forget_before
+from control_api.store.counters.dimensions import BETWEEN, BUCKETS, DAY, Facet
+from control_api.store.transaction import Transaction
+from policies.trail.entry import index_of
+from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision
+
+ROLES, SOURCES = ("support", "loans"), ("handbook", "contracts", "payroll")
+AGENTS, SESSIONS = (None, "a1", "a%", "a1x"), (None, "s1", "s2")
+
+
+def anything(chance: random.Random) -> dict[str, Any]:
+    verdict = chance.choice(("ALLOW", "DENY"))
+    mismatch = verdict == "DENY" and chance.random() < 0.3
+    return {
+        "verdict": verdict,
+        "policy_name": "session_agent_mismatch" if mismatch else "p",
+        "agent_role": chance.choice(ROLES),
+        "source_id": chance.choice(SOURCES),
+        "agent_id": chance.choice(AGENTS),
+        "session_id": chance.choice(SESSIONS),
+        "source_type": chance.choice(("api", "sdk")),
+    }
+
+
+async def walked(world: World) -> dict[tuple[int, str, int], list[int]]:
+    """The same counts, one entry after the other."""
+    query = "SELECT kind, entry FROM log_entries WHERE tenant_id = :tenant"
+    counts: dict[tuple[int, str, int], list[int]] = {}
+    for kind, raw in await world.rows(query, tenant=TENANT):
+        if kind != "decision":
+            continue
+        entry = orjson.loads(raw)
+        index, request = index_of(entry), entry["pub"]["request"]
+        agent, source = request.get("agent_id"), request["source_id"]
+        mismatch = entry["pub"]["response"]["policy_name"] == "session_agent_mismatch"
+        values = {
+            Facet.source_type: request["source_type"],
+            Facet.agent_role: request["agent_role"],
+            Facet.source_id: source,
+            Facet.agent: agent,
+            Facet.agent_source: None if agent is None else agent + BETWEEN + source,
+            Facet.session: request.get("session_id"),
+            Facet.second: "",
+            Facet.minute: "",
+            Facet.mismatch_second: "" if mismatch else None,
+            Facet.mismatch_minute: "" if mismatch else None,
+        }
+        for facet, value in values.items():
+            if value is not None:
+                bucket = index.ts // BUCKETS[facet] if facet in BUCKETS else 0
+                row = counts.setdefault((facet, value, bucket), [0, 0, 0])
+                row[0 if index.decision == "ALLOW" else 1] += 1
+                row[2] = max(row[2], index.ts)
+    return counts
+
+
+async def kept(world: World, tenant: str = TENANT) -> dict[tuple[int, str, int], list[int]]:
+    query = (
+        "SELECT facet, value, bucket, allowed, denied, last_ts FROM tallies"
+        " WHERE tenant_id = :tenant"
+    )
+    rows = await world.rows(query, tenant=tenant)
+    return {(row[0], row[1], row[2]): list(row[3:]) for row in rows}
+
+
+async def filled(world: World, seed: int = 1, records: int = 300) -> None:
+    """Own decisions in batches of many sizes, and a sidecar's, some of which are days old."""
+    chance, spool = random.Random(seed), Spool()
+    left = records
+    while left > 0:
+        batch = [anything(chance) for _ in range(chance.randint(1, 40))]
+        left -= len(batch)
+        if chance.random() < 0.5:
+            for each in batch:
+                await world.log.append(TENANT, decision(**each))
+        else:
+            at = world.now() - chance.randint(0, 30 * DAY)
+            payloads = [spool.record(decision(**each), at=at) for each in batch]
+            await ingest(world.store, TENANT, "sidecar-1", "i1", payloads)
+
+
+async def test_counts_are_what_a_walk_over_the_log_counts(world: World) -> None:
+    await filled(world)
+    assert await kept(world) == await walked(world)
+    assert await kept(world, OTHER) == {}
+
+
+async def test_a_time_that_has_not_come_yet_counts_as_now(world: World) -> None:
+    """A sidecar whose clock is an hour ahead must not be missing from a window for an hour."""
+    spool = Spool()
+    ahead = spool.record(decision("DENY"), at=world.now() + 3_600_000_000)
+    await ingest(world.store, TENANT, spool.source, spool.instance, [ahead])
+    query = "SELECT max(bucket) FROM tallies WHERE tenant_id = :tenant AND facet = 6"
+    ((second,),) = await world.rows(query, tenant=TENANT)
+    assert second <= world.now() // 1_000_000
+
+
+async def test_a_pair_of_role_and_source_is_first_allowed_once(world: World) -> None:
+    await filled(world)
+    query = "SELECT entry FROM log_entries WHERE tenant_id = :tenant AND decision = 'ALLOW'"
+    first: dict[tuple[str, str], int] = {}
+    for (raw,) in await world.rows(query, tenant=TENANT):
+        index = index_of(orjson.loads(raw))
+        assert index.agent_role is not None
+        assert index.source_id is not None
+        pair = (index.agent_role, index.source_id)
+        first[pair] = min(first.get(pair, index.ts), index.ts)
+    rows = await world.rows("SELECT agent_role, source_id, first_ts FROM first_accesses")
+    assert {(role, source): ts for role, source, ts in rows} == first
+
+
+async def test_what_fails_counts_nothing(world: World) -> None:
+    async def work(tx: Transaction) -> None:
+        await tx.append(decision())
+        raise RuntimeError("for a test")
+
+    try:
+        await world.store.write(TENANT, work)
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("it was committed")
+    assert await kept(world) == {}
+
+
+async def test_what_leaves_the_log_is_counted_no_more(world: World) -> None:
+    await filled(world, records=100)
+    before = await kept(world)
+    gone = (
+        (await world.rows("SELECT entry FROM log_entries ORDER BY seq LIMIT 40")) if before else []
+    )
+
+    def take(connection: Connection, again: bool) -> None:
+        Chain.load(connection, TENANT)
+        tally = Tally()
+        for (raw,) in gone:
+            entry = orjson.loads(raw)
+            tally.add(index_of(entry), entry["pub"]["request"]["source_type"])
+        tally.take_back(connection, TENANT)
+        for (raw,) in gone:
+            seq = orjson.loads(raw)["seq"]
+            connection.exec_driver_sql(f"DELETE FROM log_entries WHERE seq = {int(seq)}")
+
+    await world.store.run(TENANT, take)
+    after, again = await kept(world), await walked(world)
+    for key in before.keys() | after.keys() | again.keys():
+        if Facet(key[0]) in BUCKETS:
+            assert after[key] == before[key]
+        else:
+            assert after.get(key, [0, 0])[:2] == again.get(key, [0, 0])[:2]
+            assert (key in after) == (key in again)
+
+
+async def test_old_buckets_are_forgotten_and_nothing_else(world: World) -> None:
+    await filled(world)
+    before = await kept(world)
+    rounds = 0
+
+    def forget(connection: Connection, again: bool) -> bool:
+        return forget_before(connection, TENANT, world.now(), most=1)
+
+    while await world.store.run(TENANT, forget):
+        rounds += 1
+    assert rounds
+    after = await kept(world)
+    gone = before.keys() - after.keys()
+    assert {Facet(key[0]) for key in gone} <= set(BUCKETS)
+    assert Counter(Facet(key[0]) for key in gone)[Facet.agent] > 0
+    assert all(after[key] == before[key] for key in after)
+    lately = world.now() - 7 * DAY
+    assert {key for key in before if _recent(key, lately)} <= after.keys()
+
+
+def _recent(key: tuple[int, str, int], since: int) -> bool:
+    width = BUCKETS.get(Facet(key[0]))
+    short = Facet(key[0]) in (Facet.second, Facet.mismatch_second)
+    return not short and (width is None or key[2] * width >= since)
+
+
+async def test_queries_answer_from_the_counts(world: World) -> None:
+    for each in (
+        {"agent_id": "a1", "source_id": "one"},
+        {"agent_id": "a1", "source_id": "two"},
+        {"agent_id": "a1", "source_id": "two", "verdict": "DENY"},
+        {"agent_id": "a1\u0020", "source_id": "three"},
+        {"agent_id": "a1x", "source_id": "four"},
+    ):
+        await world.log.append(TENANT, decision(**each))
+    since = world.now() - 7 * DAY
+    async with world.store.reading(TENANT) as connection:
+        sources = await tallies.sources_of(connection, TENANT, "a1", since, 10)
+        assert [(each.value, each.allowed, each.denied) for each in sources] == [
+            ("two", 1, 1),
+            ("one", 1, 0),
+        ]
+        lately = await tallies.by_agent(connection, TENANT, since)
+        assert {each.value: each.total for each in lately} == {"a1": 3, "a1 ": 1, "a1x": 1}
+        top = await tallies.top_of(connection, TENANT, Facet.source_id, 2)
+        assert [each.value for each in top] == ["two", "four"]
+        whole = await connection.run_sync(counted, TENANT)
+        assert whole == {"api": (4, 1)}
+        now = world.now()
+        window = await tallies.window(connection, TENANT, Facet.second, now - DAY, now + DAY)
+        assert (window.allowed, window.denied) == (4, 1)
+        many, pairs = await tallies.new_accesses(connection, TENANT, now - DAY, now + DAY, 2)
+        assert (many, len(pairs)) == (4, 2)

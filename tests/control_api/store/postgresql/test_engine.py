@@ -1,0 +1,331 @@
+"""PostgreSQL that gives up transactions, ends connections, or says nothing: what follows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+from sqlalchemy import Connection, select, text
+from sqlalchemy.exc import DBAPIError
+
+from control_api.database_limits import Limits
+from control_api.log.append import Log
+from control_api.log.verify import verify
+from control_api.store.chain import Appended
+from control_api.store.errors import ReadFault, WriteFault, clashed
+from control_api.store.migrate import migrate
+from control_api.store.schema.tables import sources, tenants
+from control_api.store.store import Store
+from control_api.store.transaction import Transaction
+from policies.ground.clock import Clock
+from tests import waiting
+from tests.control_api.store.world import OTHER, TENANT, World, decision, opened, sql
+from tests.postgres import Server, running, serving, unbound
+
+OURS = "application_name = 'sluice' AND datname = current_database()"
+SERIALIZABLE = text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+
+
+async def backends(url: str) -> list[int]:
+    return [row[0] for row in await sql(url, f"SELECT pid FROM pg_stat_activity WHERE {OURS}")]
+
+
+async def put(connection: Any, source: str, n: int) -> None:
+    """Write a row, whichever it is."""
+    await connection.execute(
+        text(
+            "INSERT INTO sources VALUES (:tenant, :source, 'i', :n, '', 0) "
+            "ON CONFLICT (tenant_id, source, instance) DO UPDATE SET n = excluded.n"
+        ),
+        {"tenant": TENANT, "source": source, "n": n},
+    )
+
+
+async def deadlocked(one: Store, other: Store) -> list[int]:
+    """Two that lock the same rows in opposite order, at the same time; how often each ran."""
+    met, runs = asyncio.Barrier(2), [0, 0]
+
+    def work(place: int) -> Any:
+        async def both(tx: Transaction) -> None:
+            runs[place] += 1
+            await put(tx.connection, ("a", "b")[place], place)
+            if sum(runs) <= 2:
+                await met.wait()
+            await put(tx.connection, ("b", "a")[place], place)
+
+        return both
+
+    # Lanes of their own, so that only the rows order them.
+    one._database.writing = _of(one, TENANT)  # type: ignore[method-assign]
+    other._database.writing = _of(other, TENANT)  # type: ignore[method-assign]
+    await asyncio.gather(one.write("ten_1", work(0)), other.write("ten_2", work(1)))
+    return runs
+
+
+def _of(store: Store, tenant_id: str) -> Any:
+    writing = store._database.writing
+    return lambda _: writing(tenant_id)
+
+
+async def test_a_deadlock_s_victim_is_done_again(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
+        runs = await deadlocked(one.store, two.store)
+        assert sorted(runs) == [1, 2]
+        assert len(await sql(postgresql_url, "SELECT * FROM sources")) == 2
+
+
+async def test_a_serialisation_failure_is_done_again(postgresql_url: str) -> None:
+    """Two that each read what the other writes: one of them can't have been."""
+    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
+        met, runs, failures = asyncio.Barrier(2), [0, 0], []
+
+        def work(place: int) -> Any:
+            async def both(tx: Transaction) -> None:
+                runs[place] += 1
+                first = runs[place] == 1
+                total = len((await tx.connection.execute(select(sources.c.n))).all())
+                await put(tx.connection, str(place), total)
+                if first:
+                    await met.wait()
+
+            return both
+
+        def serializable(store: Store) -> None:
+            writing = store._database.writing
+
+            @asynccontextmanager
+            async def strict(_: str) -> AsyncIterator[Any]:
+                try:
+                    async with writing(TENANT) as connection:
+                        await connection.execute(SERIALIZABLE)
+                        yield connection
+                except DBAPIError as error:
+                    failures.append(clashed(error))
+                    raise
+
+            store._database.writing = strict  # type: ignore[method-assign, assignment]
+
+        for world in (one, two):
+            serializable(world.store)
+        await asyncio.gather(one.store.write("1", work(0)), two.store.write("2", work(1)))
+        assert failures == [True]
+        assert sorted(runs) == [1, 2]
+        rows = await sql(postgresql_url, "SELECT n FROM sources ORDER BY n")
+        assert rows == [(0,), (1,)]
+
+
+async def test_an_append_that_was_given_up_is_done_again(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world:
+        tries: list[bool] = []
+
+        def work(connection: Connection, again: bool) -> str:
+            tries.append(again)
+            if len(tries) < 4:
+                connection.exec_driver_sql(
+                    "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40001'; END $$"
+                )
+            return "done"
+
+        assert await world.store.run(TENANT, work) == "done"
+        # Nothing of it was there: there was nothing to look for.
+        assert tries == [False] * 4
+
+
+async def test_it_is_not_done_for_ever(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control_api.store.store.PAUSES", (0.001,) * 3)
+    async with opened(postgresql_url) as world:
+        tries = 0
+
+        async def hopeless(tx: Transaction) -> None:
+            nonlocal tries
+            tries += 1
+            raised = "DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40P01'; END $$"
+            await tx.connection.execute(text(raised))
+
+        with pytest.raises(WriteFault):
+            await world.store.write(TENANT, hopeless)
+        assert tries == 4
+
+
+async def test_connections_that_died_are_replaced_unnoticed(postgresql_url: str) -> None:
+    """As after a restart of the server: of those who come later nobody is told."""
+    async with opened(postgresql_url) as world:
+        await asyncio.gather(*(_look(world.store, 0.05) for _ in range(10)))
+        before = await backends(postgresql_url)
+        assert len(before) >= 10
+        query = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OURS}"
+        await sql(postgresql_url, query)
+        await asyncio.gather(*(_look(world.store, 0) for _ in range(10)))
+        assert (await world.log.append(TENANT, decision())).seq == 0
+        assert not set(before) & set(await backends(postgresql_url))
+
+
+async def _look(store: Store, seconds: float) -> None:
+    async with store.reading(TENANT) as connection:
+        await connection.execute(select(tenants.c.name))
+        await asyncio.sleep(seconds)
+
+
+@asynccontextmanager
+async def impatient(url: str) -> AsyncIterator[World]:
+    """A world that waits for a second, and has few connections."""
+    async with opened(url), asyncio.TaskGroup() as group:
+        clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
+        store = await Store.open(url, clock, group, Limits(connections=3, seconds=1))
+        yield World(url, store, await Log.open(store), clock.now)  # type: ignore[arg-type]
+    await store.close()
+
+
+async def test_a_server_that_says_nothing_is_given_up(postgresql_url: str) -> None:
+    async with impatient(postgresql_url) as world:
+        await asyncio.gather(*(_look(world.store, 0.05) for _ in range(3)))
+        stopped = await backends(postgresql_url)
+        for process in stopped:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            with pytest.raises(ReadFault):
+                await _look(world.store, 0)
+            # Its connection is gone, and whoever comes next gets a new one.
+            await _look(world.store, 0)
+            await asyncio.gather(world.log.append(TENANT, decision()), _look(world.store, 0))
+            assert time.monotonic() - begun < 30
+        finally:
+            for process in stopped:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+        assert (await verify(world.store, TENANT))["total"] == 1
+
+
+async def test_whoever_finds_no_connection_is_told_to_come_again(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control_api.store.postgresql.engine.POOL_SECONDS", 0.2)
+    async with impatient(postgresql_url) as world:
+        holders = [asyncio.ensure_future(_look(world.store, 1)) for _ in range(3)]
+        await asyncio.sleep(0.2)
+        with pytest.raises(ReadFault):
+            await _look(world.store, 0)
+        await asyncio.gather(*holders)
+        await _look(world.store, 0)
+
+
+async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> None:
+    async with impatient(postgresql_url) as world:
+        other = await asyncpg.connect(unbound(postgresql_url).replace("+asyncpg", ""))
+        await other.execute(f"BEGIN; SELECT 1 FROM tenants WHERE tenant_id = '{TENANT}' FOR UPDATE")
+        with pytest.raises(WriteFault):
+            await world.store.write(TENANT, lambda tx: tx.publish({"role/a": b"1"}))
+        await world.store.write(OTHER, lambda tx: tx.publish({"role/a": b"1"}))
+        await other.close()
+        assert await world.store.write(TENANT, lambda tx: tx.publish({"role/a": b"1"})) == 1
+
+
+async def test_a_replica_that_was_stopped_holds_nobody_up_for_long(postgresql_url: str) -> None:
+    """It holds a tenant's row and says nothing: PostgreSQL ends its transaction."""
+    async with opened(postgresql_url) as world, opened(postgresql_url) as stopped:
+        limit = (
+            "SELECT setting::int FROM pg_settings "
+            "WHERE name = 'idle_in_transaction_session_timeout'"
+        )
+        held = asyncio.Event()
+
+        async def silent(tx: Transaction) -> None:
+            assert (await tx.connection.execute(text(limit))).scalar() == 5000
+            held.set()
+            await asyncio.sleep(6)
+            await tx.publish({"role/a": b"1"})
+
+        waiting = asyncio.ensure_future(stopped.store.write(TENANT, silent))
+        await held.wait()
+        begun = time.monotonic()
+        assert await world.store.write(TENANT, lambda tx: tx.publish({"role/b": b"1"})) == 1
+        assert 3 < time.monotonic() - begun < 8
+        with pytest.raises(WriteFault):
+            await waiting
+
+
+async def test_an_error_that_was_passed_over_is_not_committed(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as world:
+
+        async def careless(tx: Transaction) -> None:
+            await put(tx.connection, "a", 1)
+            with suppress(DBAPIError):
+                await tx.connection.execute(text("SELECT nothing FROM nowhere"))
+
+        with pytest.raises(AssertionError, match="went on after an error"):
+            await world.store.write(TENANT, careless)
+        assert await sql(postgresql_url, "SELECT * FROM sources") == []
+        assert await world.store.write(TENANT, lambda tx: tx.publish({"role/b": b"1"})) == 1
+
+
+async def test_two_replicas_with_sixteen_writers_each_make_one_log(postgresql_url: str) -> None:
+    async with opened(postgresql_url) as one, opened(postgresql_url) as two:
+
+        async def writer(world: World) -> None:
+            for _ in range(20):
+                await world.log.append(TENANT, decision())
+
+        writers = (writer(world) for world in (one, two) for _ in range(16))
+        await asyncio.gather(*writers)
+        answer = await verify(one.store, TENANT)
+        assert (answer["valid"], answer["total"], answer["events"]) == (True, 640, 640)
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server that a test may hurt."""
+    # Not in `tmp_path`: as root, `nobody` must be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
+    owner = subprocess.Popen(["sleep", "600"])
+    try:
+        yield running(folder, owner.pid, durable=True)
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+async def test_a_server_that_crashes_loses_nothing_that_was_answered(own_server: Server) -> None:
+    """One of its processes is killed: it ends every connection, recovers, and goes on."""
+    with own_server.database() as owner:
+        url = serving(owner)
+        await migrate(owner, url)
+        async with opened(url) as world:
+            answered: list[Appended] = []
+            back, failed = asyncio.Event(), asyncio.Event()
+
+            async def writer() -> None:
+                while not back.is_set():
+                    try:
+                        answered.append(await world.log.append(TENANT, decision()))
+                    except WriteFault:
+                        failed.set()
+                        await asyncio.sleep(0.05)
+
+            writers = [asyncio.ensure_future(writer()) for _ in range(16)]
+            await waiting.until_async("they write", lambda: len(answered) > 100)
+            os.kill((await backends(url))[0], signal.SIGKILL)
+            await failed.wait()
+            enough = len(answered) + 500
+            await waiting.until_async("it comes back", lambda: len(answered) >= enough)
+            back.set()
+            await asyncio.gather(*writers)
+            held = await sql(url, "SELECT seq, eid FROM log_entries")
+            places = {(each.seq, each.eid) for each in answered}
+            assert len(places) == len(answered)
+            assert places <= {(seq, eid) for seq, eid in held}
+            assert len({eid for _, eid in held}) == len(held)
+            answer = await verify(world.store, TENANT)
+            assert (answer["valid"], answer["total"]) == (True, len(held))

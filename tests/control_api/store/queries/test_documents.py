@@ -1,0 +1,148 @@
+"""Changes of a policy set, page by page, none left out."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from control_api.store.queries import documents
+from policies.ground.errors import NotFound
+from tests.control_api.store.world import TENANT, World
+
+
+async def fetch(world: World, since: int, limit: int, most_bytes: int) -> documents.Page:
+    async with world.store.reading(TENANT) as connection:
+        return await documents.since(connection, TENANT, since, limit=limit, most_bytes=most_bytes)
+
+
+async def publish(world: World, changed: dict[str, bytes | None]) -> None:
+    await world.store.write(TENANT, lambda tx: tx.publish(changed))
+
+
+async def follow(world: World, limit: int, most_bytes: int) -> dict[str, bytes | None]:
+    """What a sidecar holds that starts with nothing."""
+    held: dict[str, bytes | None] = {}
+    since = 0
+    while True:
+        page = await fetch(world, since, limit, most_bytes)
+        revisions = [document.revision for document in page.documents]
+        assert revisions == sorted(set(revisions))
+        held |= {document.name: document.body for document in page.documents}
+        if not page.more:
+            return held
+        since = revisions[-1]
+
+
+async def test_following_page_by_page_gives_what_loading_gives(world: World) -> None:
+    chance = random.Random(3)
+    for _ in range(30):
+        names = chance.sample(range(12), chance.randrange(1, 6))
+        bodies = [None if chance.random() < 0.2 else chance.randbytes(30) for _ in names]
+        await publish(world, {f"role/{n}": body for n, body in zip(names, bodies, strict=True)})
+    async with world.store.reading(TENANT) as connection:
+        _, loaded = await documents.load(connection, TENANT)
+    for limit, most_bytes in ((1, 10_000), (5, 10_000), (100, 1), (100, 100), (1000, 1_000_000)):
+        held = await follow(world, limit, most_bytes)
+        assert {name: body for name, body in held.items() if body is not None} == loaded
+
+
+async def test_a_page_ends_within_a_publication_of_many(world: World) -> None:
+    await publish(world, {f"role/{n}": b"%d" % n for n in range(1200)})
+    page = await fetch(world, 0, 512, 1_000_000)
+    assert (len(page.documents), page.more, page.revision) == (512, True, 1200)
+    assert len(await follow(world, 512, 1_000_000)) == 1200
+
+
+async def test_a_document_larger_than_a_page_comes_alone(world: World) -> None:
+    await publish(world, {"a": b"1", "b": b"2" * 500, "c": b"3"})
+    pages = []
+    since = 0
+    while True:
+        page = await fetch(world, since, 100, 100)
+        pages.append([document.name for document in page.documents])
+        if not page.more:
+            break
+        since = page.documents[-1].revision
+    assert pages == [["a"], ["b"], ["c"]]
+
+
+async def test_with_nothing_newer_a_page_is_empty(world: World) -> None:
+    await publish(world, {"a": b"1"})
+    assert await fetch(world, 1, 10, 100) == documents.Page(1, [], more=False)
+    assert await fetch(world, 9, 10, 100) == documents.Page(1, [], more=False)
+
+
+async def test_following_while_others_publish_leaves_nothing_out(world: World) -> None:
+    async def write(number: int) -> None:
+        for n in range(20):
+            await publish(world, {f"role/{number}/{n % 5}": b"%d" % n})
+
+    writers = [asyncio.ensure_future(write(number)) for number in range(4)]
+    while not all(writer.done() for writer in writers):
+        await follow(world, 3, 1000)
+    await asyncio.gather(*writers)
+    async with world.store.reading(TENANT) as connection:
+        assert (await documents.load(connection, TENANT))[1] == await follow(world, 3, 1000)
+
+
+async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
+    async with world.store.reading(TENANT) as connection:
+        with pytest.raises(NotFound):
+            await documents.load(connection, "ten_none")
+        with pytest.raises(NotFound):
+            await documents.since(connection, "ten_none", 0, limit=1, most_bytes=1)
+
+
+async def named(world: World, names: list[str], most_bytes: int = 1000) -> documents.Page:
+    async with world.store.reading(TENANT) as connection:
+        return await documents.named(connection, TENANT, names, most_bytes=most_bytes)
+
+
+async def test_documents_by_name_come_at_one_revision_within_a_budget(world: World) -> None:
+    bodies: dict[str, bytes | None] = {f"role/{n}": b"x" * 100 for n in range(8)}
+    await publish(world, {**bodies, "role/huge": b"y" * 5000, "role/gone": b"z"})
+    await publish(world, {"role/gone": None})
+    page = await named(world, ["role/1", "role/gone", "role/never", "role/1"])
+    assert not page.more
+    assert page.revision == (await fetch(world, 0, 100, 10_000)).revision
+    assert {each.name: each.body for each in page.documents} == {
+        "role/1": b"x" * 100,
+        "role/gone": None,
+        "role/never": None,
+    }
+    left, seen = sorted([*bodies, "role/huge"]), dict[str, bytes | None]()
+    while left:
+        page = await named(world, left, most_bytes=350)
+        assert sum(len(each.body or b"") for each in page.documents) <= 350 or (
+            [each.name for each in page.documents] == ["role/huge"]
+        )
+        assert page.more == (len(page.documents) < len(left))
+        seen |= {each.name: each.body for each in page.documents}
+        left = [name for name in left if name not in seen]
+    assert seen == {**bodies, "role/huge": b"y" * 5000}
+
+
+async def test_documents_are_never_of_two_revisions(world: World) -> None:
+    """Each publication writes the same body twice; half of one would be seen."""
+    await publish(world, {"role/a": b"0", "role/b": b"0"})
+
+    async def write() -> None:
+        for number in range(1, 40):
+            body = str(number).encode()
+            await publish(world, {"role/a": body, "role/b": body})
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        page = await named(world, ["role/a", "role/b"])
+        one, two = page.documents
+        assert one.body == two.body
+        assert max(one.revision, two.revision) == page.revision
+    await writing
+
+
+async def test_no_document_is_looked_up_of_an_unknown_tenant(world: World) -> None:
+    async with world.store.reading("ten_unknown") as connection:
+        with pytest.raises(NotFound):
+            await documents.named(connection, "ten_unknown", ["tenant"], most_bytes=1000)

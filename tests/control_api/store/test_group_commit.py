@@ -1,0 +1,113 @@
+"""Group commit: each caller gets its own answer, whatever becomes of the batch."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from control_api.store import group_commit as gather
+from control_api.store.errors import WriteFault
+from control_api.store.group_commit import Gather, Overfull
+from policies.ground.errors import Conflict, SluiceError
+from tests.waiting import turns
+
+
+class Batches:
+    """Commits when it is told to, and remembers what came together."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, list[int]]] = []
+        self.go_on = asyncio.Event()
+        self.go_on.set()
+
+    async def commit(self, lane: str, items: list[int]) -> list[int | SluiceError]:
+        self.seen.append((lane, items))
+        await self.go_on.wait()
+        if -1 in items:
+            raise ZeroDivisionError
+        return [Conflict(str(item)) if item == 13 else item * 2 for item in items]
+
+
+async def test_what_comes_while_a_batch_commits_is_the_next_batch() -> None:
+    batches = Batches()
+    async with asyncio.TaskGroup() as group:
+        gathered: Gather[int, int] = Gather(group, batches.commit)
+        batches.go_on.clear()
+        first = [group.create_task(gathered.submit("a", n)) for n in range(3)]
+        await turns()
+        second = [group.create_task(gathered.submit("a", n)) for n in range(3, 9)]
+        other = group.create_task(gathered.submit("b", 70))
+        await turns()
+        batches.go_on.set()
+    assert [task.result() for task in first + second] == [n * 2 for n in range(9)]
+    assert other.result() == 140
+    assert batches.seen == [("a", [0, 1, 2]), ("b", [70]), ("a", [3, 4, 5, 6, 7, 8])]
+
+
+async def test_an_item_that_is_refused_is_refused_alone() -> None:
+    async with asyncio.TaskGroup() as group:
+        gathered: Gather[int, int] = Gather(group, Batches().commit)
+        answers = await asyncio.gather(
+            *(gathered.submit("a", n) for n in (12, 13, 14)), return_exceptions=True
+        )
+    assert answers[0] == 24
+    assert isinstance(answers[1], Conflict)
+    assert answers[2] == 28
+
+
+async def test_a_mistake_in_a_batch_reaches_its_callers_and_ends_nothing() -> None:
+    async with asyncio.TaskGroup() as group:
+        gathered: Gather[int, int] = Gather(group, Batches().commit)
+        answers = await asyncio.gather(
+            *(gathered.submit("a", n) for n in (1, -1)), return_exceptions=True
+        )
+        assert [type(answer) for answer in answers] == [ZeroDivisionError] * 2
+        assert await gathered.submit("a", 1) == 2
+
+
+async def test_whoever_comes_when_too_many_wait_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gather, "WAITING", 4)
+    batches = Batches()
+    async with asyncio.TaskGroup() as group:
+        gathered: Gather[int, int] = Gather(group, batches.commit)
+        batches.go_on.clear()
+        waiting = [group.create_task(gathered.submit("a", n)) for n in range(4)]
+        await turns()
+        waiting += [group.create_task(gathered.submit("a", n)) for n in range(4)]
+        await turns()
+        with pytest.raises(Overfull):
+            await gathered.submit("a", 9)
+        batches.go_on.set()
+    assert [task.result() for task in waiting] == [0, 2, 4, 6] * 2
+
+
+async def test_a_batch_has_a_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gather, "BATCH", 4)
+    batches = Batches()
+    async with asyncio.TaskGroup() as group:
+        gathered: Gather[int, int] = Gather(group, batches.commit)
+        await asyncio.gather(*(gathered.submit("a", n) for n in range(10)))
+    assert [len(items) for _, items in batches.seen] == [4, 4, 2]
+
+
+async def test_a_service_that_ends_leaves_no_caller_waiting() -> None:
+    batches = Batches()
+    outcomes: list[asyncio.Future[list[int | BaseException]]] = []
+
+    async def end() -> None:
+        async with asyncio.TaskGroup() as group:
+            gathered: Gather[int, int] = Gather(group, batches.commit)
+            batches.go_on.clear()
+            for at in range(2):
+                callers = (gathered.submit("a", at) for _ in range(3))
+                outcomes.append(asyncio.gather(*callers, return_exceptions=True))
+                await turns()
+            raise ConnectionError
+
+    with pytest.raises(BaseExceptionGroup):
+        await end()
+    for outcome in outcomes:
+        assert [type(answer) for answer in await outcome] == [WriteFault] * 3

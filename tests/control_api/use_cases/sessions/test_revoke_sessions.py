@@ -1,0 +1,160 @@
+"""Sessions revoked by role, agent and user: all that match, for good, and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from control_api.use_cases.sessions.revoke_sessions import AT_ONCE
+from tests.control_api.centre import Centre, running, within
+
+PATH = "/v1/sessions/revoke"
+WHY = "leaked key"
+
+
+def revoke(centre: Centre, **wanted: Any) -> int:
+    count: int = centre.admin("POST", PATH, {"reason": WHY, **wanted})["revoked"]
+    return count
+
+
+def furnish(centre: Centre) -> None:
+    """Six sessions, of two agents and no agent, of two users and two roles."""
+    for agent_id in ("a1", "a2"):
+        centre.approved(agent_id)
+        for user in ("ann", "bob"):
+            centre.evaluate(session_id=f"{agent_id}-{user}", agent_id=agent_id, user_id=user)
+    centre.evaluate(session_id="alone", user_id="ann")
+    centre.evaluate(session_id="other", user_id="ann", agent_role="other")
+
+
+def revoked(centre: Centre) -> set[str]:
+    return {row["session_id"] for row in centre.admin("GET", "/v1/sessions?status=revoked")}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({"agent_id": "a1"}, {"a1-ann", "a1-bob"}),
+        ({"user_id": "ann"}, {"a1-ann", "a2-ann", "alone", "other"}),
+        ({"agent_role": "support"}, {"a1-ann", "a1-bob", "a2-ann", "a2-bob", "alone"}),
+        ({"agent_role": "support", "user_id": "bob"}, {"a1-bob", "a2-bob"}),
+        ({"agent_role": "support", "user_id": "bob", "agent_id": "a2"}, {"a2-bob"}),
+        ({"agent_id": "a1", "user_id": None, "agent_role": None}, {"a1-ann", "a1-bob"}),
+        ({"agent_id": "nobody"}, set()),
+        ({"agent_role": "Support"}, set()),
+    ],
+)
+def test_what_matches_all_filters_is_revoked(
+    fresh: Centre, wanted: dict[str, Any], expected: set[str]
+) -> None:
+    furnish(fresh)
+    answer = fresh.call("POST", PATH, {"reason": WHY, **wanted})
+    assert (answer.status, answer.body) == (200, {"revoked": len(expected)})
+    assert answer.headers["X-Sluice-Revision"]
+    assert revoked(fresh) == expected
+    assert revoke(fresh, **wanted) == 0
+
+
+def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Centre) -> None:
+    furnish(either)
+    entries = either.verified()["total"]
+    assert revoke(either, user_id="ann") == 4
+    assert either.verified()["total"] == entries + 4
+    for restarted in (False, True):
+        if restarted:
+            either.restart()
+        for agent_id in ("a1", "a2"):
+            call = {"agent_id": agent_id, "session_id": f"{agent_id}-ann", "user_id": "ann"}
+            assert either.evaluate(**call)["policy_name"] == "session_revoked"
+            call = {"agent_id": agent_id, "session_id": f"{agent_id}-bob", "user_id": "bob"}
+            assert either.evaluate(**call)["decision"] == "ALLOW"
+    shown = either.admin("GET", "/v1/sessions/alone")
+    assert (shown["status"], shown["revocation_reason"]) == ("revoked", WHY)
+    assert either.evaluate(session_id="new", user_id="ann")["decision"] == "ALLOW"
+
+
+def test_an_earlier_revocation_keeps_its_reason(fresh: Centre) -> None:
+    fresh.evaluate(session_id="s1")
+    fresh.admin("DELETE", "/v1/sessions/s1?reason=first")
+    assert revoke(fresh, agent_role="support") == 0
+    assert fresh.admin("GET", "/v1/sessions/s1")["revocation_reason"] == "first"
+
+
+def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Centre) -> None:
+    count = 2 * AT_ONCE + 1
+    for at in range(0, count, 100):
+        items = [
+            {
+                "agent_role": "support",
+                "user_id": "ann",
+                "source_id": "handbook",
+                "sensitivity_level": "low",
+                "session_id": f"s{number:04}",
+            }
+            for number in range(at, min(at + 100, count))
+        ]
+        either.admin("POST", "/v1/context/evaluate/batch", {"items": items})
+    either.evaluate(session_id="another's", user_id="bob")
+    assert revoke(either, user_id="ann") == count
+    pages = either.pages("/v1/sessions?status=revoked&limit=1000")
+    assert sum(len(page) for page in pages) == count
+    assert either.evaluate(session_id="another's", user_id="bob")["decision"] == "ALLOW"
+    for number in (0, AT_ONCE - 1, AT_ONCE, count - 1):
+        answer = either.evaluate(session_id=f"s{number:04}")
+        assert answer["policy_name"] == "session_revoked"
+    either.verified()
+
+
+def test_another_replica_follows_within_a_second(either: Centre) -> None:
+    url = either.environ.get("SLUICE_DATABASE_URL")
+    with running(either.directory, policies=None, database_url=url) as other:
+        assert other.evaluate(session_id="s1", user_id="ann")["decision"] == "ALLOW"
+        assert revoke(either, user_id="ann") == 1
+        within(1, lambda: other.evaluate(session_id="s1")["policy_name"] == "session_revoked")
+
+
+@pytest.mark.parametrize("masking", ["0", "1"])
+def test_a_user_who_is_recorded_masked_is_found(tmp_path: Any, masking: str) -> None:
+    with running(tmp_path, SLUICE_PII_MASKING=masking) as centre:
+        centre.evaluate(session_id="s1", user_id="ann@example.com")
+        centre.evaluate(session_id="s2", user_id="u-1001")
+        assert revoke(centre, user_id="ann@example.com") == 1
+        assert revoked(centre) == {"s1"}
+
+
+def test_another_tenant_s_sessions_stay(fresh: Centre) -> None:
+    made = fresh.call("POST", "/v1/admin/tenants", {"name": "other"}).body
+    fresh.evaluate(session_id="s1")
+    body = {"agent_role": "support", "reason": WHY}
+    answer = fresh.call("POST", PATH, body, key=made["admin_key"])
+    assert answer.body == {"revoked": 0}
+    assert fresh.evaluate(session_id="s1")["decision"] == "ALLOW"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"reason": WHY}, "agent_role, agent_id, user_id"),
+        ({"reason": WHY, "agent_id": None}, "agent_role, agent_id, user_id"),
+        ({"agent_id": "a"}, "reason"),
+        ({"agent_id": "a", "reason": None}, "reason"),
+        ({"agent_id": "", "reason": WHY}, "agent_id"),
+        ({"agent_id": "a", "reason": WHY, "session_id": "s"}, "session_id"),
+    ],
+)
+def test_what_names_nothing_to_revoke_is_422(
+    centre: Centre, body: dict[str, Any], field: str
+) -> None:
+    answer = centre.call("POST", PATH, body)
+    assert answer.status == 422
+    assert answer.body["details"].startswith(field)
+
+
+def test_a_session_may_be_called_like_the_operation(centre: Centre) -> None:
+    centre.evaluate(session_id="revoke")
+    assert centre.admin("GET", "/v1/sessions/revoke")["status"] == "active"
+    assert centre.admin("DELETE", "/v1/sessions/revoke")["status"] == "revoked"
+    refused = centre.call("PUT", "/v1/sessions/revoke", {})
+    assert refused.status == 405
+    assert refused.headers["Allow"] == "DELETE, GET, HEAD, POST"
