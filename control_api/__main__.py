@@ -26,7 +26,7 @@ from control_api.command_line import parse
 from control_api.log import log_key
 from control_api.maintenance.bootstrap import FILE, FirstKeys
 from control_api.maintenance.purge_command import purge
-from control_api.security.random_buffer import Entropy
+from control_api.security.random_buffer import RandomBuffer
 from control_api.security.secret_file import UnusableFile
 from control_api.security.tls_files import UnusableTls
 from control_api.serve import Started, serve
@@ -35,28 +35,28 @@ from control_api.sockets import CannotListen
 from control_api.store.errors import UnknownState
 from control_api.store.migrate import migrate
 from control_api.store.opening import opened
-from control_api.store.unreachable import Unreachable
-from control_api.store.url import Unusable
-from control_api.workers.supervise import Supervisor, WorkersFail
-from control_api.workers.worker_args import Place
+from control_api.store.unreachable import DatabaseUnreachable
+from control_api.store.url import UnusableDatabase
+from control_api.workers.supervise import Supervisor, WorkersFailing
+from control_api.workers.worker_args import WorkerArgs
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
 from policies.ground.errors import NotFound
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
 from policies.ground.signing import KeyRing
 
 _log = logging.getLogger("sluice")
 # What an operator can mend; anything else is a fault of ours, and shows where it happened.
 _OPERATORS = (
-    Unusable,
-    Unreachable,
+    UnusableDatabase,
+    DatabaseUnreachable,
     UnusableFile,
     UnusableTls,
     CannotListen,
     UnknownState,
     NotFound,
-    WorkersFail,
+    WorkersFailing,
 )
 
 
@@ -87,12 +87,12 @@ def main(arguments: list[str]) -> int:
         return 2 if all(isinstance(cause, NotFound) for cause in causes) else 1
 
 
-def _place(arguments: list[str]) -> Place | None:
+def _place(arguments: list[str]) -> WorkerArgs | None:
     """A worker's place; only the supervisor starts one."""
     with suppress(ValueError):
         match arguments:
             case ["worker", place]:
-                return Place.from_argument(place)
+                return WorkerArgs.from_argument(place)
     return None
 
 
@@ -103,22 +103,22 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
         case "rotate-key":
             told_of(log_key.rotate(settings.data_dir))
         case "purge":
-            work = purge(settings, clock, Entropy(os.urandom), chosen.tenant, print)
+            work = purge(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
         case _:
             return _serve(None, settings, clock)
     return 0
 
 
-def _serve(place: Place | None, settings: Settings, clock: Clock) -> int:
+def _serve(place: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
     """As one worker, as the supervisor of several, or as the only process."""
     if place is not None:
         told = partial(tell_worker, settings, place)
-        uvloop.run(serve(settings, clock, Entropy(os.urandom), told, place=place))
+        uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), told, place=place))
     elif settings.workers > 1:
         return Supervisor(settings, clock.monotonic).run(partial(tell_listening, settings))
     else:
-        uvloop.run(serve(settings, clock, Entropy(os.urandom), partial(tell, settings)))
+        uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), partial(tell, settings)))
     return 0
 
 
@@ -155,7 +155,7 @@ def tell(settings: Settings, started: Started) -> None:
     tell_listening(settings, started.listen, started.metrics_listen)
 
 
-def tell_worker(settings: Settings, place: Place, started: Started) -> None:
+def tell_worker(settings: Settings, place: WorkerArgs, started: Started) -> None:
     """A worker's: the supervisor waits for it, and tells the rest once all of them serve."""
     tell_keys(started.first_keys, settings.data_dir / FILE)
     os.write(place.ready, b"\n")
@@ -175,7 +175,9 @@ def tell_keys(keys: FirstKeys | None, file: Path) -> None:
     sys.stdout.flush()
 
 
-def tell_listening(settings: Settings, listen: Listen, metrics_listen: Listen | None) -> None:
+def tell_listening(
+    settings: Settings, listen: ListenAddress, metrics_listen: ListenAddress | None
+) -> None:
     scheme = "http" if settings.tls is None else "https"
     _log.info("control API listens on %s://%s", scheme, listen)
     if metrics_listen is not None:

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from control_api.caches.tenant_cache import Tenants
+from control_api.caches.tenant_cache import TenantCache
 from control_api.log.append import Log
 from control_api.metrics.metrics import Instruments
-from control_api.metrics.peer_metrics import Siblings
+from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.publishing import Publishing
 from control_api.responses.audit import Document
 from control_api.settings import Settings
-from control_api.store.queries.fleet import Fleet
-from control_api.store.queries.sessions import Sessions
+from control_api.store.queries.fleet import FleetReports
+from control_api.store.queries.sessions import SessionClaimer
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
@@ -37,7 +37,7 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class AppContext:
     """The adapters. `entropy(n)` gives n random bytes; `epoch` identifies the store; `publishing`
     is None where there is no Redis, `siblings` where there is one process; `stopping`
     is set once the service drains; `reading` is held by the batch of a sidecar's records that is
@@ -48,16 +48,16 @@ class Service:
     entropy: Callable[[int], bytes]
     store: Store
     log: Log
-    sessions: Sessions
-    fleet: Fleet
-    tenants: Tenants
+    sessions: SessionClaimer
+    fleet: FleetReports
+    tenants: TenantCache
     ring: KeyRing
     epoch: str
     instruments: Instruments
     registry: CollectorRegistry
     description: Description
     publishing: Publishing | None = None
-    siblings: Siblings | None = None
+    siblings: PeerMetrics | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))

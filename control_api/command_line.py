@@ -10,7 +10,7 @@ from pathlib import Path
 
 from control_api.settings import Settings, read
 from control_api.settings_reader import ELSEWHERE, PREFIX
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.settings_help import entry, sentences
 
 SERVE = "serve"
@@ -38,7 +38,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
 
 
 def _parser() -> ArgumentParser:
-    top = _Parser(prog="sluice", description="The control API and its commands.")
+    top = _ArgumentParser(prog="sluice", description="The control API and its commands.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser(SERVE, prog="sluice control", description="Runs the control API.")
     commands.add_parser(
@@ -58,7 +58,7 @@ def _parser() -> ArgumentParser:
     return top
 
 
-class _Parser(ArgumentParser):
+class _ArgumentParser(ArgumentParser):
     def format_help(self) -> str:
         """The list of settings is made only on demand: it reads a source file."""
         name = self.prog.split()[-1]
@@ -82,4 +82,4 @@ def _shown(value: object) -> str:
     """A default as it would be set."""
     if isinstance(value, bool):
         return str(int(value))
-    return str(value) if isinstance(value, (str, int, Path, Listen)) else "not set"
+    return str(value) if isinstance(value, (str, int, Path, ListenAddress)) else "not set"

@@ -8,7 +8,7 @@ POOL_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DatabaseLimits:
     """How much of PostgreSQL a process takes. `seconds` is how long a statement may run: one that
     takes longer holds up others, and is ended with its transaction."""
 
@@ -37,4 +37,4 @@ class Limits:
         return {"timeout": POOL_SECONDS, "command_timeout": self.seconds + 2}
 
 
-LIMITS = Limits()
+LIMITS = DatabaseLimits()

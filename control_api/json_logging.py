@@ -20,7 +20,7 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 _log = logging.getLogger("sluice")
 
 
-class Lines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """Entries as `render` shows them; `now` is the wall clock in microseconds."""
 
     def __init__(self, render: Callable[[Entry], str], now: Callable[[], int]) -> None:
@@ -55,7 +55,7 @@ def configure(
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     text = stream.isatty() if form not in ("json", "text") else form == "text"
-    handler.setFormatter(Lines(text_line if text else json_line, now))
+    handler.setFormatter(JsonLogFormatter(text_line if text else json_line, now))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     # A library's lines may hold what callers sent: a driver's, each statement's values.

@@ -7,7 +7,7 @@ from control_api.responses.agents import AgentShown
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret
 from control_api.responses.management import CreatedKey, ListedKey, PolicyShown
 from control_api.responses.tenants import SessionDetail, TenantShown
-from control_api.store.counters.queries import Count
+from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.queries.alerts import StoredRule
 from control_api.store.queries.keys import StoredKey
@@ -77,7 +77,7 @@ def session_fields(row: SessionRow, now: int) -> dict[str, Any]:
     }
 
 
-def session_detail(row: SessionRow, counted: Count, now: int) -> SessionDetail:
+def session_detail(row: SessionRow, counted: CountedValue, now: int) -> SessionDetail:
     return SessionDetail(
         **session_fields(row, now),
         agent_id=row.agent_id,

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from functools import partial
 
 from control_api.alerts.deliver import Deliveries
-from control_api.alerts.evaluator import Watch
-from control_api.app_context import Service
+from control_api.alerts.evaluator import AlertEvaluator
+from control_api.app_context import AppContext
 from control_api.assembly import assemble, routes_of
 from control_api.auth.authenticate import Authenticator
-from control_api.auth.rate_limit import Authenticate, RateLimit
-from control_api.http.request_pipeline import Door
+from control_api.auth.rate_limit import NextAuthenticator, RateLimit
+from control_api.http.request_pipeline import RequestPipeline
 from control_api.http.route import Route
 from control_api.http.routes import METRICS
-from control_api.http.server import Listener
+from control_api.http.server import ApiListener
 from control_api.log import log_key
 from control_api.log.append import Log
 from control_api.maintenance.bootstrap import FirstKeys, first_start
 from control_api.maintenance.key_expiry import KeyExpiry
 from control_api.maintenance.policy_files import PolicyFiles
-from control_api.maintenance.retention import Retention
+from control_api.maintenance.retention import RetentionLoop
 from control_api.security.secret_file import make_directory
 from control_api.security.tls_files import RenewingContext
 from control_api.settings import Settings
@@ -37,10 +37,10 @@ from control_api.store.queries import tenants as tenant_rows
 from control_api.store.queries.tenants import Installation
 from control_api.store.store import Store
 from control_api.tenants.tenant_settings import publish_settings
-from control_api.workers.worker_args import Place, inherited
+from control_api.workers.worker_args import WorkerArgs, inherited
 from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 
 YOUNG = 20_000
 """Objects that are made before the collector looks at them: a batch of records decodes into some
@@ -57,8 +57,8 @@ class LoopEnded(Exception):
 class Started:
     """What a start tells the operator, once."""
 
-    listen: Listen
-    metrics_listen: Listen | None
+    listen: ListenAddress
+    metrics_listen: ListenAddress | None
     first_keys: FirstKeys | None
 
 
@@ -68,7 +68,7 @@ async def serve(
     entropy: Callable[[int], bytes],
     tell: Callable[[Started], None],
     stop: asyncio.Event | None = None,
-    place: Place | None = None,
+    place: WorkerArgs | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, or until `stop` is set; as one of several, at `place`.
     Raises what stands in the way of a start, and an `ExceptionGroup` where a loop died."""
@@ -99,7 +99,7 @@ async def _live(
     store: Store,
     tell: Callable[[Started], None],
     stop: asyncio.Event,
-    place: Place | None,
+    place: WorkerArgs | None,
 ) -> None:
     async with starting(settings.database_url, settings.database_setting):
         ring = log_key.open_or_make(settings.data_dir)
@@ -114,9 +114,9 @@ async def _live(
         for loop in (
             service.tenants.follow,
             *((files.watch,) if files else ()),
-            Watch(service).run,
+            AlertEvaluator(service).run,
             Deliveries(service).run,
-            Retention(service).run,
+            RetentionLoop(service).run,
             KeyExpiry(service).run,
             *(service.publishing.loops if service.publishing else ()),
         )
@@ -148,7 +148,7 @@ async def _live(
             await service.publishing.close()
 
 
-async def _publish_all_settings(service: Service) -> None:
+async def _publish_all_settings(service: AppContext) -> None:
     """The environment may say something else than at the start before."""
     async with service.store.reading_across() as connection:
         everyone = await tenant_rows.ids(connection)
@@ -156,22 +156,26 @@ async def _publish_all_settings(service: Service) -> None:
         await publish_settings(service.store, service.settings, tenant_id)
 
 
-async def _listen(service: Service, installed: Installation, place: Place | None) -> list[Listener]:
+async def _listen(
+    service: AppContext, installed: Installation, place: WorkerArgs | None
+) -> list[ApiListener]:
     """The API, and the metrics where they have a port of their own."""
     settings = service.settings
     key = settings.superadmin_key
     superadmin = installed.superadmin_digest if key is None else key_digest(key)
     if superadmin is None:
         _log.warning("there is no superadmin key: SLUICE_SUPERADMIN_KEY is not set any more")
-    authenticate: Authenticate = Authenticator(
+    authenticate: NextAuthenticator = Authenticator(
         service.tenants, superadmin, service.clock, service.instruments
     )
     if rate := settings.rate_limit:
         authenticate = RateLimit(authenticate, rate, service.clock, service.instruments)
 
-    def door(routes: tuple[Route, ...]) -> Door:
+    def door(routes: tuple[Route, ...]) -> RequestPipeline:
         run_id = service.entropy(4).hex()
-        return Door(routes, service, authenticate, service.instruments, service.clock, run_id)
+        return RequestPipeline(
+            routes, service, authenticate, service.instruments, service.clock, run_id
+        )
 
     api, metrics = (place.api, place.metrics) if place else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)
@@ -182,22 +186,26 @@ async def _listen(service: Service, installed: Installation, place: Place | None
             settings.control_listen,
         )
     name, routes = "SLUICE_CONTROL_LISTEN", routes_of(settings)
-    opened = [await Listener.open(settings.control_listen, name, door(routes), inherited(api), tls)]
+    opened = [
+        await ApiListener.open(settings.control_listen, name, door(routes), inherited(api), tls)
+    ]
     if settings.metrics_listen is not None:
         # Plain: figures and no keys, for scrapers that have no certificate to show.
         name = "SLUICE_METRICS_LISTEN"
         own = door((METRICS,))
-        opened.append(await Listener.open(settings.metrics_listen, name, own, inherited(metrics)))
+        opened.append(
+            await ApiListener.open(settings.metrics_listen, name, own, inherited(metrics))
+        )
     return opened
 
 
-async def _forever(loop: Callable[[], Awaitable[None]], service: Service) -> None:
+async def _forever(loop: Callable[[], Awaitable[None]], service: AppContext) -> None:
     await loop()
     if not service.stopping.is_set():
         raise LoopEnded(f"loop `{getattr(loop, '__qualname__', loop)}` ended")
 
 
-async def _drain(service: Service, listeners: list[Listener]) -> None:
+async def _drain(service: AppContext, listeners: list[ApiListener]) -> None:
     """Answer what is under way, within the deadline."""
     service.stopping.set()
     service.tenants.wake()

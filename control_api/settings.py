@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from control_api.database_limits import Limits
-from control_api.security.egress import Allowed, MailServer
+from control_api.database_limits import DatabaseLimits
+from control_api.security.egress import AllowedHosts, MailServer
 from control_api.security.tls_files import TlsFiles
-from control_api.settings_reader import PREFIX, Reader, default_database
-from policies.ground.listen_address import Listen
+from control_api.settings_reader import PREFIX, SettingsReader, default_database
+from policies.ground.listen_address import ListenAddress
 from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.redis_url import RedisUrl
 from policies.ground.settings import SettingsError
@@ -38,7 +38,7 @@ class Settings:
     """How long a start tries again where the database does not answer, or does not let us in."""
     workers: int
     """Processes that share the port; several on PostgreSQL alone."""
-    control_listen: Listen
+    control_listen: ListenAddress
     """Where the API listens; port 0 lets the system choose."""
     tls_certificate: Path | None
     """The API's certificate with its chain, PEM: with it the API speaks HTTPS only. The three files
@@ -62,9 +62,9 @@ class Settings:
     """The least important line that is logged: debug, info, warning or error."""
     log_format: str | None
     """A log line's form, `json` or `text`; without it, text on a terminal and JSON elsewhere."""
-    metrics_listen: Listen | None
+    metrics_listen: ListenAddress | None
     """A port of its own for `/metrics`, which then leaves the API's."""
-    webhook_allow: Allowed
+    webhook_allow: AllowedHosts
     """Receivers of webhooks that may be called although their address is not public: hosts,
     `host:port` or CIDRs, with commas between."""
     smtp_url: MailServer | None
@@ -76,8 +76,8 @@ class Settings:
     superadmin's have none."""
 
     @property
-    def database(self) -> Limits:
-        return Limits(self.database_connections, self.database_seconds)
+    def database(self) -> DatabaseLimits:
+        return DatabaseLimits(self.database_connections, self.database_seconds)
 
     @property
     def database_setting(self) -> str:
@@ -104,7 +104,7 @@ def names() -> tuple[str, ...]:
 
 def read(environ: Mapping[str, str]) -> Settings:
     """The settings in `environ`; `SettingsError` with every complaint."""
-    reader = Reader(environ)
+    reader = SettingsReader(environ)
     tls = reader.tls_files()
     data_dir = Path(reader.text("DATA_DIR", "./.sluice"))
     settings = Settings(
@@ -115,7 +115,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         database_seconds=reader.number("DATABASE_SECONDS", 10, 1, 600, "seconds"),
         start_seconds=reader.number("START_SECONDS", 30, 0, 3600, "seconds"),
         workers=reader.workers(),
-        control_listen=reader.listen("CONTROL_LISTEN") or Listen("127.0.0.1", 8700),
+        control_listen=reader.listen("CONTROL_LISTEN") or ListenAddress("127.0.0.1", 8700),
         tls_certificate=tls.certificate if tls else None,
         tls_key=tls.key if tls else None,
         tls_client_ca=tls.client_ca if tls else None,

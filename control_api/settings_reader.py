@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from control_api.security.egress import Allowed, MailServer
+from control_api.security.egress import AllowedHosts, MailServer
 from control_api.security.tls_files import TlsFiles, UnusableTls
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
 
 PREFIX = "SLUICE_"
@@ -31,7 +31,7 @@ def default_database(data_dir: Path) -> str:
     return f"sqlite+aiosqlite:///{data_dir / 'sluice.db'}"
 
 
-class Reader:
+class SettingsReader:
     """Reads one setting at a time and gathers what is wrong. An empty value is an absent one."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -65,10 +65,10 @@ class Reader:
             self.complain("REDIS_URL", str(error))
             return None
 
-    def listen(self, name: str) -> Listen | None:
+    def listen(self, name: str) -> ListenAddress | None:
         text = self.text(name, "")
         try:
-            return Listen.parse(text) if text else None
+            return ListenAddress.parse(text) if text else None
         except ValueError as error:
             self.complain(name, str(error))
             return None
@@ -104,12 +104,12 @@ class Reader:
             self.complain("SUPERADMIN_KEY", f"must have {SUPERADMIN_KEY_LENGTH} characters or more")
         return key
 
-    def webhook_allow(self) -> Allowed:
+    def webhook_allow(self) -> AllowedHosts:
         try:
-            return Allowed.parse(self.text("WEBHOOK_ALLOW", ""))
+            return AllowedHosts.parse(self.text("WEBHOOK_ALLOW", ""))
         except ValueError as error:
             self.complain("WEBHOOK_ALLOW", str(error))
-            return Allowed()
+            return AllowedHosts()
 
     def mail_server(self) -> MailServer | None:
         url = self.text("SMTP_URL", "")

@@ -2,7 +2,7 @@
 
 import socket
 
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 
 BACKLOG = 1024
 
@@ -11,7 +11,7 @@ class CannotListen(Exception):
     """the address can't be listened on"""
 
 
-def bind(address: Listen, setting: str, count: int = 1) -> list[list[socket.socket]]:
+def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[socket.socket]]:
     """`count` times the sockets of `address`, listened on: several where its host is a name with
     several addresses. `CannotListen`, naming the setting, where that can't be.
 

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from policies.analysis.lint import lint
-from policies.definitions.definition import Definition, Fault, LoadError
-from policies.definitions.folders import DEFAULT, Unowned, unlikely, unowned
+from policies.definitions.definition import Definition, DefinitionFault, LoadError
+from policies.definitions.folders import DEFAULT, UnownedFolder, unlikely, unowned
 from policies.definitions.load import load_file, load_tenant, strays, tenants
 
 
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-def _directory(root: Path) -> tuple[list[Definition], list[Fault]]:
+def _directory(root: Path) -> tuple[list[Definition], list[DefinitionFault]]:
     definitions: list[Definition] = []
     faults = strays(root)
     for tenant_id in tenants(root):
@@ -54,14 +54,14 @@ def _directory(root: Path) -> tuple[list[Definition], list[Fault]]:
     return definitions, faults
 
 
-def _unowned(folders: list[str], known: list[str]) -> list[Unowned]:
+def _unowned(folders: list[str], known: list[str]) -> list[UnownedFolder]:
     """Without a list of tenants, what can't be one by the form of its name."""
     if not known:
         return unlikely(folders)
     return unowned(folders, {each: each for each in (DEFAULT, *known)})
 
 
-def _loaded(load: Callable[[], list[Definition]]) -> tuple[list[Definition], list[Fault]]:
+def _loaded(load: Callable[[], list[Definition]]) -> tuple[list[Definition], list[DefinitionFault]]:
     try:
         return load(), []
     except LoadError as error:

@@ -11,7 +11,7 @@ Semantics = Literal["all", "stop_on_deny", "stop_on_allow"]
 _STOP: dict[str, str | None] = {"all": None, "stop_on_deny": "DENY", "stop_on_allow": "ALLOW"}
 
 
-class Batch(NamedTuple):
+class BatchRequest(NamedTuple):
     """The retrievals in order. `stop_on` is the decision after which no more are decided, None
     where all are."""
 
@@ -19,7 +19,7 @@ class Batch(NamedTuple):
     stop_on: str | None
 
 
-def parse_batch(body: dict[str, Any]) -> Batch:
+def parse_batch(body: dict[str, Any]) -> BatchRequest:
     """Each item as a single evaluation is read; `Invalid` with every complaint of every item."""
     items, semantics = body.get("items"), body.get("semantics", "all")
     complaints = []
@@ -37,7 +37,7 @@ def parse_batch(body: dict[str, Any]) -> Batch:
             complaints += [f"items.{at}.{line}" for line in lines]
     if complaints:
         raise invalid(complaints)
-    return Batch(retrievals, _STOP[semantics])
+    return BatchRequest(retrievals, _STOP[semantics])
 
 
 def _read(item: object) -> Retrieval:

@@ -12,7 +12,7 @@ Knows nothing of where facts come from or where decisions go.
 from typing import Literal, NamedTuple
 
 from policies.checks import CALL, CHECKS, CLAUSE, IDENTITY, NAMES
-from policies.checks.finding import NOT_REACHED, Facts, Finding, Outcome
+from policies.checks.finding import NOT_REACHED, CheckFinding, CheckOutcome, Facts
 from policies.definitions.model import Key
 from policies.definitions.wildcard import shared_prefix
 from policies.ground.canonical import rfc3339
@@ -20,9 +20,9 @@ from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet
 from policies.sets.role import Clause
 
-_FAILED = Outcome.failed
+_FAILED = CheckOutcome.failed
 _UNREACHED = (NOT_REACHED,) * len(CHECKS)
-_Walked = tuple[Clause, list[Finding]]
+_Walked = tuple[Clause, list[CheckFinding]]
 
 TENANT_FROZEN = "tenant_frozen"
 """What every evaluation is denied by while the tenant is frozen (contract, section 6)."""
@@ -41,7 +41,7 @@ class Decision(NamedTuple):
     check: str | None
     policy_id: str | None
     policy_version: int | None
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
 
 
 def gather(policy_set: PolicySet, key: Key, retrieval: Retrieval) -> Facts:
@@ -70,7 +70,7 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
     # INVARIANT: a freeze comes before all checks. It is not one of them: nothing is evaluated.
     if facts.settings.frozen_at is not None:
         return refuse(TENANT_FROZEN, _frozen(facts.settings.frozen_at))
-    findings: list[Finding] = []
+    findings: list[CheckFinding] = []
     for check in CALL:
         finding = check(retrieval, facts)
         findings.append(finding)
@@ -108,7 +108,7 @@ def _frozen(since: int) -> str:
     )
 
 
-def _deny(findings: list[Finding], clause: Clause | None) -> Decision:
+def _deny(findings: list[CheckFinding], clause: Clause | None) -> Decision:
     last = findings[-1]
     reached = len(findings)
     return Decision(
@@ -166,8 +166,8 @@ def _nearness(clause: Clause, source: str) -> tuple[bool, int]:
     return clause.allows(source), shared_prefix(clause.allowed_prefixes, source)
 
 
-def _walk(retrieval: Retrieval, clause: Clause) -> list[Finding]:
-    findings: list[Finding] = []
+def _walk(retrieval: Retrieval, clause: Clause) -> list[CheckFinding]:
+    findings: list[CheckFinding] = []
     for check in CLAUSE:
         finding = check(retrieval, clause)
         findings.append(finding)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from policies.checks import NAMES
-from policies.checks.finding import Facts, Outcome
+from policies.checks.finding import CheckOutcome, Facts
 from policies.evaluate import Decision
 from policies.nearest_miss import steps_to_allow
 from policies.retrieval import Retrieval
@@ -25,7 +25,7 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
                 "check": name,
                 "outcome": finding.outcome.value,
                 "facts": {}
-                if facts is None or finding.outcome is Outcome.not_reached
+                if facts is None or finding.outcome is CheckOutcome.not_reached
                 else _FACTS[name](retrieval, facts, _deciding(facts, decision)),
             }
             for name, finding in zip(NAMES, decision.findings, strict=True)

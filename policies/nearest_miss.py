@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from policies.checks import CALL, CLAUSE, NAMES
-from policies.checks.finding import Facts, Outcome
+from policies.checks.finding import CheckOutcome, Facts
 from policies.definitions.model import RANK, Agent, Policy
 from policies.evaluate import Decision, evaluate
 from policies.retrieval import Retrieval
@@ -63,19 +63,19 @@ def _next(retrieval: Retrieval, facts: Facts, decision: Decision) -> Step:
     failing = next(
         name
         for name, check in zip(NAMES[-len(CLAUSE) :], CLAUSE, strict=True)
-        if check(retrieval, clause).outcome is Outcome.failed
+        if check(retrieval, clause).outcome is CheckOutcome.failed
     )
     words, better = _CLAUSE[failing](retrieval, clause)
     return Step(failing, clause.name, words, _with_clause(clause, better))
 
 
 def _lacking(retrieval: Retrieval, clause: Clause) -> int:
-    return sum(check(retrieval, clause).outcome is Outcome.failed for check in CLAUSE)
+    return sum(check(retrieval, clause).outcome is CheckOutcome.failed for check in CLAUSE)
 
 
 def _denies(retrieval: Retrieval, clause: Clause) -> bool:
     """A denial in so many words stands whatever another policy allows."""
-    admitted = CLAUSE[0](retrieval, clause).outcome is not Outcome.failed
+    admitted = CLAUSE[0](retrieval, clause).outcome is not CheckOutcome.failed
     denied = retrieval.task_type in clause.denied_tasks or clause.denies(retrieval.source_id)
     return admitted and denied
 

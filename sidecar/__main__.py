@@ -27,7 +27,7 @@ from sidecar.config.help import EXAMPLE, text
 from sidecar.platform import json_logging as journal
 from sidecar.platform.malloc import give_back_large_buffers
 from sidecar.serve import serve
-from sidecar.settings.model import Settings
+from sidecar.settings.model import SidecarSettings
 
 log = logging.getLogger("sidecar")
 
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check(path: Path, settings: Settings) -> int:
+def _check(path: Path, settings: SidecarSettings) -> int:
     ports = [settings.listen, settings.metrics_listen, settings.forward_proxy, settings.transparent]
     ports += [source.listen for source in settings.sources]
     listens = ", ".join(dict.fromkeys(str(port) for port in ports if port is not None))
@@ -110,7 +110,7 @@ def _set_up_log(environ: Mapping[str, str]) -> list[str]:
     return complaints
 
 
-def _serve(settings: Settings) -> int:
+def _serve(settings: SidecarSettings) -> int:
     give_back_large_buffers()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -132,7 +132,7 @@ def _tell(error: BaseException) -> None:
         log.critical("the sidecar ends: a part of it died", exc_info=error)
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: SidecarSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from policies.checks.finding import Facts, Outcome
+from policies.checks.finding import CheckOutcome, Facts
 from policies.definitions.model import Key
 from policies.evaluate import TENANT_FROZEN, Decision, admitted, evaluate, gather, refuse
 from policies.explain import explain
@@ -27,10 +27,10 @@ from policies.ground.clock import Clock
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet, documents_for
 from sidecar.metrics.metrics import Metrics
-from sidecar.policy_cache.document_fetcher import NotBrought, NotHeld, Supply
+from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.recorder import Pending, Recorder, Verdict
-from sidecar.sessions import ClaimFailed, Sessions
+from sidecar.recorder import RecordedDecision, Recorder, Verdict
+from sidecar.sessions import ClaimFailed, SessionRegistry
 from sidecar.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -45,12 +45,12 @@ class Enforcer:
         self,
         policy_set: PolicySet,
         freshness: Freshness,
-        sessions: Sessions,
+        sessions: SessionRegistry,
         spool: Spool,
         metrics: Metrics,
         clock: Clock,
         entropy: Callable[[int], bytes],
-        supply: Supply,
+        supply: DocumentFetcher,
     ) -> None:
         self._supply = supply
         self._policy_set = policy_set
@@ -63,7 +63,7 @@ class Enforcer:
         self._recorder = Recorder(spool, metrics, clock, entropy, self._masks)
         self.note_retrieval = self._recorder.note_retrieval
 
-    async def evaluate(self, retrieval: Retrieval, key: Key | None) -> Pending:
+    async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
         """Decide, record, and return once the record is durable. Raises `SpoolError` (503) where
         nothing can be recorded. `key` is None where the caller's key is no longer valid."""
         pending = await self.submit(retrieval, key)
@@ -72,7 +72,7 @@ class Enforcer:
 
     async def submit(
         self, retrieval: Retrieval, key: Key | None, *, reports: bool = False
-    ) -> Pending:
+    ) -> RecordedDecision:
         """As `evaluate`, without the wait for the disk: for a caller that has something to prepare
         meanwhile. Where the source only `reports`, a denial is recorded as one that was let
         through."""
@@ -80,26 +80,27 @@ class Enforcer:
 
     async def submit_together(
         self, retrievals: Sequence[Retrieval], key: Key | None, *, reports: bool = False
-    ) -> list[Pending]:
+    ) -> list[RecordedDecision]:
         """Decides the retrievals of one request, at least one, all by the same caller. If every
-        one passes, their records are stored together and each has its `Pending`, in order. If one
+        one passes, their records are stored together and each has its `RecordedDecision`, in
+        order. If one
         does not, the result is that denial alone: nothing is retrieved, and an ALLOW beside it
         would tell of a retrieval that never took place."""
         try:
             for _ in range(_BRINGS):
                 try:
                     return await self._submit_together(retrievals, key, reports)
-                except NotHeld as lacking:
+                except MissingDocument as lacking:
                     await self._supply.bring({lacking.name, *documents_for(retrievals[0])})
             why = "the policy set changes faster than its documents can be fetched"
-        except NotBrought as error:
+        except FetchFailed as error:
             why = f"the policy set's documents can't be fetched: {error}"
         unknown = refuse("evaluation_error", why)
         return self._settled([Verdict(each, unknown, None) for each in retrievals], reports)
 
     async def _submit_together(
         self, retrievals: Sequence[Retrieval], key: Key | None, reports: bool
-    ) -> list[Pending]:
+    ) -> list[RecordedDecision]:
         # One request names one session: once it is claimed, it is so for all its retrievals.
         new = next((each for each in retrievals if self.must_claim(each, key)), None)
         if new is not None:
@@ -113,7 +114,8 @@ class Enforcer:
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Whether the call names a session that is new here, and may claim it: then `submit` has
-        to ask the centre first, and otherwise `decide` can answer at once. Raises `NotHeld`."""
+        to ask the centre first, and otherwise `decide` can answer at once. Raises
+        `MissingDocument`."""
         session_id = retrieval.session_id
         if session_id is None or key is None or self._sessions.known(session_id) is not None:
             return False
@@ -122,21 +124,25 @@ class Enforcer:
         try:
             # INVARIANT: a call that fails checks 1 to 4 claims nothing (contract, section 3).
             return admitted(retrieval, gather(self._policy_set, key, retrieval))
-        except NotHeld:
+        except MissingDocument:
             raise
         except Exception:
             log.exception("a check failed: nothing is claimed")
             return False  # `decide` comes to the same failure, and records it
 
-    def decide(self, retrieval: Retrieval, key: Key | None, *, reports: bool = False) -> Pending:
+    def decide(
+        self, retrieval: Retrieval, key: Key | None, *, reports: bool = False
+    ) -> RecordedDecision:
         """The decision by what is known here and now, its record handed to the spool. Raises
-        `NotHeld`, and nothing is decided, where that takes a document that is not here yet."""
+        `MissingDocument`, and nothing is decided, where that takes a document that is not here
+        yet."""
         return self._decide_together((retrieval,), key, reports)[0]
 
     def _decide_together(
         self, retrievals: Sequence[Retrieval], key: Key | None, reports: bool
-    ) -> list[Pending]:
-        """All in one turn of the loop, so by one policy set. Raises `NotHeld` before anything is
+    ) -> list[RecordedDecision]:
+        """All in one turn of the loop, so by one policy set. Raises `MissingDocument` before
+        anything is
         recorded."""
         started = self._monotonic()
         pendings = self._settled(
@@ -147,7 +153,7 @@ class Enforcer:
             self.metrics.evaluate_seconds.observe(took)
         return pendings
 
-    def _settled(self, verdicts: Sequence[Verdict], reports: bool) -> list[Pending]:
+    def _settled(self, verdicts: Sequence[Verdict], reports: bool) -> list[RecordedDecision]:
         """What the verdicts of one request come to: one denial is the end of all of it."""
         reports = self.may_report(reports)
         if len(verdicts) > 1 and not reports:
@@ -165,7 +171,7 @@ class Enforcer:
             try:
                 facts = self._facts(retrieval, key)
                 decision = evaluate(retrieval, facts)
-            except NotHeld:
+            except MissingDocument:
                 raise
             except Exception:
                 log.exception("a check failed: the retrieval is denied")
@@ -182,7 +188,7 @@ class Enforcer:
 
     async def refuse(
         self, retrieval: Retrieval, policy_name: str, reason: str, *, reports: bool = False
-    ) -> Pending:
+    ) -> RecordedDecision:
         """Record a DENY that none of the ten checks made, such as a request that can't be read."""
         verdict = Verdict(retrieval, refuse(policy_name, reason), None)
         pending = self._recorder.conclude((verdict,), reports=self.may_report(reports))[0]
@@ -195,8 +201,8 @@ class Enforcer:
         try:
             if key is not None:
                 gather(self._policy_set, key, retrieval)
-        except NotHeld as lacking:
-            with contextlib.suppress(NotBrought):
+        except MissingDocument as lacking:
+            with contextlib.suppress(FetchFailed):
                 await self._supply.bring({lacking.name, *documents_for(retrieval)})
         except Exception:
             log.exception("a check failed: `permits` will come to the same")
@@ -215,7 +221,7 @@ class Enforcer:
             return None
         try:
             return self._facts(retrieval, key)
-        except NotHeld:
+        except MissingDocument:
             return None
         except Exception:
             log.exception("a check failed: nothing is shown in a list")
@@ -223,7 +229,7 @@ class Enforcer:
 
     def explain(self, retrieval: Retrieval, key: Key | None, decision: Decision) -> dict[str, Any]:
         """Why `decision` came out as it did, in the turn of the loop in which it was made."""
-        reached = decision.findings[0].outcome is not Outcome.not_reached
+        reached = decision.findings[0].outcome is not CheckOutcome.not_reached
         known = reached or decision.policy_name == TENANT_FROZEN
         facts = self._facts(retrieval, key) if known and key is not None else None
         return explain(retrieval, facts, decision)

@@ -11,14 +11,14 @@ from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import PolicySet
 from sidecar.policy_cache.cache_file import CacheDamaged
-from sidecar.policy_cache.document_fetcher import NotHeld
+from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.policy_cache.full_store import NoPolicySet
 
 EVALUATING_SCOPES = ("evaluate", "admin")
 """What may ask for a decision (contract, section 2)."""
 
 
-class Keys:
+class LiveKeys:
     """The tenant's live keys."""
 
     def __init__(self, policy_set: PolicySet, clock: Clock) -> None:
@@ -27,7 +27,7 @@ class Keys:
 
     def find(self, digest: bytes) -> Key | None:
         """The key of this SHA-256, unless it is unknown, revoked or expired. Raises `NoPolicySet`,
-        `NotHeld` and `CacheDamaged` where that can't be said."""
+        `MissingDocument` and `CacheDamaged` where that can't be said."""
         key = self._policy_set.key(digest)
         return key if key is not None and key.live(self._now()) else None
 
@@ -39,10 +39,10 @@ class AgentIdentity:
     id: str | None
     role: str
     _digest: bytes = field(repr=False)
-    _keys: Keys = field(repr=False)
+    _keys: LiveKeys = field(repr=False)
 
     @classmethod
-    def of(cls, agent_id: str | None, role: str, key: str, keys: Keys) -> "AgentIdentity":
+    def of(cls, agent_id: str | None, role: str, key: str, keys: LiveKeys) -> "AgentIdentity":
         return cls(agent_id, role, key_digest(key), keys)
 
     def key(self) -> Key | None:
@@ -50,10 +50,10 @@ class AgentIdentity:
         looked up at the moment. Every retrieval is denied then."""
         try:
             return self.known_key()
-        except (NoPolicySet, NotHeld, CacheDamaged):
+        except (NoPolicySet, MissingDocument, CacheDamaged):
             return None
 
     def known_key(self) -> Key | None:
-        """As `key`, and raises what `Keys.find` does where that can't be said."""
+        """As `key`, and raises what `LiveKeys.find` does where that can't be said."""
         key = self._keys.find(self._digest)
         return key if key is not None and key.scope in EVALUATING_SCOPES else None

@@ -25,7 +25,7 @@ _ID_ENTROPY = 10
 _SALT = 32
 
 
-class Pending(NamedTuple):
+class RecordedDecision(NamedTuple):
     """A decision whose record is on its way to the disk. Nobody may act on it before `durable` is
     done; if that raises a `SpoolError` the record is lost, and with it the decision."""
 
@@ -80,7 +80,7 @@ class Recorder:
         self._entropy = entropy
         self._masks = masks
 
-    def conclude(self, verdicts: Sequence[Verdict], *, reports: bool) -> list[Pending]:
+    def conclude(self, verdicts: Sequence[Verdict], *, reports: bool) -> list[RecordedDecision]:
         """One decision: one record, one metric, one log line. The verdicts of one request find a
         place in the spool together, or none of them does."""
         made = [self._recorded(each, reports) for each in verdicts]
@@ -118,15 +118,17 @@ class Recorder:
 
     def _told(
         self, made: _Recorded, core: bytes, durable: asyncio.Future[None], kept: bool
-    ) -> Pending:
+    ) -> RecordedDecision:
         decision, event_id, let_through = made.decision, made.event_id, made.let_through
         self._metrics.decided(decision, let_through=let_through)
         if log.isEnabledFor(logging.DEBUG):
             answer, policy_name, reason = decision[:3]
             log.debug("%s %s by %s: %s", event_id, answer, policy_name, reason)
-        return Pending(decision, event_id, core, durable, kept, let_through)
+        return RecordedDecision(decision, event_id, core, durable, kept, let_through)
 
-    def note_retrieval(self, pending: Pending, detail: dict[str, int | str], outcome: str) -> None:
+    def note_retrieval(
+        self, pending: RecordedDecision, detail: dict[str, int | str], outcome: str
+    ) -> None:
         """Record what an allowed retrieval returned, as lineage on its event. The caller has its
         answer already, so lineage that can't be kept is counted and changes nothing."""
         if not pending.kept:

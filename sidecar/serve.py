@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 
 from policies.ground.clock import Clock
-from sidecar.assembly import Listening, Parts
-from sidecar.control.clock import CentreTime
+from sidecar.assembly import Components, Listening
+from sidecar.control.clock import ControlClock
 from sidecar.platform.malloc import settle
-from sidecar.settings.model import Settings
+from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool
 
 log = logging.getLogger(__name__)
@@ -25,17 +25,17 @@ SHIP_SECONDS = 3.0
 FLUSH_SECONDS = 5.0
 
 
-class LoopEnded(Exception):
+class LoopStopped(Exception):
     """a loop that must run as long as the process has ended"""
 
 
 async def serve(
-    settings: Settings, clock: Clock, entropy: Callable[[int], bytes], stop: asyncio.Event
+    settings: SidecarSettings, clock: Clock, entropy: Callable[[int], bytes], stop: asyncio.Event
 ) -> None:
     """Returns once `stop` was set and everything is finished. Raises what could not be opened, or
     an `ExceptionGroup` of what died."""
     async with AsyncExitStack() as resources:
-        time = CentreTime(clock)
+        time = ControlClock(clock)
         # First, for it holds the lock: two sidecars on one directory would ruin each other.
         spool = await Spool.open(settings.spool, settings.id, time.clock, entropy)
         resources.push_async_callback(spool.close, FLUSH_SECONDS)
@@ -44,7 +44,7 @@ async def serve(
                 "`control` is `%s`: this sidecar's key crosses the network in the clear",
                 settings.control,
             )
-        parts = Parts(settings, spool, time, entropy)
+        parts = Components(settings, spool, time, entropy)
         resources.callback(parts.cache_file.close)
         resources.push_async_callback(parts.copy.close)
         await resources.enter_async_context(parts.centre)
@@ -79,7 +79,7 @@ async def serve(
 
 async def _forever(name: str, loop: Awaitable[None]) -> None:
     await loop
-    raise LoopEnded(f"the loop `{name}` ended")
+    raise LoopStopped(f"the loop `{name}` ended")
 
 
 async def _listen(listeners: Iterable[Listening]) -> None:

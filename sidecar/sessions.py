@@ -23,7 +23,7 @@ from policies.retrieval import Retrieval
 from policies.sets.policy_set import SESSION, Fetch, session_name
 from policies.sets.signed_head import Claim
 from policies.trail.record import masked_user
-from sidecar.control.client import Centre, CentreFailed
+from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.policy_cache.cache_file import CacheFile
 
 log = logging.getLogger(__name__)
@@ -53,14 +53,14 @@ class ClaimFailed(Exception):
     """the centre could not be asked whose session this is"""
 
 
-class Sessions:
+class SessionRegistry:
     """`known` looks here, `claim` asks the centre. `claims` counts the answers by the state they
     told, `failures` the questions without a usable one. `told` is where the centre may have said
     it already."""
 
     def __init__(
         self,
-        centre: Centre,
+        centre: ControlClient,
         file: CacheFile,
         fetch: Fetch,
         clock: Clock,
@@ -155,7 +155,7 @@ class Sessions:
         )
         try:
             answer = await self._centre.post(PATH, body, seconds=CLAIM_SECONDS)
-        except CentreFailed as error:
+        except ControlUnavailable as error:
             raise ClaimFailed(str(error)) from error
         return _read(answer, retrieval)
 

@@ -12,8 +12,8 @@ import random
 from collections import Counter
 
 from control_api.alerts import email, webhook
-from control_api.alerts.delivery_error import Failed
-from control_api.app_context import Service
+from control_api.alerts.delivery_error import DeliveryFailed
+from control_api.app_context import AppContext
 from control_api.metrics.metrics import DeliveryOutcome
 from control_api.store.queries import deliveries
 from control_api.store.queries.deliveries import StoredDelivery
@@ -34,7 +34,7 @@ _log = logging.getLogger("sluice.alerts")
 class Deliveries:
     """What is under way in this process."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: AppContext) -> None:
         self._service = service
         self._under_way: dict[str, str] = {}
 
@@ -82,7 +82,7 @@ class Deliveries:
 
         return await self._service.store.write(tenant_id, work)
 
-    async def _deliver(self, tenant_id: str, delivery: StoredDelivery) -> Failed | None:
+    async def _deliver(self, tenant_id: str, delivery: StoredDelivery) -> DeliveryFailed | None:
         """None where it was taken."""
         service, settings = self._service, self._service.settings
         try:
@@ -92,12 +92,12 @@ class Deliveries:
             else:
                 server, sender = settings.smtp_url, settings.smtp_from
                 await email.deliver(server, sender, tenant_id, delivery)
-        except Failed as error:
+        except DeliveryFailed as error:
             return error
         return None
 
     async def _settle(
-        self, tenant_id: str, delivery: StoredDelivery, failed: Failed | None
+        self, tenant_id: str, delivery: StoredDelivery, failed: DeliveryFailed | None
     ) -> None:
         pause = 0.0
         if failed is not None:

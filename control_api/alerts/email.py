@@ -7,7 +7,7 @@ from email.utils import format_datetime
 
 import aiosmtplib
 
-from control_api.alerts.delivery_error import Failed
+from control_api.alerts.delivery_error import DeliveryFailed
 from control_api.alerts.message import subject, text
 from control_api.security.egress import MailServer
 from control_api.store.queries.deliveries import StoredDelivery
@@ -18,9 +18,9 @@ SECONDS = 15.0
 async def deliver(
     server: MailServer | None, sender: str | None, tenant_id: str, delivery: StoredDelivery
 ) -> None:
-    """`Failed` where the server did not take it."""
+    """`DeliveryFailed` where the server did not take it."""
     if server is None or sender is None:
-        raise Failed(
+        raise DeliveryFailed(
             "no mail server is set: SLUICE_SMTP_URL and SLUICE_SMTP_FROM name it", final=True
         )
     try:
@@ -37,13 +37,13 @@ async def deliver(
     except aiosmtplib.SMTPResponseException as error:
         # RFC 5321, 4.2.1: a 5yz answer will be the same next time.
         final = error.code >= 500
-        raise Failed(f"the mail server answered {error.code}", final=final) from error
+        raise DeliveryFailed(f"the mail server answered {error.code}", final=final) from error
     except aiosmtplib.SMTPRecipientsRefused as error:
         final = all(each.code >= 500 for each in error.recipients)
-        raise Failed("the mail server refused the recipient", final=final) from error
+        raise DeliveryFailed("the mail server refused the recipient", final=final) from error
     except (aiosmtplib.SMTPException, OSError, ValueError) as error:
         kind = type(error).__name__
-        raise Failed(f"the mail server can't be used: {kind}", final=False) from error
+        raise DeliveryFailed(f"the mail server can't be used: {kind}", final=False) from error
 
 
 def composed(sender: str, tenant_id: str, delivery: StoredDelivery) -> EmailMessage:

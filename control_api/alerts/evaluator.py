@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from control_api.alerts.measurements import Measured, measure
-from control_api.app_context import Service
+from control_api.alerts.measurements import Measurement, measure
+from control_api.app_context import AppContext
 from control_api.store.counters.dimensions import MINUTE
 from control_api.store.queries import alerts, deliveries
 from control_api.store.queries.alerts import StoredRule
@@ -27,10 +27,10 @@ IDLE_LOOKS = 20
 _log = logging.getLogger("sluice.alerts")
 
 
-class Watch:
+class AlertEvaluator:
     """Every tenant's rules. `_seen` is how long each log was when it was last measured."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: AppContext) -> None:
         self._service = service
         self._seen: dict[str, int] = {}
         self._looks = 0
@@ -58,7 +58,7 @@ class Watch:
 
     async def _measure(self, tenant_id: str) -> None:
         now = self._service.clock.now()
-        reached: list[tuple[StoredRule, Measured]] = []
+        reached: list[tuple[StoredRule, Measurement]] = []
         async with self._service.store.reading(tenant_id) as connection:
             for rule in await alerts.enabled(connection, tenant_id):
                 if not quiet(rule, now):
@@ -68,7 +68,7 @@ class Watch:
         for rule, measured in reached:
             await self._fire(tenant_id, rule, measured)
 
-    async def _fire(self, tenant_id: str, rule: StoredRule, measured: Measured) -> None:
+    async def _fire(self, tenant_id: str, rule: StoredRule, measured: Measurement) -> None:
         service = self._service
 
         async def work(tx: Transaction) -> bool:
@@ -92,7 +92,7 @@ def quiet(rule: StoredRule, now: int) -> bool:
 
 
 def deliveries_of(
-    rule: StoredRule, measured: Measured, now: int, entropy: Callable[[int], bytes]
+    rule: StoredRule, measured: Measurement, now: int, entropy: Callable[[int], bytes]
 ) -> list[StoredDelivery]:
     """One for each channel of the rule; one that goes nowhere where it has none."""
     channels: list[tuple[str, str | None, str | None]] = [

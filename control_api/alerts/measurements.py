@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.dimensions import MINUTE, Facet
-from control_api.store.counters.queries import Count
+from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.alerts import StoredRule
 from policies.ground.canonical import rfc3339
 
@@ -22,7 +22,7 @@ AHEAD = 5 * MINUTE
 PAIRS_NAMED = 20
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """The value that is held against the threshold, whether it reaches it, and what a receiver is
     told of it."""
 
@@ -33,10 +33,10 @@ class Measured(NamedTuple):
 
 async def measure(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
-) -> Measured:
+) -> Measurement:
     """The rule's window up to `now` (microseconds)."""
     value, reached, more = await _TYPES[rule.rule_type](connection, tenant_id, rule, now)
-    return Measured(
+    return Measurement(
         value,
         reached,
         {
@@ -95,13 +95,13 @@ async def _window(
     now: int,
     seconds: Facet,
     minutes: Facet,
-) -> Count:
+) -> CountedValue:
     facet = seconds if rule.window_minutes <= BY_SECOND else minutes
     since = now - rule.window_minutes * MINUTE
     return await tallies.window(connection, tenant_id, facet, since, now + AHEAD)
 
 
-def _events(counted: Count) -> dict[str, Any]:
+def _events(counted: CountedValue) -> dict[str, Any]:
     return {"events": counted.total, "denied": counted.denied}
 
 

@@ -22,9 +22,9 @@ from aiohttp import (
 from aiohttp.abc import AbstractResolver, ResolveResult
 from standardwebhooks.webhooks import Webhook
 
-from control_api.alerts.delivery_error import Failed
+from control_api.alerts.delivery_error import DeliveryFailed
 from control_api.alerts.message import payload
-from control_api.security.egress import Allowed, literal
+from control_api.security.egress import AllowedHosts, literal
 from control_api.store.queries.deliveries import StoredDelivery
 
 CONNECT_SECONDS = 5.0
@@ -36,13 +36,14 @@ MAX_ANSWER = 4096
 class Judged(AbstractResolver):
     """Resolves names, and lets no address pass that may not be called."""
 
-    def __init__(self, allowed: Allowed) -> None:
+    def __init__(self, allowed: AllowedHosts) -> None:
         self._allowed = allowed
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """`Failed` where one address of the name may not be called: a name that points both in and
+        """`DeliveryFailed` where one address of the name may not be called: a name that points
+        both in and
         out is an attack, or a mistake."""
         found = await lookup(host, port, family)
         results: list[ResolveResult] = []
@@ -74,17 +75,19 @@ async def lookup(
     return [(kind, proto, str(place[0])) for kind, _, proto, _, place in found]
 
 
-def refuse_private(allowed: Allowed, host: str, port: int, address: str) -> None:
+def refuse_private(allowed: AllowedHosts, host: str, port: int, address: str) -> None:
     meant = literal(address.partition("%")[0])
     if meant is None or not allowed.permits(host, port, meant):
-        raise Failed(
+        raise DeliveryFailed(
             f"`{host}` leads to an address that is not public; SLUICE_WEBHOOK_ALLOW may list it",
             final=False,
         )
 
 
-async def deliver(allowed: Allowed, tenant_id: str, delivery: StoredDelivery, now: int) -> None:
-    """`Failed` where the receiver did not take it."""
+async def deliver(
+    allowed: AllowedHosts, tenant_id: str, delivery: StoredDelivery, now: int
+) -> None:
+    """`DeliveryFailed` where the receiver did not take it."""
     assert delivery.address is not None
     assert delivery.secret is not None
     url = urlsplit(delivery.address)
@@ -111,11 +114,11 @@ async def deliver(allowed: Allowed, tenant_id: str, delivery: StoredDelivery, no
             await answer.content.read(MAX_ANSWER)
             status = answer.status
     except TimeoutError:
-        raise Failed(f"no answer within {TOTAL_SECONDS:g} s", final=False) from None
+        raise DeliveryFailed(f"no answer within {TOTAL_SECONDS:g} s", final=False) from None
     except InvalidURL as error:
-        raise Failed("the URL can't be called", final=True) from error
+        raise DeliveryFailed("the URL can't be called", final=True) from error
     except (ClientError, OSError, ValueError) as error:
-        raise Failed(_why(error), final=False) from error
+        raise DeliveryFailed(_why(error), final=False) from error
     _judge(status)
 
 
@@ -137,15 +140,15 @@ def _judge(status: int) -> None:
     if 200 <= status < 300:
         return
     if status == 410:
-        raise Failed("answered 410: the receiver is gone for good", final=True)
+        raise DeliveryFailed("answered 410: the receiver is gone for good", final=True)
     redirect = ": a redirect is never followed" if 300 <= status < 400 else ""
-    raise Failed(f"answered {status}{redirect}", final=False)
+    raise DeliveryFailed(f"answered {status}{redirect}", final=False)
 
 
 def _why(error: Any) -> str:
     """The kind of failure; never the URL, whose path may be a secret."""
     inner = error.__cause__ or error
-    if isinstance(inner, Failed):
+    if isinstance(inner, DeliveryFailed):
         return str(inner)
     number = getattr(error, "os_error", inner)
     words = getattr(number, "strerror", None) or type(error).__name__

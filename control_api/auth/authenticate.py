@@ -7,8 +7,8 @@ none, from the moment that the revocation's answer leaves.
 import hmac
 
 from control_api.auth.principal import Caller, Superadmin
-from control_api.caches.tenant_cache import Tenants
-from control_api.metrics.metrics import Instruments, Refusal
+from control_api.caches.tenant_cache import TenantCache
+from control_api.metrics.metrics import Instruments, RefusalReason
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Unauthorized
 from policies.ground.keys import key_digest, well_formed
@@ -18,7 +18,7 @@ class Authenticator:
     """`superadmin` is the SHA-256 of the superadmin's key, None where there is none."""
 
     def __init__(
-        self, tenants: Tenants, superadmin: bytes | None, clock: Clock, instruments: Instruments
+        self, tenants: TenantCache, superadmin: bytes | None, clock: Clock, instruments: Instruments
     ) -> None:
         self._tenants = tenants
         self._superadmin = superadmin
@@ -28,7 +28,7 @@ class Authenticator:
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
         """`Unauthorized` where no key is presented, `Forbidden` where it is not valid."""
         if not presented:
-            self._refusals.labels(Refusal.missing).inc()
+            self._refusals.labels(RefusalReason.missing).inc()
             raise Unauthorized
         digest = key_digest(presented)
         if self._superadmin is not None and hmac.compare_digest(digest, self._superadmin):
@@ -41,17 +41,17 @@ class Authenticator:
         if tenant is None and well_formed(presented):
             tenant = await self._tenants.owner(digest)
         if tenant is None:
-            raise self._refused(Refusal.unknown, "the API key is not valid")
+            raise self._refused(RefusalReason.unknown, "the API key is not valid")
         await tenant.need_key(digest)
         key = tenant.policy_set.key(digest)
         if key is None:
-            raise self._refused(Refusal.unknown, "the API key is not valid")
+            raise self._refused(RefusalReason.unknown, "the API key is not valid")
         if not key.live(self._now()):
-            raise self._refused(Refusal.expired, "the API key has expired")
+            raise self._refused(RefusalReason.expired, "the API key has expired")
         if not tenant.active:
-            raise self._refused(Refusal.deactivated, "the API key's tenant is deactivated")
+            raise self._refused(RefusalReason.deactivated, "the API key's tenant is deactivated")
         return Caller(tenant, key, digest)
 
-    def _refused(self, why: Refusal, message: str) -> Forbidden:
+    def _refused(self, why: RefusalReason, message: str) -> Forbidden:
         self._refusals.labels(why).inc()
         return Forbidden(message)

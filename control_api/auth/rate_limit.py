@@ -10,7 +10,7 @@ from math import ceil
 from typing import Protocol
 
 from control_api.auth.principal import Caller, Superadmin
-from control_api.metrics.metrics import Instruments, Refusal
+from control_api.metrics.metrics import Instruments, RefusalReason
 from policies.ground.clock import Clock
 from policies.ground.errors import TooMany
 
@@ -23,7 +23,7 @@ UNLIMITED = frozenset({"sidecar", "superadmin"})
 revocation reaches it by; the superadmin must get in when all others crowd."""
 
 
-class Authenticate(Protocol):
+class NextAuthenticator(Protocol):
     """See `authenticate`."""
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin: ...
@@ -41,12 +41,12 @@ class RateLimit:
     """An authentication that lets a key in `rate` times a second, and as often at once."""
 
     def __init__(
-        self, authenticate: Authenticate, rate: int, clock: Clock, instruments: Instruments
+        self, authenticate: NextAuthenticator, rate: int, clock: Clock, instruments: Instruments
     ) -> None:
         self._authenticate = authenticate
         self._rate = rate
         self._now = clock.monotonic
-        self._refused = instruments.refusals.labels(Refusal.rate)
+        self._refused = instruments.refusals.labels(RefusalReason.rate)
         self._full_at: dict[str, float] = {}
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:

@@ -21,7 +21,7 @@ _PAGE = 512
 _PAGE_BYTES = 4 * 1024 * 1024
 
 
-class Tenants:
+class TenantCache:
     """Loads a tenant when it is first asked for; the one loaded longest ago goes first."""
 
     def __init__(self, store: Store) -> None:

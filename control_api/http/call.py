@@ -10,7 +10,7 @@ MAX_QUERY_FIELDS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ApiCall:
     """`path` holds the decoded path parameters; `query` is still encoded; `body` is empty where
     the request had none."""
 

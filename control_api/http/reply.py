@@ -15,7 +15,7 @@ JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpReply:
     """Status, headers beyond those of every answer, and the bytes."""
 
     status: int
@@ -24,26 +24,26 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def of_answer(answer: object, status: int, target: str) -> Reply:
+def of_answer(answer: object, status: int, target: str) -> HttpReply:
     """What a use case returned. `target` is the request's own, of which a page's `Link` is made."""
     if isinstance(answer, Page | Part):
         headers = {} if answer.next is None else {"Link": _link(target, answer.next)}
         shown = answer.rows if isinstance(answer, Page) else answer.answer
-        return Reply(status, orjson.dumps(shown), JSON, headers)
+        return HttpReply(status, orjson.dumps(shown), JSON, headers)
     if isinstance(answer, Document):
         headers = {"Content-Security-Policy": answer.security_policy}
-        return Reply(status, answer.body, answer.content_type, headers)
+        return HttpReply(status, answer.body, answer.content_type, headers)
     if isinstance(answer, Redirect):
-        return Reply(status, b"", "text/plain", {"Location": answer.location})
+        return HttpReply(status, b"", "text/plain", {"Location": answer.location})
     # An answer that says something in headers, too, has a method for it.
     own = getattr(answer, "headers", None)
-    return Reply(status, orjson.dumps(answer), JSON, own() if own else {})
+    return HttpReply(status, orjson.dumps(answer), JSON, own() if own else {})
 
 
-def of_error(error: SluiceError, telling: Mapping[str, str] = MappingProxyType({})) -> Reply:
+def of_error(error: SluiceError, telling: Mapping[str, str] = MappingProxyType({})) -> HttpReply:
     """`telling` is what the status says in headers, where the error itself does not."""
     headers = {**telling, **getattr(error, "headers", {})}
-    return Reply(error.status, error.encoded(), JSON, headers)
+    return HttpReply(error.status, error.encoded(), JSON, headers)
 
 
 def _link(target: str, following: Place) -> str:

@@ -19,12 +19,12 @@ from urllib.parse import unquote
 
 from aiohttp import web
 
-from control_api.http.call import Call
-from control_api.http.reply import Reply, of_answer, of_error
+from control_api.http.call import ApiCall
+from control_api.http.reply import HttpReply, of_answer, of_error
 from control_api.http.route import Route, Scope
 from control_api.http.router import Compiled, Router
 from control_api.json_logging import REQUEST_ID
-from control_api.metrics.metrics import Instruments, Refusal
+from control_api.metrics.metrics import Instruments, RefusalReason
 from control_api.revision_context import HEADER, WRITTEN
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
@@ -65,7 +65,7 @@ class Authenticate(Protocol):
     async def __call__(self, presented: str | None) -> Holder: ...
 
 
-class HungUp(Malformed):
+class ClientDisconnected(Malformed):
     """the client hung up in the middle of its body"""
 
 
@@ -78,7 +78,7 @@ class _Visit:
     operation: str = "none"
 
 
-class Door:
+class RequestPipeline:
     """Answers requests by the table `routes`; `service` is what the use cases get."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Door:
         visit = _Visit(request.method, request.raw_path)
         try:
             reply = await self._serve(request, visit)
-        except HungUp as error:
+        except ClientDisconnected as error:
             # Raised further, it would be a fault of ours to aiohttp: a traceback under another id.
             # Writing the answer fails quietly.
             _log.info("%s: %s", visit.operation, error.message)
@@ -126,7 +126,7 @@ class Door:
         self._count(visit.operation, reply.status, self._monotonic() - started)
         return rendered(reply, request_id)
 
-    async def _serve(self, request: web.BaseRequest, visit: _Visit) -> Reply:
+    async def _serve(self, request: web.BaseRequest, visit: _Visit) -> HttpReply:
         path, _, query = visit.target.partition("?")
         if not path.startswith("/"):
             # The absolute form (RFC 9112, 3.2.2), as a proxy's client sends it.
@@ -134,7 +134,7 @@ class Door:
         compiled, found, caller = await self._admit(request, visit, path)
         body = await read_body(request) if compiled.read.carries_body else b""
         content_type = request.headers.get("Content-Type")
-        asked = compiled.read(Call(found, query, content_type, body, request.headers))
+        asked = compiled.read(ApiCall(found, query, content_type, body, request.headers))
         answer = await compiled.route.use_case(self._service, caller, asked)
         reply = of_answer(answer, compiled.route.status, visit.target)
         if compiled.route.manages and (revision := WRITTEN.get()) is not None:
@@ -156,7 +156,7 @@ class Door:
         visit.operation = compiled.name
         scopes = compiled.route.scopes
         if scopes is not None and (caller is None or caller.scope not in scopes):
-            self._instruments.refusals.labels(Refusal.scope).inc()
+            self._instruments.refusals.labels(RefusalReason.scope).inc()
             raise _wrong_scope(caller, scopes)
         return compiled, found, caller
 
@@ -168,10 +168,10 @@ class Door:
                 headers.getall("X-API-Key", ()), headers.getall("Authorization", ())
             )
         except KeysDiffer:
-            self._instruments.refusals.labels(Refusal.differ).inc()
+            self._instruments.refusals.labels(RefusalReason.differ).inc()
             raise
 
-    def _refused(self, error: SluiceError) -> Reply:
+    def _refused(self, error: SluiceError) -> HttpReply:
         if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed with %d: %s", error.status, error.message)
         return of_error(error, _TELLING.get(HTTPStatus(error.status), {}))
@@ -192,7 +192,8 @@ def _wrong_scope(caller: Holder | None, scopes: frozenset[Scope]) -> Forbidden:
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
-    """The body; `TooLarge` over 1 MiB, decompressed, `Malformed` where it breaks off, `HungUp`
+    """The body; `TooLarge` over 1 MiB, decompressed, `Malformed` where it breaks off,
+    `ClientDisconnected`
     where the client does."""
     if (request.content_length or 0) > MAX_BODY:
         raise TooLarge(f"the body has more than {MAX_BODY} bytes")
@@ -212,7 +213,7 @@ async def _whole_body(request: web.BaseRequest) -> bytes:
     except web.HTTPRequestEntityTooLarge:
         raise TooLarge(f"the body has more than {MAX_BODY} bytes") from None
     except ConnectionError:
-        raise HungUp from None
+        raise ClientDisconnected from None
     except web.RequestPayloadError:
         raise Malformed("the body breaks off, or is not encoded as its header says") from None
 
@@ -225,7 +226,7 @@ async def _invite(request: web.BaseRequest) -> None:
         transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-def rendered(reply: Reply, request_id: str) -> web.Response:
+def rendered(reply: HttpReply, request_id: str) -> web.Response:
     """The answer on the wire."""
     headers = {
         **_EVERYWHERE,

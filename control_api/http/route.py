@@ -8,8 +8,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
-from control_api.http.call import Call, query_fields
-from control_api.requests.base import Asked
+from control_api.http.call import ApiCall, query_fields
+from control_api.requests.base import RequestModel
 from control_api.responses.audit import Document, Redirect
 from control_api.responses.paging import Page, Part
 from policies.ground.errors import Invalid, invalid
@@ -57,11 +57,11 @@ class Route:
     shares: bool = False
 
     @property
-    def asks(self) -> type[Asked]:
+    def asks(self) -> type[RequestModel]:
         """The declaration of what is asked: the use case's third parameter, or what that is
         annotated with where it is read by other means."""
         asked = list(_signature(self.use_case).parameters.values())[2].annotation
-        found: type[Asked] = get_args(asked)[1] if get_origin(asked) is Annotated else asked
+        found: type[RequestModel] = get_args(asked)[1] if get_origin(asked) is Annotated else asked
         return found
 
     @property
@@ -134,7 +134,7 @@ def _signature(use_case: UseCase) -> inspect.Signature:
     return inspect.signature(use_case, eval_str=True)
 
 
-def field_names(asks: type[Asked]) -> list[str]:
+def field_names(asks: type[RequestModel]) -> list[str]:
     """What a declaration's fields are called on the wire: `from` is no name for Python."""
     return [field.alias or name for name, field in asks.model_fields.items()]
 
@@ -144,7 +144,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-class Reader:
+class RequestParser:
     """Turns a call into what its route asks. Built once per route."""
 
     def __init__(self, route: Route) -> None:
@@ -156,7 +156,7 @@ class Reader:
         self._told = "by_bytes" in vars(route.asks)
         self._open = route.asks.model_config.get("extra") == "ignore"
 
-    def __call__(self, call: Call) -> Any:
+    def __call__(self, call: ApiCall) -> Any:
         """`Malformed` or `Invalid` where the call is not what the declaration says."""
         if self._told and not call.query and not call.path and is_json(call.content_type):
             told = self._asks.by_bytes(call.body)
@@ -194,7 +194,7 @@ class Reader:
         names += [name for name in body if name not in self._body]
         return [f"{name[:64]}: is not known here" for name in names]
 
-    def _object(self, call: Call) -> dict[str, Any]:
+    def _object(self, call: ApiCall) -> dict[str, Any]:
         if not self.carries_body or not (call.body or self._body):
             return {}
         return parse_object(call.body, call.content_type, unique=self._asks.unique)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from control_api.http.call import segments
-from control_api.http.route import Reader, Route
+from control_api.http.route import RequestParser, Route
 from policies.ground.errors import MethodNotAllowed, NotFound
 
 
@@ -17,7 +17,7 @@ class Compiled(NamedTuple):
     """A route made ready: its reader, its scopes, and its name for metrics."""
 
     route: Route
-    read: Reader
+    read: RequestParser
     name: str
 
 
@@ -60,7 +60,7 @@ class Router:
         by_path: dict[str, _Resource] = {}
         for route in routes:
             resource = by_path.setdefault(route.path, _Resource(route.parts))
-            compiled = Compiled(route, Reader(route), route.name)
+            compiled = Compiled(route, RequestParser(route), route.name)
             resource.methods[route.method] = compiled
             if not route.parameters:
                 self._exact[route.method, route.path] = compiled

@@ -16,7 +16,7 @@ from control_api.http.request_pipeline import rendered
 from control_api.security.tls_files import HANDSHAKE_SECONDS
 from control_api.sockets import BACKLOG, bind
 from policies.ground.errors import Malformed, SluiceError
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 
 KEEP_ALIVE_SECONDS = 75.0
 LINGER_SECONDS = 2.0
@@ -26,7 +26,7 @@ LAST_SECONDS = 0.1
 _log = logging.getLogger("sluice.http")
 
 
-class Answers(Protocol):
+class RequestHandler(Protocol):
     """What a listener's requests are given to."""
 
     new_request_id: Callable[[], str]
@@ -70,7 +70,7 @@ class _Connection(web.RequestHandler):
 
 
 class _Server(web.Server):
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: RequestHandler) -> None:
         super().__init__(self._answer)
         self.new_request_id = answers.new_request_id
         self.draining = False
@@ -86,7 +86,7 @@ class _Server(web.Server):
         return response
 
 
-class Listener:
+class ApiListener:
     """An address that is listened on, until it drains."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Listener:
         accepting: list[asyncio.Server],
         tls: ssl.SSLContext | None,
     ) -> None:
-        self.address = Listen(*sockets[0].getsockname()[:2])
+        self.address = ListenAddress(*sockets[0].getsockname()[:2])
         """Where it listens, the port as the system chose it."""
         self._server = server
         self._sockets = sockets
@@ -106,12 +106,12 @@ class Listener:
     @classmethod
     async def open(
         cls,
-        address: Listen,
+        address: ListenAddress,
         setting: str,
-        answers: Answers,
+        answers: RequestHandler,
         given: list[socket.socket],
         tls: ssl.SSLContext | None = None,
-    ) -> "Listener":
+    ) -> "ApiListener":
         """Listen on the sockets that are given, or else on `address`; `CannotListen`, naming the
         setting, where that can't be. With `tls` nothing but TLS is spoken."""
         server = _Server(answers)

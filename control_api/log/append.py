@@ -9,11 +9,11 @@ Knows nothing of enforcement points; `ingest` brings theirs.
 
 from sqlalchemy import Connection
 
-from control_api.log.head_cache import Answers, KnownEnds, place
+from control_api.log.head_cache import Answers, LogHeadCache, place
 from control_api.log.head_check import check_heads
-from control_api.store.chain import Appended, Chain, placed
-from control_api.store.group_commit import Gather
-from control_api.store.log_heads import End
+from control_api.store.chain import Appended, LogChain, placed
+from control_api.store.group_commit import GroupCommit
+from control_api.store.log_heads import LogEnd
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
@@ -27,8 +27,8 @@ class Log:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._ends = KnownEnds(store)
-        self._gather: Gather[_Asked, Appended] = Gather(store.group, self._commit)
+        self._ends = LogHeadCache(store)
+        self._gather: GroupCommit[_Asked, Appended] = GroupCommit(store.group, self._commit)
 
     @classmethod
     async def open(cls, store: Store) -> "Log":
@@ -62,15 +62,15 @@ class Log:
 
 def _append(
     connection: Connection, asked: list[_Asked], clock: Clock, again: bool
-) -> tuple[Answers, dict[str, End]]:
+) -> tuple[Answers, dict[str, LogEnd]]:
     """One batch, in the transaction of the caller, and where its logs end then; tenants in order,
     so that two writers of the same tenants can't wait for each other."""
-    ends: dict[str, End] = {}
+    ends: dict[str, LogEnd] = {}
     answers: list[Appended | SluiceError | None] = [None] * len(asked)
     for tenant_id in sorted({tenant_id for tenant_id, _ in asked}):
         places = [at for at, (tenant, _) in enumerate(asked) if tenant == tenant_id]
         try:
-            chain = Chain.load(connection, tenant_id)
+            chain = LogChain.load(connection, tenant_id)
         except SluiceError as error:  # no such tenant: its callers' affair alone
             for at in places:
                 answers[at] = error
@@ -89,7 +89,7 @@ def _append(
 
 
 def _place(
-    chain: Chain, record: Record, now: int, held: dict[str, Appended]
+    chain: LogChain, record: Record, now: int, held: dict[str, Appended]
 ) -> Appended | SluiceError:
     known = held.get(record.eid)
     if known is not None:

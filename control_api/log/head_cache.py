@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import IntegrityError
 
-from control_api.store.chain import Appended, Chain
+from control_api.store.chain import Appended, LogChain
 from control_api.store.errors import FAULTS, clashed, is_fault
-from control_api.store.log_heads import End
+from control_api.store.log_heads import LogEnd
 from control_api.store.statement_batch import STATEMENT
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
@@ -23,21 +23,21 @@ MOST = 1024
 Answers = list[Appended | SluiceError]
 
 
-class Tried(NamedTuple):
+class Attempted(NamedTuple):
     """`answers` is None where nothing is known to be written; `unsure` where it may be."""
 
     answers: Answers | None
     unsure: bool = False
 
 
-class KnownEnds:
+class LogHeadCache:
     """Of a store's logs; the one used longest ago goes first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._ends: dict[str, End] = {}
+        self._ends: dict[str, LogEnd] = {}
 
-    def know(self, tenant_id: str, end: End) -> None:
+    def know(self, tenant_id: str, end: LogEnd) -> None:
         """A batch was committed that ended there."""
         if self._store.once is None:
             return
@@ -46,31 +46,31 @@ class KnownEnds:
         while len(self._ends) > MOST:
             del self._ends[next(iter(self._ends))]
 
-    async def append(self, tenant_id: str, records: list[Record]) -> Tried:
+    async def append(self, tenant_id: str, records: list[Record]) -> Attempted:
         """The batch in one statement, where that can be."""
         once = self._store.once
         end = self._ends.pop(tenant_id, None)  # whatever goes wrong: it is read anew
         if once is None or end is None:
-            return Tried(None)
-        chain, now = Chain(tenant_id, end), self._store.clock.now()
+            return Attempted(None)
+        chain, now = LogChain(tenant_id, end), self._store.clock.now()
         answers = [place(chain, record, now) for record in records]
         if not chain.one_statement:
-            return Tried(None)
+            return Attempted(None)
         try:
             # If we die before the answer, the batch is there or it is not, whole; nobody was told.
             if not await once(tenant_id, STATEMENT, chain.values()):
-                return Tried(None)
+                return Attempted(None)
         except FAULTS as error:
             if clashed(error):
-                return Tried(None)
+                return Attempted(None)
             if is_fault(error) or isinstance(error, IntegrityError):
-                return Tried(None, unsure=True)
+                return Attempted(None, unsure=True)
             raise
         self.know(tenant_id, chain.end)
-        return Tried(answers)
+        return Attempted(answers)
 
 
-def place(chain: Chain, record: Record, now: int) -> Appended | SluiceError:
+def place(chain: LogChain, record: Record, now: int) -> Appended | SluiceError:
     """Or why this record, of all in its batch, is not placed."""
     try:
         return chain.place(record, now)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from control_api.store.chain import Chain, placed
+from control_api.store.chain import LogChain, placed
 from control_api.store.schema.tables import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
@@ -22,7 +22,7 @@ from policies.trail.record_fast_path import read
 from policies.trail.spool_chain import Spooled
 
 
-class Receipt(NamedTuple):
+class IngestReceipt(NamedTuple):
     """The last record of the instance that the log holds, and the hash of its core. -1 and empty
     where it holds none."""
 
@@ -30,7 +30,7 @@ class Receipt(NamedTuple):
     hash: bytes
 
 
-NOTHING = Receipt(-1, b"")
+NOTHING = IngestReceipt(-1, b"")
 STRETCH = 64
 """Records read between two turns of the event loop: about a millisecond."""
 PART = 256
@@ -45,7 +45,7 @@ async def ingest(
     instance: str,
     payloads: Sequence[object],
     turn: AbstractAsyncContextManager[object] | None = None,
-) -> Receipt:
+) -> IngestReceipt:
     """What is held after the payloads, known or decoded, in order, were appended.
 
     Those that are held already are skipped. Either all others are recorded or none is: `Invalid`
@@ -60,7 +60,7 @@ async def ingest(
             if at % STRETCH == 0:
                 await asyncio.sleep(0)  # a full batch takes its time: let others in between
     for before, record in pairwise(records):
-        _follow(Receipt(before.n, before.hash), record)
+        _follow(IngestReceipt(before.n, before.hash), record)
     return await store.run(
         store.lane(tenant_id),
         lambda connection, again: _ingest(
@@ -90,13 +90,13 @@ def _ingest(
     records: list[Spooled],
     now: int,
     again: bool,
-) -> Receipt:
+) -> IngestReceipt:
     # The log's head first: it is what every writer of the tenant waits for, so the counter that is
     # read next can't move under us. Two posts of one batch: the second reads what the first wrote.
-    chain = Chain.load(connection, tenant_id)
+    chain = LogChain.load(connection, tenant_id)
     spool = {"tenant": tenant_id, "of_source": source, "of_instance": instance}
     row = connection.execute(_HELD, spool).one_or_none()
-    held = NOTHING if row is None else Receipt(*row)
+    held = NOTHING if row is None else IngestReceipt(*row)
     fresh = [record for record in records if record.n > held.n]
     _same(held, records[: len(records) - len(fresh)])
     if not fresh:
@@ -109,7 +109,7 @@ def _ingest(
             last = _follow(last, record)
             chain.place_core(record, now)
         chain.save(connection)
-        chain = Chain(tenant_id, chain.end)  # ours alone until the commit
+        chain = LogChain(tenant_id, chain.end)  # ours alone until the commit
     # Not committed yet: if we die here neither entries nor counter have moved, and the enforcement
     # point sends them again. After the commit it may also send them again, having heard nothing:
     # then the counter says that they are here.
@@ -118,7 +118,7 @@ def _ingest(
     return last
 
 
-def _same(held: Receipt, skipped: list[Spooled]) -> None:
+def _same(held: IngestReceipt, skipped: list[Spooled]) -> None:
     """What is skipped must be what is held: each record proves the one before it, so the last one
     does for all. A spool that was copied, and written to in two places, ends here."""
     if not skipped:
@@ -131,7 +131,7 @@ def _same(held: Receipt, skipped: list[Spooled]) -> None:
         )
 
 
-def _follow(held: Receipt, record: Spooled) -> Receipt:
+def _follow(held: IngestReceipt, record: Spooled) -> IngestReceipt:
     n, prev = record.n, record.prev
     if n != held.n + 1:
         raise Conflict(
@@ -143,7 +143,7 @@ def _follow(held: Receipt, record: Spooled) -> Receipt:
             f"record {n} follows another record {held.n} than the one that is held",
             details=f"held: n {held.n}, hash `{b64(held.hash)}`; came: n {n}, prev `{prev}`",
         )
-    return Receipt(n, record.hash)
+    return IngestReceipt(n, record.hash)
 
 
 def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) -> None:

@@ -17,7 +17,7 @@ import orjson
 from control_api.security import secret_file
 from control_api.store.queries import log_keys
 from control_api.store.store import Store
-from control_api.store.url import Unusable
+from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64, encode, unb64
 from policies.ground.signing import Endorsement, KeyRing, Signer, endorsed
 
@@ -64,7 +64,7 @@ def rotate(data_dir: Path) -> KeyRing:
 
 async def settle(store: Store, ring: KeyRing, data_dir: Path) -> None:
     """Make sure that this is the database's key, or the one that follows it, which it is then.
-    `Unusable` where it is neither: what it signed, nobody would believe."""
+    `UnusableDatabase` where it is neither: what it signed, nobody would believe."""
     signs = await _current(store)
     if signs is None:
         first = ring.history[0].former if ring.history else ring.signer.public
@@ -76,7 +76,7 @@ async def settle(store: Store, ring: KeyRing, data_dir: Path) -> None:
         await log_keys.add(store, None, ring.history[at:])
         signs = await _current(store)
     if signs != ring.signer.public:
-        raise Unusable(
+        raise UnusableDatabase(
             f"`{data_dir / FILE}` is another key than the one that this database's log is signed "
             f"with (public half `{b64(signs or b'')}`): copy `{FILE}` from the data directory of "
             f"the process that has it to `{data_dir / FILE}`"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select
 
-from control_api.log.purge_plan import Due, Unproven, cutoff_of, prove
+from control_api.log.purge_plan import Due, PurgeMismatch, cutoff_of, prove
 from control_api.store.counters.counters import forget_before
 from control_api.store.queries import log_keys, purges
 from control_api.store.schema.tables import log_entries, log_heads
@@ -34,7 +34,7 @@ LONGEST = 0.003
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PurgeResult:
     """What one run came to: rows that it removed, and the anchor of the log after it."""
 
     removed: int
@@ -49,8 +49,8 @@ class Purge:
         self._ring = ring
         self._new_id = new_id
 
-    async def run(self, tenant_id: str) -> Outcome:
-        """`Unproven` where the log does not hold; `Unavailable` where the database fails."""
+    async def run(self, tenant_id: str) -> PurgeResult:
+        """`PurgeMismatch` where the log does not hold; `Unavailable` where the database fails."""
         # A run that died after its commit left rows below its anchor, which nobody sees any more.
         anchor, removed = await self._finish(tenant_id, await self._anchor(tenant_id))
         begun = await self._begin(tenant_id, anchor)
@@ -58,14 +58,14 @@ class Purge:
             anchor, more = await self._finish(tenant_id, begun)
             removed += more
         await self._forget(tenant_id)
-        return Outcome(removed, anchor)
+        return PurgeResult(removed, anchor)
 
     async def _anchor(self, tenant_id: str) -> Anchor | None:
         async with self._store.reading(tenant_id) as connection:
             try:
                 return await purges.newest(connection, tenant_id)
             except (ValueError, TypeError) as error:
-                raise Unproven(f"the anchor of tenant `{tenant_id}` can't be read") from error
+                raise PurgeMismatch(f"the anchor of tenant `{tenant_id}` can't be read") from error
 
     async def _begin(self, tenant_id: str, before: Anchor | None) -> Anchor | None:
         """The anchor of a purge that is committed; None where nothing is old enough, or another
@@ -73,7 +73,7 @@ class Purge:
         try:
             # Reads alone: if we die in it, nothing has happened.
             due = await prove(self._store, tenant_id, before, await self._believed())
-        except Unproven:
+        except PurgeMismatch:
             if await self._anchor(tenant_id) != before:
                 return None  # another replica purged what was being looked at
             raise
@@ -119,9 +119,11 @@ class Purge:
             row = (await connection.execute(_COVER, wanted)).one_or_none()
         # The database has had both to itself since the commit, and rows go by what it says.
         if row is None or leaf_hash(row.entry) != row.hash or not anchor.said_by(row.entry):
-            raise Unproven(f"entry {anchor.seq} is not the `purge` entry that was written there")
+            raise PurgeMismatch(
+                f"entry {anchor.seq} is not the `purge` entry that was written there"
+            )
         if fault := anchor.fault(row.log, await self._believed()):
-            raise Unproven(f"log `{row.log}`: {fault}")
+            raise PurgeMismatch(f"log `{row.log}`: {fault}")
         if anchor.cover_note is not None:
             return
         root = Frontier.from_bytes(row.size, row.frontier).root()
@@ -140,7 +142,7 @@ class Purge:
                 planned = await purges.plan(connection, tenant_id, anchor, most)
             try:
                 took = await self._remove_some(tenant_id, anchor, planned)
-            except purges.Moved:
+            except purges.RowsGone:
                 # Another replica removes too, or has already begun the next purge.
                 now = await self._anchor(tenant_id)
                 if now is None or now.seq != anchor.seq or now.finished_at is not None:

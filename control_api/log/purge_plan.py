@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.scan import Part, walk
+from control_api.log.scan import LogRange, walk
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import tenants
 from control_api.store.schema.tables import log_entries, log_heads
@@ -26,7 +26,7 @@ ROWS = 250
 """Of a page: as much as the event loop may be kept from others by one answer of the database."""
 
 
-class Unproven(Exception):
+class PurgeMismatch(Exception):
     """what retention would remove is not what was recorded: nothing is removed, since the proof of
     what happened would go with it"""
 
@@ -43,7 +43,7 @@ async def prove(
     store: Store, tenant_id: str, before: Anchor | None, publics: Collection[bytes]
 ) -> Due | None:
     """What retention is to remove, behind the anchor `before`; None where nothing is due.
-    `Unproven` where that does not hold, or the anchor does not."""
+    `PurgeMismatch` where that does not hold, or the anchor does not."""
     first = 0 if before is None else before.purged.size
     async with store.reading(tenant_id) as connection:
         cutoff = await cutoff_of(connection, tenant_id, store.clock.now())
@@ -56,16 +56,16 @@ async def prove(
         follows = None if cut == head.size else await _entry(connection, tenant_id, cut)
     log = head.log
     if before is not None and (fault := before.fault(log, publics)):
-        raise Unproven(f"log `{log}`: {fault}")
+        raise PurgeMismatch(f"log `{log}`: {fault}")
     verifier = Verifier(log, after=None if before is None else before.purged)
-    found = await walk(store, tenant_id, verifier, Part(first, cut, head.size, PAUSE, ROWS))
+    found = await walk(store, tenant_id, verifier, LogRange(first, cut, head.size, PAUSE, ROWS))
     tree, last_leaf, broken = verifier.reached()
     if found := found or broken:
-        raise Unproven(f"log `{log}`: {found[1]}")
+        raise PurgeMismatch(f"log `{log}`: {found[1]}")
     if tree.size != cut:
-        raise Unproven(f"log `{log}`: entries before seq {cut} are missing")
+        raise PurgeMismatch(f"log `{log}`: entries before seq {cut} are missing")
     if follows is not None and follows.get("prev") != b64(last_leaf):
-        raise Unproven(f"log `{log}`: seq {cut} does not follow what is before it")
+        raise PurgeMismatch(f"log `{log}`: seq {cut} does not follow what is before it")
     return Due(log, Purged(cut, tree.root(), tree.to_bytes(), last_leaf, cutoff, cut - first))
 
 
@@ -89,7 +89,7 @@ async def _cut(
         try:
             old = micros(entry["ts"]) < cutoff
         except (ValueError, TypeError, LookupError) as error:
-            raise Unproven(f"entry {middle} of tenant `{tenant_id}` has no time") from error
+            raise PurgeMismatch(f"entry {middle} of tenant `{tenant_id}` has no time") from error
         low, high = (middle + 1, high) if old else (low, middle)
     return low
 
@@ -105,11 +105,11 @@ async def _worth(connection: AsyncConnection, tenant_id: str, first: int, cut: i
 async def _entry(connection: AsyncConnection, tenant_id: str, seq: int) -> dict[str, Any]:
     row = (await connection.execute(_ENTRY, {"tenant": tenant_id, "seq": seq})).one_or_none()
     if row is None:
-        raise Unproven(f"entry {seq} of tenant `{tenant_id}` is missing")
+        raise PurgeMismatch(f"entry {seq} of tenant `{tenant_id}` is missing")
     try:
         entry = orjson.loads(row.entry)
     except ValueError as error:
-        raise Unproven(f"entry {seq} of tenant `{tenant_id}` can't be read") from error
+        raise PurgeMismatch(f"entry {seq} of tenant `{tenant_id}` can't be read") from error
     return entry if isinstance(entry, dict) else {}
 
 

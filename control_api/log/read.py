@@ -18,17 +18,17 @@ from control_api.store.store import Store
 from policies.ground.errors import NotFound
 from policies.trail.entry import audit_event, lineage_action
 
-__all__ = ["Filters", "Found", "Trail", "event", "events", "lineage", "session_trail"]
+__all__ = ["EventPage", "Filters", "FoundEvent", "event", "events", "lineage", "session_trail"]
 
 
-class Found(NamedTuple):
+class FoundEvent(NamedTuple):
     """An event, the hash that a lineage action cites it by, and how it is shown."""
 
     leaf_hash: bytes
     event: dict[str, Any]
 
 
-class Trail(NamedTuple):
+class EventPage(NamedTuple):
     """A page of events, or of what followed from one; `next` is the `seq` to go on from, None where
     there is no more."""
 
@@ -38,7 +38,7 @@ class Trail(NamedTuple):
 
 async def events(
     store: Store, tenant_id: str, filters: Filters, limit: int, before_seq: int | None = None
-) -> Trail:
+) -> EventPage:
     """Newest first, those before `before_seq`."""
     async with store.reading(tenant_id) as connection:
         rows = await search(connection, tenant_id, filters, limit + 1, before=before_seq)
@@ -47,7 +47,7 @@ async def events(
 
 async def session_trail(
     store: Store, tenant_id: str, session_id: str, limit: int, after_seq: int = -1
-) -> Trail:
+) -> EventPage:
     """A session's events in order, those after `after_seq`. `NotFound` where it was never seen."""
     filters = Filters(session_id=session_id)
     async with store.reading(tenant_id) as connection:
@@ -57,7 +57,7 @@ async def session_trail(
     return _trail(rows, limit)
 
 
-async def event(store: Store, tenant_id: str, event_id: str) -> Found:
+async def event(store: Store, tenant_id: str, event_id: str) -> FoundEvent:
     """`NotFound` where the tenant has no such event."""
     async with store.reading(tenant_id) as connection:
         return await _find(connection, tenant_id, event_id)
@@ -65,7 +65,7 @@ async def event(store: Store, tenant_id: str, event_id: str) -> Found:
 
 async def lineage(
     store: Store, tenant_id: str, event_id: str, limit: int, after_seq: int = -1
-) -> tuple[dict[str, Any], Trail]:
+) -> tuple[dict[str, Any], EventPage]:
     """The event, and a page of the lineage actions recorded on it, in order, those after
     `after_seq`. `NotFound` where the tenant has no such event."""
     actions = (
@@ -88,17 +88,17 @@ async def lineage(
         found = await _find(connection, tenant_id, event_id)
         rows = (await connection.execute(actions)).all()
     page = [lineage_action(orjson.loads(entry), opened) for entry, opened in rows[:limit]]
-    return found.event, Trail(page, page[-1]["seq"] if len(rows) > limit else None)
+    return found.event, EventPage(page, page[-1]["seq"] if len(rows) > limit else None)
 
 
-async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> Found:
+async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> FoundEvent:
     query = events_of(tenant_id).where(
         log_entries.c.eid == event_id, log_entries.c.seq >= first_kept(tenant_id)
     )
     row = (await connection.execute(query)).one_or_none()
     if row is None:
         raise NotFound(f"no such event: `{event_id}`")
-    return Found(row.hash, _shown(row))
+    return FoundEvent(row.hash, _shown(row))
 
 
 async def _seen(connection: AsyncConnection, tenant_id: str, session_id: str) -> bool:
@@ -110,9 +110,9 @@ async def _seen(connection: AsyncConnection, tenant_id: str, session_id: str) ->
     return bool(await search(connection, tenant_id, Filters(session_id=session_id), 1))
 
 
-def _trail(rows: list[Row[Any]], limit: int) -> Trail:
+def _trail(rows: list[Row[Any]], limit: int) -> EventPage:
     page = rows[:limit]
-    return Trail([_shown(row) for row in page], page[-1].seq if len(rows) > limit else None)
+    return EventPage([_shown(row) for row in page], page[-1].seq if len(rows) > limit else None)
 
 
 def _shown(row: Row[Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ STRETCH = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LogRange:
     """Entries from `first` to before `until`, of a log of `size`. Whatever stands before `first`
     is walked too where that is 0: there is nothing that may. `pause`: seconds that others get after
     each stretch; `most`: rows of a page."""
@@ -44,7 +44,7 @@ async def walk(
     store: Store,
     tenant_id: str,
     verifier: proof.Verifier,
-    part: Part,
+    part: LogRange,
     seen: Callable[[Sequence[Row[Any]]], Fault | None] | None = None,
 ) -> Fault | None:
     """Feed every entry of the part; a fault that the verifier does not know of. `seen` judges rows
@@ -87,8 +87,8 @@ def _names_its_user(row: Row[Any]) -> bool:
         return True
 
 
-def _row(row: Any) -> stored.Row:
-    return stored.Row(row[0], row[1], row[2], Index(*row[3:-2]), row[-1] or NO_OPENINGS)
+def _row(row: Any) -> stored.StoredRow:
+    return stored.StoredRow(row[0], row[1], row[2], Index(*row[3:-2]), row[-1] or NO_OPENINGS)
 
 
 _PAGE: Select[Any] = (

@@ -44,7 +44,7 @@ _NARROWEST = (
 )
 
 
-class Segment(NamedTuple):
+class SearchRange(NamedTuple):
     """Entries from `first` to before `until`; by the index over `facet`, or each of them."""
 
     first: int
@@ -80,7 +80,7 @@ async def search(
 
 async def _segments(
     connection: AsyncConnection, tenant_id: str, filters: Filters, before: int | None
-) -> list[Segment]:
+) -> list[SearchRange]:
     """Newest first. The size is read first: what the index holds of it is there for good, but for
     what retention removed, which nobody sees from the moment that its anchor is there."""
     head = select(log_heads.c.size, first_kept(tenant_id)).where(log_heads.c.tenant_id == tenant_id)
@@ -93,8 +93,8 @@ async def _segments(
         ranges = await _spans(connection, tenant_id, filters, size, until)
     segments = []
     for low, high in ranges:
-        segments.append(Segment(max(low, indexed, kept), high, None))
-        segments.append(Segment(max(low, kept), min(high, indexed), facet))
+        segments.append(SearchRange(max(low, indexed, kept), high, None))
+        segments.append(SearchRange(max(low, kept), min(high, indexed), facet))
     return [segment for segment in segments if segment.first < segment.until]
 
 
@@ -128,7 +128,7 @@ def events_of(tenant_id: str) -> Select[Any]:
     )
 
 
-def _query(tenant_id: str, filters: Filters, segment: Segment) -> Select[Any]:
+def _query(tenant_id: str, filters: Filters, segment: SearchRange) -> Select[Any]:
     query = events_of(tenant_id).where(*_matching(filters))
     if segment.facet is None:
         return query.where(log_entries.c.seq >= segment.first, log_entries.c.seq < segment.until)

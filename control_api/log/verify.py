@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.anchor_check import AnchorWatch, below
 from control_api.log.index_check import Fault
-from control_api.log.scan import Part, walk
+from control_api.log.scan import LogRange, walk
 from control_api.store.queries.purges import newest
 from control_api.store.schema.tables import log_entries, log_heads, openings
 from control_api.store.store import Store
@@ -27,7 +27,7 @@ TRIES = 5
 """Purges come hourly; a walk that meets one after the other is told what it found at last."""
 
 
-class Standing(NamedTuple):
+class LogSnapshot(NamedTuple):
     """How a log stands as a walk over it begins. `beyond` is the last seq of which there is a row;
     `odd` what is wrong with the anchor's row or with what stands below it."""
 
@@ -50,7 +50,7 @@ async def verify(store: Store, tenant_id: str, publics: Collection[bytes] = ()) 
             return answer
 
 
-async def _standing(store: Store, tenant_id: str) -> Standing:
+async def _standing(store: Store, tenant_id: str) -> LogSnapshot:
     async with store.reading(tenant_id) as connection:
         # In this order: what is appended in between lies below the head that is read last, and a
         # purge in between is in the log before it is in the anchor that was read.
@@ -62,11 +62,11 @@ async def _standing(store: Store, tenant_id: str) -> Standing:
         except (ValueError, TypeError):
             odd = ("0", "the anchor can't be read")
         row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
-    return Standing(beyond, anchor, odd, row)
+    return LogSnapshot(beyond, anchor, odd, row)
 
 
 async def _verify(
-    store: Store, tenant_id: str, standing: Standing, publics: Collection[bytes]
+    store: Store, tenant_id: str, standing: LogSnapshot, publics: Collection[bytes]
 ) -> dict[str, Any]:
     anchor, row = standing.anchor, standing.head
     log = "" if row is None else row.log
@@ -76,7 +76,7 @@ async def _verify(
     verifier = proof.Verifier(log)
     if head is not None and fault is None:
         verifier = watch.verifier()
-        part = Part(watch.first, head.size, head.size)
+        part = LogRange(watch.first, head.size, head.size)
         fault = await walk(store, tenant_id, verifier, part, watch.seen)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
@@ -97,12 +97,12 @@ async def _last(connection: AsyncConnection, tenant_id: str) -> int:
     return last
 
 
-def _head(row: Row[Any] | None, last: int) -> tuple[proof.Head | None, Fault | None]:
+def _head(row: Row[Any] | None, last: int) -> tuple[proof.LogHead | None, Fault | None]:
     if row is None:
         # A log begins with its first entry.
         return None, None if last < 0 else ("0", "the log has entries and no head")
     try:
-        head = proof.Head(index(row.size), row.last_leaf, _time(row.last_ts), row.frontier)
+        head = proof.LogHead(index(row.size), row.last_leaf, _time(row.last_ts), row.frontier)
     except (TypeError, ValueError, OverflowError):
         return None, ("0", "the head can't be read")
     return head, None
@@ -113,7 +113,7 @@ def _time(last_ts: int) -> str:
 
 
 def _answer(
-    report: proof.Report, fault: Fault | None, watch: AnchorWatch, now: int
+    report: proof.VerificationReport, fault: Fault | None, watch: AnchorWatch, now: int
 ) -> dict[str, Any]:
     broken_at, reason = fault or (report.broken_at, report.reason)
     return {

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.maintenance.retention import jitter
 from control_api.store.queries import keys, tenants
 from control_api.store.transaction import Published
@@ -31,7 +31,7 @@ _log = logging.getLogger("sluice.keys")
 class KeyExpiry:
     """The loop, and what it found: the next expiry of each tenant that has one."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: AppContext) -> None:
         self._service = service
         self._next: dict[str, int] = {}
         self._warned: dict[str, float] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from watchfiles import awatch
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.policies.policy_folders import unowned_folders
 from control_api.store.queries import tenants
 from control_api.use_cases.policies.reload_policies import reload_tenant
@@ -35,7 +35,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 class PolicyFiles:
     """The policy directory, and what of it was taken in."""
 
-    def __init__(self, service: Service, directory: Path) -> None:
+    def __init__(self, service: AppContext, directory: Path) -> None:
         self._service = service
         self._directory = directory.resolve()
         self._taken: dict[str, Stamp] = {}

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from control_api.log import log_key
-from control_api.log.purge import Outcome, Purge
-from control_api.log.purge_plan import Unproven
+from control_api.log.purge import Purge, PurgeResult
+from control_api.log.purge_plan import PurgeMismatch
 from control_api.maintenance.session_purge import purge_sessions
 from control_api.settings import Settings
 from control_api.store.opening import opened, starting
@@ -82,14 +82,14 @@ async def _turn(
     try:
         ended = await sessions()
         outcome = await run.run(tenant_id)
-    except (Unproven, SluiceError) as error:
+    except (PurgeMismatch, SluiceError) as error:
         tell(f"{tenant_id}: not purged: {error}")
         return False
     tell(f"{tenant_id}: {_words(outcome, ended)}")
     return True
 
 
-def _words(outcome: Outcome, ended: int) -> str:
+def _words(outcome: PurgeResult, ended: int) -> str:
     removed = f"{outcome.removed} entries and {ended} sessions removed"
     if outcome.anchor is None:
         return f"{removed}; nothing was ever purged"

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 
 from control_api.alerts.cleanup import forget_deliveries
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.log.purge import Purge
-from control_api.log.purge_plan import Unproven
+from control_api.log.purge_plan import PurgeMismatch
 from control_api.maintenance.session_purge import purge_sessions
 from control_api.metrics.metrics import Purging
 from control_api.store.queries import tenants
@@ -22,10 +22,10 @@ JITTER = 0.2
 _log = logging.getLogger("sluice.retention")
 
 
-class Retention:
+class RetentionLoop:
     """The hourly purge of every tenant."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: AppContext) -> None:
         self._service = service
         self._purge = Purge(service.store, service.ring, service.new_id)
 
@@ -55,7 +55,7 @@ class Retention:
             await service.fleet.forget(tenant_id)
             sessions = await purge_sessions(service.store, tenant_id, service.new_id)
             outcome = await self._purge.run(tenant_id)
-        except Unproven as error:
+        except PurgeMismatch as error:
             # Someone has changed the log. Nothing more of it goes until an operator has looked.
             self._tell(Purging.refused, tenant_id, error)
         except SluiceError as error:

@@ -44,7 +44,7 @@ _FREEZE_REASON = "the store was put back, and the newest state of the tenant's s
 _log = logging.getLogger("sluice.put_back")
 
 
-class PutBack:
+class RollbackRecovery:
     """Takes a tenant from what the store holds to what may be decided by."""
 
     def __init__(self, store: Store, settings: Settings, new_id: Callable[[], str]) -> None:

@@ -17,7 +17,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0)
 
 
-class Refusal(StrEnum):
+class RefusalReason(StrEnum):
     """Why a caller was not let in."""
 
     missing = "missing"

@@ -23,7 +23,7 @@ LONGEST_ADDRESS = 100
 """Bytes: of a unix socket's address the kernel takes 107."""
 
 
-class Siblings:
+class PeerMetrics:
     """The worker `index` of `count`; `unanswered()` counts one that did not answer in time."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Siblings:
         # Last: who did not answer is counted in it.
         everyone = {self._index: _wire(self._registry)}
         everyone |= {i: wire for i, wire in zip(self._others, asked, strict=True) if wire}
-        return generate_latest(_Together(everyone))
+        return generate_latest(_MergedRegistry(everyone))
 
     async def _ask(self, other: int) -> list[Any]:
         try:
@@ -97,7 +97,7 @@ class Siblings:
         return f"/proc/self/fd/{self._handle}/{self._name(index)}"
 
 
-class _Together:
+class _MergedRegistry:
     """The families of several workers as one registry has them: each family once."""
 
     def __init__(self, everyone: dict[int, list[Any]]) -> None:

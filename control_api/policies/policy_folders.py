@@ -4,17 +4,17 @@ and the names of folders; opens no policy file."""
 import asyncio
 import logging
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.store.queries import tenants
 from policies.definitions.definition import LoadError
-from policies.definitions.folders import Unowned, unowned
+from policies.definitions.folders import UnownedFolder, unowned
 from policies.definitions.load import strays
 from policies.definitions.load import tenants as folders
 
 _log = logging.getLogger("sluice.policies")
 
 
-async def unowned_folders(service: Service) -> list[Unowned]:
+async def unowned_folders(service: AppContext) -> list[UnownedFolder]:
     """Folders of no tenant, each with the nearest; every one is logged. Nothing where no policy
     directory is set, and where it can't be read: taking the files in says so."""
     directory = service.settings.policy_dir

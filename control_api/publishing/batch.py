@@ -3,7 +3,7 @@ in pieces before it, under a lock. Knows sizes, and nothing of what they hold.""
 
 from collections.abc import Callable
 
-from control_api.publishing.redis_sets import Sets
+from control_api.publishing.redis_sets import RedisSets
 
 PIECE_FIELDS = 500
 PIECE_BYTES = 1024 * 1024
@@ -11,11 +11,11 @@ ONE_STEP = 4
 """Pieces that Redis takes at once: a few milliseconds in which it answers nobody else."""
 
 
-class Moved(Exception):
+class SetChanged(Exception):
     """the set is not any more what was read of it: another replica was faster"""
 
 
-class Busy(Moved):
+class Busy(SetChanged):
     """another replica is rebuilding the set"""
 
 
@@ -25,7 +25,7 @@ class Batches:
 
     def __init__(
         self,
-        sets: Sets,
+        sets: RedisSets,
         tenant_id: str,
         at: bytes | None,
         new_token: Callable[[], str],
@@ -41,7 +41,7 @@ class Batches:
         self._bytes = 0
 
     async def add(self, field: bytes, body: bytes | None) -> None:
-        """`Moved` where what was read of the set is old."""
+        """`SetChanged` where what was read of the set is old."""
         self.fields[field] = body
         self._bytes += len(field) + len(body or b"")
         pieces = 1 if self._token else ONE_STEP
@@ -55,7 +55,7 @@ class Batches:
         await self._send()
 
     async def finish(self, at: bytes, head: bytes) -> None:
-        """The rest, and the new head where there is one. `Moved` as above."""
+        """The rest, and the new head where there is one. `SetChanged` as above."""
         await self._send(at, head)
 
     async def close(self) -> None:
@@ -68,7 +68,7 @@ class Batches:
         if not await self._sets.move(
             self._tenant_id, self._at, fields, at=at, head=head, token=self._token
         ):
-            raise Moved
+            raise SetChanged
 
 
 def _over(fields: int, size: int, pieces: int) -> bool:

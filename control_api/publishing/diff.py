@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.publishing.redis_sets import Sets
+from control_api.publishing.redis_sets import RedisSets
 from control_api.store import set_nodes
 from control_api.store.queries import documents
 from policies.sets.merkle_map import EMPTY_ROOT, FAN, NOTHING, ROOT, node_digest
@@ -29,7 +29,7 @@ class Difference:
     Redis' own head signs."""
 
     def __init__(
-        self, connection: AsyncConnection, sets: Sets, tenant_id: str, root: str | None
+        self, connection: AsyncConnection, sets: RedisSets, tenant_id: str, root: str | None
     ) -> None:
         self.names: set[str] = set()
         self.proven = root is not None

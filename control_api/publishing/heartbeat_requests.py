@@ -14,7 +14,7 @@ _NONCE = re.compile(rb"[A-Za-z0-9_.:+/=-]{8,128}\Z")
 
 
 @dataclass(slots=True)
-class Asked:
+class HeartbeatRequests:
     """Of one tenant: what is to be answered, and whether its sidecars say that something of its
     set is not as it should be (`doubts`)."""
 
@@ -22,9 +22,9 @@ class Asked:
     doubts: bool = False
 
 
-def gathered(entries: Iterable[object]) -> tuple[dict[str, Asked], int]:
+def gathered(entries: Iterable[object]) -> tuple[dict[str, HeartbeatRequests], int]:
     """By tenant; and how many entries were no challenge."""
-    asked: defaultdict[str, Asked] = defaultdict(Asked)
+    asked: defaultdict[str, HeartbeatRequests] = defaultdict(HeartbeatRequests)
     unreadable = 0
     for entry in entries:
         found = _read(entry)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from control_api.metrics.metrics import Challenge, Instruments
 from control_api.publishing import repair_requests as doubts
-from control_api.publishing.heartbeat_requests import Asked, gathered
-from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, Pushes
-from control_api.publishing.redis_client import Command, Link, RedisFault
+from control_api.publishing.heartbeat_requests import HeartbeatRequests, gathered
+from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, PushQueue
+from control_api.publishing.redis_client import Command, RedisClient, RedisFault
 from control_api.publishing.redis_sets import at_query
-from control_api.publishing.set_signer import Seal
-from control_api.publishing.state_logger import Trouble
+from control_api.publishing.set_signer import SetSigner
+from control_api.publishing.state_logger import OutageLogger
 from control_api.publishing.stream_ids import entry_id, far_ahead, spoiled
 from control_api.store.queries import tenants
 from control_api.store.store import Store
@@ -43,10 +43,10 @@ class Heartbeats:
 
     def __init__(
         self,
-        link: Link,
+        link: RedisClient,
         store: Store,
-        pushes: Pushes,
-        seal: Seal,
+        pushes: PushQueue,
+        seal: SetSigner,
         instruments: Instruments,
         now: Callable[[], int],
     ) -> None:
@@ -58,8 +58,8 @@ class Heartbeats:
         self._now = now
         self._last = ""
         self._closed = False
-        self._trouble = Trouble(_log, f"challenges can't be read from Redis at {link.place}")
-        self._silent = Trouble(_log, "challenges can't be answered")
+        self._trouble = OutageLogger(_log, f"challenges can't be read from Redis at {link.place}")
+        self._silent = OutageLogger(_log, "challenges can't be answered")
 
     async def run(self) -> None:
         """For ever; a Redis that is away is tried again."""
@@ -93,7 +93,7 @@ class Heartbeats:
         self._count(Challenge.unreadable, unreadable)
         await self._answer(asked)
 
-    async def _answer(self, asked: dict[str, Asked]) -> None:
+    async def _answer(self, asked: dict[str, HeartbeatRequests]) -> None:
         if not asked:
             return
         try:
@@ -110,7 +110,7 @@ class Heartbeats:
         await self._send(mine, live)
         self._count(Challenge.answered, _nonces(mine))
 
-    async def _send(self, asked: dict[str, Asked], revisions: dict[str, int]) -> None:
+    async def _send(self, asked: dict[str, HeartbeatRequests], revisions: dict[str, int]) -> None:
         commands: list[Command] = []
         for tenant_id, each in asked.items():
             beat = self._beat(tenant_id, revisions[tenant_id], each)
@@ -138,7 +138,7 @@ class Heartbeats:
         if failed:
             raise RedisFault(f"it takes no heartbeat: {str(failed[0])[:200]}")
 
-    def _beat(self, tenant_id: str, revision: int, asked: Asked) -> bytes:
+    def _beat(self, tenant_id: str, revision: int, asked: HeartbeatRequests) -> bytes:
         nonces = tuple(asked.nonces)
         beat = Heartbeat(tenant_id, self._seal.epoch, revision, self._now(), nonces)
         return beat.sealed(self._seal.ring.signer)
@@ -206,5 +206,5 @@ class Heartbeats:
         self._instruments.challenges.labels(outcome).inc(many)
 
 
-def _nonces(asked: dict[str, Asked]) -> int:
+def _nonces(asked: dict[str, HeartbeatRequests]) -> int:
     return sum(len(each.nonces) for each in asked.values())

@@ -7,13 +7,13 @@ from typing import Any
 
 from control_api.metrics.metrics import Instruments
 from control_api.publishing.heartbeats import Heartbeats
-from control_api.publishing.push_queue import Pushes
-from control_api.publishing.reconcile import GoOn, Mender
-from control_api.publishing.redis_client import Link
-from control_api.publishing.redis_sets import Sets
+from control_api.publishing.push_queue import PushQueue
+from control_api.publishing.reconcile import GoOn, Reconciler
+from control_api.publishing.redis_client import RedisClient
+from control_api.publishing.redis_sets import RedisSets
 from control_api.publishing.session_claims import SessionClaims
-from control_api.publishing.set_signer import Seal
-from control_api.publishing.state_logger import Trouble
+from control_api.publishing.set_signer import SetSigner
+from control_api.publishing.state_logger import OutageLogger
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.store import Store
 from policies.ground.clock import Clock
@@ -40,13 +40,13 @@ class Publishing:
         instruments: Instruments,
         go_on: GoOn,
     ) -> None:
-        self._link = Link(url)
-        seal = Seal(ring, epoch)
-        sets = Sets(self._link)
+        self._link = RedisClient(url)
+        seal = SetSigner(ring, epoch)
+        sets = RedisSets(self._link)
         process = entropy(8).hex()
-        mender = Mender(store, sets, seal, lambda: f"{process}:{entropy(8).hex()}", go_on)
-        trouble = Trouble(_log, f"policy sets can't be pushed to Redis at {self._link.place}")
-        self._pushes = Pushes(
+        mender = Reconciler(store, sets, seal, lambda: f"{process}:{entropy(8).hex()}", go_on)
+        trouble = OutageLogger(_log, f"policy sets can't be pushed to Redis at {self._link.place}")
+        self._pushes = PushQueue(
             store.group, sets, mender, seal, instruments, clock.monotonic, trouble
         )
         self._heartbeats = Heartbeats(self._link, store, self._pushes, seal, instruments, clock.now)

@@ -15,19 +15,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from control_api.metrics.metrics import Instruments, Pushing
-from control_api.publishing.batch import Busy, Moved, one_step
-from control_api.publishing.reconcile import Mender
+from control_api.publishing.batch import Busy, SetChanged, one_step
+from control_api.publishing.reconcile import Reconciler
 from control_api.publishing.redis_client import RedisFault
-from control_api.publishing.redis_sets import Sets
-from control_api.publishing.set_signer import Seal
-from control_api.publishing.state_logger import Trouble
+from control_api.publishing.redis_sets import RedisSets
+from control_api.publishing.set_signer import SetSigner
+from control_api.publishing.state_logger import OutageLogger
 from control_api.store.errors import WriteFault
 from control_api.store.group_commit import start
 from control_api.store.set_nodes import root_of
 from control_api.store.transaction import Published
 from policies.ground.errors import SluiceError
 from policies.sets.redis_keys import HISTORY, document_field, node_field
-from policies.sets.signed_head import MANY, Head
+from policies.sets.signed_head import MANY, SetHead
 
 PUSHES = 16
 MENDS = 4
@@ -43,7 +43,7 @@ _log = logging.getLogger("sluice.publishing")
 
 
 @dataclass(slots=True)
-class Job:
+class PushJob:
     """What a tenant's set is to be brought to: one publication, or None for whatever the store
     holds. `since` is when it began to lag behind, on the monotonic clock."""
 
@@ -72,18 +72,18 @@ class Job:
         )
 
 
-class Pushes:
+class PushQueue:
     """Of all tenants."""
 
     def __init__(
         self,
         group: asyncio.TaskGroup,
-        sets: Sets,
-        mender: Mender,
-        seal: Seal,
+        sets: RedisSets,
+        mender: Reconciler,
+        seal: SetSigner,
         instruments: Instruments,
         monotonic: Callable[[], float],
-        trouble: Trouble,
+        trouble: OutageLogger,
     ) -> None:
         self._group = group
         self._sets = sets
@@ -92,7 +92,7 @@ class Pushes:
         self._instruments = instruments
         self._monotonic = monotonic
         self._trouble = trouble
-        self._waiting: dict[str, Job] = {}
+        self._waiting: dict[str, PushJob] = {}
         self._active: set[str] = set()
         self._room = asyncio.Semaphore(PUSHES)
         self._mending = asyncio.Semaphore(MENDS)
@@ -145,7 +145,7 @@ class Pushes:
         if (job := self._waiting.get(tenant_id)) is not None:
             job.join(published, doubted)
         else:
-            self._waiting[tenant_id] = Job(published, self._monotonic(), set(doubted))
+            self._waiting[tenant_id] = PushJob(published, self._monotonic(), set(doubted))
 
     def _start(self, tenant_id: str, *, again: bool = False) -> None:
         if tenant_id in self._active or self._closed or (self._trouble.lasts and not again):
@@ -169,10 +169,10 @@ class Pushes:
         finally:
             self._active.discard(tenant_id)
 
-    async def _turn(self, tenant_id: str, job: Job) -> bool:
+    async def _turn(self, tenant_id: str, job: PushJob) -> bool:
         try:
             outcome = await self._bring(tenant_id, job)
-        except Moved:
+        except SetChanged:
             # Others commit, or rebuild it: for us there may be nothing left to do in a moment.
             self._again(tenant_id, job)
             return False
@@ -190,7 +190,7 @@ class Pushes:
         self._instruments.push_seconds.observe(self._monotonic() - job.since)
         return True
 
-    async def _bring(self, tenant_id: str, job: Job) -> Pushing:
+    async def _bring(self, tenant_id: str, job: PushJob) -> Pushing:
         if job.published is not None:
             async with self._room:
                 pushed = await self._push(tenant_id, job.published)
@@ -202,7 +202,7 @@ class Pushes:
                     return await self._mender.mend(tenant_id, job.doubted)
                 except Busy:
                     raise
-                except Moved:
+                except SetChanged:
                     continue
             return await self._mender.mend(tenant_id, job.doubted)
 
@@ -213,7 +213,7 @@ class Pushes:
         if not one_step(fields):
             return False
         names = tuple(sorted(published.documents))
-        head = Head(
+        head = SetHead(
             tenant_id,
             self._seal.epoch,
             published.since,
@@ -229,11 +229,11 @@ class Pushes:
             head=head.sealed(self._seal.ring.signer),
         )
 
-    def _failed(self, tenant_id: str, job: Job) -> None:
+    def _failed(self, tenant_id: str, job: PushJob) -> None:
         self._instruments.pushes.labels(Pushing.failed).inc()
         self._again(tenant_id, job)
 
-    def _again(self, tenant_id: str, job: Job) -> None:
+    def _again(self, tenant_id: str, job: PushJob) -> None:
         """With what came meanwhile; it lags behind since the first of them."""
         self._put(tenant_id, None, job.doubted)
         waiting = self._waiting[tenant_id]

@@ -16,33 +16,33 @@ from contextlib import aclosing
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.metrics.metrics import Pushing
-from control_api.publishing.batch import Batches, Busy, Moved
+from control_api.publishing.batch import Batches, Busy, SetChanged
 from control_api.publishing.diff import SMALL, Difference
-from control_api.publishing.redis_sets import Held, Sets
-from control_api.publishing.set_signer import Seal
+from control_api.publishing.redis_sets import HeldSet, RedisSets
+from control_api.publishing.set_signer import SetSigner
 from control_api.store import set_nodes
 from control_api.store.queries import documents, log_keys, tenants
 from control_api.store.store import Store
 from policies.ground.errors import Unavailable
 from policies.sets.merkle_map import EMPTY_ROOT, ROOT, node_digest, nodes_of
 from policies.sets.redis_keys import HEAD, HISTORY, document_field, node_field
-from policies.sets.signed_head import MANY, Head
+from policies.sets.signed_head import MANY, SetHead
 
 
-class Unproven(Unavailable):
+class UnknownLoss(Unavailable):
     """the store was put back, and nobody knows what it has lost"""
 
 
 GoOn = Callable[[str, int, Iterable[str]], Awaitable[None]]
 
 
-class Mender:
+class Reconciler:
     """`token()` names a lock's owner, anew for each attempt; `go_on` is called where the store was
     put back to an older state, with the newest revision that was signed and the documents that were
     other then."""
 
     def __init__(
-        self, store: Store, sets: Sets, seal: Seal, token: Callable[[], str], go_on: GoOn
+        self, store: Store, sets: RedisSets, seal: SetSigner, token: Callable[[], str], go_on: GoOn
     ) -> None:
         self._go_on = go_on
         self._store = store
@@ -51,7 +51,8 @@ class Mender:
         self._token = token
 
     async def mend(self, tenant_id: str, doubted: Collection[bytes]) -> Pushing:
-        """`doubted` are fields that a sidecar did not find as they should be. `Moved` where the set
+        """`doubted` are fields that a sidecar did not find as they should be. `SetChanged` where
+        the set
         moved meanwhile: it is tried again."""
         held = await self._sets.held(tenant_id)
         if self._seal.stands_in(held):
@@ -62,13 +63,13 @@ class Mender:
             raise Busy
         try:
             if not await self._sets.clear(tenant_id, held.at):
-                raise Moved
-            return await self._look(tenant_id, Held(None, None, None, None), token, doubted)
+                raise SetChanged
+            return await self._look(tenant_id, HeldSet(None, None, None, None), token, doubted)
         finally:
             await self._sets.unlock(tenant_id, token)
 
     async def _look(
-        self, tenant_id: str, held: Held, token: str, doubted: Collection[bytes]
+        self, tenant_id: str, held: HeldSet, token: str, doubted: Collection[bytes]
     ) -> Pushing:
         head = await self._head(tenant_id, held.head)
         async with self._store.snapshot(tenant_id) as connection:
@@ -85,9 +86,9 @@ class Mender:
             finally:
                 await batches.close()
         await self._go_on(tenant_id, lost, names)
-        raise Moved  # the store has: what it holds now is looked at anew
+        raise SetChanged  # the store has: what it holds now is looked at anew
 
-    async def _head(self, tenant_id: str, sealed: bytes | None) -> Head | None:
+    async def _head(self, tenant_id: str, sealed: bytes | None) -> SetHead | None:
         """The head that Redis holds, None where it is none of ours. In a rotation a replica may
         sign already by a key that follows ours: then the store says so."""
         if sealed is None:
@@ -104,12 +105,12 @@ class _Work:
 
     def __init__(
         self,
-        mender: Mender,
+        mender: Reconciler,
         connection: AsyncConnection,
         batches: Batches,
         tenant_id: str,
-        held: Held,
-        head: Head | None,
+        held: HeldSet,
+        head: SetHead | None,
         revision: int,
     ) -> None:
         self._sets, self._seal = mender._sets, mender._seal
@@ -124,7 +125,7 @@ class _Work:
         """The newest revision that was signed, where the store has lost it; else None."""
 
     async def differing(self) -> set[str]:
-        """The documents in which what was signed and what the store has differ. `Unproven` where
+        """The documents in which what was signed and what the store has differ. `UnknownLoss` where
         what Redis holds does not tell: then nobody knows what is lost."""
         nodes = await set_nodes.bodies(self._connection, self._tenant_id, [ROOT])
         known = None if self._head is None else self._head.root
@@ -134,7 +135,7 @@ class _Work:
             async for _ in fields:
                 pass
         if not difference.proven:
-            raise Unproven(
+            raise UnknownLoss(
                 f"tenant `{self._tenant_id}`: the store was put back to revision "
                 f"{self._revision}, and what was signed up to {self.lost} can't be read"
             )
@@ -182,7 +183,7 @@ class _Work:
             since = before.revision
             if difference.proven and len(difference.names) <= MANY:
                 names = tuple(sorted(difference.names))
-        head = Head(self._tenant_id, self._seal.epoch, since, self._revision, root, names)
+        head = SetHead(self._tenant_id, self._seal.epoch, since, self._revision, root, names)
         return head.sealed(self._seal.ring.signer)
 
     async def _doubted(self, doubted: Collection[bytes]) -> list[tuple[bytes, bytes | None]]:

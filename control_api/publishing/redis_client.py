@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
 
 ANSWER = 3.0
@@ -40,11 +40,11 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *parts)
 
 
-class Link:
+class RedisClient:
     """Opens connections when they are first needed, and again when they were lost."""
 
     def __init__(self, url: RedisUrl) -> None:
-        self.place = ",".join(str(Listen(host, port)) for host, port in url.nodes)
+        self.place = ",".join(str(ListenAddress(host, port)) for host, port in url.nodes)
         self._cluster = url.cluster
         self._client = _client(url)
 

@@ -8,7 +8,14 @@ buckets tell what was written, whoever died in between.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from control_api.publishing.redis_client import Command, Link, Part, RedisFault, Script, refused
+from control_api.publishing.redis_client import (
+    Command,
+    Part,
+    RedisClient,
+    RedisFault,
+    Script,
+    refused,
+)
 from policies.sets.merkle_map import ROOT
 from policies.sets.redis_keys import AT, HEAD, HISTORY, changes_key, node_field, set_key
 
@@ -83,7 +90,7 @@ return 1
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldSet:
     """What Redis says of a set, unverified; None for what is not there."""
 
     at: bytes | None
@@ -92,14 +99,14 @@ class Held:
     root: bytes | None
 
 
-class Sets:
+class RedisSets:
     """Every tenant's set in one Redis."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: RedisClient) -> None:
         self._link = link
 
-    async def held(self, tenant_id: str) -> Held:
-        return Held(*await self.fields(tenant_id, (AT, HEAD, HISTORY, node_field(ROOT))))
+    async def held(self, tenant_id: str) -> HeldSet:
+        return HeldSet(*await self.fields(tenant_id, (AT, HEAD, HISTORY, node_field(ROOT))))
 
     async def fields(self, tenant_id: str, names: Sequence[bytes]) -> list[bytes | None]:
         """The values of these fields; of a key that is no hash, none."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from control_api.metrics.metrics import Instruments, SessionPush
 from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE
-from control_api.publishing.redis_client import Link, Part, RedisFault, Script
-from control_api.publishing.set_signer import Seal
-from control_api.publishing.state_logger import Trouble
+from control_api.publishing.redis_client import Part, RedisClient, RedisFault, Script
+from control_api.publishing.set_signer import SetSigner
+from control_api.publishing.state_logger import OutageLogger
 from control_api.store.errors import WriteFault
 from control_api.store.group_commit import start
 from control_api.store.queries.sessions import SessionRow
@@ -50,7 +50,7 @@ class SessionClaims:
     """Those that are on their way."""
 
     def __init__(
-        self, group: asyncio.TaskGroup, link: Link, seal: Seal, instruments: Instruments
+        self, group: asyncio.TaskGroup, link: RedisClient, seal: SetSigner, instruments: Instruments
     ) -> None:
         self._group = group
         self._link = link
@@ -59,7 +59,7 @@ class SessionClaims:
         self._waiting: deque[Told] = deque()
         self._sending = False
         self._closed = False
-        self._trouble = Trouble(_log, f"sessions can't be told to Redis at {link.place}")
+        self._trouble = OutageLogger(_log, f"sessions can't be told to Redis at {link.place}")
 
     def tell(self, tenant_id: str, row: SessionRow, state: SessionState) -> None:
         """The session as it was committed. Neither waits nor raises."""

@@ -4,15 +4,15 @@ signed. Knows keys; knows neither Redis nor the store."""
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from control_api.publishing.redis_sets import Held
+from control_api.publishing.redis_sets import HeldSet
 from policies.ground.canonical import encode
 from policies.ground.signing import KeyRing
 from policies.sets.redis_keys import at
-from policies.sets.signed_head import Head, NotBelieved
+from policies.sets.signed_head import SetHead, SignatureRejected
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class SetSigner:
     """The log's keys, and the store whose revisions are counted."""
 
     ring: KeyRing
@@ -26,17 +26,17 @@ class Seal:
     def at(self, revision: int) -> bytes:
         return at(self.epoch, revision)
 
-    def stands_in(self, held: Held) -> bool:
+    def stands_in(self, held: HeldSet) -> bool:
         """Whether the set says that it is of our store, at least."""
         epoch, _, revision = (held.at or b"").rpartition(b":")
         return epoch == self.epoch.encode() and revision.isdigit()
 
-    def opened(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> Head | None:
+    def opened(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> SetHead | None:
         """The head, None where it is not signed by one of these keys, or of another store."""
         for public in publics:
             try:
-                head = Head.opened(sealed, public, tenant_id)
-            except NotBelieved:
+                head = SetHead.opened(sealed, public, tenant_id)
+            except SignatureRejected:
                 continue
             return head if head.epoch == self.epoch else None
         return None

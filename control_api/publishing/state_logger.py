@@ -4,7 +4,7 @@ Knows no cause."""
 import logging
 
 
-class Trouble:
+class OutageLogger:
     """`lasts` from the first report to `over`."""
 
     def __init__(self, log: logging.Logger, what: str) -> None:

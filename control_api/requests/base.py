@@ -27,7 +27,7 @@ from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 _WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
 
 
-class Asked(BaseModel):
+class RequestModel(BaseModel):
     """Base of the declarations: strict types, no unknown fields, never changed once read."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
@@ -42,7 +42,7 @@ class Asked(BaseModel):
     """Whether a body with a key twice is refused."""
 
     @classmethod
-    def by_bytes(cls, body: bytes) -> "Asked | None":  # noqa: ARG003  # of those that can tell
+    def by_bytes(cls, body: bytes) -> "RequestModel | None":  # noqa: ARG003  # of those that can tell
         """What a JSON body in UTF-8 plainly asks, told without decoding it; None where it is to be
         read as every other is."""
         return None
@@ -56,7 +56,7 @@ class Asked(BaseModel):
             raise invalid(complaints(error), "request") from None
 
 
-class Nothing(Asked):
+class EmptyRequest(RequestModel):
     """Nothing is asked but the path itself."""
 
 
@@ -112,7 +112,7 @@ Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
 """Words for people: a name, a description. No NUL, which PostgreSQL has not."""
 
 
-class Listed(Asked):
+class Listed(RequestModel):
     """What every list takes."""
 
     limit: QueryInt = Field(100, ge=1, le=1000, description="The most rows to return.")

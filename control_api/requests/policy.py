@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.audit import Level
 from control_api.responses.management import PolicyFields
 
@@ -19,7 +19,7 @@ SomeNames = Annotated[Names, BeforeValidator(_none_is_empty, json_schema_input_t
 """An empty list is the same as an absent one (contract, section 3)."""
 
 
-class PolicyAsked(Asked):
+class PolicyAsked(RequestModel):
     """A policy, whole: what is left out is empty."""
 
     example: ClassVar[dict[str, Any]] = PolicyFields.example

@@ -15,7 +15,7 @@ STARTTLS = {"always": True, "never": False, "auto": None}
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowedHosts:
     """What may be called although it is not public: hosts, hosts with a port, networks."""
 
     hosts: frozenset[str] = frozenset()
@@ -23,7 +23,7 @@ class Allowed:
     networks: tuple[Network, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> "Allowed":
+    def parse(cls, text: str) -> "AllowedHosts":
         """Of `host, host:port, CIDR, …`; `ValueError` names the entry that is none of them."""
         hosts, places, networks = set(), set(), []
         for entry in filter(None, map(str.strip, text.split(","))):

@@ -9,7 +9,7 @@ from collections.abc import Callable
 BLOCK = 8192
 
 
-class Entropy:
+class RandomBuffer:
     """`draw(n)` is the system's source, `os.urandom`. Not for use by two threads, nor after a fork:
     both halves would hand out the same bytes."""
 

@@ -16,16 +16,16 @@ from sqlalchemy import Connection, Dialect, Table, bindparam, insert, select
 
 from control_api.store import log_heads, log_index
 from control_api.store import statement_batch as at_once
-from control_api.store.counters.counters import Tally
+from control_api.store.counters.counters import BatchCounts
 from control_api.store.errors import UnknownState
-from control_api.store.log_heads import End
+from control_api.store.log_heads import LogEnd
 from control_api.store.schema.tables import log_entries, openings
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid
 from policies.trail.entry import Index, index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import MAX_ENTRY, Record
-from policies.trail.spool_chain import Place, Spooled
+from policies.trail.spool_chain import LogPosition, Spooled
 
 NO_OPENINGS = b"{}"
 
@@ -39,10 +39,10 @@ class Appended(NamedTuple):
     ts: int
 
 
-class Chain:
+class LogChain:
     """A log's end. Not used again after an exception or after `save`."""
 
-    def __init__(self, tenant_id: str, end: End) -> None:
+    def __init__(self, tenant_id: str, end: LogEnd) -> None:
         """`UnknownState` where that is no end."""
         self.tenant_id = tenant_id
         self.log = end.log
@@ -56,10 +56,10 @@ class Chain:
         self._last_ts = end.last_ts
         self._entries: list[tuple[Any, ...]] = []
         self._openings: list[tuple[Any, ...]] = []
-        self._tally = Tally()
+        self._tally = BatchCounts()
 
     @classmethod
-    def load(cls, connection: Connection, tenant_id: str) -> "Chain":
+    def load(cls, connection: Connection, tenant_id: str) -> "LogChain":
         """Begins the log with its tenant's first record. `NotFound` where there is no such tenant;
         `UnknownState` where the head is missing or is no head."""
         return cls(tenant_id, log_heads.load(connection, tenant_id))
@@ -79,7 +79,7 @@ class Chain:
         """Of a record that an enforcement point made."""
         ts = max(now, self._last_ts)
         prev, text = self._prev().encode(), rfc3339(ts).encode()
-        entry = spooled.entry(Place(self._log, self._tree.size, prev, text))
+        entry = spooled.entry(LogPosition(self._log, self._tree.size, prev, text))
         opened = (spooled.user_id, spooled.openings)
         return self._put(entry, spooled.columns, spooled.source_type, opened, ts)
 
@@ -125,10 +125,10 @@ class Chain:
         log_index.extend(connection, self.tenant_id, self._begun.size, self._tree.size)
 
     @property
-    def end(self) -> End:
+    def end(self) -> LogEnd:
         """Where the log ends once it is saved."""
         frontier = self._tree.to_bytes()
-        return End(self.log, self._tree.size, self._last_leaf, self._last_ts, frontier)
+        return LogEnd(self.log, self._tree.size, self._last_leaf, self._last_ts, frontier)
 
     @property
     def one_statement(self) -> bool:

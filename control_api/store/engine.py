@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.database_limits import LIMITS, Limits
+from control_api.database_limits import LIMITS, DatabaseLimits
 from control_api.store.postgresql.engine import PostgresqlDatabase
 from control_api.store.sqlite import SqliteDatabase
 from control_api.store.url import parse
@@ -70,7 +70,7 @@ class Database(Protocol):
     async def close(self) -> None: ...
 
 
-async def connect(url: str, limits: Limits = LIMITS) -> Database:
+async def connect(url: str, limits: DatabaseLimits = LIMITS) -> Database:
     """Open the database at its schema; `Unusable` where it can't be."""
     parsed = parse(url)
     if parsed.get_backend_name() == "sqlite":

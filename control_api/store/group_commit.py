@@ -25,7 +25,7 @@ class Overfull(WriteFault):
     """more is waiting for the database than it takes at the moment"""
 
 
-class Gather(Generic[T, R]):
+class GroupCommit(Generic[T, R]):
     """`commit(lane, items)` makes a batch durable and answers in the items' order, with an error in
     the place of an item that was refused by itself. What it raises is the answer to all of them."""
 

@@ -12,7 +12,7 @@ from control_api.store.schema.tables import installation, log_entries, log_heads
 from policies.ground.errors import NotFound
 
 
-class End(NamedTuple):
+class LogEnd(NamedTuple):
     """Where a log ends: its head's row."""
 
     log: str
@@ -22,17 +22,17 @@ class End(NamedTuple):
     frontier: bytes
 
 
-def load(connection: Connection, tenant_id: str) -> End:
+def load(connection: Connection, tenant_id: str) -> LogEnd:
     """`NotFound` where there is no such tenant; `UnknownState` where the head is missing."""
     wanted = {"tenant": tenant_id}
     row = connection.execute(_HEAD, wanted).one_or_none()
     if row is None:
         _begin(connection, tenant_id)
         row = connection.execute(_HEAD, wanted).one()
-    return End(*row)
+    return LogEnd(*row)
 
 
-def move(connection: Connection, tenant_id: str, loaded: int, end: End) -> bool:
+def move(connection: Connection, tenant_id: str, loaded: int, end: LogEnd) -> bool:
     """To where the log ends now; False where it does not stand at the size that was loaded."""
     moved = dict(zip(_MOVED, (tenant_id, loaded, *end[1:]), strict=True))
     return connection.execute(_MOVE, moved).rowcount == 1

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from control_api.store.errors import ReadFault, WriteFault
-from control_api.store.unreachable import Unreachable, translated
-from control_api.store.url import Unusable, parse
+from control_api.store.unreachable import DatabaseUnreachable, translated
+from control_api.store.url import UnusableDatabase, parse
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
@@ -25,20 +25,22 @@ async def opened(
     monotonic: Callable[[], float],
     stop: asyncio.Event,
 ) -> T | None:
-    """What `attempt()` returns, tried again for `seconds` while it raises `Unreachable`; None where
-    `stop` was set meanwhile. Raises the last cause, and `Unusable` at once, both with the name of
+    """What `attempt()` returns, tried again for `seconds` while it raises `DatabaseUnreachable`;
+    None where
+    `stop` was set meanwhile. Raises the last cause, and `UnusableDatabase` at once, both with the
+    name of
     the `setting`."""
     deadline, pause = monotonic() + seconds, FIRST_PAUSE
     told: set[str] = set()
     while not stop.is_set():
         try:
             return await attempt()
-        except Unusable as error:
-            raise Unusable(f"{setting}: {error}") from error
-        except Unreachable as error:
+        except UnusableDatabase as error:
+            raise UnusableDatabase(f"{setting}: {error}") from error
+        except DatabaseUnreachable as error:
             left = deadline - monotonic()
             if left <= 0:
-                raise Unreachable(f"{setting}: {error}") from error
+                raise DatabaseUnreachable(f"{setting}: {error}") from error
             if str(error) not in told:
                 told.add(str(error))
                 _log.warning("%s: %s; trying again for %.0f s", setting, error, left)
@@ -50,11 +52,12 @@ async def opened(
 
 @asynccontextmanager
 async def starting(url: str, setting: str) -> AsyncIterator[None]:
-    """What a start does with an open database: a fault of the database in it is `Unreachable`, or
-    `Unusable`, with its cause and the name of the `setting`."""
+    """What a start does with an open database: a fault of the database in it is
+    `DatabaseUnreachable`, or
+    `UnusableDatabase`, with its cause and the name of the `setting`."""
     try:
         yield
     except (ReadFault, WriteFault) as error:
         cause = error.__cause__ or error
-        known = translated(cause, parse(url)) or Unreachable(str(error))
+        known = translated(cause, parse(url)) or DatabaseUnreachable(str(error))
         raise type(known)(f"{setting}: {known}") from error

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from control_api.store.schema.version import to_head
 from control_api.store.unreachable import translated
-from control_api.store.url import Unusable
+from control_api.store.url import UnusableDatabase
 
 T = TypeVar("T")
 
@@ -146,7 +146,9 @@ def _write_ahead(cursor: Any) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     (mode,) = cursor.fetchone()
     if mode != "wal":
-        raise Unusable(f"SQLite keeps its journal in mode `{mode}` on this file system, not `wal`")
+        raise UnusableDatabase(
+            f"SQLite keeps its journal in mode `{mode}` on this file system, not `wal`"
+        )
     cursor.execute("PRAGMA synchronous=FULL")
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.database_limits import LIMITS, Limits
+from control_api.database_limits import LIMITS, DatabaseLimits
 from control_api.revision_context import WRITTEN
 from control_api.store.engine import Database, Once, connect
 from control_api.store.errors import FAULTS, ReadFault, UnknownState, WriteFault, clashed, is_fault
@@ -44,7 +44,7 @@ class Store:
 
     @classmethod
     async def open(
-        cls, url: str, clock: Clock, group: asyncio.TaskGroup, limits: Limits = LIMITS
+        cls, url: str, clock: Clock, group: asyncio.TaskGroup, limits: DatabaseLimits = LIMITS
     ) -> "Store":
         """`Unusable` where the database can't be used as it is."""
         return cls(await connect(url, limits), clock, group)

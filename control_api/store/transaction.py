@@ -9,7 +9,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store import set_nodes
-from control_api.store.chain import Appended, Chain
+from control_api.store.chain import Appended, LogChain
 from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import document_digest
@@ -36,7 +36,7 @@ class Transaction:
         self.connection = connection
         self.tenant_id = tenant_id
         self.now = now
-        self._chain: Chain | None = None
+        self._chain: LogChain | None = None
         self._published: dict[str, bytes | None] = {}
         self._digests: dict[str, str | None] = {}
         self._revision: int | None = None
@@ -52,7 +52,7 @@ class Transaction:
         if self._chain is None:
             # The tenant's row is held already, always before its head: two replicas can't wait for
             # each other.
-            self._chain = await self.connection.run_sync(Chain.load, self.tenant_id)
+            self._chain = await self.connection.run_sync(LogChain.load, self.tenant_id)
         return self._chain.place(record, self.now)
 
     async def publish(self, changed: Mapping[str, bytes | None]) -> int:

@@ -1,7 +1,8 @@
 """Why a database can't be opened: one line for an operator, without a password or a URL's
 parameters. Knows the error codes of both databases; opens neither.
 
-`Unreachable` may pass, and is worth another attempt. `Unusable` stays until someone changes
+`DatabaseUnreachable` may pass, and is worth another attempt. `UnusableDatabase` stays until
+someone changes
 something. Any other error is a bug of ours, and keeps its traceback.
 """
 
@@ -14,7 +15,7 @@ from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from control_api.store.url import Unusable
+from control_api.store.url import UnusableDatabase
 
 # By SQLSTATE class: connection, transaction rollback, authorization, unknown database, resources,
 # not in the right state, operator intervention (starting up, shutting down), system error.
@@ -42,34 +43,35 @@ _PRIMARY = 0xFF
 """The lower byte of SQLite's extended error codes."""
 
 
-class Unreachable(Exception):
+class DatabaseUnreachable(Exception):
     """the database can't be used at the moment; it may be later"""
 
 
 def translated(error: BaseException, url: URL) -> Exception | None:
-    """`error`, raised while the database at `url` was opened or first used, as `Unreachable` or
-    `Unusable`; None where it is neither, so a bug of ours, and where it is one already."""
+    """`error`, raised while the database at `url` was opened or first used, as
+    `DatabaseUnreachable` or
+    `UnusableDatabase`; None where it is neither, so a bug of ours, and where it is one already."""
     where = _where(url)
     if isinstance(error, TimeoutError | PoolTimeout):
-        return Unreachable(f"{where}: no answer in time")
+        return DatabaseUnreachable(f"{where}: no answer in time")
     if url.get_backend_name() == "sqlite":
         return _of_sqlite(error, where)
     if isinstance(error, OSError):
-        return Unreachable(f"{where}: {_said(error)}")
+        return DatabaseUnreachable(f"{where}: {_said(error)}")
     return _of_postgresql(error, where) if isinstance(error, DBAPIError) else None
 
 
 def _of_sqlite(error: BaseException, where: str) -> Exception | None:
     if isinstance(error, OSError):
-        kind = Unreachable if error.errno in _FULL else Unusable
+        kind = DatabaseUnreachable if error.errno in _FULL else UnusableDatabase
         return kind(f"{where}: {_said(error)}")
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
     if code is None:
         return None
     said = f"{where}: {_first_line(getattr(error, 'orig', None))}"
     if code & _PRIMARY in _SQLITE_MAY_PASS:
-        return Unreachable(said)
-    return Unusable(said) if code & _PRIMARY in _SQLITE_STAYS else None
+        return DatabaseUnreachable(said)
+    return UnusableDatabase(said) if code & _PRIMARY in _SQLITE_STAYS else None
 
 
 def _of_postgresql(error: DBAPIError, where: str) -> Exception | None:
@@ -80,10 +82,12 @@ def _of_postgresql(error: DBAPIError, where: str) -> Exception | None:
     state = getattr(adapted, "sqlstate", None)
     said = f"{where}: {_first_line(own)}"
     if state is None and not error.connection_invalidated:
-        return Unusable(said)  # the driver refuses a parameter of the URL, before it connects
+        return UnusableDatabase(
+            said
+        )  # the driver refuses a parameter of the URL, before it connects
     if state is None or state.startswith(_MAY_PASS) or state == _READ_ONLY:
-        return Unreachable(said)
-    return Unusable(said) if state == _NO_PRIVILEGE else None
+        return DatabaseUnreachable(said)
+    return UnusableDatabase(said) if state == _NO_PRIVILEGE else None
 
 
 def _where(url: URL) -> str:

@@ -1,7 +1,7 @@
 """A session, claimed by whoever is first, and how long it lives. Used by evaluations and sidecars
 alike. Knows no HTTP and no check."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.caches.tenant_state import TenantState
 from control_api.store.queries.sessions import SessionRow
 from policies.definitions.model import TenantSettings
@@ -10,7 +10,7 @@ from policies.trail.record import masked_user
 
 
 async def claim(
-    service: Service,
+    service: AppContext,
     tenant: TenantState,
     session_id: str,
     agent_role: str,

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.store.queries import tenants
 from control_api.store.queries.tenants import StoredTenant
 from control_api.store.transaction import Transaction
@@ -17,7 +17,7 @@ from policies.trail.record import change_record
 
 
 async def change_tenant(
-    service: Service,
+    service: AppContext,
     tenant_id: str,
     change: str,
     by: str,

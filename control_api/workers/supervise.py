@@ -30,8 +30,8 @@ from control_api.metrics.peer_metrics import DIRECTORY
 from control_api.security.secret_file import UnusableFile, make_directory
 from control_api.settings import Settings
 from control_api.sockets import bind
-from control_api.workers.worker_args import Place
-from policies.ground.listen_address import Listen
+from control_api.workers.worker_args import WorkerArgs
+from policies.ground.listen_address import ListenAddress
 
 PAUSE = 0.05
 QUICK_SECONDS = 5.0
@@ -44,10 +44,10 @@ PR_SET_PDEATHSIG = 1
 _log = logging.getLogger("sluice.workers")
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
 Monotonic = Callable[[], float]
-Tell = Callable[[Listen, Listen | None], None]
+Tell = Callable[[ListenAddress, ListenAddress | None], None]
 
 
-class WorkersFail(Exception):
+class WorkersFailing(Exception):
     """a worker ends again and again, and hardly serves in between; its last words stand above"""
 
 
@@ -140,7 +140,7 @@ class Supervisor:
         slot.process, slot.since = None, None
         slot.quick = 0 if ran else slot.quick + 1
         if slot.quick >= MOST_QUICK:
-            raise WorkersFail(
+            raise WorkersFailing(
                 f"worker {slot.index} ended {MOST_QUICK} times in a row before it had served for "
                 f"{QUICK_SECONDS:.0f} s: its last words stand above"
             )
@@ -152,7 +152,7 @@ class Supervisor:
         os.set_blocking(slot.pipe, False)
         api = tuple(each.fileno() for each in slot.api)
         metrics = tuple(each.fileno() for each in slot.metrics)
-        place = Place(slot.index, len(self._slots), api, metrics, ready)
+        place = WorkerArgs(slot.index, len(self._slots), api, metrics, ready)
         safe = ["-P"] if sys.flags.safe_path else []
         supervisor = os.getpid()
         try:
@@ -227,8 +227,8 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _address(sockets: list[socket.socket]) -> Listen:
-    return Listen(*sockets[0].getsockname()[:2])
+def _address(sockets: list[socket.socket]) -> ListenAddress:
+    return ListenAddress(*sockets[0].getsockname()[:2])
 
 
 def _die_with(supervisor: int) -> None:

@@ -8,7 +8,7 @@ import orjson
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkerArgs:
     """The worker `index` of `count`. The rest are file descriptors: of sockets that are listened on
     already, for the API and for the metrics where they have a port of their own, and of a pipe that
     takes a byte once this worker serves."""
@@ -23,7 +23,7 @@ class Place:
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
-    def from_argument(cls, text: str) -> "Place":
+    def from_argument(cls, text: str) -> "WorkerArgs":
         """`ValueError` where nobody of ours wrote it."""
         try:
             wire: dict[str, Any] = orjson.loads(text)

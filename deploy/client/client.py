@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.client.connection import Answer, Connection
+from deploy.client.connection import ApiConnection, ApiResponse
 from deploy.client.output import Columns, Output
 
 ROWS = 100
@@ -18,7 +18,7 @@ ROWS = 100
 class Client:
     """One control API, and where answers go."""
 
-    api: Connection
+    api: ApiConnection
     out: Output
 
     def list(
@@ -34,13 +34,13 @@ class Client:
         self.out.members(self.api.ask("GET", path).body)
         return 0
 
-    def did(self, answer: Answer, text: str) -> int:
+    def did(self, answer: ApiResponse, text: str) -> int:
         """Prints the answer to a write, and which revision it made."""
         self.out.document(answer.body, text)
         self.tell_revision(answer)
         return 0
 
-    def tell_revision(self, answer: Answer) -> None:
+    def tell_revision(self, answer: ApiResponse) -> None:
         """On standard error, so that standard output is the answer alone."""
         if (revision := answer.revision) is not None:
             hint = f"`sluice fleet --wait-for {revision}` waits until every live sidecar has it"

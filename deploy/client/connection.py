@@ -23,14 +23,14 @@ PAGE = 1000
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-class Unreachable(Exception):
+class ApiUnreachable(Exception):
     """no usable answer came; says from where, and why"""
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """an answer other than 200 or 201"""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ApiResponse) -> None:
         body = answer.body if isinstance(answer.body, dict) else {}
         self.status = answer.status
         self.reason = str(body.get("error") or http.client.responses.get(answer.status, ""))
@@ -42,7 +42,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiResponse:
     """A status, the JSON that came with it (None where it was no JSON), and the headers by their
     names in lower case."""
 
@@ -65,7 +65,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ApiConnection:
     """One control API, by one key. Opens a connection for each request: what it talks to may be
     started again between two."""
 
@@ -82,8 +82,9 @@ class Connection:
         body: object = None,
         headers: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
-    ) -> Answer:
-        """The answer of 200 or 201; `Refused` for any other, `Unreachable` where none came."""
+    ) -> ApiResponse:
+        """The answer of 200 or 201; `RequestRefused` for any other, `ApiUnreachable` where none
+        came."""
         given = {key: value for key, value in (query or {}).items() if value is not None}
         target = f"{urlsplit(self.url).path.rstrip('/')}{path}"
         target += f"?{urlencode(given)}" if given else ""
@@ -96,7 +97,7 @@ class Connection:
             sent["Content-Type"] = "application/json"
         answer = self._exchange(method, target, raw, sent, seconds)
         if answer.status not in (200, 201):
-            raise Refused(answer)
+            raise RequestRefused(answer)
         return answer
 
     def pages(
@@ -115,7 +116,7 @@ class Connection:
 
     def _exchange(
         self, method: str, target: str, raw: bytes | None, headers: dict[str, str], seconds: float
-    ) -> Answer:
+    ) -> ApiResponse:
         parts = urlsplit(self.url)
         assert parts.hostname is not None
         connection: http.client.HTTPConnection
@@ -130,12 +131,12 @@ class Connection:
             answer = connection.getresponse()
             text = answer.read(MAX_ANSWER + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"no answer from `{self.url}`: {_cause(error)}") from error
+            raise ApiUnreachable(f"no answer from `{self.url}`: {_cause(error)}") from error
         finally:
             connection.close()
         if len(text) > MAX_ANSWER:
-            raise Unreachable(f"the answer of `{self.url}` is larger than {MAX_ANSWER} bytes")
-        return Answer(
+            raise ApiUnreachable(f"the answer of `{self.url}` is larger than {MAX_ANSWER} bytes")
+        return ApiResponse(
             answer.status,
             _json(text),
             {name.lower(): value for name, value in answer.getheaders()},

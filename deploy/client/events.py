@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from deploy.client.client import Client, common, paged
-from deploy.client.credentials import Unusable
+from deploy.client.credentials import UnusableCredentials
 from deploy.client.follow import follow
 
 PATH = "/v1/audit/events"
@@ -59,6 +59,6 @@ def _events(client: Client, chosen: argparse.Namespace) -> int:
     if not chosen.follow:
         return client.list(PATH, query, chosen, COLUMNS)
     if chosen.only_to is not None:
-        raise Unusable("--follow has no end: leave out --to")
+        raise UnusableCredentials("--follow has no end: leave out --to")
     follow(client, PATH, query, None if chosen.all else chosen.limit, COLUMNS)
     return 0

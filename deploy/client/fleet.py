@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from deploy.client.client import Client, common, paged, positive
-from deploy.client.connection import PAGE, SECONDS, Unreachable
+from deploy.client.connection import PAGE, SECONDS, ApiUnreachable
 
 PATH = "/v1/sidecars"
 COLUMNS = (
@@ -71,7 +71,7 @@ def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
             ).body
             if not behind or time.monotonic() + 1 > end:
                 return behind
-        except Unreachable:
+        except ApiUnreachable:
             # A control API that is started again in the middle is a pause, no answer.
             if time.monotonic() + BETWEEN > end:
                 raise

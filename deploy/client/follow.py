@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from deploy.client.client import Client
-from deploy.client.connection import PAGE, Answer, Refused, Unreachable
-from deploy.client.output import Columns, Table, safe
+from deploy.client.connection import PAGE, ApiResponse, ApiUnreachable, RequestRefused
+from deploy.client.output import Columns, TextTable, safe
 
 INTERVAL = 1.0
 PASSING = (429, 500, 502, 503, 504)
@@ -26,15 +26,15 @@ Query = dict[str, Any]
 
 def follow(client: Client, path: str, query: Query, most: int | None, columns: Columns) -> None:
     """Prints the newest `most` events, or all there are, then new ones, until Ctrl-C."""
-    trail, table = Trail(client, path, query, most), Table(columns)
+    trail, table = EventFollower(client, path, query, most), TextTable(columns)
     away = False
     try:
         while True:
             try:
                 for page in trail.new():
                     client.out.page(table, page)
-            except (Unreachable, Refused) as problem:
-                if isinstance(problem, Refused) and problem.status not in PASSING:
+            except (ApiUnreachable, RequestRefused) as problem:
+                if isinstance(problem, RequestRefused) and problem.status not in PASSING:
                     raise
                 if not away:
                     _say(f"{problem}; trying again")
@@ -48,7 +48,7 @@ def follow(client: Client, path: str, query: Query, most: int | None, columns: C
         return
 
 
-class Trail:
+class EventFollower:
     """A tenant's events by a filter, and how far they were handed out."""
 
     def __init__(self, client: Client, path: str, query: Query, most: int | None) -> None:
@@ -89,7 +89,7 @@ class Trail:
         """How many more rows to ask for."""
         return PAGE if self._most is None else max(0, min(PAGE, self._most - held))
 
-    def _ask(self, query: Query) -> Answer:
+    def _ask(self, query: Query) -> ApiResponse:
         return self._client.api.ask("GET", self._path, query)
 
     def _hand_out(self, page: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:

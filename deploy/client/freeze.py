@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from deploy.client.client import Client, common
-from deploy.client.credentials import Unusable
+from deploy.client.credentials import UnusableCredentials
 
 PATH = "/v1/freeze"
 
@@ -25,7 +25,7 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 def _freeze(client: Client, chosen: argparse.Namespace) -> int:
     if (chosen.lift or chosen.status) == (chosen.reason is not None):
-        raise Unusable("give a REASON to freeze, or --lift, or --status")
+        raise UnusableCredentials("give a REASON to freeze, or --lift, or --status")
     if chosen.status:
         return client.show(PATH)
     if chosen.lift:

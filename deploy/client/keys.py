@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from deploy.client.client import Client, Commands, positive
-from deploy.client.connection import Answer, segment
-from deploy.client.credentials import Unusable
+from deploy.client.connection import ApiResponse, segment
+from deploy.client.credentials import UnusableCredentials
 
 PATH = "/v1/keys"
 COLUMNS = (
@@ -86,7 +86,9 @@ def _bind(client: Client, chosen: argparse.Namespace) -> int:
     if chosen.role is not None or chosen.no_roles:
         body["permitted_roles"] = chosen.role
     if not body:
-        raise Unusable("nothing to change: give --agent, --no-agent, --role or --no-roles")
+        raise UnusableCredentials(
+            "nothing to change: give --agent, --no-agent, --role or --no-roles"
+        )
     path = f"{PATH}/{segment(chosen.key_id)}/binding"
     answer = client.api.ask("PATCH", path, body=body)
     return client.did(answer, f"key {chosen.key_id} is bound")
@@ -102,7 +104,7 @@ def _place(name: str | None) -> Iterator[int | None]:
     try:
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise Unusable(f"--out `{name}`: {error.strerror}") from error
+        raise UnusableCredentials(f"--out `{name}`: {error.strerror}") from error
     try:
         yield file
     except BaseException:
@@ -113,7 +115,7 @@ def _place(name: str | None) -> Iterator[int | None]:
         os.close(file)
 
 
-def _tell(client: Client, answer: Answer, name: str | None, file: int | None) -> int:
+def _tell(client: Client, answer: ApiResponse, name: str | None, file: int | None) -> int:
     made = dict(answer.body)
     if file is not None:
         os.write(file, f"{made['key']}\n".encode())

@@ -50,12 +50,12 @@ class Output:
         if self._json:
             self._array(pages)
             return
-        table = Table(columns)
+        table = TextTable(columns)
         for page in pages:
             self.page(table, page)
         self.page(table, [])
 
-    def page(self, table: Table, rows: list[dict[str, Any]]) -> None:
+    def page(self, table: TextTable, rows: list[dict[str, Any]]) -> None:
         """More rows of a table, or of a stream of JSON lines."""
         if self._json:
             for row in rows:
@@ -88,7 +88,7 @@ class Output:
         print(text, end=end, file=self._file, flush=True)
 
 
-class Table:
+class TextTable:
     """Rows below headings, as wide as what was shown so far."""
 
     def __init__(self, columns: Columns) -> None:

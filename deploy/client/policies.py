@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from deploy.client.client import Client, Commands
-from deploy.client.connection import Answer, segment
-from deploy.client.credentials import Unusable
+from deploy.client.connection import ApiResponse, segment
+from deploy.client.credentials import UnusableCredentials
 from deploy.client.policy_file import read_policies
 
 PATH = "/v1/policies"
@@ -94,7 +94,7 @@ def _apply(client: Client, chosen: argparse.Namespace) -> int:
     asked = read_policies(chosen.file)
     known = {each["name"]: each for page in client.api.pages(PATH, {}, None) for each in page}
     done: list[dict[str, Any]] = []
-    last: Answer | None = None
+    last: ApiResponse | None = None
     try:
         for policy in asked:
             outcome, answer = _put(client, policy, known.get(policy["name"]), chosen.dry_run)
@@ -110,7 +110,7 @@ def _apply(client: Client, chosen: argparse.Namespace) -> int:
 
 def _put(
     client: Client, policy: dict[str, Any], known: dict[str, Any] | None, dry_run: bool
-) -> tuple[dict[str, Any], Answer | None]:
+) -> tuple[dict[str, Any], ApiResponse | None]:
     """Creates or replaces one policy; what was done, and the answer where something was."""
     outcome = {"name": policy["name"], "policy_id": None, "version": None}
     if known is not None:
@@ -141,4 +141,6 @@ def _path(client: Client, chosen: argparse.Namespace) -> str:
         for policy in page:
             if policy["name"] == named:
                 return f"{PATH}/{segment(policy['policy_id'])}"
-    raise Unusable(f"no active policy is called `{named}`; a deleted one is named by its id")
+    raise UnusableCredentials(
+        f"no active policy is called `{named}`; a deleted one is named by its id"
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from deploy.client.credentials import Unusable
+from deploy.client.credentials import UnusableCredentials
 
 MAX_FILE = 1024 * 1024
 
@@ -27,30 +27,32 @@ class _Loader(yaml.SafeLoader):
             name = str(key.value)
             if name in seen:
                 line = key.start_mark.line + 1
-                raise Unusable(f"line {line}: `{name}` is there twice")
+                raise UnusableCredentials(f"line {line}: `{name}` is there twice")
             seen.add(name)
         return super().construct_mapping(node, deep)
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:
     """The policies, in order: of `{policies: […]}`, of a list, or the one that the file is.
-    `Unusable` with the place."""
+    `UnusableCredentials` with the place."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE + 1)
     except OSError as error:
-        raise Unusable(f"`{path}` can't be read: {error.strerror}") from error
+        raise UnusableCredentials(f"`{path}` can't be read: {error.strerror}") from error
     if len(raw) > MAX_FILE:
-        raise Unusable(f"`{path}` is larger than {MAX_FILE} bytes")
+        raise UnusableCredentials(f"`{path}` is larger than {MAX_FILE} bytes")
     try:
         found = yaml.load(raw, _Loader)  # noqa: S506  # it is a SafeLoader
         json.dumps(found)
-    except Unusable as problem:
-        raise Unusable(f"`{path}`: {problem}") from None
+    except UnusableCredentials as problem:
+        raise UnusableCredentials(f"`{path}`: {problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise Unusable(f"`{path}` is not YAML or JSON: {error}") from error
+        raise UnusableCredentials(f"`{path}` is not YAML or JSON: {error}") from error
     except (TypeError, ValueError) as error:
-        raise Unusable(f"`{path}` holds what JSON has not, such as a date: {error}") from error
+        raise UnusableCredentials(
+            f"`{path}` holds what JSON has not, such as a date: {error}"
+        ) from error
     if isinstance(found, dict):
         found = found["policies"] if [*found] == ["policies"] else [found]
     if (
@@ -58,8 +60,8 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
         or not found
         or not all(isinstance(each, dict) for each in found)
     ):
-        raise Unusable(f"`{path}` is neither a policy nor a list of policies")
+        raise UnusableCredentials(f"`{path}` is neither a policy nor a list of policies")
     names = [each.get("name") for each in found]
     if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
-        raise Unusable(f"`{path}`: each policy needs a `name` of its own")
+        raise UnusableCredentials(f"`{path}`: each policy needs a `name` of its own")
     return found

@@ -6,7 +6,7 @@ import argparse
 
 from deploy.client import agents, keys, sessions
 from deploy.client.client import Client, Commands
-from deploy.client.credentials import Unusable
+from deploy.client.credentials import UnusableCredentials
 
 PATH = "/v1/sessions/revoke"
 
@@ -44,6 +44,6 @@ def _sessions(client: Client, chosen: argparse.Namespace) -> int:
     filters = {"agent_role": chosen.role, "agent_id": chosen.agent, "user_id": chosen.user}
     given = {key: value for key, value in filters.items() if value is not None}
     if not given:
-        raise Unusable("give at least one of --role, --agent and --user")
+        raise UnusableCredentials("give at least one of --role, --agent and --user")
     answer = client.api.ask("POST", PATH, body=given | {"reason": chosen.reason})
     return client.did(answer, f"{answer.body['revoked']} sessions are revoked")

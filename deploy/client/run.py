@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from importlib import import_module
 
 from deploy.client.client import Client
-from deploy.client.connection import Refused, Unreachable
-from deploy.client.credentials import Key, Unusable, connect
+from deploy.client.connection import ApiUnreachable, RequestRefused
+from deploy.client.credentials import Credential, UnusableCredentials, connect
 from deploy.client.output import Output, safe
 
 INTERRUPTED = 130
@@ -32,12 +32,12 @@ def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
         client = Client(api, Output(as_json=chosen.json, environ=environ))
         try:
             code: int = chosen.run(client, chosen)
-        except Refused as refused:
+        except RequestRefused as refused:
             return _fail(explain(refused, key), 1)
         return code
-    except Unusable as problem:
+    except UnusableCredentials as problem:
         return _fail(str(problem), 2)
-    except Unreachable as problem:
+    except ApiUnreachable as problem:
         return _fail(str(problem), 1)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -47,7 +47,7 @@ def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
         return 1
 
 
-def explain(refused: Refused, key: Key) -> str:
+def explain(refused: RequestRefused, key: Credential) -> str:
     """What the API said, and what to do about it."""
     lines = [f"{refused.status} {refused.reason}: {refused.message}"]
     lines += [f"  {line}" for line in refused.details.splitlines()]
@@ -58,7 +58,7 @@ def explain(refused: Refused, key: Key) -> str:
     return "\n".join(lines)
 
 
-def _advice(refused: Refused, key: Key) -> str | None:
+def _advice(refused: RequestRefused, key: Credential) -> str | None:
     match refused.status:
         case 401 if key.value is None:
             return "name a file with your API key by --key-file or SLUICE_KEY_FILE"

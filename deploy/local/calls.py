@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """an answer that was not hoped for: the request, its status, and what the other side said"""
 
 
-class Answer(NamedTuple):
+class CallResult(NamedTuple):
     """A status and the JSON that came with it (None where it was no JSON)."""
 
     status: int
@@ -30,7 +30,7 @@ class Calls:
         self._headers = {"X-API-Key": key} if key else {}
         self._seconds = seconds
 
-    def ask(self, method: str, path: str, body: object = None) -> Answer:
+    def ask(self, method: str, path: str, body: object = None) -> CallResult:
         """Whatever the status; `OSError` where nobody answers."""
         request = urllib.request.Request(
             f"http://{self._address}{path}", method=method, headers=self._headers
@@ -40,18 +40,18 @@ class Calls:
             request.add_header("Content-Type", "application/json")
         try:
             with _DIRECT.open(request, timeout=self._seconds) as answer:
-                return Answer(answer.status, _json(answer.read()))
+                return CallResult(answer.status, _json(answer.read()))
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, _json(error.read()))
+                return CallResult(error.code, _json(error.read()))
         except http.client.HTTPException as error:  # it ended in the middle of its answer
             raise ConnectionError(str(error)) from error
 
     def want(self, method: str, path: str, body: object = None) -> Any:
-        """The answer's body; `Refused` unless the status is 200 or 201."""
+        """The answer's body; `CallRefused` unless the status is 200 or 201."""
         status, answer = self.ask(method, path, body)
         if status not in (200, 201):
-            raise Refused(f"`{method} {path}` answered {status}: {json.dumps(answer)}")
+            raise CallRefused(f"`{method} {path}` answered {status}: {json.dumps(answer)}")
         return answer
 
     def answers(self, path: str) -> bool:

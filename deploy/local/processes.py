@@ -30,7 +30,7 @@ class StopAsked(Exception):
     """someone typed Ctrl-C, or sent SIGTERM"""
 
 
-class Failed(Exception):
+class ProcessFailed(Exception):
     """a child ended, or did not become ready in time; with its last lines"""
 
 
@@ -100,17 +100,20 @@ class Family:
         self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
 
     def wait(self, until: Callable[[], bool], what: str, seconds: float) -> None:
-        """Returns when `until()`; `StopAsked` on a signal, `Failed` if a child ends or it lasts."""
+        """Returns when `until()`; `StopAsked` on a signal, `ProcessFailed` if a child ends or it
+        lasts."""
         deadline = time.monotonic() + seconds
         while not until():
             self._look()
             if time.monotonic() > deadline:
                 newest = self._children[-1]
-                raise Failed(f"{what}: not within {seconds:.0f} s\n{_last_lines(newest.log)}")
+                raise ProcessFailed(
+                    f"{what}: not within {seconds:.0f} s\n{_last_lines(newest.log)}"
+                )
             time.sleep(PAUSE)
 
     def watch(self) -> None:
-        """Until someone asks to stop (`StopAsked`) or a child ends (`Failed`)."""
+        """Until someone asks to stop (`StopAsked`) or a child ends (`ProcessFailed`)."""
         while True:
             self._look()
             time.sleep(PAUSE)
@@ -128,7 +131,7 @@ class Family:
         if self._asked:
             raise StopAsked
         if problem := self.ended():
-            raise Failed(problem)
+            raise ProcessFailed(problem)
 
     def _pass_on(self) -> None:
         """Warnings and errors of the children, to the terminal."""

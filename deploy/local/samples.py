@@ -12,7 +12,7 @@ from deploy.local.calls import Calls
 DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 
 
-class Collection(NamedTuple):
+class SampleCollection(NamedTuple):
     """A collection of the sample source; its name is also the plain name that policies use."""
 
     name: str
@@ -21,7 +21,7 @@ class Collection(NamedTuple):
 
 
 COLLECTIONS = (
-    Collection(
+    SampleCollection(
         "handbook",
         "low",
         (
@@ -30,7 +30,7 @@ COLLECTIONS = (
             "A refund goes to the card that paid, within five working days.",
         ),
     ),
-    Collection(
+    SampleCollection(
         "products",
         "medium",
         (
@@ -39,7 +39,7 @@ COLLECTIONS = (
             "Scale S1: 5 kg in steps of 1 g; to be replaced by S2 next spring.",
         ),
     ),
-    Collection(
+    SampleCollection(
         "contracts",
         "high",
         (
@@ -47,7 +47,7 @@ COLLECTIONS = (
             "Carrier Northway: notice of three months to the end of a quarter.",
         ),
     ),
-    Collection(
+    SampleCollection(
         "payroll",
         "critical",
         (
@@ -76,7 +76,7 @@ def seed(chroma: Calls) -> int:
     return made
 
 
-def _records(collection: Collection) -> dict[str, object]:
+def _records(collection: SampleCollection) -> dict[str, object]:
     numbers = range(len(collection.documents))
     return {
         "ids": [f"{collection.name}-{number + 1}" for number in numbers],

@@ -19,7 +19,7 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Unusable(Exception):
+class UnusableSettings(Exception):
     """settings that can't be used; every complaint, a line each"""
 
 
@@ -80,7 +80,8 @@ class UpSettings:
 def read(
     options: Mapping[str, str | None], environ: Mapping[str, str], *, free_ports: bool = False
 ) -> UpSettings:
-    """An option, else the environment, else the default; `Unusable` with every complaint. With
+    """An option, else the environment, else the default; `UnusableSettings` with every complaint.
+    With
     `free_ports` an address that no option names gets a free port."""
     given = {name: options.get(name) or environ.get(ENVIRONMENT[name]) for name in ENVIRONMENT}
     complaints: list[str] = []
@@ -96,7 +97,7 @@ def read(
         if environ.get(name):
             complaints.append(f"{name}: `sluice up` tries Sluice out over plain HTTP: unset it")
     if complaints:
-        raise Unusable("\n".join(complaints))
+        raise UnusableSettings("\n".join(complaints))
     return UpSettings(Path(given["data_dir"] or DATA_DIR).expanduser().absolute(), **addresses)
 
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from deploy.local import sidecar, welcome
-from deploy.local.calls import Calls, Refused
+from deploy.local.calls import CallRefused, Calls
 from deploy.local.ports import Taken, settle
-from deploy.local.processes import Failed, Family, StopAsked
+from deploy.local.processes import Family, ProcessFailed, StopAsked
 from deploy.local.provision import FirstStart, Locked, provision
 from deploy.local.samples import seed
-from deploy.local.settings import Unusable, UpSettings, read
+from deploy.local.settings import UnusableSettings, UpSettings, read
 
 PATIENCE = 60.0
 
@@ -43,7 +43,7 @@ def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
             raise NotInstalled(NotInstalled.__doc__)
         with _only_one(settings.data_dir):
             return _run(settle(settings))
-    except Unusable as problem:
+    except UnusableSettings as problem:
         return _say(problem, code=2)
     except (NotInstalled, Taken, InUse, OSError) as problem:
         return _say(problem, code=1)
@@ -57,7 +57,7 @@ def _run(settings: UpSettings) -> int:
             family.watch()
         except StopAsked:
             print("\ndraining", flush=True)
-        except (Failed, Locked, Refused, OSError) as problem:
+        except (ProcessFailed, Locked, CallRefused, OSError) as problem:
             # An answer that did not come has its cause in the child that should have given it.
             code = _say(f"{family.ended() or problem}\nstopping the rest", code=1)
     if family.undrained:

@@ -53,7 +53,7 @@ KEPT = "as you kept it"
 JSON = "application/json"
 
 
-class Keys(NamedTuple):
+class WelcomeKeys(NamedTuple):
     """The three keys, as the block names them and as its commands send them."""
 
     agent: str
@@ -63,27 +63,27 @@ class Keys(NamedTuple):
     send_admin: str
 
 
-def shown_keys(agent_key: str, first: FirstStart | None) -> Keys:
+def shown_keys(agent_key: str, first: FirstStart | None) -> WelcomeKeys:
     """The keys themselves, for the terminal of the person who started Sluice."""
     admin = first.admin_key if first else KEPT
     superadmin = (first and first.superadmin_key) or KEPT
-    return Keys(agent_key, admin, superadmin, agent_key, admin)
+    return WelcomeKeys(agent_key, admin, superadmin, agent_key, admin)
 
 
-def hidden_keys(data_dir: Path, first: FirstStart | None) -> Keys:
+def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
     """Where the keys are, for output that goes to a log (contract, section 6); the commands read
     them from there."""
     agent, file = data_dir / "agent.key", data_dir / "first-start.json"
     read_agent = f"$(cat {shlex.quote(str(agent))})"
     if first is None:
-        return Keys(f"in {agent}", KEPT, KEPT, read_agent, KEPT)
+        return WelcomeKeys(f"in {agent}", KEPT, KEPT, read_agent, KEPT)
     pattern = r's/.*"admin_key": *"\([^"]*\)".*/\1/p'
     read_admin = f"$(sed -n '{pattern}' {shlex.quote(str(file))})"
     superadmin = f"in {file}" if first.superadmin_key else KEPT
-    return Keys(f"in {agent}", f"in {file}", superadmin, read_agent, read_admin)
+    return WelcomeKeys(f"in {agent}", f"in {file}", superadmin, read_agent, read_admin)
 
 
-def text(settings: UpSettings, keys: Keys, policies: str) -> str:
+def text(settings: UpSettings, keys: WelcomeKeys, policies: str) -> str:
     """The block to print once everything is up."""
     return TEXT.format(
         source=settings.source_listen,

@@ -6,17 +6,17 @@ A warning changes nothing: the policies are in force as they stand.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from policies.definitions.definition import LISTS, Definition, Fault, in_order, shown
+from policies.definitions.definition import LISTS, Definition, DefinitionFault, in_order, shown
 from policies.definitions.wildcard import is_pattern, matcher
 
 _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
 """The lists in which `*` and `?` are wildcards (contract, section 3)."""
 
 
-def lint(definitions: Iterable[Definition]) -> list[Fault]:
+def lint(definitions: Iterable[Definition]) -> list[DefinitionFault]:
     """A warning for everything that looks like a mistake, in order of file and line."""
     return in_order(
-        Fault(each.file, each.line, key, f"{shown(each.body['name'])}: {message}")
+        DefinitionFault(each.file, each.line, key, f"{shown(each.body['name'])}: {message}")
         for each in definitions
         for key, message in _warnings(each.body)
     )

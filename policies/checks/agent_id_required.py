@@ -1,11 +1,11 @@
 """Check 1: a tenant that requires agent ids hears no call without one (`service.md` 4.1,
 rule 3)."""
 
-from policies.checks.finding import PASSED, SKIPPED, Facts, Finding, failed
+from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval
 
 
-def agent_id_required(retrieval: Retrieval, facts: Facts) -> Finding:
+def agent_id_required(retrieval: Retrieval, facts: Facts) -> CheckFinding:
     if not facts.settings.require_agent_id:
         return SKIPPED
     if retrieval.agent_id is None:

@@ -1,11 +1,11 @@
 """Check 7: the policy admits the agent (`service.md` 4.1, rule 8)."""
 
-from policies.checks.finding import PASSED, SKIPPED, Finding, failed
+from policies.checks.finding import PASSED, SKIPPED, CheckFinding, failed
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause
 
 
-def agent_permitted(retrieval: Retrieval, clause: Clause) -> Finding:
+def agent_permitted(retrieval: Retrieval, clause: Clause) -> CheckFinding:
     admits = clause.admits
     if admits is None:
         return SKIPPED

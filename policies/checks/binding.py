@@ -1,13 +1,13 @@
 """Check 4: a bound key speaks for its agent only, a bound agent by its key only (`service.md` 4.1,
 rule 6, and 2.2)."""
 
-from policies.checks.finding import PASSED, SKIPPED, Facts, Finding, failed
+from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval
 
 _NAME = "key_agent_binding"
 
 
-def binding(retrieval: Retrieval, facts: Facts) -> Finding:
+def binding(retrieval: Retrieval, facts: Facts) -> CheckFinding:
     key, agent = facts.key, facts.agent
     bound = key.bound_agent_id
     if bound is not None and retrieval.agent_id != bound:

@@ -9,29 +9,29 @@ from policies.retrieval import Retrieval
 from policies.sets.role import Clause, Role
 
 
-class Outcome(Enum):
+class CheckOutcome(Enum):
     passed = "passed"
     failed = "failed"
     skipped = "skipped"
     not_reached = "not_reached"
 
 
-class Finding(NamedTuple):
+class CheckFinding(NamedTuple):
     """The outcome of one check; a failure also says under which name the call is denied, and what
     was compared with what."""
 
-    outcome: Outcome
+    outcome: CheckOutcome
     policy_name: str = ""
     reason: str = ""
 
 
-PASSED = Finding(Outcome.passed)
-SKIPPED = Finding(Outcome.skipped)
-NOT_REACHED = Finding(Outcome.not_reached)
+PASSED = CheckFinding(CheckOutcome.passed)
+SKIPPED = CheckFinding(CheckOutcome.skipped)
+NOT_REACHED = CheckFinding(CheckOutcome.not_reached)
 
 
-def failed(policy_name: str, reason: str) -> Finding:
-    return Finding(Outcome.failed, policy_name, reason)
+def failed(policy_name: str, reason: str) -> CheckFinding:
+    return CheckFinding(CheckOutcome.failed, policy_name, reason)
 
 
 class Facts(NamedTuple):
@@ -50,5 +50,5 @@ class Facts(NamedTuple):
     revision: int
 
 
-CallCheck = Callable[[Retrieval, Facts], Finding]
-ClauseCheck = Callable[[Retrieval, Clause], Finding]
+CallCheck = Callable[[Retrieval, Facts], CheckFinding]
+ClauseCheck = Callable[[Retrieval, Clause], CheckFinding]

@@ -1,10 +1,10 @@
 """Check 6: an active policy has exactly this role; without one, the answer is no."""
 
-from policies.checks.finding import PASSED, Facts, Finding, failed
+from policies.checks.finding import PASSED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval
 
 
-def policy_exists(retrieval: Retrieval, facts: Facts) -> Finding:
+def policy_exists(retrieval: Retrieval, facts: Facts) -> CheckFinding:
     if facts.role is None:
         return failed("default_deny", f"no active policy has the role `{retrieval.agent_role}`")
     return PASSED

@@ -1,10 +1,10 @@
 """Check 2: an agent that is named is registered and approved (`service.md` 3.1; 4.1, rule 5)."""
 
-from policies.checks.finding import PASSED, SKIPPED, Facts, Finding, failed
+from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval
 
 
-def registry(retrieval: Retrieval, facts: Facts) -> Finding:
+def registry(retrieval: Retrieval, facts: Facts) -> CheckFinding:
     agent_id = retrieval.agent_id
     if agent_id is None:
         return SKIPPED

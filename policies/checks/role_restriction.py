@@ -4,11 +4,11 @@ A key's list holds for every call with it, named agent or not: a key with `permi
 an unbound key (contract, section 3).
 """
 
-from policies.checks.finding import PASSED, SKIPPED, Facts, Finding, failed
+from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval
 
 
-def role_restriction(retrieval: Retrieval, facts: Facts) -> Finding:
+def role_restriction(retrieval: Retrieval, facts: Facts) -> CheckFinding:
     role = retrieval.agent_role
     agent, key = facts.agent, facts.key
     if agent is not None and role not in agent.permitted_roles:

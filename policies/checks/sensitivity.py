@@ -1,13 +1,13 @@
 """Check 10: the sensitivity is at most the policy's (`service.md` 2.1: low, medium, high,
 critical, ascending)."""
 
-from policies.checks.finding import PASSED, Finding, failed
+from policies.checks.finding import PASSED, CheckFinding, failed
 from policies.definitions.model import RANK
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause
 
 
-def sensitivity(retrieval: Retrieval, clause: Clause) -> Finding:
+def sensitivity(retrieval: Retrieval, clause: Clause) -> CheckFinding:
     level = retrieval.sensitivity_level
     if RANK[level] > clause.rank:
         return failed(

@@ -3,11 +3,11 @@
 Claiming and expiry are not here: `facts.session` is the session as it stands.
 """
 
-from policies.checks.finding import PASSED, SKIPPED, Facts, Finding, failed
+from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval
 
 
-def session(retrieval: Retrieval, facts: Facts) -> Finding:
+def session(retrieval: Retrieval, facts: Facts) -> CheckFinding:
     if retrieval.session_id is None:
         return SKIPPED
     known = facts.session

@@ -1,12 +1,12 @@
 """Check 8: the task, where the call names one, is not denied and is allowed (`service.md` 4.1,
 rule 9). An empty `allowed_tasks` allows every task that is not denied."""
 
-from policies.checks.finding import PASSED, SKIPPED, Finding, failed
+from policies.checks.finding import PASSED, SKIPPED, CheckFinding, failed
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause
 
 
-def task(retrieval: Retrieval, clause: Clause) -> Finding:
+def task(retrieval: Retrieval, clause: Clause) -> CheckFinding:
     name = retrieval.task_type
     if name is None:
         return SKIPPED

@@ -49,7 +49,7 @@ _STRANGE = {
 _ENOUGH = 100
 
 
-class Fault(NamedTuple):
+class DefinitionFault(NamedTuple):
     """Something wrong at a place. `file` is relative to the policy directory; `line` counts from 1
     and is 0 where the file as a whole is meant; `key` is empty where no key is."""
 
@@ -66,7 +66,7 @@ class Fault(NamedTuple):
 class LoadError(Exception):
     """a tenant's policy files can't be used; `faults` says why, all of them"""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[DefinitionFault]) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = faults
 
@@ -90,27 +90,29 @@ class Node(NamedTuple):
     value: Any
 
 
-def in_order(faults: Iterable[Fault]) -> list[Fault]:
+def in_order(faults: Iterable[DefinitionFault]) -> list[DefinitionFault]:
     """By file and line; of one line, as they were found."""
     return sorted(faults, key=lambda fault: fault[:2])
 
 
-class Faults:
+class DefinitionFaults:
     """The faults of one file, at most a hundred: whoever has more has one mistake, often made."""
 
-    class Enough(Exception):
+    class TooManyFaults(Exception):
         """so many faults that no more are looked for"""
 
     def __init__(self, file: str) -> None:
         self.file: Final = file
-        self.found: list[Fault] = []
+        self.found: list[DefinitionFault] = []
 
     def add(self, line: int, key: str, message: str) -> None:
-        self.found.append(Fault(self.file, line, key, message))
+        self.found.append(DefinitionFault(self.file, line, key, message))
         if len(self.found) == _ENOUGH:
             last = max(fault.line for fault in self.found)
-            self.found.append(Fault(self.file, last, "", "the file has more faults than these"))
-            raise Faults.Enough
+            self.found.append(
+                DefinitionFault(self.file, last, "", "the file has more faults than these")
+            )
+            raise DefinitionFaults.Enough
 
 
 def shown(text: str) -> str:
@@ -120,17 +122,19 @@ def shown(text: str) -> str:
 
 
 def label(key: str) -> str:
-    """A key of a file as a `Fault` names it: empty where it would not read as one."""
+    """A key of a file as a `DefinitionFault` names it: empty where it would not read as one."""
     return key if key.isprintable() and len(key) <= 64 else ""
 
 
-def unknown_key(line: int, key: str, known: tuple[str, ...], faults: Faults) -> None:
+def unknown_key(line: int, key: str, known: tuple[str, ...], faults: DefinitionFaults) -> None:
     near = get_close_matches(key[:64], known, n=1)
     hint = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(known)}"
     faults.add(line, label(key), f"is not known{hint}")
 
 
-def define(entry: Node, industry: str, process_group: str, faults: Faults) -> Definition | None:
+def define(
+    entry: Node, industry: str, process_group: str, faults: DefinitionFaults
+) -> Definition | None:
     """The definition in `entry`; None where `faults` got what is wrong with it. `industry` and
     `process_group` hold where the entry states none."""
     if entry.tag != "map":
@@ -152,7 +156,7 @@ def define(entry: Node, industry: str, process_group: str, faults: Faults) -> De
     return Definition(faults.file, entry.line, body) if len(faults.found) == before else None
 
 
-def _field(key: str, node: Node, faults: Faults) -> Any:
+def _field(key: str, node: Node, faults: DefinitionFaults) -> Any:
     if key in LISTS:
         if node.tag == "list":
             return [_identifier(key, item, faults) for item in node.value]
@@ -174,7 +178,7 @@ def _field(key: str, node: Node, faults: Faults) -> Any:
     return _identifier(key, node, faults)
 
 
-def _identifier(key: str, node: Node, faults: Faults) -> str | None:
+def _identifier(key: str, node: Node, faults: DefinitionFaults) -> str | None:
     """The text of an identifier (contract, section 1), kept byte for byte."""
     text: str = node.value
     if node.tag != "str":

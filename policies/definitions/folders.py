@@ -13,7 +13,7 @@ MAX_FOLDERS = 20
 _GIVEN_ID = re.compile(r"ten_[0-9A-Za-z]{22}\Z")
 
 
-class Unowned(NamedTuple):
+class UnownedFolder(NamedTuple):
     """A folder of no tenant, and the tenant whose id or name comes nearest, if any is near."""
 
     folder: str
@@ -24,7 +24,7 @@ class Unowned(NamedTuple):
         return f"policy folder `{self.folder}` belongs to no tenant{hint}"
 
 
-def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[Unowned]:
+def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedFolder]:
     """The first of `folders` that are named like none of `tenants`, which maps ids to names. A
     tenant's name is near too: it is often taken for the id."""
     left = [folder for folder in folders if folder not in tenants]
@@ -32,10 +32,10 @@ def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[Unowned]
     for tenant_id, name in tenants.items():
         by_word.setdefault(name.casefold(), tenant_id)
     by_word |= {tenant_id.casefold(): tenant_id for tenant_id in tenants}
-    return [Unowned(folder, _nearest(folder, by_word)) for folder in left[:MAX_FOLDERS]]
+    return [UnownedFolder(folder, _nearest(folder, by_word)) for folder in left[:MAX_FOLDERS]]
 
 
-def unlikely(folders: Iterable[str]) -> list[Unowned]:
+def unlikely(folders: Iterable[str]) -> list[UnownedFolder]:
     """The same where the tenants are not known: the service names one `default`, and gives the
     others an id of its own form."""
     return unowned((each for each in folders if not _GIVEN_ID.match(each)), {DEFAULT: DEFAULT})

@@ -27,8 +27,8 @@ from yaml.reader import Reader
 
 from policies.definitions.definition import (
     Definition,
-    Fault,
-    Faults,
+    DefinitionFault,
+    DefinitionFaults,
     LoadError,
     Node,
     define,
@@ -40,7 +40,15 @@ from policies.definitions.definition import (
 from policies.definitions.policy_files import files, strays, tenants
 from policies.ground.json_body import identifier_fault
 
-__all__ = ["Definition", "Fault", "LoadError", "load_file", "load_tenant", "strays", "tenants"]
+__all__ = [
+    "Definition",
+    "DefinitionFault",
+    "LoadError",
+    "load_file",
+    "load_tenant",
+    "strays",
+    "tenants",
+]
 
 MAX_FILE = 1024 * 1024
 """Bytes of a policy file."""
@@ -80,18 +88,18 @@ def load_file(path: Path) -> list[Definition]:
     return definitions
 
 
-def _twice(definitions: list[Definition]) -> Iterator[Fault]:
+def _twice(definitions: list[Definition]) -> Iterator[DefinitionFault]:
     """Names that several policies have. Case counts, and nothing is normalised."""
     first: dict[str, Definition] = {}
     for each in definitions:
         other = first.setdefault(each.body["name"], each)
         if other is not each:
             message = f"{shown(each.body['name'])} is also the name at {other.file}:{other.line}"
-            yield Fault(each.file, each.line, "name", message)
+            yield DefinitionFault(each.file, each.line, "name", message)
 
 
-def _read(path: Path, file: str) -> tuple[list[Definition], list[Fault]]:
-    faults = Faults(file)
+def _read(path: Path, file: str) -> tuple[list[Definition], list[DefinitionFault]]:
+    faults = DefinitionFaults(file)
     definitions: list[Definition] = []
     try:
         industry, process_group = path.parent.name, path.stem
@@ -105,12 +113,12 @@ def _read(path: Path, file: str) -> tuple[list[Definition], list[Fault]]:
             definition = define(entry, industry, process_group, faults)
             if definition is not None:
                 definitions.append(definition)
-    except Faults.Enough:
+    except DefinitionFaults.Enough:
         pass  # what was found is in `faults`, and the last of them says that there is more
     return definitions, faults.found
 
 
-def _text(path: Path, faults: Faults) -> str | None:
+def _text(path: Path, faults: DefinitionFaults) -> str | None:
     try:
         # A pipe or device named like a policy file would be waited for without end.
         raw = path.read_bytes() if path.is_file() and path.stat().st_size <= MAX_FILE else None
@@ -139,7 +147,7 @@ def _text(path: Path, faults: Faults) -> str | None:
     return text
 
 
-def _entries(tree: Node, faults: Faults) -> list[Node]:
+def _entries(tree: Node, faults: DefinitionFaults) -> list[Node]:
     """The items of `policies`, which is all that a file may hold."""
     if tree.tag != "map":
         faults.add(tree.line, "", "must be a mapping with the key `policies`")
@@ -171,7 +179,7 @@ def _line(event: Event) -> int:
     return event.start_mark.line + 1
 
 
-def _tree(text: str, faults: Faults) -> Node | None:
+def _tree(text: str, faults: DefinitionFaults) -> Node | None:
     """The one document in `text`; None where `faults` got why there is none."""
     found: Node | None = None
     try:
@@ -195,7 +203,7 @@ def _tree(text: str, faults: Faults) -> Node | None:
     return found
 
 
-def _node(event: Event, events: Iterator[Event], faults: Faults, depth: int) -> Node:
+def _node(event: Event, events: Iterator[Event], faults: DefinitionFaults, depth: int) -> Node:
     line = _line(event)
     if isinstance(event, AliasEvent):
         raise _Refused(event, f"uses the alias {shown(f'*{event.anchor}')}; aliases are not read")
@@ -217,14 +225,14 @@ def _node(event: Event, events: Iterator[Event], faults: Faults, depth: int) -> 
     return Node(line, "map", _members(events, faults, depth))
 
 
-def _items(events: Iterator[Event], faults: Faults, depth: int) -> Iterator[Node]:
+def _items(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> Iterator[Node]:
     for event in events:
         if isinstance(event, CollectionEndEvent):
             return
         yield _node(event, events, faults, depth + 1)
 
 
-def _members(events: Iterator[Event], faults: Faults, depth: int) -> dict[str, Node]:
+def _members(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> dict[str, Node]:
     """Each value under its key, with the key's line where the value starts on a later one."""
     members: dict[str, Node] = {}
     for event in events:

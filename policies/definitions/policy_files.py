@@ -7,7 +7,7 @@ that lies where none should is a fault, not a silence: its author believes that 
 from collections.abc import Callable
 from pathlib import Path
 
-from policies.definitions.definition import Fault, LoadError, surrogate_fault
+from policies.definitions.definition import DefinitionFault, LoadError, surrogate_fault
 from policies.ground.json_body import identifier_fault
 
 FORM = "policy files are <tenant_id>/<industry>/<process_group>.yaml"
@@ -21,27 +21,27 @@ def tenants(root: Path) -> list[str]:
     return [path.name for path in _entries(root) if path.is_dir() and not _fault(path.name)]
 
 
-def strays(root: Path) -> list[Fault]:
+def strays(root: Path) -> list[DefinitionFault]:
     """What lies in `root` as if it were policies, and is in force for no tenant."""
     return [
-        Fault(ascii(path.name)[1:-1], 0, "", f"belongs to no tenant: {FORM}")
+        DefinitionFault(ascii(path.name)[1:-1], 0, "", f"belongs to no tenant: {FORM}")
         for path in _entries(root)
         if (_is_yaml(path) and path.is_file()) or (path.is_dir() and _fault(path.name))
     ]
 
 
-def files(root: Path, tenant_id: str) -> tuple[list[Path], list[Fault]]:
+def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]]:
     """The tenant's policy files in order, and what lies where none should. Nothing where it has no
     folder; `LoadError` as in `tenants`."""
     found: list[Path] = []
-    faults: list[Fault] = []
+    faults: list[DefinitionFault] = []
     if not root.is_dir():
-        raise LoadError([Fault(str(root), 0, "", "is not a directory")])
+        raise LoadError([DefinitionFault(str(root), 0, "", "is not a directory")])
     if not _has_folder(root, tenant_id):
         return found, faults
 
     def misplaced(path: Path, message: str) -> None:
-        faults.append(Fault(str(path.relative_to(root)), 0, "", message))
+        faults.append(DefinitionFault(str(path.relative_to(root)), 0, "", message))
 
     tenant = root / tenant_id
     if not _inside(tenant, root.resolve()):
@@ -77,7 +77,7 @@ def _is_policy_file(path: Path, home: Path, misplaced: _Misplaced) -> bool:
 
 def _entries(root: Path) -> list[Path]:
     def unreadable(path: Path, message: str) -> None:
-        raise LoadError([Fault(str(path), 0, "", message)])
+        raise LoadError([DefinitionFault(str(path), 0, "", message)])
 
     return _listed(root, unreadable)
 

@@ -26,7 +26,7 @@ REASONS = (
 """Why an address is refused: the values of a metric's label."""
 
 
-class SetApart(NamedTuple):
+class ReservedRange(NamedTuple):
     """A network that is not public: one of `REASONS`, and the document that says so."""
 
     network: Network
@@ -34,8 +34,8 @@ class SetApart(NamedTuple):
     source: str
 
 
-def _apart(network: str, reason: str, source: str) -> SetApart:
-    return SetApart(ip_network(network), reason, source)
+def _apart(network: str, reason: str, source: str) -> ReservedRange:
+    return ReservedRange(ip_network(network), reason, source)
 
 
 # INVARIANT: a network stands above those that contain it; the first that matches gives the reason.

@@ -5,14 +5,14 @@ from ipaddress import ip_address
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class ListenAddress:
     """A host and a port; port 0 lets the system choose."""
 
     host: str
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> "Listen":
+    def parse(cls, text: str) -> "ListenAddress":
         """`127.0.0.1:8700`, `[::1]:8700`; anything else raises `ValueError`."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host

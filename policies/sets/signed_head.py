@@ -28,12 +28,12 @@ _CLAIM = b"sluice/session/v1\0"
 T = TypeVar("T")
 
 
-class NotBelieved(ValueError):
+class SignatureRejected(ValueError):
     """it is not signed by the key, or is about another tenant"""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class SetHead:
     """The policy set at `revision`: `root` is the digest of its Merkle map
     (`policies.sets.merkle_map`).
     `names` are the documents that changed after the revision `since`, None for any."""
@@ -50,12 +50,12 @@ class Head:
         return _sealed(_HEAD, _fields(self) | {"names": names}, signer)
 
     @classmethod
-    def opened(cls, sealed: bytes, public: bytes, tenant_id: str) -> "Head":
-        """`NotBelieved` where it is none of the tenant's, signed by this key."""
+    def opened(cls, sealed: bytes, public: bytes, tenant_id: str) -> "SetHead":
+        """`SignatureRejected` where it is none of the tenant's, signed by this key."""
         return _opened(_HEAD, sealed, public, tenant_id, cls._read)
 
     @classmethod
-    def _read(cls, body: dict[str, Any]) -> "Head":
+    def _read(cls, body: dict[str, Any]) -> "SetHead":
         names = body.pop("names")
         return cls(**body, names=None if names is None else tuple(names))
 
@@ -107,7 +107,7 @@ class Claim:
         return _opened(_CLAIM, sealed, public, tenant_id, lambda body: cls(**body))
 
 
-def _fields(said: Head | Heartbeat | Claim) -> dict[str, Any]:
+def _fields(said: SetHead | Heartbeat | Claim) -> dict[str, Any]:
     return {name: getattr(said, name) for name in said.__slots__}
 
 
@@ -125,9 +125,9 @@ def _opened(
 ) -> T:
     signature, body = sealed[:SIGNATURE], sealed[SIGNATURE:]
     if not verify(public, signature, prefix + body):
-        raise NotBelieved("the signature is not by the log's key")
+        raise SignatureRejected("the signature is not by the log's key")
     # Signed by the key: it is what `sealed` wrote, of this tenant or another.
     fields = orjson.loads(body)
     if fields["tenant_id"] != tenant_id:
-        raise NotBelieved("it is about another tenant")
+        raise SignatureRejected("it is about another tenant")
     return read(fields)

@@ -50,7 +50,7 @@ _KEPT = 1024
 _LONGEST = 4096
 
 
-class Known(NamedTuple):
+class KnownRecord(NamedTuple):
     """A record that has the form; `raw` is all of it. Whether its openings open is still open."""
 
     raw: bytes
@@ -58,7 +58,7 @@ class Known(NamedTuple):
     rest: "re.Match[bytes]"
 
 
-def known(raw: bytes, at: int = 0) -> Known | None:
+def known(raw: bytes, at: int = 0) -> KnownRecord | None:
     """The record that begins at `at` in UTF-8 bytes, if it has the form; where it ends is
     `rest.end()`."""
     front = _FRONT.match(raw, at)
@@ -75,7 +75,7 @@ def known(raw: bytes, at: int = 0) -> Known | None:
         return None
     if front[5] != b"[]" and rest[1] is None:
         return None  # masked, and does not say so
-    return Known(raw[at : rest.end()], front, rest)
+    return KnownRecord(raw[at : rest.end()], front, rest)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -90,7 +90,7 @@ def _object(raw: bytes) -> bool:
     return isinstance(value, dict) and encode(value) == raw
 
 
-def judged(found: Known) -> Spooled | None:
+def judged(found: KnownRecord) -> Spooled | None:
     """The record, if all that its bytes do not show holds: its time, size, place in its spool, and
     that its openings open its commitments."""
     raw, front, rest = found
@@ -144,7 +144,7 @@ def _opens(path: str, committed: bytes, salt: bytes, value: bytes) -> bool:
 
 def read(payload: object) -> Spooled:
     """Of a record that is known, or decoded; `Invalid` where it is none."""
-    if isinstance(payload, Known):
+    if isinstance(payload, KnownRecord):
         return judged(payload) or read_payload(orjson.loads(payload.raw))
     return read_payload(payload)
 

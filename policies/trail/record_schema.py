@@ -91,7 +91,7 @@ _INDEXED = ("request", "response", "event")
 _OPENED: dict[str, _Judge] = {"user_id": is_name, "query": _text}
 
 
-class _Kind(NamedTuple):
+class _KindRules(NamedTuple):
     """A kind's rules as they are applied: `foreign` are members that it has not, `places` where in
     `pub` (None: in itself) with what must stand there."""
 
@@ -99,12 +99,12 @@ class _Kind(NamedTuple):
     places: tuple[tuple[str | None, tuple[tuple[str, _Judge], ...]], ...]
 
 
-def _kind(rules: _Rules) -> _Kind:
+def _kind(rules: _Rules) -> _KindRules:
     places: dict[str | None, list[tuple[str, _Judge]]] = {}
     for path, name, judge in rules:
         places.setdefault(path[0] if path else None, []).append((name, judge))
     foreign = tuple(member for member in _INDEXED if member not in places)
-    return _Kind(foreign, tuple((place, tuple(judged)) for place, judged in places.items()))
+    return _KindRules(foreign, tuple((place, tuple(judged)) for place, judged in places.items()))
 
 
 _KINDS = {kind: _kind(rules) for kind, rules in RULES.items()}

@@ -43,7 +43,7 @@ def spool_payload(core: bytes, openings: bytes) -> bytes:
     return b'{"core":%b,"open":%b}' % (core, openings)
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Where in a log an entry stands. `log` as JSON text; `prev` is the base64 of the previous leaf
     hash, empty for the first."""
 
@@ -77,7 +77,7 @@ class Spooled(NamedTuple):
         core: dict[str, Any] = orjson.loads(self.encoded)
         return core
 
-    def entry(self, place: Place) -> bytes:
+    def entry(self, place: LogPosition) -> bytes:
         """Its core with `log`, `prev`, `seq` and `ts`, and nothing changed: canonical as the core
         is, since they stand in the order of their names."""
         head, masked, pub, src = self.members

@@ -36,11 +36,11 @@ KNOWN = SOURCED.union(
 """Keys that are known to be within the profile: most entries have no other."""
 
 
-class Finding(Exception):
+class EntryFinding(Exception):
     """What is wrong with an entry."""
 
 
-class Row(NamedTuple):
+class StoredRow(NamedTuple):
     """A stored entry: its bytes, and what stands beside them. `hash`, `columns` and `openings` are
     None where they are not to be held against the bytes (a stream of bare entries)."""
 
@@ -55,7 +55,7 @@ def profile(value: dict[str, Any]) -> None:
     """The encoding's profile, as far as equal re-encoding does not show it: no floats, and keys as
     they must be. (`encode` refuses integers beyond 53 bits.)"""
     if not KNOWN.issuperset(value) and not all(map(_KEY, value)):
-        raise Finding("has a key outside `[a-z0-9_.:-]`")
+        raise EntryFinding("has a key outside `[a-z0-9_.:-]`")
     for member in value.values():
         kind = type(member)
         if kind is str:
@@ -65,7 +65,7 @@ def profile(value: dict[str, Any]) -> None:
         elif kind is list:
             _items(member)
         elif kind is float:
-            raise Finding(f"holds the float {member!r}, which the log's encoding has not")
+            raise EntryFinding(f"holds the float {member!r}, which the log's encoding has not")
 
 
 def _items(items: list[Any]) -> None:
@@ -74,20 +74,22 @@ def _items(items: list[Any]) -> None:
             profile({"v": item})
 
 
-def columns(row: Row, entry: dict[str, Any]) -> None:
-    """The columns and openings beside the bytes say what the bytes say, or `Finding`."""
+def columns(row: StoredRow, entry: dict[str, Any]) -> None:
+    """The columns and openings beside the bytes say what the bytes say, or `EntryFinding`."""
     derived = index_of(entry)
     if row.columns != derived:
         assert row.columns is not None
         for name, stored, meant in zip(Index._fields, row.columns, derived, strict=True):
             if stored != meant:
-                raise Finding(f"the column `{name}` says {stored!r}, the bytes {meant!r}")
+                raise EntryFinding(f"the column `{name}` says {stored!r}, the bytes {meant!r}")
     if row.openings is None:
         return
     openings = orjson.loads(row.openings)
     for path in entry["cm"]:
         if path not in openings:
-            raise Finding(f"the opening of `{path}` is missing, and nothing says it was erased")
+            raise EntryFinding(
+                f"the opening of `{path}` is missing, and nothing says it was erased"
+            )
     for path, opening in openings.items():
         if not opens(entry["cm"], path, opening):
-            raise Finding(f"the opening of `{path}` does not open its commitment")
+            raise EntryFinding(f"the opening of `{path}` does not open its commitment")

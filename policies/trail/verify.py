@@ -25,14 +25,14 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.purge import Purged
 from policies.trail.record import MAX_ENTRY
 from policies.trail.spool_chain import core_hash
-from policies.trail.stored_entry import MEMBERS, SOURCED, Finding, Row, columns, profile
+from policies.trail.stored_entry import MEMBERS, SOURCED, EntryFinding, StoredRow, columns, profile
 
 _PLACE = ("log", "seq", "prev", "ts")
 _VERSION = b',"v":1}'  # the last member of every entry; `true` would equal 1, and is not it
 _sha256 = hashlib.sha256
 
 
-class Head(NamedTuple):
+class LogHead(NamedTuple):
     """What the log's head row says: entries, last leaf hash, time of the last, frontier."""
 
     size: int
@@ -42,7 +42,7 @@ class Head(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class VerificationReport:
     """`total` counts entries of every kind, `events` decisions, both of what was walked, up to the
     first finding.
     `broken_at` is the `event_id`, or the `seq` in digits, of the first that fails."""
@@ -87,11 +87,11 @@ class Verifier:
         self._given: dict[_Source, _Counter] = {}  # what a later stretch took for given
         self._broken: tuple[str, str] | None = None
 
-    def feed(self, row: Row) -> bool:
+    def feed(self, row: StoredRow) -> bool:
         """False once something was found: feeding more changes nothing."""
         return self.feed_all((row,))
 
-    def feed_all(self, rows: Iterable[Row]) -> bool:
+    def feed_all(self, rows: Iterable[StoredRow]) -> bool:
         """Feed until one fails; whether none did."""
         if self._broken is not None:
             return False
@@ -101,10 +101,10 @@ class Verifier:
                 entry = orjson.loads(row.entry)
                 self._judge(row, entry)
                 row = entry = None  # noqa: PLW2901  # what fails now is the rows' own trouble
-        except (Finding, ValueError, TypeError, LookupError, AttributeError) as error:
+        except (EntryFinding, ValueError, TypeError, LookupError, AttributeError) as error:
             if row is None:  # the rows' own trouble, not an entry's
                 raise
-            found = str(error) if isinstance(error, Finding) else f"not an entry: {error!r}"
+            found = str(error) if isinstance(error, EntryFinding) else f"not an entry: {error!r}"
             eid = entry.get("eid") if isinstance(entry, dict) else None
             named = eid if isinstance(eid, str) else str(row.seq)
             self._broken = (named, f"seq {row.seq}: {found}")
@@ -133,7 +133,7 @@ class Verifier:
         """The tree and the last leaf so far, and the finding that ended the walk, or None."""
         return self._tree, self._last_leaf, self._broken
 
-    def finish(self, head: Head | None = None) -> Report:
+    def finish(self, head: LogHead | None = None) -> VerificationReport:
         """The report, with the head row held against what was walked."""
         size = self._tree.size
         if self._broken is None and head is not None:
@@ -142,7 +142,7 @@ class Verifier:
                 self._broken = (str(min(size, head.size)), fault)
         broken_at, reason = self._broken or (None, None)
         walked = size - self._base
-        return Report(
+        return VerificationReport(
             valid=self._broken is None,
             total=walked,
             events=self._events,
@@ -154,16 +154,16 @@ class Verifier:
             reason=reason,
         )
 
-    def _judge(self, row: Row, entry: dict[str, Any]) -> None:
+    def _judge(self, row: StoredRow, entry: dict[str, Any]) -> None:
         raw = row.entry
         if encode(entry) != raw:
-            raise Finding("the bytes are not in the canonical encoding")
+            raise EntryFinding("the bytes are not in the canonical encoding")
         members = entry.keys()
         sourced = members == SOURCED
         if not sourced and members != MEMBERS:
-            raise Finding("has members that an entry has not, or lacks some")
+            raise EntryFinding("has members that an entry has not, or lacks some")
         if len(raw) > MAX_ENTRY:
-            raise Finding(f"larger than {MAX_ENTRY} bytes")
+            raise EntryFinding(f"larger than {MAX_ENTRY} bytes")
         profile(entry)
         at = self._start + self._tree.size
         if (
@@ -178,7 +178,7 @@ class Verifier:
             self._place(row, entry, at)
         leaf = _sha256(b"\0" + raw).digest()
         if row.hash is not None and row.hash != leaf:
-            raise Finding("the column `hash` is not the hash of the bytes")
+            raise EntryFinding("the column `hash` is not the hash of the bytes")
         if row.columns is not None:
             columns(row, entry)
         if sourced:
@@ -193,24 +193,24 @@ class Verifier:
     def _met(self) -> None:
         assert self._due is not None
         if self._tree.root() != self._due[1]:
-            raise Finding("the tree up to here is not the one that was signed")
+            raise EntryFinding("the tree up to here is not the one that was signed")
 
-    def _place(self, row: Row, entry: dict[str, Any], at: int) -> None:
+    def _place(self, row: StoredRow, entry: dict[str, Any], at: int) -> None:
         """Say what of an entry's place is wrong; nothing, at the start of a later stretch."""
         if row.seq > at:
-            raise Finding(f"{row.seq - at} entries before this one are missing")
+            raise EntryFinding(f"{row.seq - at} entries before this one are missing")
         if row.seq < at:
-            raise Finding(f"stands where entry {at} should")
+            raise EntryFinding(f"stands where entry {at} should")
         if type(entry["seq"]) is not int or entry["seq"] != at:
-            raise Finding(f"the entry says seq {entry['seq']!r:.40}")
+            raise EntryFinding(f"the entry says seq {entry['seq']!r:.40}")
         if entry["log"] != self._log or not row.entry.endswith(_VERSION):
-            raise Finding("belongs to another log, or to another version of the format")
+            raise EntryFinding("belongs to another log, or to another version of the format")
         if self._prev is None:
             self._first = (entry["prev"], entry["ts"])
             return
         if entry["prev"] != self._prev:
-            raise Finding("`prev` is not the hash of the entry before")
-        raise Finding("its time is before that of the entry before")
+            raise EntryFinding("`prev` is not the hash of the entry before")
+        raise EntryFinding("its time is before that of the entry before")
 
     def _source(self, entry: dict[str, Any], src: dict[str, Any]) -> None:
         """The enforcement point's own counter and chain, which run beside the log's."""
@@ -230,15 +230,15 @@ class Verifier:
         prev, ts = later._first
         try:
             if prev != self._prev:
-                raise Finding("`prev` is not the hash of the entry before")
+                raise EntryFinding("`prev` is not the hash of the entry before")
             if ts < self._ts:
-                raise Finding("its time is before that of the entry before")
+                raise EntryFinding("its time is before that of the entry before")
             for source, given in later._given.items():
                 _follows(source, self._sources.get(source, (-1, "")), given)
-        except Finding as finding:
+        except EntryFinding as finding:
             self._broken = (str(later._start), f"seq {later._start}: {finding}")
 
-    def _against(self, head: Head) -> str | None:
+    def _against(self, head: LogHead) -> str | None:
         size = self._tree.size
         if head.size != size:
             return f"the head counts {head.size} entries, and {size} are there"
@@ -255,6 +255,8 @@ def _follows(source: _Source, last: _Counter, said: _Counter) -> None:
     """Whether a source's record may follow: `said` is what it says of the one before, `last` what
     that one was."""
     if said[0] != last[0]:
-        raise Finding(f"source `{source[0]}` counts {said[0] + 1} after {last[0]}")
+        raise EntryFinding(f"source `{source[0]}` counts {said[0] + 1} after {last[0]}")
     if said[1] != last[1]:
-        raise Finding(f"`src.prev` is not the hash of record {last[0]} of source `{source[0]}`")
+        raise EntryFinding(
+            f"`src.prev` is not the hash of record {last[0]} of source `{source[0]}`"
+        )

@@ -8,7 +8,7 @@ A request that can't be parsed is answered with our error body, and no echo of w
 half-closed client (`nc`, some SDKs) still gets its answer. What follows a CONNECT or an Upgrade is
 never read. A client that hangs up takes nothing back: it is decided and recorded all the same.
 
-Knows messages. Knows no route: `Service` does.
+Knows messages. Knows no route: `ApiService` does.
 """
 
 import asyncio
@@ -21,34 +21,34 @@ from aiohttp.http import HttpVersion11, RawRequestMessage
 
 from policies.ground.errors import SluiceError
 from sidecar.http.body_budget import BodyBudget, Lease
-from sidecar.http.connection import Connection, Request
-from sidecar.http.head_cache import Known, KnownHeads
+from sidecar.http.connection import HttpConnection, HttpRequest
+from sidecar.http.head_cache import CachedHead, HeadCache
 from sidecar.http.request_body import arriving, whole
-from sidecar.http.response_head import Answer, Deferred, Outcome
+from sidecar.http.response_head import Deferred, Outcome, RenderedResponse
 
 _END = b"\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Service(Protocol):
+class ApiService(Protocol):
     """What answers requests; `head` is whatever its `read` made of one."""
 
     def read(self, message: RawRequestMessage) -> Any: ...
-    def refusal(self, head: Any) -> Answer | None: ...
+    def refusal(self, head: Any) -> RenderedResponse | None: ...
     def answer(self, head: Any, body: bytes) -> Outcome: ...
-    def settled(self, deferred: Deferred) -> Answer: ...
-    def error(self, head: Any, error: SluiceError) -> Answer: ...
-    def unreadable(self) -> Answer: ...
+    def settled(self, deferred: Deferred) -> RenderedResponse: ...
+    def error(self, head: Any, error: SluiceError) -> RenderedResponse: ...
+    def unreadable(self) -> RenderedResponse: ...
     def hung_up(self, head: Any) -> None: ...
 
 
-class OwnConnection(Connection):
+class OwnConnection(HttpConnection):
     """One client's connection, answered by `service`."""
 
     __slots__ = ("_asked", "_body_budget", "_known_heads", "_service", "_whole")
 
     def serve(
-        self, service: Service, known_heads: KnownHeads, bodies: BodyBudget
+        self, service: ApiService, known_heads: HeadCache, bodies: BodyBudget
     ) -> "OwnConnection":
         """To be called before the connection is made."""
         self._body_budget = bodies
@@ -57,7 +57,7 @@ class OwnConnection(Connection):
         # INVARIANT: while this is true, all that ever came were whole messages, one at a time, so
         # that what comes next begins a message for the parser too. Once false, it stays so.
         self._whole = True
-        self._asked: Awaitable[Answer | Deferred] | None = None
+        self._asked: Awaitable[RenderedResponse | Deferred] | None = None
         return self
 
     def data_received(self, data: bytes) -> None:
@@ -89,7 +89,7 @@ class OwnConnection(Connection):
         if len(data) != end + length or message.upgrade or message.should_close:
             return False
         if message.method == hdrs.METH_POST and message.version == HttpVersion11:
-            self._known_heads.learn(data[:end], Known(self._service.read(message), length))
+            self._known_heads.learn(data[:end], CachedHead(self._service.read(message), length))
         return True
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes an answer
@@ -110,7 +110,7 @@ class OwnConnection(Connection):
         if type(outcome) is Deferred:
             self._request_in_progress = True
             outcome.durable.add_done_callback(partial(self._settled, outcome))
-        elif type(outcome) is Answer:
+        elif type(outcome) is RenderedResponse:
             self._finish(outcome)
         else:
             # Somebody has to be asked first: that is for the task.
@@ -125,7 +125,7 @@ class OwnConnection(Connection):
         if self._messages:
             self._wake()
 
-    def _finish(self, answer: Answer) -> None:
+    def _finish(self, answer: RenderedResponse) -> None:
         transport = self.transport
         if transport is None or transport.is_closing():
             return  # the client is gone; what it asked for is decided and recorded
@@ -162,7 +162,7 @@ class OwnConnection(Connection):
     async def _answered(self, message: object, body: StreamReader) -> bool:
         if not isinstance(message, RawRequestMessage):
             return await self._send(self._service.unreadable(), keep=False)
-        self._current_request = Request(message, body, self)  # type: ignore[assignment]
+        self._current_request = HttpRequest(message, body, self)  # type: ignore[assignment]
         answer = await self._answer(message, body)
         # RFC 9931: what follows CONNECT or Upgrade, neither of which is ever granted here, may be
         # an optimistic client's tunnelled bytes, and is no request of this client.
@@ -172,11 +172,13 @@ class OwnConnection(Connection):
         kept = await self._send(answer, keep=keep, old=old, empty=empty)
         return await self._drained(body) and kept
 
-    async def _answer(self, message: RawRequestMessage, body: StreamReader) -> Answer:
+    async def _answer(self, message: RawRequestMessage, body: StreamReader) -> RenderedResponse:
         with self._body_budget.lease() as lease:
             return await self._judged(message, body, lease)
 
-    async def _judged(self, message: RawRequestMessage, body: StreamReader, lease: Lease) -> Answer:
+    async def _judged(
+        self, message: RawRequestMessage, body: StreamReader, lease: Lease
+    ) -> RenderedResponse:
         service = self._service
         head = service.read(message)
         try:
@@ -198,17 +200,17 @@ class OwnConnection(Connection):
             raise
         return await self._kept(service.answer(head, given))
 
-    async def _kept(self, outcome: Outcome) -> Answer:
+    async def _kept(self, outcome: Outcome) -> RenderedResponse:
         """The answer that an outcome comes to."""
-        if not isinstance(outcome, Answer | Deferred):
+        if not isinstance(outcome, RenderedResponse | Deferred):
             outcome = await outcome
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, RenderedResponse):
             return outcome
         await asyncio.wait([outcome.durable])
         return self._service.settled(outcome)
 
     async def _send(
-        self, answer: Answer, *, keep: bool, old: bool = False, empty: bool = False
+        self, answer: RenderedResponse, *, keep: bool, old: bool = False, empty: bool = False
     ) -> bool:
         """Write it; whether the connection stays."""
         keep = keep and not answer.close

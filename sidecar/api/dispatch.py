@@ -25,14 +25,14 @@ from policies.ground.errors import (
     Unavailable,
 )
 from policies.ground.keys import KeysDiffer, key_digest, presented_key
-from sidecar.api.route import Call, Reply, Route
+from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
 from sidecar.http.body_budget import BodiesHeld
-from sidecar.http.response_head import JSON, Answer, Answers, Deferred, Outcome
-from sidecar.identity import Keys
+from sidecar.http.response_head import JSON, Deferred, Outcome, RenderedResponse, ResponseRenderer
+from sidecar.identity import LiveKeys
 from sidecar.metrics.metrics import Metrics
 from sidecar.platform.json_logging import about
 from sidecar.policy_cache.cache_file import CacheDamaged
-from sidecar.policy_cache.document_fetcher import NotBrought, NotHeld, Supply
+from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
 from sidecar.policy_cache.full_store import NoPolicySet
 
 log = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ _KEY_HEADER = istr("X-API-Key")
 _ID_HEADER = istr("X-Request-ID")
 
 
-class Head(NamedTuple):
+class ApiHead(NamedTuple):
     """What the head of a request says, whenever it is sent: nothing in here ages."""
 
-    route: Route | None
+    route: ApiRoute | None
     name: str
     fault: SluiceError | None
     """Why its path and method can't be served, for whoever may know."""
@@ -66,12 +66,12 @@ class Dispatcher:
 
     def __init__(
         self,
-        routes: Mapping[str, Route],
-        keys: Keys,
-        answers: Answers,
+        routes: Mapping[str, ApiRoute],
+        keys: LiveKeys,
+        answers: ResponseRenderer,
         metrics: Metrics,
         prefix: str,
-        supply: Supply,
+        supply: DocumentFetcher,
     ) -> None:
         self._supply = supply
         self._routes = routes
@@ -81,14 +81,14 @@ class Dispatcher:
         self._prefix = prefix
         self._numbers = itertools.count(1)
 
-    def read(self, message: RawRequestMessage) -> Head:
+    def read(self, message: RawRequestMessage) -> ApiHead:
         """What the message's head says. Raises nothing: a fault is told when it is answered."""
         path, _, query = message.path.partition("?")
         route = self._routes.get(path)
         headers = message.headers
         presented, key_fault = _presented(headers)
         given = headers.get(_ID_HEADER)
-        return Head(
+        return ApiHead(
             route=route,
             name="none" if route is None else route.name,
             fault=_fault(message, route),
@@ -100,27 +100,27 @@ class Dispatcher:
             query=query,
         )
 
-    def refusal(self, head: Head) -> Answer | None:
+    def refusal(self, head: ApiHead) -> RenderedResponse | None:
         """The answer to a request whose body nobody need read; None where it is to be read."""
         try:
             self._admit(head)
-        except NotHeld:
+        except MissingDocument:
             return None  # who asks is not known yet: `answer` has it looked up
         except SluiceError as error:
             return self.error(head, error)
         return None
 
-    def answer(self, head: Head, body: bytes) -> Outcome:
+    def answer(self, head: ApiHead, body: bytes) -> Outcome:
         """Answers everything, and raises nothing. Who asks is judged anew each time: a key that
         was good a moment ago may be revoked."""
         try:
             key = self._admit(head)
             assert head.route is not None  # admitted
-            reply = head.route.handle(Call(key, head.content_type, head.query), body)
-            if isinstance(reply, Reply):
+            reply = head.route.handle(ApiRequest(key, head.content_type, head.query), body)
+            if isinstance(reply, ApiReply):
                 return self._rendered(head, reply)
             return self._later(head, reply)
-        except NotHeld as lacking:
+        except MissingDocument as lacking:
             return self._looked_up(head, body, lacking.name)
         except SluiceError as error:
             return self.error(head, error)
@@ -129,16 +129,18 @@ class Dispatcher:
             log.exception("a request failed", extra=about(numbered.request_id))
             return self._broken(numbered)
 
-    async def _looked_up(self, head: Head, body: bytes, name: str) -> Answer | Deferred:
+    async def _looked_up(
+        self, head: ApiHead, body: bytes, name: str
+    ) -> RenderedResponse | Deferred:
         """The same, once the document that it takes is here."""
         try:
             await self._supply.bring([name])
-        except NotBrought as error:
+        except FetchFailed as error:
             return self.error(head, Unavailable(f"the policy set can't be read: {error}"))
         outcome = self.answer(head, body)
-        return outcome if isinstance(outcome, Answer | Deferred) else await outcome
+        return outcome if isinstance(outcome, RenderedResponse | Deferred) else await outcome
 
-    def settled(self, deferred: Deferred) -> Answer:
+    def settled(self, deferred: Deferred) -> RenderedResponse:
         """The answer that a promise came to."""
         failure = deferred.durable.exception()
         if failure is None:
@@ -149,7 +151,7 @@ class Dispatcher:
         log.error("a request failed", exc_info=failure, extra=about(numbered.request_id))
         return self._broken(numbered)
 
-    def error(self, head: Head, error: SluiceError) -> Answer:
+    def error(self, head: ApiHead, error: SluiceError) -> RenderedResponse:
         """The error body, with what every answer carries."""
         more = b""
         if isinstance(error, MethodNotAllowed) and head.route is not None:
@@ -158,18 +160,18 @@ class Dispatcher:
             more = b"Retry-After: %d\r\n" % error.retry_after
         return self._made(head, error.status, error.encoded(), more=more)
 
-    def unreadable(self) -> Answer:
+    def unreadable(self) -> RenderedResponse:
         """The answer to what the parser could not read. It is not said what that was."""
         self._responses.add("none", "400")
         body = Malformed("this is not HTTP/1.1").encoded()
         return self._answers.make(400, body, self._make_id(), close=True)
 
-    def hung_up(self, head: Head) -> None:
+    def hung_up(self, head: ApiHead) -> None:
         """The client went away before its body was whole: nothing was decided."""
         request_id = self._numbered(head).request_id
         log.info("request %s: the client hung up in the middle of its body", request_id)
 
-    def _admit(self, head: Head) -> Key | None:
+    def _admit(self, head: ApiHead) -> Key | None:
         """Who asks, if that is for them to ask. The order is the contract's: a key, that it is
         valid, then the path, the method, the scope."""
         key = self._authenticated(head) if head.needs_key else None
@@ -181,7 +183,7 @@ class Dispatcher:
             raise Forbidden("the scope of the API key does not allow this")
         return key
 
-    def _authenticated(self, head: Head) -> Key:
+    def _authenticated(self, head: ApiHead) -> Key:
         if head.key_fault is not None:
             raise head.key_fault
         if head.key_digest is None:
@@ -195,7 +197,9 @@ class Dispatcher:
             raise Forbidden("the API key is unknown, revoked or expired")
         return key
 
-    async def _later(self, head: Head, reply: Awaitable[Reply]) -> Answer | Deferred:
+    async def _later(
+        self, head: ApiHead, reply: Awaitable[ApiReply]
+    ) -> RenderedResponse | Deferred:
         try:
             return self._rendered(head, await reply)
         except SluiceError as error:
@@ -205,14 +209,14 @@ class Dispatcher:
             log.exception("a request failed", extra=about(numbered.request_id))
             return self._broken(numbered)
 
-    def _rendered(self, head: Head, reply: Reply) -> Answer | Deferred:
+    def _rendered(self, head: ApiHead, reply: ApiReply) -> RenderedResponse | Deferred:
         if reply.durable is not None:
             return Deferred(head, reply.body, reply.durable, reply.more)
         return self._made(head, 200, reply.body, reply.media, reply.more)
 
     def _made(
-        self, head: Head, status: int, body: bytes, media: bytes = JSON, more: bytes = b""
-    ) -> Answer:
+        self, head: ApiHead, status: int, body: bytes, media: bytes = JSON, more: bytes = b""
+    ) -> RenderedResponse:
         self._responses.add(head.name, str(status))
         request_id = head.request_id or self._make_id()
         # Of a body that did not come in time the rest may still come, and is no request.
@@ -222,11 +226,11 @@ class Dispatcher:
     def _make_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers)}"
 
-    def _numbered(self, head: Head) -> Head:
+    def _numbered(self, head: ApiHead) -> ApiHead:
         """With a request id, its own or a new one."""
         return head if head.request_id else head._replace(request_id=self._make_id())
 
-    def _broken(self, head: Head) -> Answer:
+    def _broken(self, head: ApiHead) -> RenderedResponse:
         """A fault of ours: the log has it, the caller a number to ask by."""
         return self.error(head, SluiceError(f"internal error in request `{head.request_id}`"))
 
@@ -240,7 +244,7 @@ def _presented(headers: "CIMultiDictProxy[str]") -> tuple[str | None, SluiceErro
         return None, error
 
 
-def _fault(message: RawRequestMessage, route: Route | None) -> SluiceError | None:
+def _fault(message: RawRequestMessage, route: ApiRoute | None) -> SluiceError | None:
     if message.version not in _VERSIONS:
         return Malformed("the HTTP version is neither 1.1 nor 1.0")
     if route is None:

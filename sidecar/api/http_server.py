@@ -6,12 +6,12 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server
 
-from policies.ground.listen_address import Listen
-from sidecar.api.connection import OwnConnection, Service
+from policies.ground.listen_address import ListenAddress
+from sidecar.api.connection import ApiService, OwnConnection
 from sidecar.http.body_budget import BodyBudget
-from sidecar.http.head_cache import KnownHeads
+from sidecar.http.head_cache import HeadCache
 from sidecar.http.head_digest import HeadDigest
-from sidecar.http.loop_guard import OwnPorts
+from sidecar.http.loop_guard import LoopGuard
 
 KEEPALIVE_SECONDS = 60.0
 """How long a connection may be idle, or a head be on its way."""
@@ -20,14 +20,14 @@ MAX_LINE = 8190
 MAX_HEADERS = 128
 
 
-class Port(Server):
+class HttpServer(Server):
     """Listens, and answers by `service`."""
 
     def __init__(
         self,
-        listen: Listen,
-        service: Service,
-        own: OwnPorts,
+        listen: ListenAddress,
+        service: ApiService,
+        own: LoopGuard,
         bodies: BodyBudget,
         digest: HeadDigest,
     ) -> None:
@@ -37,7 +37,7 @@ class Port(Server):
         self._service = service
         self._own = own
         self._bodies = bodies
-        self._known_heads = KnownHeads(digest)
+        self._known_heads = HeadCache(digest)
         self._listening: asyncio.Server | None = None
 
     def __call__(self) -> OwnConnection:
@@ -62,11 +62,11 @@ class Port(Server):
         self._own.add(self._listening.sockets)
 
     @property
-    def address(self) -> Listen:
+    def address(self) -> ListenAddress:
         """Where it listens, with the port that the system chose for 0."""
         assert self._listening is not None
         host, port = self._listening.sockets[0].getsockname()[:2]
-        return Listen(host, port)
+        return ListenAddress(host, port)
 
     async def close(self, seconds: float) -> None:
         """Accept nothing more, let what is under way finish for `seconds`, then end it."""

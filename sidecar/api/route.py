@@ -8,7 +8,7 @@ from policies.definitions.model import Key
 from sidecar.http.response_head import JSON
 
 
-class Reply(NamedTuple):
+class ApiReply(NamedTuple):
     """What a handler answers. Where there is a `durable` the reply waits for it, and is an error
     where it fails. `more` is further header lines, each with its end."""
 
@@ -18,7 +18,7 @@ class Reply(NamedTuple):
     more: bytes = b""
 
 
-class Call(NamedTuple):
+class ApiRequest(NamedTuple):
     """What a handler is given beside the body. `key` is None on paths that need none; `query` is
     still encoded."""
 
@@ -27,10 +27,10 @@ class Call(NamedTuple):
     query: str = ""
 
 
-Handler = Callable[[Call, bytes], Reply | Awaitable[Reply]]
+Handler = Callable[[ApiRequest, bytes], ApiReply | Awaitable[ApiReply]]
 
 
-class Route(NamedTuple):
+class ApiRoute(NamedTuple):
     """One path. `name` is its label in metrics; `scopes` are those of keys that may call it, None
     where none is asked for."""
 

@@ -22,8 +22,8 @@ from sidecar.identity import AgentIdentity
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_store import NoPolicySet
-from sidecar.protocols.protocol import Place
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.protocol import SourceRef
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
 _ADMIN = "admin"
@@ -37,7 +37,7 @@ class _Caller(NamedTuple):
     key: Key | None
 
 
-class Readable:
+class SourceCatalog:
     """`told` is the answer. `agent` is who speaks through the sources, None where there are
     none."""
 
@@ -120,7 +120,7 @@ class Readable:
             "patterns": {"allowed": sorted(allowed), "denied": sorted(denied)},
         }
 
-    def _judged(self, place: Place, source: Source, caller: _Caller) -> dict[str, Any]:
+    def _judged(self, place: SourceRef, source: Source, caller: _Caller) -> dict[str, Any]:
         retrieval = Retrieval(
             caller.role,
             source.defaults.user or caller.agent_id or caller.role,
@@ -153,10 +153,10 @@ def _admits(clause: Clause, agent_id: str | None) -> bool:
     return clause.admits is None or (agent_id is not None and clause.admits(agent_id))
 
 
-def _places(source: Source) -> list[Place]:
+def _places(source: Source) -> list[SourceRef]:
     """What the configuration names, the source as such first. What a route only sketches, with a
     `{name}` in it, can't be judged before it is asked for."""
-    naming = Naming(source)
+    naming = SourceNames(source)
     places = [naming.whole, *map(naming.named, source.names)]
     for route in source.routes:
         if route.source_id is not None and "{" not in route.source_id and route.class_ != "deny":

@@ -9,31 +9,31 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from policies.definitions.definition import Fault, Faults, Node
+from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
 from policies.definitions.load import _text, _tree
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
 from sidecar.config.listeners import refuse_shared
 from sidecar.config.sections import FROM_ENVIRONMENT, Section
 from sidecar.config.sources import read_source
 from sidecar.config.tls import check_redis, client_tls
 from sidecar.platform.key_file import read_key
-from sidecar.settings.model import COMPRESS, AgentSettings, Settings
+from sidecar.settings.model import COMPRESS, AgentSettings, SidecarSettings
 from sidecar.settings.spool import MODES, SpoolSettings
 
 PREFIX = "SLUICE_SIDECAR_"
 
 
-def read(path: Path, environ: Mapping[str, str], host: str) -> Settings:
+def read(path: Path, environ: Mapping[str, str], host: str) -> SidecarSettings:
     """The settings in the file at `path`, as `environ` changes them; `host` is the default `id`.
     Raises `SettingsError` with every complaint."""
-    return _Reader(path, environ).read(host)
+    return _FileReader(path, environ).read(host)
 
 
-class _Reader:
+class _FileReader:
     def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
         self._base = path.parent
-        self._faults = Faults(str(path))
+        self._faults = DefinitionFaults(str(path))
         self._variables: dict[str, str] = {}
         self._complaints: list[str] = []
         tree = self._tree(path)
@@ -42,20 +42,20 @@ class _Reader:
         self._root = tree if tree is not None and tree.tag == "map" else Node(1, "map", {})
         self._override(environ)
 
-    def read(self, host: str) -> Settings:
+    def read(self, host: str) -> SidecarSettings:
         if self._faults.found:
             # Of a file that can't be read, or is no YAML, nothing else can be said for certain.
             raise SettingsError([_plain(fault) for fault in self._faults.found])
         top = Section(self._root, "", self._complain)
         elsewhere = top.has("forward_proxy") or top.has("transparent")
-        settings = Settings(
+        settings = SidecarSettings(
             id=top.identifier("id") or host,
             control=top.address("control"),
             control_tls=client_tls(top, "control_tls", "control", self._base),
             redis=top.redis("redis"),
             compress=top.choice("compress", COMPRESS, "auto"),
             key_file=self._key_file(top),
-            listen=top.listen("listen", "127.0.0.1:8710") or Listen("127.0.0.1", 0),
+            listen=top.listen("listen", "127.0.0.1:8710") or ListenAddress("127.0.0.1", 0),
             metrics_listen=top.listen("metrics_listen"),
             forward_proxy=top.listen("forward_proxy"),
             transparent=top.listen("transparent"),
@@ -91,7 +91,7 @@ class _Reader:
         try:
             text = _text(path, self._faults)
             return None if text is None else _tree(text, self._faults)
-        except Faults.Enough:
+        except DefinitionFaults.Enough:
             return None
 
     def _override(self, environ: Mapping[str, str]) -> None:
@@ -174,6 +174,6 @@ def _full_name(levels: list[str]) -> str:
     return name
 
 
-def _plain(fault: Fault) -> str:
+def _plain(fault: DefinitionFault) -> str:
     # The reader is that of policy files, whose advice for an empty one is not for us.
     return str(fault._replace(message=fault.message.partition("; `policies")[0]))

@@ -12,10 +12,10 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from policies.definitions.definition import Faults, Node
+from policies.definitions.definition import DefinitionFaults, Node
 from policies.definitions.load import _tree
 from policies.ground.settings_help import entry, sentences
-from sidecar.settings.model import Settings
+from sidecar.settings.model import SidecarSettings
 from sidecar.settings.spool import SpoolSettings
 
 EXAMPLE = Path(__file__).with_name("sidecar.example.yaml")
@@ -41,10 +41,10 @@ REQUIRED = frozenset(
 )
 """Keys without a default; `sources.listen` unless `forward_proxy` or `transparent` is given."""
 
-_SECTIONS = (Settings.__module__, SpoolSettings.__module__)
+_SECTIONS = (SidecarSettings.__module__, SpoolSettings.__module__)
 
 
-def keys(declared: type[Any] = Settings, within: str = "") -> Iterator[tuple[str, str]]:
+def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:
     """Each key with its levels, such as `spool.mode`, and its sentence; a mapping before what is
     in it. Items of a list, and mappings under names of the operator's, have no level of their
     own: `sources.names.sensitivity`."""
@@ -80,7 +80,7 @@ def _section(hint: Any) -> type[Any] | None:
 
 def _defaults() -> dict[str, str]:
     """The values that the example shows: they are the defaults, where a key is not required."""
-    tree = _tree(EXAMPLE.read_text(encoding="utf-8"), Faults(EXAMPLE.name))
+    tree = _tree(EXAMPLE.read_text(encoding="utf-8"), DefinitionFaults(EXAMPLE.name))
     return {} if tree is None else dict(_scalars(tree, ""))
 
 

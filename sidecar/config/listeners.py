@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from ipaddress import ip_network
 
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.config.sections import Section
-from sidecar.proxy.routing.source_lookup import HostPattern, Names, path_segments, upstream_parts
-from sidecar.proxy.tunnel.tcp_sources import Unread
-from sidecar.settings.model import Settings, Source
+from sidecar.proxy.routing.source_lookup import (
+    HostPattern,
+    SourceTable,
+    path_segments,
+    upstream_parts,
+)
+from sidecar.proxy.tunnel.tcp_sources import TcpSources
+from sidecar.settings.model import SidecarSettings, Source
 
 _OF_REQUESTS = ("names", "routes", "sensitivity_field", "path", "listen_tls", "terminate")
 
@@ -38,7 +43,7 @@ def refuse_unread(section: Section, source: Source) -> None:
         section.complain("writes", "can't be denied to the kind `tcp`: leave it out, or `allow`")
 
 
-def listen_of(section: Section, *, needed: bool) -> Listen | None:
+def listen_of(section: Section, *, needed: bool) -> ListenAddress | None:
     """`listen`; `needed` where no other way leads to the source."""
     listen = section.listen("listen")
     if listen is None and needed and not section.complained("listen"):
@@ -79,7 +84,7 @@ def path_of(section: Section) -> str | None:
     return text
 
 
-def refuse_shared(top: Section, settings: Settings) -> None:
+def refuse_shared(top: Section, settings: SidecarSettings) -> None:
     """Two sources under one name, and listeners on one port that nothing tells apart."""
     _refuse_ports(top, settings)
     _refuse_aliases(top, settings.sources)
@@ -95,7 +100,7 @@ def _refuse_aliases(top: Section, sources: Sequence[Source]) -> None:
             )
 
 
-def _refuse_ports(top: Section, settings: Settings) -> None:
+def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
     taken = {settings.listen: "listen"}
     if settings.metrics_listen is not None:
         _take(top, taken, settings.metrics_listen, "metrics_listen")
@@ -106,7 +111,7 @@ def _refuse_ports(top: Section, settings: Settings) -> None:
         _refuse_one_port(top, settings.sources)
     if settings.forward_proxy is not None or settings.transparent is not None:
         _refuse_one_name(top, settings.sources)
-    shared: dict[Listen, list[int]] = defaultdict(list)
+    shared: dict[ListenAddress, list[int]] = defaultdict(list)
     for index, source in enumerate(settings.sources):
         if source.listen is not None and source.listen.port:
             shared[source.listen].append(index)
@@ -118,7 +123,7 @@ def _refuse_ports(top: Section, settings: Settings) -> None:
 def _refuse_one_name(top: Section, sources: Sequence[Source]) -> None:
     """Where sources are found by their names, each name leads to one."""
     try:
-        clashes = list(Names(sources).clashes())
+        clashes = list(SourceTable(sources).clashes())
     except (Malformed, ValueError):
         return  # said already
     for first, second, name in clashes:
@@ -132,7 +137,7 @@ def _refuse_one_port(top: Section, sources: Sequence[Source]) -> None:
     """What is redirected to the port of a `tcp` source is that source's: nobody waits for a name,
     and only an address could tell it from another."""
     try:
-        clashes = list(Unread(sources).clashes())
+        clashes = list(TcpSources(sources).clashes())
     except (Malformed, ValueError):
         return  # said already
     for unread, other, port in clashes:
@@ -144,14 +149,14 @@ def _refuse_one_port(top: Section, sources: Sequence[Source]) -> None:
         )
 
 
-def _take(top: Section, taken: dict[Listen, str], listen: Listen, key: str) -> None:
+def _take(top: Section, taken: dict[ListenAddress, str], listen: ListenAddress, key: str) -> None:
     other = taken.setdefault(listen, key)
     if other != key and listen.port:
         top.complain(key, f"`{listen}` is the address of `{other}` too")
 
 
 def _refuse_alike(
-    top: Section, sources: Sequence[Source], listen: Listen, indexes: Sequence[int]
+    top: Section, sources: Sequence[Source], listen: ListenAddress, indexes: Sequence[int]
 ) -> None:
     """Of several sources on one address each is told from the others by a name or a path."""
     if len(indexes) > 1 and any(sources[index].kind == "tcp" for index in indexes):

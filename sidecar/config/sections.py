@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from policies.definitions.definition import Node, shown
 from policies.ground.json_body import identifier_fault
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
 
 FROM_ENVIRONMENT = "environment"
@@ -119,10 +119,10 @@ class Section:
         text = self.required(key) if default is None else self.text(key, default)
         return base / (text or "")
 
-    def listen(self, key: str, default: str | None = None) -> Listen | None:
+    def listen(self, key: str, default: str | None = None) -> ListenAddress | None:
         text = self.text(key, default)
         try:
-            return None if text is None else Listen.parse(text)
+            return None if text is None else ListenAddress.parse(text)
         except ValueError as error:
             self.complain(key, str(error))
             return None

@@ -15,7 +15,15 @@ from sidecar.config.listeners import (
 )
 from sidecar.config.sections import Section
 from sidecar.config.tls import client_tls, pair_of
-from sidecar.settings.model import KINDS, MODES, ROUTE_CLASSES, Defaults, Named, Route, Source
+from sidecar.settings.model import (
+    KINDS,
+    MODES,
+    ROUTE_CLASSES,
+    Defaults,
+    NamedSource,
+    RestRule,
+    Source,
+)
 
 _ALIAS = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z")
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
@@ -93,8 +101,8 @@ def _field_path(section: Section, key: str, example: str) -> str | None:
     return path
 
 
-def _named(section: Section, name: str, level: str) -> Named:
-    named = Named(
+def _named(section: Section, name: str, level: str) -> NamedSource:
+    named = NamedSource(
         source_id=section.identifier("source_id") or name,
         sensitivity=section.choice("sensitivity", SENSITIVITIES, level),
     )
@@ -102,13 +110,13 @@ def _named(section: Section, name: str, level: str) -> Named:
     return named
 
 
-def _route(section: Section) -> Route:
+def _route(section: Section) -> RestRule:
     method, path = section.required("method"), section.required("path")
     if method and not _METHOD.match(method):
         section.complain("method", "must be a method in capitals, or `*`")
     if path and not path.startswith("/"):
         section.complain("path", "must begin with `/`")
-    route = Route(
+    route = RestRule(
         method=method,
         path=path,
         class_=section.choice("class", ROUTE_CLASSES, None),

@@ -30,7 +30,7 @@ alone are more."""
 CONNECT_SECONDS = 2.0
 
 
-class CentreFailed(Exception):
+class ControlUnavailable(Exception):
     """the control API gave no usable answer. `status` is its HTTP status, None where there was
     none; `after` the seconds after which it asks to be asked again, None where it does not."""
 
@@ -47,7 +47,7 @@ class CentreFailed(Exception):
         self.after = after
 
 
-class Centre:
+class ControlClient:
     """A connection to the control API; to be entered before use."""
 
     def __init__(self, address: str, key: str, tls: UpstreamTls | None = None) -> None:
@@ -60,7 +60,7 @@ class Centre:
     def __repr__(self) -> str:
         return f"Centre({self._address!r})"
 
-    async def __aenter__(self) -> "Centre":
+    async def __aenter__(self) -> "ControlClient":
         self._session = ClientSession(
             # Polls, claims and deliveries are few; a claim must not queue behind a long poll.
             connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=self._context()),
@@ -83,7 +83,7 @@ class Centre:
         return client_context(self._tls) if self._address.startswith("https://") else True
 
     async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
-        """The JSON object answered with 200, within `seconds`; else `CentreFailed`."""
+        """The JSON object answered with 200, within `seconds`; else `ControlUnavailable`."""
         return await self._call("GET", path, query, None, seconds)
 
     async def post(
@@ -121,9 +121,11 @@ class Centre:
                 while len(raw) <= MAX_ANSWER and (chunk := await answer.content.readany()):
                     raw += chunk
         except TimeoutError:
-            raise CentreFailed(f"the control API did not answer within {seconds:g} s") from None
+            raise ControlUnavailable(
+                f"the control API did not answer within {seconds:g} s"
+            ) from None
         except (ClientError, OSError, asyncio.IncompleteReadError) as error:
-            raise CentreFailed(f"the control API can't be reached: {_why(error)}") from error
+            raise ControlUnavailable(f"the control API can't be reached: {_why(error)}") from error
         return _judged(status, raw, after)
 
 
@@ -148,7 +150,9 @@ def _seconds(text: str | None) -> float | None:
 
 def _judged(status: int, raw: bytes, after: float | None) -> dict[str, Any]:
     if len(raw) > MAX_ANSWER:
-        raise CentreFailed(f"the control API's answer is larger than {MAX_ANSWER} bytes", status)
+        raise ControlUnavailable(
+            f"the control API's answer is larger than {MAX_ANSWER} bytes", status
+        )
     try:
         answer = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -156,7 +160,7 @@ def _judged(status: int, raw: bytes, after: float | None) -> dict[str, Any]:
     if status != 200:
         said = answer.get("message") if isinstance(answer, dict) else None
         why = f"the control API answered {status}: {said or 'no reason'}"
-        raise CentreFailed(why, status, answer, after)
+        raise ControlUnavailable(why, status, answer, after)
     if not isinstance(answer, dict):
-        raise CentreFailed("the control API's answer is not a JSON object", status)
+        raise ControlUnavailable("the control API's answer is not a JSON object", status)
     return answer

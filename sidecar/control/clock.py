@@ -22,7 +22,7 @@ STEP = 1_000_000
 was set, and is followed where a second exchange in a row confirms it."""
 
 
-class CentreTime:
+class ControlClock:
     """`clock` is to be used in place of `host`; its `monotonic` is the host's own."""
 
     def __init__(self, host: Clock) -> None:

@@ -24,10 +24,10 @@ from typing import Any
 import orjson
 
 from policies.ground.clock import Clock
-from sidecar.control.client import Centre, CentreFailed
-from sidecar.control.receipts import NotBelieved, Receipt, read_receipt
-from sidecar.spool import Batch, Spool
-from sidecar.spool.state_logger import Trouble
+from sidecar.control.client import ControlClient, ControlUnavailable
+from sidecar.control.receipts import ReceiptRejected, SpoolReceipt, read_receipt
+from sidecar.spool import RecordBatch, Spool
+from sidecar.spool.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Shipper:
     def __init__(
         self,
         spool: Spool,
-        centre: Centre,
+        centre: ControlClient,
         clock: Clock,
         *,
         tenant_id: Callable[[], str | None],
@@ -74,7 +74,7 @@ class Shipper:
         self._compress = compress
         self._failed_in_row = 0
         self._unresolved = False
-        self._trouble = Trouble(log, "shipping")
+        self._trouble = StateLogger(log, "shipping")
 
     @property
     def trouble(self) -> str | None:
@@ -126,12 +126,12 @@ class Shipper:
             return 0.0
         try:
             answer = await self._sent(_body(batch))
-        except CentreFailed as error:
+        except ControlUnavailable as error:
             return await self._refused(batch, error)
         # The records are in the log. If we die here they are sent again, and passed over there.
         try:
             receipt = read_receipt(answer, batch, tenant_id, log_keys)
-        except NotBelieved as error:
+        except ReceiptRejected as error:
             return self._failed(f"the receipt is not believed: {error}")
         return await self._received(batch, receipt)
 
@@ -142,7 +142,7 @@ class Shipper:
         packed = await asyncio.to_thread(zlib.compress, body, 1, _GZIP)
         return await self._centre.post(PATH, packed, seconds=ANSWER_SECONDS, encoding="gzip")
 
-    async def _received(self, batch: Batch, receipt: Receipt) -> float:
+    async def _received(self, batch: RecordBatch, receipt: SpoolReceipt) -> float:
         n, ours = receipt.n, batch.hash
         if n < batch.last_n:
             return self._failed(f"the receipt ends at {n}, and {batch.last_n} was sent")
@@ -162,16 +162,16 @@ class Shipper:
         await self._spool.acknowledge(batch.instance, n)
         return 0.0
 
-    async def _refused(self, batch: Batch, error: CentreFailed) -> float:
+    async def _refused(self, batch: RecordBatch, error: ControlUnavailable) -> float:
         if not _refuses_records(error):
             return self._later(error)
         if error.status == 409:
             try:
                 if await self._rewound(batch.source, batch.instance):
                     return 0.0
-            except CentreFailed as unknown:
+            except ControlUnavailable as unknown:
                 return self._later(unknown)
-            except (NotBelieved, OSError) as unknown:
+            except (ReceiptRejected, OSError) as unknown:
                 return self._failed(f"it is not known what the control API has: {unknown}")
         return await self._conflict(batch, str(error))
 
@@ -179,20 +179,22 @@ class Shipper:
         """As `_rewound`, where nothing hangs on it: what is not known is asked again later."""
         try:
             return await self._rewound(self._spool.source, self._spool.instance)
-        except (CentreFailed, NotBelieved, OSError):
+        except (ControlUnavailable, ReceiptRejected, OSError):
             return False
 
     async def _rewound(self, source: str, instance: str) -> bool:
         """Whether the control API says, and signs, that it holds less of the instance than it once
-        signed for, of the same chain: then that is where shipping goes on. Raises `CentreFailed`,
-        `NotBelieved` or `OSError` where that is not known: on False an instance is set aside."""
+        signed for, of the same chain: then that is where shipping goes on. Raises
+        `ControlUnavailable`,
+        `ReceiptRejected` or `OSError` where that is not known: on False an instance is set
+        aside."""
         tenant_id, log_keys = self._tenant_id(), self._log_keys()
         if tenant_id is None or not log_keys:
-            raise NotBelieved("the log's key is not known")
-        nothing = Batch(source, instance, [], 0, -1, b"")
+            raise ReceiptRejected("the log's key is not known")
+        nothing = RecordBatch(source, instance, [], 0, -1, b"")
         try:
             answer = await self._centre.post(PATH, _body(nothing), seconds=ANSWER_SECONDS)
-        except CentreFailed as error:
+        except ControlUnavailable as error:
             if _refuses_records(error):
                 return False
             raise
@@ -204,7 +206,7 @@ class Shipper:
         log.warning("the control API has lost what follows record %d: it is sent again", held.n)
         return True
 
-    async def _conflict(self, batch: Batch, why: str) -> float:
+    async def _conflict(self, batch: RecordBatch, why: str) -> float:
         """What the control API will never take must not hold up what it will. But where it takes
         nothing of the instance that followed either, the fault is not the records': to set one
         after the other aside would fill the disk and lose them all."""
@@ -218,7 +220,7 @@ class Shipper:
         await self._spool.set_aside(batch.instance, why)
         return FIRST_PAUSE
 
-    def _later(self, error: CentreFailed) -> float:
+    def _later(self, error: ControlUnavailable) -> float:
         """Seconds; the records stay as they are."""
         pause, status = self._failed(str(error)), error.status
         if status is None or status < 400 or status >= 500 or status in (408, 429):
@@ -236,12 +238,12 @@ class Shipper:
         return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
 
 
-def _body(batch: Batch) -> bytes:
+def _body(batch: RecordBatch) -> bytes:
     envelope = orjson.dumps({"instance": batch.instance, "source": batch.source})
     return b'%b,"records":[%b]}' % (envelope[:-1], b",".join(batch.payloads))
 
 
-def _refuses_records(error: CentreFailed) -> bool:
+def _refuses_records(error: ControlUnavailable) -> bool:
     """Whether the control API itself refuses what was sent, and not something on the way to it, nor
     us: an instance is set aside for good."""
     said = isinstance(error.answer, dict) and error.answer.get("code") == error.status

@@ -15,7 +15,7 @@ from sidecar.config.file import read
 from sidecar.doctor.checks import examine
 from sidecar.doctor.context import look
 from sidecar.doctor.finding import as_json, as_text
-from sidecar.doctor.host import Machine
+from sidecar.doctor.host import Host
 
 MOST = 2**32 - 2
 
@@ -28,7 +28,7 @@ def main() -> int:
         for complaint in error.complaints:
             print(complaint, file=sys.stderr)
         return 2
-    findings = examine(look(settings, arguments.config, Machine(), arguments.agent_uid))
+    findings = examine(look(settings, arguments.config, Host(), arguments.agent_uid))
     print((as_json if arguments.json else as_text)(findings))
     return 1 if findings else 0
 

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Iterable
 
-from sidecar.doctor.context import Scene
+from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.direct_access import direct, grpc_twins
 from sidecar.doctor.files import readable, writable
-from sidecar.doctor.finding import Finding, ordered
+from sidecar.doctor.finding import DoctorFinding, ordered
 from sidecar.doctor.listeners import listeners
 from sidecar.doctor.names import broad_hosts, private_names, report_mode
 from sidecar.doctor.redirects import other_users, redirect, udp
 from sidecar.doctor.users import users
 
-Check = Callable[[Scene], Iterable[Finding]]
+Check = Callable[[DoctorContext], Iterable[DoctorFinding]]
 
 CHECKS: tuple[Check, ...] = (
     writable,
@@ -29,7 +29,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def examine(scene: Scene) -> list[Finding]:
+def examine(scene: DoctorContext) -> list[DoctorFinding]:
     """Everything that was found, the worst first."""
     return ordered(
         found._replace(check=check.__name__) for check in CHECKS for found in check(scene)

@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from policies.ground.listen_address import Listen
-from sidecar.doctor.host import Address, Machine, Socket, Unseen
-from sidecar.doctor.iptables import Rules
-from sidecar.settings.model import Settings, Source
+from policies.ground.listen_address import ListenAddress
+from sidecar.doctor.host import Address, Host, ListeningSocket, Unseen
+from sidecar.doctor.iptables import RuleSet
+from sidecar.settings.model import SidecarSettings, Source
 
 
-class Door(NamedTuple):
+class ListeningPort(NamedTuple):
     """A port of the sidecar's. `speaks` is whether what comes in by it is taken for the agent's,
     without a key."""
 
     name: str
-    listen: Listen
+    listen: ListenAddress
     speaks: bool
 
 
-class Upstream(NamedTuple):
+class SourceAddress(NamedTuple):
     """Where a source really is. `addresses` is why they are not known where they are not."""
 
     source: Source
@@ -32,23 +32,23 @@ class Upstream(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DoctorContext:
     """`agent_uid` is None where nobody said it; `uids` are those whose process listens at the
     sidecar's own address, empty where none does."""
 
-    settings: Settings
+    settings: SidecarSettings
     file: Path
-    machine: Machine
+    machine: Host
     agent_uid: int | None
-    sockets: list[Socket] | Unseen
+    sockets: list[ListeningSocket] | Unseen
     uids: frozenset[int]
-    rules: dict[int, Rules | Unseen]
+    rules: dict[int, RuleSet | Unseen]
     """By IP version, of those that are in use here."""
-    doors: tuple[Door, ...]
-    upstreams: tuple[Upstream, ...]
+    doors: tuple[ListeningPort, ...]
+    upstreams: tuple[SourceAddress, ...]
 
     @property
-    def transparent(self) -> Listen | None:
+    def transparent(self) -> ListenAddress | None:
         """Where redirected connections are to arrive, if anywhere."""
         return _transparent(self.settings)
 
@@ -63,16 +63,18 @@ class Scene:
         return (frozenset({0, self.machine.uid()}) | self.uids) - {self.agent_uid}
 
 
-def look(settings: Settings, file: Path, machine: Machine, agent_uid: int | None) -> Scene:
+def look(
+    settings: SidecarSettings, file: Path, machine: Host, agent_uid: int | None
+) -> DoctorContext:
     """`agent_uid` None: this process's own, unless that is root's."""
     if agent_uid is None:
         agent_uid = machine.uid() or None
     try:
-        sockets: list[Socket] | Unseen = machine.listening()
+        sockets: list[ListeningSocket] | Unseen = machine.listening()
     except Unseen as error:
         sockets = error
     listening = [] if isinstance(sockets, Unseen) else sockets
-    return Scene(
+    return DoctorContext(
         settings,
         file,
         machine,
@@ -85,11 +87,11 @@ def look(settings: Settings, file: Path, machine: Machine, agent_uid: int | None
     )
 
 
-def _versions(machine: Machine) -> tuple[int, ...]:
+def _versions(machine: Host) -> tuple[int, ...]:
     return (4, 6) if machine.has_ipv6() else (4,)
 
 
-def _is_at(found: Socket, listen: Listen) -> bool:
+def _is_at(found: ListeningSocket, listen: ListenAddress) -> bool:
     if found.port != listen.port:
         return False
     return (
@@ -99,32 +101,32 @@ def _is_at(found: Socket, listen: Listen) -> bool:
     )
 
 
-def _rules(machine: Machine, version: int) -> Rules | Unseen:
+def _rules(machine: Host, version: int) -> RuleSet | Unseen:
     try:
         return machine.rules(version)
     except Unseen as error:
         return error
 
 
-def _transparent(settings: Settings) -> Listen | None:
+def _transparent(settings: SidecarSettings) -> ListenAddress | None:
     # The settings of this version have no such key yet; where they have, it is looked at.
     return getattr(settings, "transparent", None)
 
 
-def _doors(settings: Settings) -> list[Door]:
-    doors = [Door("`listen`", settings.listen, speaks=False)]
+def _doors(settings: SidecarSettings) -> list[ListeningPort]:
+    doors = [ListeningPort("`listen`", settings.listen, speaks=False)]
     if settings.forward_proxy is not None:
-        doors.append(Door("`forward_proxy`", settings.forward_proxy, speaks=True))
+        doors.append(ListeningPort("`forward_proxy`", settings.forward_proxy, speaks=True))
     transparent = _transparent(settings)
     if transparent is not None:
-        doors.append(Door("`transparent`", transparent, speaks=True))
+        doors.append(ListeningPort("`transparent`", transparent, speaks=True))
     for source in settings.sources:
         if source.listen is not None:
-            doors.append(Door(f"source `{source.alias}`", source.listen, speaks=True))
+            doors.append(ListeningPort(f"source `{source.alias}`", source.listen, speaks=True))
     return doors
 
 
-def _upstream(machine: Machine, source: Source) -> Upstream:
+def _upstream(machine: Host, source: Source) -> SourceAddress:
     parts = urlsplit(source.upstream)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -132,4 +134,4 @@ def _upstream(machine: Machine, source: Source) -> Upstream:
         addresses: list[Address] | Unseen = machine.addresses(host)
     except Unseen as error:
         addresses = error
-    return Upstream(source, host, port, addresses)
+    return SourceAddress(source, host, port, addresses)

@@ -3,8 +3,8 @@ runs: what no rule shows, a network policy or a firewall elsewhere, counts as we
 
 from collections.abc import Iterator
 
-from sidecar.doctor.context import Scene, Upstream
-from sidecar.doctor.finding import Finding, Severity
+from sidecar.doctor.context import DoctorContext, SourceAddress
+from sidecar.doctor.finding import DoctorFinding, Severity
 from sidecar.doctor.host import Address, Unseen
 from sidecar.doctor.packet_trace import Packet, fate
 
@@ -12,11 +12,11 @@ TWINS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
 """Where a data source of this kind answers over gRPC as well (data-sources.md R8)."""
 
 
-def direct(scene: Scene) -> Iterator[Finding]:
+def direct(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """The sources themselves."""
     for upstream in scene.upstreams:
         if isinstance(upstream.addresses, Unseen):
-            yield Finding(
+            yield DoctorFinding(
                 Severity.UNKNOWN,
                 f"source `{upstream.source.alias}`: {upstream.addresses}",
                 "whether the agent reaches it past the sidecar can't be tried",
@@ -26,7 +26,7 @@ def direct(scene: Scene) -> Iterator[Finding]:
         yield from _opens(scene, upstream, upstream.port, "")
 
 
-def grpc_twins(scene: Scene) -> Iterator[Finding]:
+def grpc_twins(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """The same sources by their other protocol, which nothing here reads."""
     for upstream in scene.upstreams:
         port = TWINS.get(upstream.source.kind)
@@ -34,7 +34,9 @@ def grpc_twins(scene: Scene) -> Iterator[Finding]:
             yield from _opens(scene, upstream, port, " for gRPC")
 
 
-def _opens(scene: Scene, upstream: Upstream, port: int, what: str) -> Iterator[Finding]:
+def _opens(
+    scene: DoctorContext, upstream: SourceAddress, port: int, what: str
+) -> Iterator[DoctorFinding]:
     uid = scene.machine.uid() if scene.agent_uid is None else scene.agent_uid
     who = f"UID {uid}, " + ("the agent's" if uid == scene.agent_uid else "this process's own")
     assert not isinstance(upstream.addresses, Unseen)
@@ -45,7 +47,7 @@ def _opens(scene: Scene, upstream: Upstream, port: int, what: str) -> Iterator[F
         try:
             opened = scene.machine.connects(address, port, uid)
         except Unseen as error:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.UNKNOWN,
                 f"source `{upstream.source.alias}`: a connection to {place} was not tried: {error}",
                 "the agent may reach it past the sidecar",
@@ -53,7 +55,7 @@ def _opens(scene: Scene, upstream: Upstream, port: int, what: str) -> Iterator[F
             )
             continue
         if opened:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.HIGH,
                 f"source `{upstream.source.alias}`: {place} takes connections{what} of {who}",
                 "the agent can read it past the sidecar, unjudged and unrecorded",
@@ -61,7 +63,7 @@ def _opens(scene: Scene, upstream: Upstream, port: int, what: str) -> Iterator[F
             )
 
 
-def _kept_back(scene: Scene, address: Address, port: int, uid: int) -> bool:
+def _kept_back(scene: DoctorContext, address: Address, port: int, uid: int) -> bool:
     """Whether the packet filter turns such a connection to the sidecar, or stops it: then it would
     prove nothing that it opens."""
     rules = scene.rules.get(address.version)

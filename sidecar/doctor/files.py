@@ -11,8 +11,8 @@ from os import stat_result
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sidecar.doctor.context import Scene
-from sidecar.doctor.finding import Finding, Severity
+from sidecar.doctor.context import DoctorContext
+from sidecar.doctor.finding import DoctorFinding, Severity
 
 _FOLDERS = ("cache", "spool.dir")
 
@@ -24,16 +24,16 @@ class _Kept(NamedTuple):
     path: Path
 
 
-def writable(scene: Scene) -> Iterator[Finding]:
+def writable(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """Whether others could change what the sidecar goes by."""
     kept = [_Kept("the settings file", scene.file), *_paths(scene.settings, "")]
     for path in dict.fromkeys(chain.from_iterable(_above(each.path) for each in kept)):
         status = _status(path)
-        if isinstance(status, Finding):
+        if isinstance(status, DoctorFinding):
             yield status
         elif status is not None:
             for severity, how in _open_to(status, scene.trusted):
-                yield Finding(
+                yield DoctorFinding(
                     severity,
                     f"`{path}` {how}",
                     "who changes the settings, a key or the spool decides what the agent may read, "
@@ -42,7 +42,7 @@ def writable(scene: Scene) -> Iterator[Finding]:
                 )
 
 
-def readable(scene: Scene) -> Iterator[Finding]:
+def readable(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """Whether others could read a key, or what the sidecar keeps."""
     redis = scene.settings.redis
     if redis is not None and redis.password is not None:
@@ -77,14 +77,14 @@ def _above(path: Path) -> Iterator[Path]:
         yield from each.parents
 
 
-def _status(path: Path) -> stat_result | Finding | None:
+def _status(path: Path) -> stat_result | DoctorFinding | None:
     """None where there is nothing yet."""
     try:
         return path.stat()
     except FileNotFoundError:
         return None
     except OSError as error:
-        return Finding(
+        return DoctorFinding(
             Severity.UNKNOWN,
             f"`{path}` can't be looked at: {error.strerror}",
             "nobody has seen who may change or read it",
@@ -104,9 +104,11 @@ def _open_to(status: stat_result, trusted: frozenset[int]) -> Iterator[tuple[Sev
         yield Severity.MEDIUM, f"can be written by group {status.st_gid}"
 
 
-def _read_by_others(path: Path, scene: Scene, severity: Severity, reason: str) -> Iterator[Finding]:
+def _read_by_others(
+    path: Path, scene: DoctorContext, severity: Severity, reason: str
+) -> Iterator[DoctorFinding]:
     status = _status(path)
-    if isinstance(status, Finding):
+    if isinstance(status, DoctorFinding):
         yield status
         return
     if status is None:
@@ -120,7 +122,7 @@ def _read_by_others(path: Path, scene: Scene, severity: Severity, reason: str) -
     elif mode & stat.S_IRGRP and _reached(path, stat.S_IXGRP | stat.S_IXOTH):
         whose, severity = f"can be read by group {status.st_gid}", Severity.MEDIUM
     if whose is not None:
-        yield Finding(severity, f"`{path}` {whose}", reason, f"chmod go= '{path}'")
+        yield DoctorFinding(severity, f"`{path}` {whose}", reason, f"chmod go= '{path}'")
 
 
 def _reached(path: Path, bits: int) -> bool:

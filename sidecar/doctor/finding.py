@@ -20,7 +20,7 @@ class Severity(Enum):
     """It could not be looked at. What nobody has looked at is not taken for sound."""
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """`seen` says what is there, `why` what may come of it, `do` what ends it. `check` is the
     check's name, which it need not say itself."""
 
@@ -34,12 +34,12 @@ class Finding(NamedTuple):
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 
 
-def ordered(findings: Iterable[Finding]) -> list[Finding]:
+def ordered(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
     """The worst first, and otherwise as they were found."""
     return sorted(dict.fromkeys(findings), key=lambda each: _ORDER[each.severity])
 
 
-def as_text(findings: Sequence[Finding]) -> str:
+def as_text(findings: Sequence[DoctorFinding]) -> str:
     """For a terminal."""
     if not findings:
         return "nothing was found that passes this sidecar by"
@@ -55,7 +55,7 @@ def as_text(findings: Sequence[Finding]) -> str:
     return "\n\n".join([*told, f"findings: {', '.join(counts)}"])
 
 
-def as_json(findings: Sequence[Finding]) -> str:
+def as_json(findings: Sequence[DoctorFinding]) -> str:
     """`{findings: [{check, severity, seen, why, do}]}`."""
     told = [{**each._asdict(), "severity": each.severity.value} for each in findings]
     return orjson.dumps({"findings": told}, option=orjson.OPT_INDENT_2).decode()

@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import NamedTuple
 
-from sidecar.doctor.iptables import Rules, parse
+from sidecar.doctor.iptables import RuleSet, parse
 
 Address = IPv4Address | IPv6Address
 
@@ -31,7 +31,7 @@ class Unseen(Exception):
     """what was to be looked at can't be"""
 
 
-class Socket(NamedTuple):
+class ListeningSocket(NamedTuple):
     """One that listens, and whose it is."""
 
     address: Address
@@ -39,7 +39,7 @@ class Socket(NamedTuple):
     uid: int
 
 
-class Machine:
+class Host:
     """The one that this process runs on, in the network namespace in which it does."""
 
     def __init__(self, proc: Path = Path("/proc"), tools: str = TOOLS) -> None:
@@ -84,16 +84,16 @@ class Machine:
             raise Unseen(f"this process may not act as UID {uid}")
         return code == 0
 
-    def listening(self) -> list[Socket]:
+    def listening(self) -> list[ListeningSocket]:
         """TCP sockets that listen. `Unseen` where there is no `/proc`."""
         return [*self._listening("tcp", 4), *self._listening("tcp6", 6)]
 
-    def _listening(self, name: str, version: int) -> Iterator[Socket]:
+    def _listening(self, name: str, version: int) -> Iterator[ListeningSocket]:
         for line in self._lines(f"net/{name}", needed=version == 4)[1:]:
             words = line.split()
             if words[3] == _LISTENS:
                 address, _, port = words[1].partition(":")
-                yield Socket(_address(address), int(port, 16), int(words[7]))
+                yield ListeningSocket(_address(address), int(port, 16), int(words[7]))
 
     def interfaces(self) -> list[str]:
         """But for loopback."""
@@ -111,7 +111,7 @@ class Machine:
         lines = (line.split() for line in self._lines("net/if_inet6", needed=False))
         return any(words[5] != "lo" and words[3] != _LOCAL_LINK for words in lines)
 
-    def rules(self, version: int) -> Rules:
+    def rules(self, version: int) -> RuleSet:
         """Of IPv4 or IPv6, 4 or 6. `Unseen` where they can't be read."""
         stem = "iptables" if version == 4 else "ip6tables"
         for name in (f"{stem}-save", f"{stem}-nft-save", f"{stem}-legacy-save"):
@@ -120,7 +120,7 @@ class Machine:
                 return self._rules(tool)
         raise Unseen(f"there is no `{stem}-save` here")
 
-    def _rules(self, tool: str) -> Rules:
+    def _rules(self, tool: str) -> RuleSet:
         try:
             told = subprocess.run(  # noqa: S603  # one of six names, in the system's own folders
                 [tool], capture_output=True, text=True, timeout=_RULES_SECONDS, check=True

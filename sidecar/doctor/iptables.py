@@ -30,7 +30,7 @@ class Rule:
 
 
 @dataclass(slots=True)
-class Chain:
+class RuleChain:
     """`policy` is what becomes of a packet at its end; `RETURN` for one of the operator's own."""
 
     policy: str
@@ -38,11 +38,11 @@ class Chain:
 
 
 @dataclass(slots=True)
-class Rules:
+class RuleSet:
     """All tables, each a mapping of chains. `partly` says why there may be rules that are not
     here, in the words of the tool."""
 
-    tables: dict[str, dict[str, Chain]] = field(default_factory=dict)
+    tables: dict[str, dict[str, RuleChain]] = field(default_factory=dict)
     partly: str = ""
 
     def outgoing(self, *tables: str) -> list[Rule]:
@@ -50,7 +50,7 @@ class Rules:
         return [rule for table in tables for rule in _below(self.tables.get(table, {}), "OUTPUT")]
 
 
-def _below(chains: dict[str, Chain], begin: str) -> list[Rule]:
+def _below(chains: dict[str, RuleChain], begin: str) -> list[Rule]:
     found: list[Rule] = []
     due, seen = [begin], {begin}
     while due:
@@ -69,10 +69,10 @@ _BARE = frozenset({"--fragment", "--socket-exists", "--random", "--random-fully"
 _TO = ("--to-ports", "--to-destination", "--on-port")
 
 
-def parse(text: str) -> Rules:
+def parse(text: str) -> RuleSet:
     """`ValueError` where a line is none that these tools write."""
-    rules = Rules()
-    chains: dict[str, Chain] = {}
+    rules = RuleSet()
+    chains: dict[str, RuleChain] = {}
     for line in text.splitlines():
         if line.startswith("#"):
             # The other of the two implementations may hold rules that this one does not see.
@@ -82,10 +82,10 @@ def parse(text: str) -> Rules:
             chains = rules.tables.setdefault(line[1:].strip(), {})
         elif line.startswith(":"):
             name, policy, *_ = line[1:].split()
-            chains[name] = Chain("RETURN" if policy == "-" else policy)
+            chains[name] = RuleChain("RETURN" if policy == "-" else policy)
         elif line.startswith(("-A ", "[")):
             name, rule = _rule(line)
-            chains.setdefault(name, Chain("RETURN")).rules.append(rule)
+            chains.setdefault(name, RuleChain("RETURN")).rules.append(rule)
         elif line.strip() not in ("", "COMMIT"):
             raise ValueError(f"not a line of `iptables-save`: {line[:80]!r}")
     return rules

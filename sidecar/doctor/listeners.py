@@ -4,11 +4,11 @@ tells numbers alone, and is there to be scraped from elsewhere."""
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from sidecar.doctor.context import Scene
-from sidecar.doctor.finding import Finding, Severity
+from sidecar.doctor.context import DoctorContext
+from sidecar.doctor.finding import DoctorFinding, Severity
 
 
-def listeners(scene: Scene) -> Iterator[Finding]:
+def listeners(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """Ports that are open to more than this host."""
     for name, listen, speaks in scene.doors:
         if _is_loopback(listen.host):
@@ -17,7 +17,7 @@ def listeners(scene: Scene) -> Iterator[Finding]:
             severity, why = Severity.HIGH, "whoever reaches it speaks as the agent, without a key"
         else:
             severity, why = Severity.LOW, "other hosts can try keys, and see /health and /metrics"
-        yield Finding(
+        yield DoctorFinding(
             severity,
             f"{name} listens on `{listen}`",
             why,

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
 from policies.ground.egress import refusal
-from sidecar.doctor.context import Scene
-from sidecar.doctor.finding import Finding, Severity
+from sidecar.doctor.context import DoctorContext
+from sidecar.doctor.finding import DoctorFinding, Severity
 from sidecar.doctor.host import Unseen
 
 MANY = 256
@@ -37,11 +37,11 @@ BROAD = (
 """Hosts, with all below them, where anybody can keep things: a way to any account of theirs."""
 
 
-def report_mode(scene: Scene) -> Iterator[Finding]:
+def report_mode(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """Sources that deny nothing."""
     for source in scene.settings.sources:
         if source.mode == "report":
-            yield Finding(
+            yield DoctorFinding(
                 Severity.HIGH,
                 f"source `{source.alias}` is in mode `report`",
                 "what policies deny is recorded, and goes on",
@@ -49,7 +49,7 @@ def report_mode(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def private_names(scene: Scene) -> Iterator[Finding]:
+def private_names(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """Names that stand for addresses which are not public, and how far `addresses` lets them go."""
     for source, host, _, addresses in scene.upstreams:
         if isinstance(addresses, Unseen) or host == "localhost" or _is_address(host):
@@ -57,7 +57,7 @@ def private_names(scene: Scene) -> Iterator[Finding]:
         name = f"source `{source.alias}`: `{host}`"
         for network in map(ip_network, source.addresses):
             if network.num_addresses > MANY:
-                yield Finding(
+                yield DoctorFinding(
                     Severity.MEDIUM,
                     f"{name} may lead to anything in {network}",
                     "who answers for the name leads the sidecar to whatever it reaches inside",
@@ -67,7 +67,7 @@ def private_names(scene: Scene) -> Iterator[Finding]:
         inside = [each for each in addresses if not any(each in network for network in covered)]
         refused = [str(each) for each in inside if refusal(each) is not None]
         if refused:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.LOW,
                 f"{name} stands for {', '.join(refused)}, where no name may lead by itself",
                 "the sidecar refuses it, and requests end with 502; nobody passes it by",
@@ -75,7 +75,7 @@ def private_names(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def broad_hosts(scene: Scene) -> Iterator[Finding]:
+def broad_hosts(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """Where connections are decided by name alone, names that belong to many."""
     if not scene.by_name:
         return
@@ -84,7 +84,7 @@ def broad_hosts(scene: Scene) -> Iterator[Finding]:
             continue  # each request in it is judged
         for name in dict.fromkeys((host, *source.hosts)):
             if _is_broad(name):
-                yield Finding(
+                yield DoctorFinding(
                     Severity.MEDIUM,
                     f"source `{source.alias}` lets through connections to `{name}`",
                     "inside TLS one name fronts for another: any account there is within reach",

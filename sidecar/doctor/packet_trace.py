@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_network
 
-from sidecar.doctor.iptables import Chain, Option, Rule, Rules
+from sidecar.doctor.iptables import Option, Rule, RuleChain, RuleSet
 
 Address = IPv4Address | IPv6Address
 
@@ -41,7 +41,7 @@ class Fate:
     passes: bool
 
 
-def fate(rules: Rules, packet: Packet) -> Fate:
+def fate(rules: RuleSet, packet: Packet) -> Fate:
     """By the `OUTPUT` chains, in the order in which the kernel asks them."""
     for table in ("raw", "mangle"):
         if _all_stop(rules, table, packet):
@@ -52,7 +52,7 @@ def fate(rules: Rules, packet: Packet) -> Fate:
     return Fate(turned, as_it_is and not _all_stop(rules, "filter", packet))
 
 
-def _all_stop(rules: Rules, table: str, packet: Packet) -> bool:
+def _all_stop(rules: RuleSet, table: str, packet: Packet) -> bool:
     return all(verdict in STOPS for verdict, _ in _outcomes(rules, table, packet))
 
 
@@ -60,15 +60,15 @@ Outcome = tuple[str, str]
 """A verdict, and where the packet goes instead."""
 
 
-def _outcomes(rules: Rules, table: str, packet: Packet) -> Iterator[Outcome]:
+def _outcomes(rules: RuleSet, table: str, packet: Packet) -> Iterator[Outcome]:
     chains = rules.tables.get(table, {})
-    output = chains.get("OUTPUT", Chain("ACCEPT"))
+    output = chains.get("OUTPUT", RuleChain("ACCEPT"))
     for verdict, to in _walked(chains, output, packet, 0):
         yield (output.policy, "") if verdict == "RETURN" else (verdict, to)
 
 
 def _walked(
-    chains: dict[str, Chain], chain: Chain, packet: Packet, depth: int
+    chains: dict[str, RuleChain], chain: RuleChain, packet: Packet, depth: int
 ) -> Iterator[Outcome]:
     """The outcomes of one chain; `RETURN` where the chain above goes on."""
     if depth > _DEEPEST:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 
-from sidecar.doctor.context import Scene
-from sidecar.doctor.finding import Finding, Severity
+from sidecar.doctor.context import DoctorContext
+from sidecar.doctor.finding import DoctorFinding, Severity
 from sidecar.doctor.host import Address, Unseen
-from sidecar.doctor.iptables import Rules
+from sidecar.doctor.iptables import RuleSet
 from sidecar.doctor.packet_trace import Fate, Packet, fate
 
 # Of the ranges for documentation (RFC 5737, 3849): nobody's rules speak of them.
@@ -28,7 +28,7 @@ class _Family(NamedTuple):
     """The rules of one IP version, and the packets that they are asked about."""
 
     version: int
-    rules: Rules
+    rules: RuleSet
     uid: int
     interfaces: tuple[str, ...]
     mark: int | None
@@ -65,13 +65,13 @@ class _Family(NamedTuple):
         return "any user" if self.uid == _NOBODY else f"UID {self.uid}"
 
 
-def redirect(scene: Scene) -> Iterator[Finding]:
+def redirect(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """TCP: does all of it come to the sidecar, whatever it is for?"""
     if not _redirects(scene):
         return
     for version, rules in scene.rules.items():
         if isinstance(rules, Unseen) or rules.partly:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.UNKNOWN,
                 f"rules for IPv{version}: {rules if isinstance(rules, Unseen) else rules.partly}",
                 "what is not seen may let the agent past",
@@ -80,7 +80,7 @@ def redirect(scene: Scene) -> Iterator[Finding]:
     for family in _families(scene):
         name = f"IPv{family.version}"
         if family.passes("tcp", ANY_PORT):
-            yield Finding(
+            yield DoctorFinding(
                 Severity.HIGH,
                 f"TCP over {name} leaves {family.who} as it is",
                 "nothing leads the agent's connections to the sidecar",
@@ -88,14 +88,14 @@ def redirect(scene: Scene) -> Iterator[Finding]:
             )
             continue
         for place, is_source in _exempt(scene, family):
-            yield Finding(
+            yield DoctorFinding(
                 Severity.HIGH if is_source else Severity.MEDIUM,
                 f"TCP over {name} to {place} leaves {family.who} as it is",
                 "a configured source is there" if is_source else "whoever is there is not judged",
                 "take the exception out of the rules",
             )
         for port in sorted(_elsewhere(scene, family)):
-            yield Finding(
+            yield DoctorFinding(
                 Severity.MEDIUM,
                 f"TCP over {name} is redirected to `{port}`, where no sidecar listens",
                 "what listens there decides what becomes of it",
@@ -103,14 +103,14 @@ def redirect(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def udp(scene: Scene) -> Iterator[Finding]:
+def udp(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """UDP is not redirected, so it has to be stopped: QUIC is HTTPS over UDP 443, and a question to
     any DNS server carries data out."""
     for family in _families(scene):
         named = {HTTPS: "443", DNS: "53", ANY_PORT: "others"}
         passing = [port for port in named if family.passes("udp", port)]
         if passing:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.MEDIUM if passing == [DNS] else Severity.HIGH,
                 f"UDP over IPv{family.version} leaves {family.who}, to ports: "
                 + ", ".join(named[port] for port in passing),
@@ -119,7 +119,7 @@ def udp(scene: Scene) -> Iterator[Finding]:
             )
 
 
-def other_users(scene: Scene) -> Iterator[Finding]:
+def other_users(scene: DoctorContext) -> Iterator[DoctorFinding]:
     """Users and groups that the rules let past, beside the sidecar's own."""
     for family in _families(scene):
         if family.passes("tcp", ANY_PORT):
@@ -135,8 +135,8 @@ def other_users(scene: Scene) -> Iterator[Finding]:
             yield _exempted(family, who)
 
 
-def _exempted(family: _Family, who: str) -> Finding:
-    return Finding(
+def _exempted(family: _Family, who: str) -> DoctorFinding:
+    return DoctorFinding(
         Severity.MEDIUM,
         f"TCP over IPv{family.version} of {who} is not redirected",
         "what runs as it, or can become it, passes the sidecar by",
@@ -144,30 +144,30 @@ def _exempted(family: _Family, who: str) -> Finding:
     )
 
 
-def _redirects(scene: Scene) -> bool:
+def _redirects(scene: DoctorContext) -> bool:
     """Whether the agent is meant to be led here without its knowing."""
     if scene.transparent is not None:
         return True
-    seen = (rules for rules in scene.rules.values() if isinstance(rules, Rules))
+    seen = (rules for rules in scene.rules.values() if isinstance(rules, RuleSet))
     return any(rule.target == "REDIRECT" for rules in seen for rule in rules.outgoing("nat"))
 
 
-def _families(scene: Scene) -> Iterator[_Family]:
+def _families(scene: DoctorContext) -> Iterator[_Family]:
     if not _redirects(scene):
         return
     interfaces = tuple(scene.machine.interfaces()) or ("eth0",)
     uid = _NOBODY if scene.agent_uid is None else scene.agent_uid
     for version, rules in scene.rules.items():
-        if isinstance(rules, Rules):
+        if isinstance(rules, RuleSet):
             yield _Family(version, rules, uid, interfaces, _mark(rules))
 
 
-def _mark(rules: Rules) -> int | None:
+def _mark(rules: RuleSet) -> int | None:
     setting = (rule.target in ("MARK", "CONNMARK") for rule in rules.outgoing(*_TABLES))
     return None if any(setting) else 0
 
 
-def _exempt(scene: Scene, family: _Family) -> Iterator[tuple[str, bool]]:
+def _exempt(scene: DoctorContext, family: _Family) -> Iterator[tuple[str, bool]]:
     """Places that a rule, or a source, speaks of and that can be reached as they are."""
     for upstream in scene.upstreams:
         for address in [] if isinstance(upstream.addresses, Unseen) else upstream.addresses:
@@ -185,7 +185,7 @@ def _exempt(scene: Scene, family: _Family) -> Iterator[tuple[str, bool]]:
             yield text, False
 
 
-def _elsewhere(scene: Scene, family: _Family) -> set[str]:
+def _elsewhere(scene: DoctorContext, family: _Family) -> set[str]:
     """Ports that it is redirected to and on which no process of the sidecar's user listens."""
     if isinstance(scene.sockets, Unseen) or not scene.uids:
         return set()
@@ -194,12 +194,12 @@ def _elsewhere(scene: Scene, family: _Family) -> set[str]:
     return {to for to in turned if to.rpartition(":")[2] not in ours}
 
 
-def _values(rules: Rules, *names: str) -> set[str]:
+def _values(rules: RuleSet, *names: str) -> set[str]:
     options = (option for rule in rules.outgoing(*_TABLES) for option in rule.options)
     return {option.value for option in options if option.name in names}
 
 
-def _mentioned(rules: Rules, *names: str) -> Iterable[int]:
+def _mentioned(rules: RuleSet, *names: str) -> Iterable[int]:
     """Numbers that rules speak of, and the ends of their ranges."""
     for value in _values(rules, *names):
         for end in value.replace("-", ",").replace(":", ",").split(","):

@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from policies.definitions.model import RANK
 from policies.ground.errors import Malformed
 from policies.ground.json_body import identifier_fault
-from sidecar.http.headers import BAGGAGE, Head
+from sidecar.http.headers import BAGGAGE, RequestHead
 from sidecar.settings.model import Defaults
 
 _FIELDS = ((b"x-sluice-user", "user"), (b"x-sluice-session", "session"), (b"x-sluice-task", "task"))
@@ -40,7 +40,7 @@ def default_attribution(defaults: Defaults, agent: str) -> Attribution:
     return Attribution(defaults.user or agent, defaults.session, defaults.task, None)
 
 
-def attribution(head: Head, default: Attribution) -> Attribution:
+def attribution(head: RequestHead, default: Attribution) -> Attribution:
     """A header, else baggage, else the default. `Malformed` where one is stated twice or is no
     identifier: two readers must not see two users."""
     read = head.read
@@ -60,7 +60,7 @@ def attribution(head: Head, default: Attribution) -> Attribution:
     )
 
 
-def _level(head: Head) -> str | None:
+def _level(head: RequestHead) -> str | None:
     raw = head.one(_SENSITIVITY)
     if raw is None:
         return None

@@ -2,7 +2,7 @@
 what the sidecar's own ports and its proxy listeners share.
 
 aiohttp's connection starts a task, builds a request, a response and two multi-dictionaries for
-every message; for answers as small and as alike as ours that is most of the time. `Connection`
+every message; for answers as small and as alike as ours that is most of the time. `HttpConnection`
 keeps its parsing, flow control and shutdown, and replaces the part between a message and an answer.
 It stands on names that aiohttp keeps to itself: the lock file pins the version they were read in.
 
@@ -22,13 +22,13 @@ from policies.ground.errors import SluiceError
 LINGERING_SECONDS = 2.0
 
 
-class Request:
+class HttpRequest:
     """One message of a client's, and its body as it arrives."""
 
     __slots__ = ("_connection", "body", "headers", "message")
 
     def __init__(
-        self, message: RawRequestMessage, body: StreamReader, connection: "Connection"
+        self, message: RawRequestMessage, body: StreamReader, connection: "HttpConnection"
     ) -> None:
         self.message = message
         self.headers = message.headers
@@ -41,7 +41,7 @@ class Request:
             self.body.set_exception(error)
 
 
-class Connection(RequestHandler):
+class HttpConnection(RequestHandler):
     """One client's connection: answers its messages one after the other, in their order."""
 
     __slots__ = ("_flow_was_paused",)

@@ -13,24 +13,24 @@ KEPT = 256
 LONGEST = 2048
 
 
-class Known(NamedTuple):
+class CachedHead(NamedTuple):
     """What a head said, and how many bytes of body follow it."""
 
     head: Any
     length: int
 
 
-class KnownHeads:
+class HeadCache:
     """The heads that were learnt last, found by their `digest`."""
 
     def __init__(self, digest: HeadDigest) -> None:
         self._digest = digest
-        self._known: dict[bytes, Known] = {}
+        self._known: dict[bytes, CachedHead] = {}
 
-    def find(self, head: bytes) -> Known | None:
+    def find(self, head: bytes) -> CachedHead | None:
         return self._known.get(self._digest(head))
 
-    def learn(self, head: bytes, known: Known) -> None:
+    def learn(self, head: bytes, known: CachedHead) -> None:
         if len(head) <= LONGEST:
             if len(self._known) >= KEPT:
                 del self._known[next(iter(self._known))]

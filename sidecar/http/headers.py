@@ -63,7 +63,7 @@ _MAX_KNOWN = 1024
 _MAX_KNOWN_NAME = 64
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     """A request's fields: those to forward, and by lower-case name the values of those read.
 
     `lines` are the ones to forward, each with its line end, `length` is the value of
@@ -85,7 +85,7 @@ class Head(NamedTuple):
         return values[0]
 
 
-class AnswerHead(NamedTuple):
+class ResponseHead(NamedTuple):
     """An answer's fields: those to pass on, and what frames its body."""
 
     forward: list[tuple[bytes, bytes]]
@@ -103,7 +103,7 @@ _known_in_answers: dict[bytes, _Fate] = {}
 _NONE: Sequence[bytes] = ()
 
 
-def request_head(fields: Fields) -> Head:
+def request_head(fields: Fields) -> RequestHead:
     """Sorts a request's fields. Raises `Malformed` where `Connection` names a field that decides
     how the request is read."""
     forward: list[tuple[bytes, bytes]] = []
@@ -123,7 +123,7 @@ def request_head(fields: Fields) -> Head:
         forward += [(BAGGAGE, line) for line in without_own_baggage(baggage)]
     # The parser has refused a second length.
     lengths = read.get(b"content-length")
-    return Head(forward, read, lines_of(forward), None if lengths is None else lengths[0])
+    return RequestHead(forward, read, lines_of(forward), None if lengths is None else lengths[0])
 
 
 def lines_of(fields: list[tuple[bytes, bytes]]) -> bytes:
@@ -141,7 +141,7 @@ def fields_of(lines: bytes) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, _, value in split]
 
 
-def answer_head(fields: Fields) -> AnswerHead:
+def answer_head(fields: Fields) -> ResponseHead:
     """Sorts an answer's fields. Whatever says `X-Sluice-…` upstream is dropped: an event id that
     we did not issue must not look like one."""
     forward: list[tuple[bytes, bytes]] = []
@@ -157,7 +157,7 @@ def answer_head(fields: Fields) -> AnswerHead:
     if named is not None:
         gone = _tokens(named) - _NOT_FOR_CONNECTION
         forward = [field for field in forward if field[0].lower() not in gone]
-    return AnswerHead(
+    return ResponseHead(
         forward, read.get(b"content-length", _NONE), read.get(b"transfer-encoding", _NONE)
     )
 

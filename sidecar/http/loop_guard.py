@@ -9,7 +9,7 @@ from typing import Any
 Address = IPv4Address | IPv6Address
 
 
-class OwnPorts:
+class LoopGuard:
     """Filled as the ports open."""
 
     def __init__(self) -> None:

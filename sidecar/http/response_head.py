@@ -15,7 +15,7 @@ from policies.ground.clock import Clock
 JSON = b"application/json"
 
 
-class Answer(NamedTuple):
+class RenderedResponse(NamedTuple):
     """What is written for one request: a head without its last line, and a body."""
 
     head: bytes
@@ -35,11 +35,11 @@ class Deferred(NamedTuple):
     """Further header lines, each with its end."""
 
 
-Outcome = Answer | Deferred | Awaitable[Answer | Deferred]
+Outcome = RenderedResponse | Deferred | Awaitable[RenderedResponse | Deferred]
 """What a request comes to: at once, once the disk has it, or once somebody else was asked."""
 
 
-class Answers:
+class ResponseRenderer:
     """Makes answers. The line with the date is made once a second."""
 
     def __init__(self, clock: Clock) -> None:
@@ -56,7 +56,7 @@ class Answers:
         media: bytes = JSON,
         more: bytes = b"",
         close: bool = False,
-    ) -> Answer:
+    ) -> RenderedResponse:
         """`request_id` is printable ASCII; `more` is further header lines, each with its end."""
         second = self._now() // 1_000_000
         if second != self._second:
@@ -70,7 +70,7 @@ class Answers:
             request_id.encode("ascii"),
             len(body),
         )
-        return Answer(head, body, close)
+        return RenderedResponse(head, body, close)
 
     def _date(self, kind: tuple[int, bytes]) -> bytes:
         status, media = kind

@@ -18,7 +18,7 @@ _NO_PASSWORD = ""
 Stamp = tuple[int, ...]
 
 
-class Context(ssl.SSLContext):
+class ReloadingContext(ssl.SSLContext):
     """A context whose own certificate, where it has one, is read again when it is written anew."""
 
     pair: Pair | None = None
@@ -48,9 +48,9 @@ class Context(ssl.SSLContext):
             log.warning("the certificate `%s` stays as it was: %s", pair.certificate, error)
 
 
-def client_context(tls: UpstreamTls) -> Context:
+def client_context(tls: UpstreamTls) -> ReloadingContext:
     """What a server is verified by, and what we show it. Raises `ValueError`."""
-    context = Context(ssl.PROTOCOL_TLS_CLIENT)
+    context = ReloadingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(_PROTOCOLS)
     try:
@@ -68,9 +68,9 @@ def client_context(tls: UpstreamTls) -> Context:
     return context
 
 
-def server_context(pair: Pair) -> Context:
+def server_context(pair: Pair) -> ReloadingContext:
     """What a port of ours shows. Raises `ValueError`."""
-    context = Context(ssl.PROTOCOL_TLS_SERVER)
+    context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(_PROTOCOLS)

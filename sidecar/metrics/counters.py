@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 _Family = type[GaugeMetricFamily | CounterMetricFamily]
 
 
-class Count(Collector):
+class Counter(Collector):
     """Counts, by labels. The caller draws labels from a closed set."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Durations(Collector):
         yield family
 
 
-class Watches(Collector):
+class Observations(Collector):
     """What others count or measure for themselves, read when it is asked for."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from policies import __version__
 from policies.checks import NAMES
 from policies.evaluate import Decision
-from sidecar.metrics.counters import Count, Durations
+from sidecar.metrics.counters import Counter, Durations
 
 SECONDS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1)
 REFUSALS = (
@@ -40,21 +40,21 @@ class Metrics:
     """The instruments. `registry` is what `/metrics` shows."""
 
     registry: CollectorRegistry
-    decisions: Count
+    decisions: Counter
     """Decisions by answer and check: `none` for an ALLOW, else the check or refusal that denied."""
-    reported: Count
+    reported: Counter
     """Denials that a source in mode `report` let through, by what denied."""
     evaluate_seconds: Durations
     """From a parsed request to its record being in the spool's hands."""
-    lineage_lost: Count
+    lineage_lost: Counter
     """Retrieval lineage that the spool had no room for."""
-    responses: Count
+    responses: Counter
     """Answers on the sidecar's own ports, by operation and status."""
-    egress_refused: Count
+    egress_refused: Counter
     """Addresses that a data source's name led to and may not lead to, by why."""
-    requests: Count
+    requests: Counter
     """Requests through the proxy, by kind of source, decision and class of status."""
-    upstream_failures: Count
+    upstream_failures: Counter
     """What data sources failed at, by their kind and the cause."""
 
     def decided(self, decision: Decision, *, let_through: bool = False) -> None:
@@ -75,13 +75,13 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
     build.labels(__version__).set(1)
     return Metrics(
         registry=registry,
-        decisions=Count(
+        decisions=Counter(
             "sluice_decisions_total",
             "Evaluations, by outcome and the check that denied.",
             ("decision", "check"),
             registry=registry,
         ),
-        reported=Count(
+        reported=Counter(
             "sluice_reported_total",
             "Denials let through by sources in mode `report`, by what denied",
             ("check",),
@@ -93,28 +93,28 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
             SECONDS,
             registry=registry,
         ),
-        lineage_lost=Count(
+        lineage_lost=Counter(
             "sluice_lineage_lost_total", "Lineage that found no room", registry=registry
         ),
-        responses=Count(
+        responses=Counter(
             "sluice_requests_total",
             "Requests answered, by operation and status.",
             ("operation", "status"),
             registry=registry,
         ),
-        egress_refused=Count(
+        egress_refused=Counter(
             "sluice_egress_refused_total",
             "Addresses that a data source's name may not lead to, by why",
             ("reason",),
             registry=registry,
         ),
-        requests=Count(
+        requests=Counter(
             "sluice_proxy_requests_total",
             "Requests through the proxy, by kind of source, decision and class of status",
             ("kind", "decision", "status"),
             registry=registry,
         ),
-        upstream_failures=Count(
+        upstream_failures=Counter(
             "sluice_upstream_failures_total",
             "What data sources failed at, by their kind and the cause",
             ("kind", "cause"),

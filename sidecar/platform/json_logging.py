@@ -18,7 +18,7 @@ from policies.ground.log_line import LEVELS, Entry, json_line, text_line
 _log = logging.getLogger("sidecar")
 
 
-class Lines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """Entries as `render` shows them; `now` is the wall clock in microseconds."""
 
     def __init__(self, render: Callable[[Entry], str], now: Callable[[], int]) -> None:
@@ -53,7 +53,7 @@ def configure(
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     text = stream.isatty() if form not in ("json", "text") else form == "text"
-    handler.setFormatter(Lines(text_line if text else json_line, now))
+    handler.setFormatter(JsonFormatter(text_line if text else json_line, now))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     # A library's lines may hold what callers sent: a driver's, each statement's values.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 _DRAWN = 4096
 
 
-class Entropy:
+class RandomPool:
     """Gives every byte of `source` (`os.urandom`) once. For a process that does not fork, and its
     event loop's thread alone."""
 

@@ -16,19 +16,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from policies.ground.clock import Clock
 from sidecar.policy_cache.feed import (
-    Document,
+    FeedDocument,
     FeedFailed,
     FeedForbidden,
+    FeedPage,
     LookUp,
-    Page,
     Position,
     checked,
 )
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.incremental_sync import CatchUp
-from sidecar.policy_cache.poll_loop import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, Refused
+from sidecar.policy_cache.incremental_sync import IncrementalSync
+from sidecar.policy_cache.poll_loop import FIRST_PAUSE, LONGEST_PAUSE, LONGEST_WAIT, FeedRejected
 from sidecar.policy_cache.working_set import Proven, WorkingSet
-from sidecar.spool.state_logger import Trouble
+from sidecar.spool.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class _Moved(FeedFailed):
 class ControlFollower:
     """Follows `feed` into `working_set` for as long as `run` runs.
 
-    `believe` checks whose an answer is and by which key it is signed, and raises `Refused`;
+    `believe` checks whose an answer is and by which key it is signed, and raises `FeedRejected`;
     `barred` says why this sidecar may not decide, None where it may; `kept` are names that are
     always wanted. `refused`, `polls` and `failures` are as in `Follower`.
     """
@@ -53,11 +53,11 @@ class ControlFollower:
         self,
         feed: LookUp,
         working_set: WorkingSet,
-        catch_up: CatchUp,
+        catch_up: IncrementalSync,
         freshness: Freshness,
         clock: Clock,
         kept: Sequence[str],
-        believe: Callable[[Page], None],
+        believe: Callable[[FeedPage], None],
         barred: Callable[[], str | None],
     ) -> None:
         self.refused: str | None = None
@@ -71,7 +71,7 @@ class ControlFollower:
         self._kept = tuple(kept)
         self._believe = believe
         self._barred = barred
-        self._trouble = Trouble(log, "the control API does not keep the policy set current")
+        self._trouble = StateLogger(log, "the control API does not keep the policy set current")
         # Two polls and a failed one fit into the limit, as in `Follower`.
         self._wait = min(LONGEST_WAIT, freshness.limit / 4)
         self._longest_pause = min(LONGEST_PAUSE, freshness.limit / 4)
@@ -96,7 +96,7 @@ class ControlFollower:
                 self._trouble.is_(str(error))
             except FeedFailed as error:
                 self._trouble.is_(str(error))
-            except Refused as error:
+            except FeedRejected as error:
                 self.refused = str(error)
                 self._trouble.is_(self.refused)
             except sqlite3.Error as error:
@@ -136,7 +136,7 @@ class ControlFollower:
             await asyncio.sleep(self._longest_pause)
 
     async def bring(self, names: Iterable[str]) -> None:
-        """Returns once each of the names is held. Raises `FeedFailed`, `Refused`, and
+        """Returns once each of the names is held. Raises `FeedFailed`, `FeedRejected`, and
         `sqlite3.Error`."""
         wanted = set(names)
         for _ in range(TRIES):
@@ -164,18 +164,18 @@ class ControlFollower:
         if self._held.position == former:
             self._put(Position(page.epoch, page.revision), found, None, alone=True)
 
-    def _apply(self, page: Page) -> None:
+    def _apply(self, page: FeedPage) -> None:
         changed = {document.name: document for document in page.documents}
         held = self._held.held(sorted(changed))
         found = {name: _proven(changed[name]) for name in held}
         self._put(Position(page.epoch, page.revision), found, set(changed))
 
-    async def _look_up(self, names: Iterable[str]) -> tuple[Page, Mapping[str, Proven]]:
+    async def _look_up(self, names: Iterable[str]) -> tuple[FeedPage, Mapping[str, Proven]]:
         """The last page, and all documents, which are of one revision. `_Moved` where the set
         changed meanwhile."""
         left = sorted(set(names))
         found: dict[str, Proven] = {}
-        first: Page | None = None
+        first: FeedPage | None = None
         while True:
             page = await self._feed.named(left[:MOST_NAMES])
             if first is not None and (page.epoch, page.revision) != (first.epoch, first.revision):
@@ -189,12 +189,13 @@ class ControlFollower:
             if not left:
                 return page, found
 
-    def _judged(self, page: Page, position: Position, *, another: bool = False) -> Page:
-        """`Refused` for an answer that must not be believed. `position` is what was held when it
+    def _judged(self, page: FeedPage, position: Position, *, another: bool = False) -> FeedPage:
+        """`FeedRejected` for an answer that must not be believed. `position` is what was held when
+        it
         was asked for; `another` says that the answer may be of another store."""
         self._believe(page)
         if page.epoch == position.epoch and page.revision < position.revision:
-            raise Refused(
+            raise FeedRejected(
                 f"policy set `{page.revision}` is older than `{position.revision}`, which was seen "
                 "of the same store"
             )
@@ -204,6 +205,6 @@ class ControlFollower:
         return page
 
 
-def _proven(document: Document) -> Proven:
+def _proven(document: FeedDocument) -> Proven:
     body = checked(document).body
     return Proven("" if body is None else document.digest, body)

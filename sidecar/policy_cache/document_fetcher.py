@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 
-class NotHeld(Exception):
+class MissingDocument(Exception):
     """a document of the policy set is not here yet"""
 
     def __init__(self, name: str) -> None:
@@ -17,20 +17,20 @@ class NotHeld(Exception):
         self.name = name
 
 
-class NotBrought(Exception):
+class FetchFailed(Exception):
     """the documents that a decision needs can't be had at the moment"""
 
 
-class Supply(Protocol):
-    """Where documents come from that `fetch` raised `NotHeld` for."""
+class DocumentFetcher(Protocol):
+    """Where documents come from that `fetch` raised `MissingDocument` for."""
 
     async def bring(self, names: Iterable[str]) -> None:
-        """Returns once each of the names can be fetched; raises `NotBrought`."""
+        """Returns once each of the names can be fetched; raises `FetchFailed`."""
         ...
 
 
-class Everything:
+class AllDocuments:
     """The supply of whoever has the whole set."""
 
     async def bring(self, names: Iterable[str]) -> None:
-        raise NotBrought(f"nobody brings documents here: {', '.join(names)}")
+        raise FetchFailed(f"nobody brings documents here: {', '.join(names)}")

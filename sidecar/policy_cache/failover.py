@@ -20,13 +20,13 @@ from contextlib import suppress
 from policies.ground.clock import Clock
 from policies.sets.signed_head import Claim
 from sidecar.policy_cache.control_follow import ControlFollower
-from sidecar.policy_cache.document_fetcher import NotBrought
+from sidecar.policy_cache.document_fetcher import FetchFailed
 from sidecar.policy_cache.feed import FeedFailed
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.poll_loop import Refused
-from sidecar.policy_cache.redis_loop import RedisFollower
-from sidecar.policy_cache.redis_reader import Torn
-from sidecar.policy_cache.request_coalescer import Together
+from sidecar.policy_cache.poll_loop import FeedRejected
+from sidecar.policy_cache.redis_loop import RedisLoop
+from sidecar.policy_cache.redis_reader import TornRead
+from sidecar.policy_cache.request_coalescer import RequestCoalescer
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Failover:
 
     def __init__(
         self,
-        redis: RedisFollower,
+        redis: RedisLoop,
         control: ControlFollower,
         freshness: Freshness,
         clock: Clock,
@@ -63,7 +63,7 @@ class Failover:
         self._monotonic = clock.monotonic
         self._limit = freshness.limit
         # Not the lock of `CatchUp`: a decision must not wait where a read of Redis hangs.
-        self._together = Together(asyncio.Lock(), self._read)
+        self._together = RequestCoalescer(asyncio.Lock(), self._read)
 
     @property
     def refused(self) -> str | None:
@@ -89,7 +89,7 @@ class Failover:
         return self._redis.forged
 
     def stop(self) -> None:
-        """`RedisFollower.stop`."""
+        """`RedisLoop.stop`."""
         self._redis.stop()
 
     async def run(self) -> None:
@@ -112,9 +112,9 @@ class Failover:
             async with asyncio.timeout(BRING_SECONDS):
                 await self._together.bring(names)
         except TimeoutError:
-            raise NotBrought(f"no answer within {BRING_SECONDS:g} s") from None
-        except (FeedFailed, Refused, sqlite3.Error) as error:
-            raise NotBrought(str(error)) from error
+            raise FetchFailed(f"no answer within {BRING_SECONDS:g} s") from None
+        except (FeedFailed, FeedRejected, sqlite3.Error) as error:
+            raise FetchFailed(str(error)) from error
 
     async def claim(self, session_id: str) -> Claim | None:
         """Whose the session is, as far as Redis tells; None where it does not, for any reason."""
@@ -160,14 +160,14 @@ class Failover:
         try:
             await second(names)
         except FeedFailed as error:
-            # `Torn` tells which of the callers that wait together it is about.
-            raise failed if isinstance(failed, Torn) else error from None
+            # `TornRead` tells which of the callers that wait together it is about.
+            raise failed if isinstance(failed, TornRead) else error from None
 
     async def _from_redis(self, names: Iterable[str]) -> None:
         try:
             async with asyncio.timeout(REDIS_SECONDS):
                 await self._redis.bring(names)
-        except Torn:
+        except TornRead:
             raise
         except TimeoutError:
             self._redis.well = False

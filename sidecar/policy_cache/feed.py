@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from policies.ground.signing import Endorsement
 
 
-class Document(NamedTuple):
+class FeedDocument(NamedTuple):
     """One document of a policy set at the revision that last changed it.
 
     `digest` is the SHA-256 of `body` in hex; both are as sent, unchecked. `body` is None where the
@@ -21,7 +21,7 @@ class Document(NamedTuple):
     body: bytes | None
 
 
-def checked(document: Document) -> Document:
+def checked(document: FeedDocument) -> FeedDocument:
     """The document, `FeedFailed` where its body does not have its digest."""
     name, _, digest, body = document
     if body is not None and hashlib.sha256(body).hexdigest() != digest:
@@ -38,7 +38,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FeedPage:
     """One answer of a feed.
 
     `documents` stand in order of revision. `reset` says that they begin at nothing again. While
@@ -52,7 +52,7 @@ class Page:
     more: bool
     tenant_id: str
     log_key: bytes
-    documents: tuple[Document, ...]
+    documents: tuple[FeedDocument, ...]
     log_key_history: tuple[Endorsement, ...] = ()
 
 
@@ -67,7 +67,7 @@ class FeedForbidden(FeedFailed):
 class Feed(Protocol):
     """Where a policy set comes from."""
 
-    async def next(self, position: Position, wait: float) -> Page:
+    async def next(self, position: Position, wait: float) -> FeedPage:
         """What follows `position`; with nothing to tell, the answer comes after `wait` seconds or
         at the next change. Raises `FeedFailed`, and
         `FeedForbidden` where the key is refused."""
@@ -77,7 +77,7 @@ class Feed(Protocol):
 class LookUp(Feed, Protocol):
     """A feed that can also be asked for documents by name."""
 
-    async def named(self, names: Sequence[str]) -> Page:
+    async def named(self, names: Sequence[str]) -> FeedPage:
         """The documents of these names at the page's revision, removed ones without a body; `more`
         where names were left out. Raises as `next` does."""
         ...

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
-from sidecar.policy_cache.feed import Page, Position, checked
-from sidecar.policy_cache.key_pin import Pin
+from sidecar.policy_cache.feed import FeedPage, Position, checked
+from sidecar.policy_cache.key_pin import KeyPin
 
 
 class NoPolicySet(LookupError):
@@ -51,7 +51,7 @@ _ALL_REPLACED = (
 )
 
 
-class Documents:
+class FullStore:
     """The policy set in a `CacheFile`. `fetch` is the port of `PolicySet`."""
 
     def __init__(self, file: CacheFile) -> None:
@@ -63,7 +63,7 @@ class Documents:
         self.position = Position(meta.get("epoch", ""), meta.get("revision", 0))
         self.as_of: int | None = meta.get("as_of")
         self.tenant_id: str | None = meta.get("tenant_id")
-        self.pin = Pin.from_meta(meta)
+        self.pin = KeyPin.from_meta(meta)
         self._generation: int = meta.get("generation", 0)
         self._forget_arrivals()
         self._file.connection.execute(
@@ -106,7 +106,7 @@ class Documents:
             raise CacheDamaged(f"document `{name}` differs from its digest")
         return bytes(body)
 
-    def store(self, page: Page) -> None:
+    def store(self, page: FeedPage) -> None:
         """Keep a page's documents, not yet in force. Raises `FeedFailed` where a body does not
         have its digest; nothing of the page is kept then."""
         rows = [checked(document) for document in page.documents]
@@ -125,7 +125,7 @@ class Documents:
         last = rows[-1].revision if rows else self.next_position.revision
         self._arriving_at = Position(page.epoch, last)
 
-    def put_in_force(self, page: Page, as_of: int) -> set[str] | None:
+    def put_in_force(self, page: FeedPage, as_of: int) -> set[str] | None:
         """What has arrived is the policy set from here on, complete at `page.revision`. Returns
         the names that changed, or None where that may be any."""
         changed = self._arriving
@@ -147,7 +147,7 @@ class Documents:
         self._drop_replaced(changed)
         return changed
 
-    def believe(self, pin: Pin) -> None:
+    def believe(self, pin: KeyPin) -> None:
         """The log's key from here on."""
         if pin != self.pin:
             self._write_meta(pin.to_meta())

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 from policies.sets.policy_set import PolicySet
-from policies.sets.signed_head import Head
+from policies.sets.signed_head import SetHead
 from sidecar.policy_cache.feed import FeedFailed, Position
-from sidecar.policy_cache.redis_reader import RedisSet
+from sidecar.policy_cache.redis_reader import RedisReader
 from sidecar.policy_cache.working_set import ABSENT, Proven, WorkingSet
 
 TRIES = 8
@@ -19,11 +19,11 @@ CHUNK = 400
 """Documents that are read at once."""
 
 
-class Moved(Exception):
+class SetMoved(Exception):
     """the set changed while it was read"""
 
 
-class CatchUp:
+class IncrementalSync:
     """One at a time. `source` is what is read, None while it is not known whose set it is. `kept`
     are names that are always wanted; `on_put` is called, in the same step of the event loop, where
     anything was put in force: with the position before, and the names that changed, None for any.
@@ -39,14 +39,14 @@ class CatchUp:
         kept: Sequence[str],
         on_put: Callable[[Position, set[str] | None], None],
     ) -> None:
-        self.source: RedisSet | None = None
+        self.source: RedisReader | None = None
         self._held = working_set
         self._policy_set = policy_set
         self._kept = tuple(kept)
         self._on_put = on_put
         self._turn = asyncio.Lock()
 
-    async def sync(self, heads: Sequence[Head] = (), *, kept: bool = False) -> None:
+    async def sync(self, heads: Sequence[SetHead] = (), *, kept: bool = False) -> None:
         """Bring the working set to the head in Redis; `heads` are what the stream told, `kept`
         whether one of those names may be lacking. Raises `FeedFailed`."""
         async with self._turn:
@@ -60,12 +60,12 @@ class CatchUp:
         async with self._turn:
             await self._bring_up(self._known(), set(names), [])
 
-    def _known(self) -> RedisSet:
+    def _known(self) -> RedisReader:
         if self.source is None:
             raise FeedFailed("it is not known yet whose policy set to read")
         return self.source
 
-    async def _bring_up(self, source: RedisSet, wanted: set[str], heads: list[Head]) -> None:
+    async def _bring_up(self, source: RedisReader, wanted: set[str], heads: list[SetHead]) -> None:
         await source.find_place()
         for _ in range(TRIES):
             position = self._held.position
@@ -78,7 +78,7 @@ class CatchUp:
                     # Another store: nothing that is held says anything of it.
                     names = sorted(wanted.union(self._kept))
                     head, proven = await self._read(source, names, {})
-            except Moved:
+            except SetMoved:
                 continue
             if head.epoch == position.epoch:
                 if head.revision < position.revision:
@@ -99,10 +99,10 @@ class CatchUp:
         raise FeedFailed("the policy set in Redis changes faster than it can be read")
 
     async def _read(
-        self, source: RedisSet, names: Sequence[str], known: Mapping[str, str]
-    ) -> tuple[Head, dict[str, Proven]]:
-        """What is not `known` of these names already, all of it under one head; else `Moved`."""
-        heads: set[Head] = set()
+        self, source: RedisReader, names: Sequence[str], known: Mapping[str, str]
+    ) -> tuple[SetHead, dict[str, Proven]]:
+        """What is not `known` of these names already, all of it under one head; else `SetMoved`."""
+        heads: set[SetHead] = set()
         proven: dict[str, Proven] = {}
         if len(names) > CHUNK:
             # So many are compared, hardly changed: bodies are read of those alone that differ.
@@ -112,15 +112,15 @@ class CatchUp:
             heads.add(head)
             proven |= {name: each for name, each in part.items() if each is not None}
         if len(heads) != 1:
-            raise Moved
+            raise SetMoved
         return heads.pop(), proven
 
     async def _differing(
         self,
-        source: RedisSet,
+        source: RedisReader,
         names: Sequence[str],
         known: Mapping[str, str],
-        heads: set[Head],
+        heads: set[SetHead],
     ) -> AsyncIterator[str]:
         for at in range(0, len(names), CHUNK):
             chunk = names[at : at + CHUNK]
@@ -154,12 +154,12 @@ class CatchUp:
         self._on_put(former, changed)
 
 
-def _any(head: Head, position: Position) -> Head:
+def _any(head: SetHead, position: Position) -> SetHead:
     """As if one change had led from `position` to `head`, of which nobody knows what it changed."""
-    return Head(head.tenant_id, head.epoch, position.revision, head.revision, head.root, None)
+    return SetHead(head.tenant_id, head.epoch, position.revision, head.revision, head.root, None)
 
 
-def _walked(position: Position, heads: Iterable[Head]) -> tuple[set[str] | None, int]:
+def _walked(position: Position, heads: Iterable[SetHead]) -> tuple[set[str] | None, int]:
     """What changed from `position` on as far as the heads tell without a gap, None for any; and the
     revision that they reach."""
     changed: set[str] | None = set()

@@ -24,7 +24,7 @@ class NotEndorsed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class KeyPin:
     """`key` signs; until the time `until` (microseconds) those of `former` do too."""
 
     key: bytes
@@ -35,7 +35,7 @@ class Pin:
         """Whose signatures count."""
         return (self.key, *self.former) if now < self.until else (self.key,)
 
-    def moved(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "Pin":
+    def moved(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "KeyPin":
         """The pin after the control API showed `shown`, with what leads to it; `NotEndorsed`."""
         if shown in self.believed(now):
             return self
@@ -48,7 +48,7 @@ class Pin:
         return dict(zip(_NAMES, (b64(self.key), former, self.until), strict=True))
 
     @classmethod
-    def from_meta(cls, meta: Mapping[str, Any]) -> "Pin | None":
+    def from_meta(cls, meta: Mapping[str, Any]) -> "KeyPin | None":
         """`sqlite3.DatabaseError` where it is not as it was written."""
         key, former, until = (meta.get(name) for name in _NAMES)
         if key is None:
@@ -59,17 +59,17 @@ class Pin:
             raise sqlite3.DatabaseError(f"the log's key can't be read: {error}") from error
 
 
-def pinned(pin: Pin | None, shown: bytes, history: Sequence[Endorsement], now: int) -> Pin:
+def pinned(pin: KeyPin | None, shown: bytes, history: Sequence[Endorsement], now: int) -> KeyPin:
     """The pin that there is, moved; or the first, where there is none."""
     if pin is not None:
         return pin.moved(shown, history, now)
     # Another replica may not have been started again since: what came before, it still shows.
     first = history[0].former if history else shown
     if first == shown or endorsed(first, history) != shown:
-        return Pin(shown)
+        return KeyPin(shown)
     return _after(first, shown, history, now)
 
 
-def _after(first: bytes, key: bytes, history: Sequence[Endorsement], now: int) -> Pin:
+def _after(first: bytes, key: bytes, history: Sequence[Endorsement], now: int) -> KeyPin:
     at = next(i for i, each in enumerate(history) if each.former == first)
-    return Pin(key, tuple(each.former for each in history[at:]), now + OVERLAP)
+    return KeyPin(key, tuple(each.former for each in history[at:]), now + OVERLAP)

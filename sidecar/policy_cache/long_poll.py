@@ -11,8 +11,8 @@ import orjson
 
 from policies.ground.canonical import unb64
 from policies.ground.signing import Endorsement
-from sidecar.control.client import Centre, CentreFailed
-from sidecar.policy_cache.feed import Document, FeedFailed, FeedForbidden, Page, Position
+from sidecar.control.client import ControlClient, ControlUnavailable
+from sidecar.policy_cache.feed import FeedDocument, FeedFailed, FeedForbidden, FeedPage, Position
 
 PATH = "/v1/sidecars/policy-set"
 NAMED_PATH = "/v1/sidecars/policy-set/documents"
@@ -25,11 +25,11 @@ T = TypeVar("T")
 class LongPoll:
     """The feed. `patience` is how many seconds past `wait` an answer may take."""
 
-    def __init__(self, centre: Centre, patience: float = _PATIENCE) -> None:
+    def __init__(self, centre: ControlClient, patience: float = _PATIENCE) -> None:
         self._centre = centre
         self._patience = min(patience, _PATIENCE)
 
-    async def next(self, position: Position, wait: float) -> Page:
+    async def next(self, position: Position, wait: float) -> FeedPage:
         query = {
             "since": str(position.revision),
             "epoch": position.epoch,
@@ -39,30 +39,30 @@ class LongPoll:
         _check_order(page, position)
         return page
 
-    async def named(self, names: Sequence[str]) -> Page:
+    async def named(self, names: Sequence[str]) -> FeedPage:
         """`LookUp.named`."""
         body = orjson.dumps({"names": list(names)})
         return await _asked(self._centre.post(NAMED_PATH, body, seconds=self._patience))
 
 
-async def _asked(answer: Awaitable[dict[str, Any]]) -> Page:
+async def _asked(answer: Awaitable[dict[str, Any]]) -> FeedPage:
     try:
         return _page(await answer)
-    except CentreFailed as error:
+    except ControlUnavailable as error:
         refused = error.status in (401, 403)
         raise (FeedForbidden if refused else FeedFailed)(_in_words(error)) from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FeedFailed(f"the answer is not a page of a policy set: {error!r}") from error
 
 
-def _in_words(error: CentreFailed) -> str:
+def _in_words(error: ControlUnavailable) -> str:
     if error.status in (401, 403):
         return f"{error}: is the key in `key_file` live, and of scope `sidecar`?"
     return str(error)
 
 
-def _page(answer: dict[str, Any]) -> Page:
-    page = Page(
+def _page(answer: dict[str, Any]) -> FeedPage:
+    page = FeedPage(
         epoch=_typed(answer["epoch"], str),
         revision=_typed(answer["revision"], int),
         reset=_typed(answer["reset"], bool),
@@ -80,9 +80,9 @@ def _page(answer: dict[str, Any]) -> Page:
     return page
 
 
-def _document(wire: dict[str, Any]) -> Document:
+def _document(wire: dict[str, Any]) -> FeedDocument:
     body = wire["body"]
-    return Document(
+    return FeedDocument(
         _typed(wire["name"], str),
         _typed(wire["revision"], int),
         "" if body is None else _typed(wire["digest"], str),
@@ -96,7 +96,7 @@ def _typed(value: object, kind: type[T]) -> T:
     return value
 
 
-def _check_order(page: Page, asked: Position) -> None:
+def _check_order(page: FeedPage, asked: Position) -> None:
     """A copy that follows revisions can't be right if they don't grow."""
     last = 0 if page.reset else asked.revision
     for document in page.documents:

@@ -20,7 +20,7 @@ _NONCE = 12
 _OPEN = 16
 
 
-class Drawn(NamedTuple):
+class DrawnNonce(NamedTuple):
     """When a number was drawn, in monotonic seconds and in microseconds since 1970 UTC, and what
     was held then."""
 
@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
     held: Position
 
 
-class Challenges:
+class Nonces:
     """`due` is when the next is to be sent, in monotonic seconds; `most` what may lie between
     two."""
 
@@ -38,7 +38,7 @@ class Challenges:
         self._clock = clock
         self._entropy = entropy
         self._interval = min(LONGEST_INTERVAL, most)
-        self._open: OrderedDict[str, Drawn] = OrderedDict()
+        self._open: OrderedDict[str, DrawnNonce] = OrderedDict()
         self._answered = False
 
     @property
@@ -53,12 +53,12 @@ class Challenges:
         self.due = now + interval * random.uniform(0.75, 1.0)  # noqa: S311  # spreads load
         self._answered = False
         nonce = b64(self._entropy(_NONCE))
-        self._open[nonce] = Drawn(now, self._clock.now(), held)
+        self._open[nonce] = DrawnNonce(now, self._clock.now(), held)
         if len(self._open) > _OPEN:
             self._open.popitem(last=False)
         return nonce
 
-    def answered_by(self, beat: Heartbeat) -> Drawn | None:
+    def answered_by(self, beat: Heartbeat) -> DrawnNonce | None:
         """The last of ours that it names; None where it is for others."""
         ours = [self._open[nonce] for nonce in beat.nonces if nonce in self._open]
         if not ours:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 
 from policies.ground.clock import Clock
 from policies.sets.policy_set import PolicySet
-from sidecar.policy_cache.feed import Feed, FeedFailed, FeedForbidden, Page, Position
+from sidecar.policy_cache.feed import Feed, FeedFailed, FeedForbidden, FeedPage, Position
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.full_store import Documents
-from sidecar.policy_cache.key_pin import NotEndorsed, Pin, pinned
-from sidecar.spool.state_logger import Trouble
+from sidecar.policy_cache.full_store import FullStore
+from sidecar.policy_cache.key_pin import KeyPin, NotEndorsed, pinned
+from sidecar.spool.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,11 @@ LONGEST_PAUSE = 2.0
 FIRST_PAUSE = 0.05
 
 
-class Refused(Exception):
+class FeedRejected(Exception):
     """the feed's answer must not be believed; whoever runs the sidecar has to look"""
 
 
-class Follower:
+class PollLoop:
     """Follows a feed into `documents` and `policy_set`.
 
     `refused` says why the last answer was not believed, None where it was or there was none.
@@ -40,7 +40,7 @@ class Follower:
     def __init__(
         self,
         feed: Feed,
-        documents: Documents,
+        documents: FullStore,
         policy_set: PolicySet,
         freshness: Freshness,
         clock: Clock,
@@ -51,7 +51,7 @@ class Follower:
         self.refused: str | None = None
         self.polls = 0
         self.failures = 0
-        self._trouble = Trouble(log, "the policy set is not updated")
+        self._trouble = StateLogger(log, "the policy set is not updated")
         self._feed = feed
         self._documents = documents
         self._policy_set = policy_set
@@ -94,7 +94,7 @@ class Follower:
                 self._trouble.is_(str(error))
             except FeedFailed as error:
                 self._trouble.is_(str(error))
-            except Refused as error:
+            except FeedRejected as error:
                 self.refused = str(error)
                 self._trouble.is_(self.refused)
             except sqlite3.Error as error:
@@ -132,7 +132,7 @@ class Follower:
             # A centre that is stopping answers at once: it must not be asked in a circle.
             await asyncio.sleep(self._longest_pause)
 
-    def _put_in_force(self, page: Page, as_of: int) -> None:
+    def _put_in_force(self, page: FeedPage, as_of: int) -> None:
         former = self._documents.position.epoch
         changed = self._documents.put_in_force(page, as_of)
         # No `await` between the two: no decision sees new documents under an old revision.
@@ -146,20 +146,21 @@ class Follower:
             self._on_other_store()
         log.info("policy set `%s` is in force", page.revision)
 
-    def _judge(self, page: Page, asked: Position) -> Pin:
-        """The log's key by this answer. Raises `Refused` where it is not of the store whose copy
+    def _judge(self, page: FeedPage, asked: Position) -> KeyPin:
+        """The log's key by this answer. Raises `FeedRejected` where it is not of the store whose
+        copy
         this is, as it may be after a restored backup, a mistyped address, or an attack; in all of
         them the set we have grows stale, and the operator decides by emptying the cache
         directory."""
         held = self._documents
         if held.tenant_id is not None and page.tenant_id != held.tenant_id:
-            raise Refused("the key in `key_file` is of another tenant than this cache")
+            raise FeedRejected("the key in `key_file` is of another tenant than this cache")
         try:
             pin = pinned(held.pin, page.log_key, page.log_key_history, self._clock.now())
         except NotEndorsed as error:
-            raise Refused(str(error)) from error
+            raise FeedRejected(str(error)) from error
         if page.epoch == held.position.epoch and page.revision < held.position.revision:
-            raise Refused(
+            raise FeedRejected(
                 f"policy set `{page.revision}` is older than `{held.position.revision}`, which was "
                 "seen of the same store"
             )

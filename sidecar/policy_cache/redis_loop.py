@@ -21,12 +21,12 @@ from policies.sets.policy_set import PolicySet
 from policies.sets.signed_head import Claim, Heartbeat
 from sidecar.policy_cache.feed import FeedFailed, Position
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.incremental_sync import CatchUp
-from sidecar.policy_cache.nonces import Challenges
-from sidecar.policy_cache.poll_loop import FIRST_PAUSE, LONGEST_PAUSE, Refused
-from sidecar.policy_cache.redis_reader import RedisSet, Torn
+from sidecar.policy_cache.incremental_sync import IncrementalSync
+from sidecar.policy_cache.nonces import Nonces
+from sidecar.policy_cache.poll_loop import FIRST_PAUSE, LONGEST_PAUSE, FeedRejected
+from sidecar.policy_cache.redis_reader import RedisReader, TornRead
 from sidecar.policy_cache.working_set import WorkingSet
-from sidecar.spool.state_logger import Trouble
+from sidecar.spool.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,11 @@ KEY_INTERVAL = 2.0
 _MISSING = 16
 
 
-class RedisFollower:
-    """Follows a `RedisSet` into `working_set` and `policy_set`, and brings what is asked for.
+class RedisLoop:
+    """Follows a `RedisReader` into `working_set` and `policy_set`, and brings what is asked for.
 
     `refused`, `polls` and `failures` are as in `Follower`: a poll is a challenge. `meet` makes the
-    `RedisSet` once it is known whose it is, `ask_key` asks the control API who signs. `kept` are
+    `RedisReader` once it is known whose it is, `ask_key` asks the control API who signs. `kept` are
     names that are always wanted; `barred` says by what is held why this sidecar may not decide,
     None where it may. `catch_up` puts in force what was read, for this way and any other.
 
@@ -49,7 +49,7 @@ class RedisFollower:
 
     def __init__(
         self,
-        meet: Callable[[], Awaitable[RedisSet]],
+        meet: Callable[[], Awaitable[RedisReader]],
         ask_key: Callable[[], Awaitable[None]],
         working_set: WorkingSet,
         policy_set: PolicySet,
@@ -77,13 +77,13 @@ class RedisFollower:
         self._barred = barred
         self._on_change = on_change
         self._on_other_store = on_other_store
-        self._set: RedisSet | None = None
+        self._set: RedisReader | None = None
         self._stopped = False
-        self.catch_up = CatchUp(working_set, policy_set, kept, self._was_put)
-        self._challenges = Challenges(clock, entropy, freshness.limit / 8)
+        self.catch_up = IncrementalSync(working_set, policy_set, kept, self._was_put)
+        self._challenges = Nonces(clock, entropy, freshness.limit / 8)
         self._missing: tuple[bytes, ...] = ()
         self._longest_pause = min(LONGEST_PAUSE, freshness.limit / 8)
-        self._trouble = Trouble(log, "Redis does not keep the policy set current")
+        self._trouble = StateLogger(log, "Redis does not keep the policy set current")
         policy_set.reset(working_set.position.revision)
         if working_set.as_of is not None:
             freshness.restore(working_set.as_of)
@@ -106,14 +106,14 @@ class RedisFollower:
                 await self.step()
                 failures = 0
                 continue
-            except Torn as error:
+            except TornRead as error:
                 self._missing = error.fields[:_MISSING]
                 self._trouble.is_(str(error))
             except FeedFailed as error:
                 self._trouble.is_(str(error))
                 self.well = False
                 self._lost_place()
-            except Refused as error:
+            except FeedRejected as error:
                 self.refused = str(error)
                 self._trouble.is_(self.refused)
             except sqlite3.Error as error:
@@ -149,7 +149,7 @@ class RedisFollower:
         for beat in news.beats:
             await self._hear(beat)
 
-    async def _learn_key(self, source: RedisSet, now: float) -> None:
+    async def _learn_key(self, source: RedisReader, now: float) -> None:
         """Somebody lies, or signs by a key that follows the one we know: the control API says."""
         self._forged, self._key_due = source.forged, now + KEY_INTERVAL
         try:
@@ -159,10 +159,11 @@ class RedisFollower:
             log.warning("it can't be asked who signs the policy set: %s", error)
 
     async def bring(self, names: Iterable[str]) -> None:
-        """`CatchUp.bring`; fields that are missing or wrong are told with the next challenge."""
+        """`IncrementalSync.bring`; fields that are missing or wrong are told with the next
+        challenge."""
         try:
             await self.catch_up.bring(names)
-        except Torn as error:
+        except TornRead as error:
             self._missing = error.fields[:_MISSING]
             self._challenges.due = 0.0
             raise
@@ -177,7 +178,7 @@ class RedisFollower:
             return None
         return claim if claim is not None and claim.epoch == self._held.position.epoch else None
 
-    async def _challenge(self, source: RedisSet) -> None:
+    async def _challenge(self, source: RedisReader) -> None:
         if self._challenges.unanswered:
             # What we listen to may be another Redis than before.
             source.forget_place()
@@ -193,7 +194,7 @@ class RedisFollower:
             return
         held, position = drawn.held, self._held.position
         if beat.epoch == held.epoch and beat.revision < held.revision:
-            raise Refused(
+            raise FeedRejected(
                 f"policy set `{beat.revision}` is older than `{held.revision}`, which was "
                 "seen of the same store"
             )

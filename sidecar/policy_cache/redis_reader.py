@@ -32,7 +32,7 @@ from policies.sets.redis_keys import (
     session_key,
     set_key,
 )
-from policies.sets.signed_head import Claim, Head, Heartbeat, NotBelieved
+from policies.sets.signed_head import Claim, Heartbeat, SetHead, SignatureRejected
 from sidecar.policy_cache.feed import FeedFailed
 from sidecar.policy_cache.working_set import ABSENT, Proven
 
@@ -44,10 +44,10 @@ MANY = 1000
 CHALLENGES_KEPT = 10_000
 DOUBTS_KEPT = 16
 _BEGINNING = b"0-0"
-_Said = TypeVar("_Said", Head, Heartbeat, Claim)
+_Said = TypeVar("_Said", SetHead, Heartbeat, Claim)
 
 
-class Torn(FeedFailed):
+class TornRead(FeedFailed):
     """the set does not hold what its head says: it is being written, or something else wrote to it.
     `fields` are those that are missing or wrong."""
 
@@ -57,14 +57,14 @@ class Torn(FeedFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class News:
+class SetNews:
     """What came in by the streams: heads of changes in their order, heartbeats in theirs."""
 
-    heads: tuple[Head, ...]
+    heads: tuple[SetHead, ...]
     beats: tuple[Heartbeat, ...]
 
 
-class RedisSet:
+class RedisReader:
     """One tenant's set. `client` is an asyncio client of redis-py, `publics` says by which keys
     the log is signed; `forged` counts what was signed by none of them."""
 
@@ -79,7 +79,7 @@ class RedisSet:
         self._changes, self._beats = changes_key(tenant_id), beats_key(tenant_id)
         self._change_id: bytes | None = None
         self._beat_id = _BEGINNING
-        self._sealed: tuple[bytes, Head] | None = None
+        self._sealed: tuple[bytes, SetHead] | None = None
 
     def forget_place(self) -> None:
         """The streams may be others than before: begin anew with them."""
@@ -116,7 +116,7 @@ class RedisSet:
             # Whatever lies there, the control API removes it once it is asked to look.
             log.warning("what is wrong in Redis can't be told: %s", error)
 
-    async def news(self, seconds: float) -> News:
+    async def news(self, seconds: float) -> SetNews:
         """What is new on the streams; waits for so long where nothing is."""
         streams = {self._beats: self._beat_id}
         if self._change_id is not None:
@@ -124,7 +124,7 @@ class RedisSet:
         block = max(1, int(seconds * 1000))
         read = self._client.xread(streams, count=MANY, block=block)
         found = await self._ask(read, seconds + SECONDS)
-        heads: list[Head] = []
+        heads: list[SetHead] = []
         beats: list[Heartbeat] = []
         for stream, entries in found or ():
             if stream == self._beats.encode():
@@ -132,23 +132,24 @@ class RedisSet:
                 beats += self._opened(Heartbeat, entries, b"b")
             else:
                 self._change_id = entries[-1][0]
-                heads += self._opened(Head, entries, b"h")
-        return News(tuple(heads), tuple(beats))
+                heads += self._opened(SetHead, entries, b"h")
+        return SetNews(tuple(heads), tuple(beats))
 
-    async def more_heads(self) -> list[Head]:
+    async def more_heads(self) -> list[SetHead]:
         """Of the changes since those that were read last; waits for none."""
         assert self._change_id is not None
         start = b"(" + self._change_id
         entries = await self._ask(self._client.xrange(self._changes, min=start, count=MANY))
         if entries:
             self._change_id = entries[-1][0]
-        return self._opened(Head, entries, b"h")
+        return self._opened(SetHead, entries, b"h")
 
     async def read(
         self, names: Sequence[str], known: Mapping[str, str], *, bodies: bool = True
-    ) -> tuple[Head, dict[str, Proven | None]]:
+    ) -> tuple[SetHead, dict[str, Proven | None]]:
         """The head, and under it what each name's document is; None for one whose digest is that in
-        `known`, which has its body already. Raises `Torn`; without `bodies` only those can be told
+        `known`, which has its body already. Raises `TornRead`; without `bodies` only those can be
+        told
         that are known or not there, and the others are left out."""
         nodes = sorted(nodes_of(names)) if names else []
         fields = [HEAD, *map(node_field, nodes)]
@@ -175,26 +176,26 @@ class RedisSet:
         found = await self._ask(self._client.hget(session_key(self._tenant, session_id), "c"))
         try:
             claim = None if found is None else self._believed(Claim, found)
-        except NotBelieved:
+        except SignatureRejected:
             return None
         return claim if claim is not None and claim.session_id == session_id else None
 
-    def _head(self, sealed: bytes | None) -> Head:
+    def _head(self, sealed: bytes | None) -> SetHead:
         if sealed is None:
             raise FeedFailed("Redis has no policy set of this tenant: it is on its way, or lost")
         if self._sealed is None or self._sealed[0] != sealed:
             try:
-                self._sealed = sealed, self._believed(Head, sealed)
-            except NotBelieved as error:
+                self._sealed = sealed, self._believed(SetHead, sealed)
+            except SignatureRejected as error:
                 self.forged += 1
-                raise Torn(f"the head in Redis can't be believed: {error}", [HEAD]) from error
+                raise TornRead(f"the head in Redis can't be believed: {error}", [HEAD]) from error
         return self._sealed[1]
 
-    def _digest(self, head: Head, nodes: Mapping[str, bytes | None], name: str) -> str | None:
+    def _digest(self, head: SetHead, nodes: Mapping[str, bytes | None], name: str) -> str | None:
         try:
             return prove(head.root, nodes, name)
         except NotProven as error:
-            raise Torn(str(error), map(node_field, sorted(nodes_of([name])))) from error
+            raise TornRead(str(error), map(node_field, sorted(nodes_of([name])))) from error
 
     def _opened(self, kind: Any, entries: Iterable[Any], field: bytes) -> list[Any]:
         """Those that are signed; the others are as if they were not there."""
@@ -202,16 +203,16 @@ class RedisSet:
         for _, values in entries:
             try:
                 opened.append(self._believed(kind, values.get(field, b"")))
-            except NotBelieved:
+            except SignatureRejected:
                 self.forged += 1
         return opened
 
     def _believed(self, kind: type[_Said], sealed: bytes) -> _Said:
-        """`NotBelieved` where none of the log's keys signed it."""
+        """`SignatureRejected` where none of the log's keys signed it."""
         for public in self._publics():
-            with suppress(NotBelieved):
+            with suppress(SignatureRejected):
                 return kind.opened(sealed, public, self._tenant)
-        raise NotBelieved("the signature is not by the log's key")
+        raise SignatureRejected("the signature is not by the log's key")
 
     async def _ask(self, question: Any, seconds: float = SECONDS) -> Any:
         try:
@@ -231,5 +232,5 @@ class RedisSet:
 def _checked(name: str, digest: str, body: bytes | None) -> bytes:
     if body is None or hashlib.sha256(body).hexdigest() != digest:
         why = "is missing" if body is None else "is not the one that was signed"
-        raise Torn(f"document `{name}` {why}", [document_field(name)])
+        raise TornRead(f"document `{name}` {why}", [document_field(name)])
     return body

@@ -8,14 +8,14 @@ from typing import Protocol
 from policies.ground.clock import Clock
 from policies.sets.policy_set import PolicySet
 from policies.sets.signed_head import Claim
-from sidecar.control.client import Centre
+from sidecar.control.client import ControlClient
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.document_fetcher import Everything, Supply
+from sidecar.policy_cache.document_fetcher import AllDocuments, DocumentFetcher
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.full_store import Documents
+from sidecar.policy_cache.full_store import FullStore
 from sidecar.policy_cache.long_poll import LongPoll
-from sidecar.policy_cache.poll_loop import Follower
-from sidecar.settings.model import Settings
+from sidecar.policy_cache.poll_loop import PollLoop
+from sidecar.settings.model import SidecarSettings
 
 Changed = Callable[[Iterable[str] | None], None]
 
@@ -44,7 +44,7 @@ class Following(Protocol):
     def stop(self) -> None: ...
 
 
-class Copy(Protocol):
+class Replica(Protocol):
     """A policy set as it is kept here."""
 
     policy_set: PolicySet
@@ -55,7 +55,7 @@ class Copy(Protocol):
         ...
 
     def follow(self, on_change: Changed, on_other_store: Callable[[], None]) -> Following: ...
-    def supply(self) -> Supply: ...
+    def supply(self) -> DocumentFetcher: ...
     def epoch(self) -> str:
         """The store's whose set is in force, empty where none is."""
         ...
@@ -68,18 +68,18 @@ class Copy(Protocol):
     async def close(self) -> None: ...
 
 
-class Whole:
+class FullReplica:
     """Everything, by long poll."""
 
     def __init__(
         self,
-        settings: Settings,
-        centre: Centre,
+        settings: SidecarSettings,
+        centre: ControlClient,
         file: CacheFile,
         freshness: Freshness,
         clock: Clock,
     ) -> None:
-        self._documents = Documents(file)
+        self._documents = FullStore(file)
         self._feed = LongPoll(centre, patience=settings.staleness_seconds / 4)
         self._freshness, self._clock = freshness, clock
         self.policy_set = PolicySet(self._documents.fetch)
@@ -91,7 +91,7 @@ class Whole:
         return None
 
     def follow(self, on_change: Changed, on_other_store: Callable[[], None]) -> Following:
-        return Follower(
+        return PollLoop(
             self._feed,
             self._documents,
             self.policy_set,
@@ -101,8 +101,8 @@ class Whole:
             on_other_store,
         )
 
-    def supply(self) -> Supply:
-        return Everything()
+    def supply(self) -> DocumentFetcher:
+        return AllDocuments()
 
     def epoch(self) -> str:
         return self._documents.position.epoch

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.redis_reader import Torn
+from sidecar.policy_cache.redis_reader import TornRead
 
 MOST_WAITING = 256
 """Callers that wait at a time; one more is refused at once."""
@@ -29,7 +29,7 @@ class _Asked:
         self.failure: FeedFailed | None = None
 
 
-class Together:
+class RequestCoalescer:
     """`read` is called with names while `turn` is held, and raises `FeedFailed`."""
 
     def __init__(self, turn: asyncio.Lock, read: Callable[[set[str]], Awaitable[None]]) -> None:
@@ -57,7 +57,7 @@ class Together:
         together, names = self._company(asked)
         try:
             await self._read(names)
-        except Torn:
+        except TornRead:
             if len(together) == 1:
                 raise
             # Something of somebody's is missing or wrong: nobody is to suffer for another's.

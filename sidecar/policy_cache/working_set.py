@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
-from sidecar.policy_cache.document_fetcher import NotHeld
+from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.policy_cache.feed import Position
 from sidecar.policy_cache.full_store import NoPolicySet
-from sidecar.policy_cache.key_pin import Pin
+from sidecar.policy_cache.key_pin import KeyPin
 
 MOST = 50_000
 """Documents that are kept; the one that was put here longest ago goes first. Names that strangers
@@ -50,7 +50,7 @@ class WorkingSet:
         connection = self._file.connection
         meta: dict[str, Any] = dict(connection.execute("SELECT name, value FROM meta"))
         self.tenant_id: str | None = meta.get("tenant_id")
-        self.pin = Pin.from_meta(meta)
+        self.pin = KeyPin.from_meta(meta)
         self.position = Position(meta.get("held_epoch", ""), meta.get("held_revision", 0))
         self.as_of: int | None = meta.get("held_as_of")
         (self._count,) = connection.execute("SELECT count(*) FROM held").fetchone()
@@ -62,7 +62,7 @@ class WorkingSet:
 
     def fetch(self, name: str) -> bytes | None:
         """The body in force, or None where the tenant has no such document. Raises `NoPolicySet`,
-        `NotHeld` where that is not known here, and `CacheDamaged`."""
+        `MissingDocument` where that is not known here, and `CacheDamaged`."""
         if not self.position.epoch:
             raise NoPolicySet(NoPolicySet.__doc__)
         try:
@@ -71,7 +71,7 @@ class WorkingSet:
             self._file.damaged = True
             raise CacheDamaged(f"the policy set's copy can't be read: {error}") from error
         if row is None:
-            raise NotHeld(name)
+            raise MissingDocument(name)
         digest, body = row
         if body is None:
             return None
@@ -120,7 +120,7 @@ class WorkingSet:
             connection.execute(_SET, ("held_as_of", as_of))
         self.as_of = as_of
 
-    def know(self, tenant_id: str, pin: Pin) -> None:
+    def know(self, tenant_id: str, pin: KeyPin) -> None:
         """Whose policy set it is, and by which key it is signed."""
         values = {"tenant_id": tenant_id, **pin.to_meta()}
         with self._file.transaction() as connection:

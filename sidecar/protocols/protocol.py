@@ -1,7 +1,8 @@
 """What a protocol is to the proxy: a table of routes, each with its class and a function from the
 request to the set of sources it concerns (data-sources.md R1 to R7).
 
-Pure but for `Asked.fetch`, through which a protocol may look up a name. A protocol judges nothing:
+Pure but for `RoutedRequest.fetch`, through which a protocol may look up a name. A protocol judges
+nothing:
 it says what is asked for, and how to leave out what may not be seen.
 """
 
@@ -21,7 +22,7 @@ FieldsRead = Iterable[tuple[bytes, bytes]]
 """Fields that are only gone through."""
 
 
-class Class(Enum):
+class RouteClass(Enum):
     """What a route does (R7), and with it what becomes of a request for it."""
 
     RETRIEVE = "retrieve"
@@ -43,10 +44,10 @@ class Class(Enum):
     """Tells nothing of any source; clients can't do without it."""
 
 
-CLOSED = frozenset((Class.BULK, Class.ADMIN, Class.DENY))
+CLOSED = frozenset((RouteClass.BULK, RouteClass.ADMIN, RouteClass.DENY))
 
 
-class Place(NamedTuple):
+class SourceRef(NamedTuple):
     """A source as policies know it, and its configured level."""
 
     source_id: str
@@ -61,16 +62,16 @@ class Missing(Exception):
     """What a request names isn't there, so that it would be created, and writes are denied. The
     message is the reason, and names what to do instead."""
 
-    def __init__(self, place: Place, reason: str) -> None:
+    def __init__(self, place: SourceRef, reason: str) -> None:
         super().__init__(reason)
         self.place = place
 
 
-class AnswerTooLarge(UpstreamFailed):
+class ResponseTooLarge(UpstreamFailed):
     """the data source's answer is larger than what is read whole"""
 
 
-class Fetched(NamedTuple):
+class FetchedResponse(NamedTuple):
     """An answer that was read whole: to a look-up of the sidecar's own, made in the agent's name,
     or to a request whose answer has to be read."""
 
@@ -80,7 +81,7 @@ class Fetched(NamedTuple):
     body: bytes
 
 
-class Asked(NamedTuple):
+class RoutedRequest(NamedTuple):
     """A request whose route is known. `values` are the pattern's `{names}`, decoded, in order;
     `body` is what the route's `inspected` made of the body, else None."""
 
@@ -88,9 +89,9 @@ class Asked(NamedTuple):
     target: Target
     values: tuple[str, ...]
     body: Any
-    fetch: Callable[[str], Awaitable[Fetched]]
+    fetch: Callable[[str], Awaitable[FetchedResponse]]
     """GET a target of the data source with the agent's own header fields. Raises `UpstreamFailed`,
-    `AnswerTooLarge` among them."""
+    `ResponseTooLarge` among them."""
     fields: FieldsRead
     """The request's header fields as they are forwarded, in order."""
     who: Attribution
@@ -99,10 +100,10 @@ class Asked(NamedTuple):
     """What the request may still cost. A protocol charges it before it does the work."""
 
 
-Permits = Callable[[Place], bool]
+Permits = Callable[[SourceRef], bool]
 
 
-class Sight(NamedTuple):
+class Visibility(NamedTuple):
     """What the agent may see of an answer.
 
     `permits` tells of a further source, without a record. `levels` are the levels of documents that
@@ -116,7 +117,7 @@ class Sight(NamedTuple):
     levels: tuple[str, ...] | None
 
 
-class Passed(NamedTuple):
+class ForwardedPart(NamedTuple):
     """What of an answer goes on to the agent, and how many documents were left out."""
 
     body: bytes
@@ -132,8 +133,8 @@ class Prepared(NamedTuple):
 
     body: bytes | None = None
     """What is forwarded in place of the body that was judged; None: that body."""
-    read: Callable[[Fetched], Passed] | None = None
-    event: Callable[[bytes], Passed | None] | None = None
+    read: Callable[[FetchedResponse], ForwardedPart] | None = None
+    event: Callable[[bytes], ForwardedPart | None] | None = None
     head: Callable[[int, Fields], None] | None = None
     """Gets the answer's status and fields before any of it goes on: for a token that stands there,
     and an answer that goes on as it comes."""
@@ -153,7 +154,7 @@ class Outgoing(NamedTuple):
     body: bytes | None
 
 
-class Refusal(NamedTuple):
+class DenialResponse(NamedTuple):
     """A denial about to be told to the agent: `status` and `body` as they would be without the
     protocol's say (contract, section 5), `decision` the four fields of an evaluation."""
 
@@ -163,45 +164,53 @@ class Refusal(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ProtocolRoute:
     """One row of a protocol's table. Its functions are the protocol's own and take it first."""
 
     methods: str
     """The methods it covers, separated by a space."""
     pattern: str
     """The path, `{name}` for one segment."""
-    class_: Class
-    places: Callable[[Any, Asked], Coroutine[Any, Any, tuple[Place, ...]]] | None = None
+    class_: RouteClass
+    places: Callable[[Any, RoutedRequest], Coroutine[Any, Any, tuple[SourceRef, ...]]] | None = None
     """The sources a request concerns; all must be allowed (R4). It waits for nothing but
-    `Asked.fetch`, between whose calls it may run in another thread. Raises `Unresolved`, and
+    `RoutedRequest.fetch`, between whose calls it may run in another thread. Raises `Unresolved`,
+    and
     `Malformed` where the body makes no sense."""
-    hint: Callable[[Any, Asked], Place | None] | None = None
+    hint: Callable[[Any, RoutedRequest], SourceRef | None] | None = None
     """The source as far as it can be told without asking anyone, for the record of a denied
     write."""
     inspected: Parse | None = None
     """How the body is read, where it is judged, and forwarded only if it can be (R3, R6)."""
-    refined: Callable[[Any, Asked], "Route | None"] | None = None
+    refined: Callable[[Any, RoutedRequest], "ProtocolRoute | None"] | None = None
     """The row in this one's place, by the body, where the path alone does not tell; None where
     nobody knows it. Raises `Malformed` and `Unresolved`."""
-    visible: Callable[[Any, Asked, Permits], Coroutine[Any, Any, tuple[Place, ...]]] | None = None
+    visible: (
+        Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, tuple[SourceRef, ...]]] | None
+    ) = None
     """As `places`, where it takes a look-up that must not be made of what may not be seen. Raises
     `Missing` too."""
-    instead: Callable[[Any, Asked], str] | None = None
+    instead: Callable[[Any, RoutedRequest], str] | None = None
     """The target of a GET that is forwarded in place of the request, without its body: for a
     request that may write, where it comes to a read."""
-    shows: Callable[[Any, Asked], Callable[[bytes], Place | None]] | None = None
+    shows: Callable[[Any, RoutedRequest], Callable[[bytes], SourceRef | None]] | None = None
     """Called before the request is forwarded; what it returns reads a successful answer, and says
     which source it is of, None where that can't be told."""
-    composed: Callable[[Any, Asked, Permits], Coroutine[Any, Any, Fetched]] | None = None
+    composed: (
+        Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, FetchedResponse]] | None
+    ) = None
     """Puts the answer together of what `Permits` lets be seen; waits as `places` does. Raises
     `Malformed`."""
-    prepared: Callable[[Any, Asked, tuple[Place, ...], Sight], Prepared] | None = None
+    prepared: Callable[[Any, RoutedRequest, tuple[SourceRef, ...], Visibility], Prepared] | None = (
+        None
+    )
     """What becomes of the allowed request and its answer: the condition that leaves out what may
     not be seen, and the proof that the answer keeps to it; tokens to remember; lists to filter."""
     sieved: bool = False
-    """Whether `prepared` keeps to `Sight.levels`. A retrieval that does not is judged at `critical`
+    """Whether `prepared` keeps to `Visibility.levels`. A retrieval that does not is judged at
+    `critical`
     where the source marks its documents."""
-    at_once: Callable[[Any, Asked], tuple[Place, ...] | None] | None = None
+    at_once: Callable[[Any, RoutedRequest], tuple[SourceRef, ...] | None] | None = None
     """As `places`, where that can be told without waiting; else None."""
     before: Callable[[Any], None] | None = None
     """Called before a request is forwarded that may change what names mean."""
@@ -209,12 +218,12 @@ class Route:
     """Called once it is through, whatever came of it."""
 
 
-class Match(NamedTuple):
-    route: Route
+class RouteMatch(NamedTuple):
+    route: ProtocolRoute
     values: tuple[str, ...]
 
 
-class Dialect:
+class SourceProtocol:
     """One data source's protocol, with what it knows of this data source."""
 
     signs: ClassVar[bool] = False
@@ -227,11 +236,13 @@ class Dialect:
         and forwarded (S3's `<bucket>.<domain>`). Raises `Malformed`."""
         return target
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         """The first route that covers the request; None where nobody knows it (R4)."""
         raise NotImplementedError
 
-    def refusal(self, _asked: Asked | None, _refusal: Refusal) -> Fetched | None:
+    def refusal(
+        self, _asked: RoutedRequest | None, _refusal: DenialResponse
+    ) -> FetchedResponse | None:
         """A denial in the protocol's own words; None for the usual one. What was asked is None
         where the request could not be read that far."""
         return None
@@ -242,13 +253,13 @@ class Dialect:
         raise NotImplementedError
 
 
-class Table:
+class RouteTable:
     """Routes by method and number of segments. Rows stand in order: the first that matches wins,
     so a literal segment stands above a `{name}` in the same place."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[ProtocolRoute]) -> None:
         self.routes = tuple(routes)
-        self._rows: dict[tuple[str, int], list[tuple[Route, tuple[str | None, ...]]]] = {}
+        self._rows: dict[tuple[str, int], list[tuple[ProtocolRoute, tuple[str | None, ...]]]] = {}
         for route in self.routes:
             parts = tuple(
                 None if part.startswith("{") else part for part in route.pattern[1:].split("/")
@@ -256,7 +267,7 @@ class Table:
             for method in route.methods.split():
                 self._rows.setdefault((method, len(parts)), []).append((route, parts))
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         segments = target.segments
         for route, parts in self._rows.get((method, len(segments)), ()):
             values = []
@@ -266,5 +277,5 @@ class Table:
                 elif part != segment:
                     break
             else:
-                return Match(route, tuple(values))
+                return RouteMatch(route, tuple(values))
         return None

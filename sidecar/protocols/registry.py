@@ -4,7 +4,7 @@ kind is configured, and not before: some stand on large libraries."""
 from collections.abc import Callable
 from importlib import import_module
 
-from sidecar.protocols.protocol import Dialect
+from sidecar.protocols.protocol import SourceProtocol
 from sidecar.settings.model import Source
 
 MODULES = {
@@ -21,8 +21,8 @@ MODULES = {
 }
 
 
-def dialect_of(source: Source, monotonic: Callable[[], float]) -> Dialect:
+def dialect_of(source: Source, monotonic: Callable[[], float]) -> SourceProtocol:
     """The protocol of `source`, knowing nothing yet of what is there."""
     module, _, name = MODULES[source.kind].partition(":")
-    dialect: Dialect = getattr(import_module(module), name)(source, monotonic)
+    dialect: SourceProtocol = getattr(import_module(module), name)(source, monotonic)
     return dialect

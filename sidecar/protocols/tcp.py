@@ -8,15 +8,15 @@ Knows no request.
 from collections.abc import Callable
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.protocol import Dialect, Match
+from sidecar.protocols.protocol import RouteMatch, SourceProtocol
 from sidecar.settings.model import Source
 
 
-class Tcp(Dialect):
+class Tcp(SourceProtocol):
     """Without routes."""
 
     def __init__(self, _source: Source, _monotonic: Callable[[], float]) -> None:
         super().__init__()
 
-    def match(self, _method: str, _target: Target) -> Match | None:
+    def match(self, _method: str, _target: Target) -> RouteMatch | None:
         return None

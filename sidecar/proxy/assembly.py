@@ -9,46 +9,46 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.enforce import Enforcer
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.tls_contexts import server_context
 from sidecar.identity import AgentIdentity
-from sidecar.proxy.background_tasks import Errands
-from sidecar.proxy.downstream.connection_acceptor import Arrivals, UnreadPort
+from sidecar.proxy.background_tasks import BackgroundTasks
+from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor, UnreadPort
 from sidecar.proxy.forward_proxy import ForwardProxy
-from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.proxy.listener import Listener
-from sidecar.proxy.pipeline.passthrough import Opaque
-from sidecar.proxy.routing.source_endpoint import Guarded
-from sidecar.proxy.routing.source_lookup import Names
-from sidecar.proxy.routing.unknown_destination import Outside
-from sidecar.proxy.routing.virtual_hosts import Switch
+from sidecar.proxy.limits import LIMITS, ProxyLimits
+from sidecar.proxy.listener import ProxyListener
+from sidecar.proxy.pipeline.passthrough import Passthrough
+from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.source_lookup import SourceTable
+from sidecar.proxy.routing.unknown_destination import UnknownDestination
+from sidecar.proxy.routing.virtual_hosts import VirtualHosts
 from sidecar.proxy.tunnel.connect import Connect
-from sidecar.proxy.tunnel.fixed_destination import Places
+from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
 from sidecar.proxy.tunnel.transparent import Meant, Transparent, by_socket, twin_of
-from sidecar.proxy.tunnel.tunnel_dispatch import Passage
+from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch
 from sidecar.proxy.upstream.egress_policy import Egress
-from sidecar.proxy.worker_thread import Worker
+from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import Source
 
 FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 
 
-class Named(NamedTuple):
+class ProxyPorts(NamedTuple):
     """The ways on which an agent says by name where it means to go. `hidden` is whether a TLS hello
     may hide that name; `meant` tells where a redirected connection was to go."""
 
-    forward_proxy: Listen | None
+    forward_proxy: ListenAddress | None
     hidden: bool = False
-    transparent: Listen | None = None
+    transparent: ListenAddress | None = None
     meant: Meant = by_socket
 
 
-NOT_NAMED = Named(None)
+NOT_NAMED = ProxyPorts(None)
 
 
-class Ways:
+class Proxy:
     """The ways to `sources` for one agent."""
 
     def __init__(
@@ -58,8 +58,8 @@ class Ways:
         enforcer: Enforcer,
         clock: Clock,
         egress: Egress,
-        limits: Limits = LIMITS,
-        named: Named = NOT_NAMED,
+        limits: ProxyLimits = LIMITS,
+        named: ProxyPorts = NOT_NAMED,
         bodies: BodyBudget | None = None,
     ) -> None:
         """`bodies` limits what request bodies hold together; without one, that of these ways."""
@@ -68,12 +68,12 @@ class Ways:
         self._enforcer = enforcer
         self._egress = egress
         self._limits = limits
-        self._worker = Worker()
+        self._worker = WorkerThread()
         self._sources = [
-            Guarded(source, agent, enforcer, clock, egress, self._worker, limits, bodies)
+            SourceEndpoint(source, agent, enforcer, clock, egress, self._worker, limits, bodies)
             for source in sources
         ]
-        self._ports: dict[str, Listener] = {}
+        self._ports: dict[str, ProxyListener] = {}
         for listen, guarded in self._by_port():
             made = self._reverse(listen, guarded)
             self._ports |= {each.source.alias: made for each in guarded}
@@ -123,13 +123,13 @@ class Ways:
                 await guarded.close()
             self._worker.close()
 
-    def _flowing(self) -> list[Listener | Opaque]:
+    def _flowing(self) -> list[ProxyListener | Passthrough]:
         """What counts bytes: the ports, and what joins connections past them."""
         return [*set(self._ports.values()), *(each.opaque for each in self._sources)]
 
-    def _by_port(self) -> list[tuple[Listen, Sequence[Guarded]]]:
-        found: dict[Listen, list[Guarded]] = {}
-        apart: list[tuple[Listen, Sequence[Guarded]]] = []
+    def _by_port(self) -> list[tuple[ListenAddress, Sequence[SourceEndpoint]]]:
+        found: dict[ListenAddress, list[SourceEndpoint]] = {}
+        apart: list[tuple[ListenAddress, Sequence[SourceEndpoint]]] = []
         for guarded in self._sources:
             listen = guarded.source.listen
             if listen is None:
@@ -141,37 +141,43 @@ class Ways:
                 apart.append((listen, [guarded]))
         return [*found.items(), *apart]
 
-    def _reverse(self, listen: Listen, guarded: Sequence[Guarded]) -> Listener:
+    def _reverse(self, listen: ListenAddress, guarded: Sequence[SourceEndpoint]) -> ProxyListener:
         first = guarded[0]
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
         if len(guarded) == 1 and first.source.path is None and first.source.kind != "tcp":
             handler, record, short_way = first.gate.serve, first.record, first.short_way
-            return Listener(listen, handler, record, self._limits, short_way=short_way, tls=tls)
-        outside = Outside(str(listen), self._agent, self._enforcer)
+            return ProxyListener(
+                listen, handler, record, self._limits, short_way=short_way, tls=tls
+            )
+        outside = UnknownDestination(str(listen), self._agent, self._enforcer)
         if first.source.kind == "tcp":
-            errands = Errands()
+            errands = BackgroundTasks()
             arrivals = UnreadPort(first, outside, errands, self._limits)
             return self._arriving(listen, arrivals, errands)
-        switch = Switch(listen, guarded, outside)
-        return Listener(listen, switch.serve, outside.record, self._limits, tls=tls)
+        switch = VirtualHosts(listen, guarded, outside)
+        return ProxyListener(listen, switch.serve, outside.record, self._limits, tls=tls)
 
-    def _forward(self, listen: Listen, named: Named) -> Listener:
+    def _forward(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         outside, errands, passage = self._passage(listen, named)
         connect = Connect(passage, outside, errands, self._limits)
         proxy = ForwardProxy(passage.places, outside, connect)
-        return Listener(listen, proxy.serve, outside.record, self._limits, errands=errands)
+        return ProxyListener(listen, proxy.serve, outside.record, self._limits, errands=errands)
 
-    def _transparent(self, listen: Listen, named: Named) -> Listener:
+    def _transparent(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
         outside, errands, passage = self._passage(listen, named)
         own = self._egress.own
         arrivals = Transparent(passage, outside, errands, own, self._limits, named.meant)
         return self._arriving(listen, arrivals, errands, twin_of(listen))
 
     def _arriving(
-        self, listen: Listen, arrivals: Arrivals, errands: Errands, twin: str | None = None
-    ) -> Listener:
-        return Listener(
+        self,
+        listen: ListenAddress,
+        arrivals: ConnectionAcceptor,
+        errands: BackgroundTasks,
+        twin: str | None = None,
+    ) -> ProxyListener:
+        return ProxyListener(
             listen,
             arrivals.serve,
             arrivals.outside.record,
@@ -181,9 +187,14 @@ class Ways:
             twin=twin,
         )
 
-    def _passage(self, listen: Listen, named: Named) -> tuple[Outside, Errands, Passage]:
+    def _passage(
+        self, listen: ListenAddress, named: ProxyPorts
+    ) -> tuple[UnknownDestination, BackgroundTasks, TunnelDispatch]:
         by_alias = {guarded.source.alias: guarded for guarded in self._sources}
-        places = Places(Names([each.source for each in self._sources]), by_alias)
-        outside, errands = Outside(str(listen), self._agent, self._enforcer), Errands()
-        passage = Passage(places, outside, errands, self._limits, hidden=named.hidden)
+        places = NamedDestinations(SourceTable([each.source for each in self._sources]), by_alias)
+        outside, errands = (
+            UnknownDestination(str(listen), self._agent, self._enforcer),
+            BackgroundTasks(),
+        )
+        passage = TunnelDispatch(places, outside, errands, self._limits, hidden=named.hidden)
         return outside, errands, passage

@@ -9,7 +9,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-class Errands:
+class BackgroundTasks:
     """The tasks of one port."""
 
     def __init__(self) -> None:

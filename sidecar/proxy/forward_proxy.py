@@ -12,22 +12,22 @@ from typing import NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
-from sidecar.http.headers import Head
+from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import canonical
-from sidecar.proxy.local_response import Reply, Sent
-from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
-from sidecar.proxy.routing.source_endpoint import Guarded
-from sidecar.proxy.routing.source_lookup import Group, upstream_parts
-from sidecar.proxy.routing.unknown_destination import Outside, place_of
+from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
+from sidecar.proxy.routing.unknown_destination import UnknownDestination, place_of
 from sidecar.proxy.tunnel.connect import Connect
-from sidecar.proxy.tunnel.fixed_destination import Places
+from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
 
 # Whatever is no printable ASCII, userinfo included, is no authority of anybody's.
 _ABSOLUTE = re.compile(r"(https?)://([!-~]+?)((?:[/?#\\].*)?)\Z", re.IGNORECASE | re.DOTALL)
 
 
-class Absolute(NamedTuple):
+class AbsoluteForm(NamedTuple):
     """A target in absolute form, taken apart; `rest` is its path and query."""
 
     scheme: str
@@ -35,7 +35,7 @@ class Absolute(NamedTuple):
     rest: str
 
 
-def absolute(target: str) -> Absolute:
+def absolute(target: str) -> AbsoluteForm:
     """Raises `Malformed` for any other form, and for what has two readings."""
     found = _ABSOLUTE.match(target)
     if found is None:
@@ -45,10 +45,10 @@ def absolute(target: str) -> Absolute:
         raise Malformed("the target holds a user")
     scheme = scheme.lower()
     rest = rest if rest.startswith("/") else f"/{rest}"
-    return Absolute(scheme, authority(where, DEFAULT_PORTS[scheme]), rest)
+    return AbsoluteForm(scheme, authority(where, DEFAULT_PORTS[scheme]), rest)
 
 
-def check_host(head: Head, where: Authority, default: int) -> None:
+def check_host(head: RequestHead, where: Authority, default: int) -> None:
     """The header `host`, where there is one, means what the target means."""
     raw = head.one(b"host")
     if raw is not None and authority(raw.decode("latin-1"), default) != where:
@@ -58,12 +58,14 @@ def check_host(head: Head, where: Authority, default: int) -> None:
 class ForwardProxy:
     """For one port."""
 
-    def __init__(self, places: Places, outside: Outside, connect: Connect) -> None:
+    def __init__(
+        self, places: NamedDestinations, outside: UnknownDestination, connect: Connect
+    ) -> None:
         self._places = places
         self._outside = outside
         self._connect = connect
 
-    async def serve(self, request: Inbound) -> Reply | Sent:
+    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
         """Answers one request. Whatever is refused has been recorded."""
         if request.fault is None and request.method == "CONNECT":
             return await self._connect.serve(request)
@@ -73,7 +75,7 @@ class ForwardProxy:
             return await self._outside.refuse(request, refused)
         return await guarded.gate.serve(request)
 
-    def _found(self, request: Inbound) -> Guarded:
+    def _found(self, request: AgentRequest) -> SourceEndpoint:
         outside = self._outside
         head = outside.read(request)
         who = outside.who(head)
@@ -92,9 +94,9 @@ class ForwardProxy:
         return self._places.guarded[found.source.alias]
 
 
-def _spoken(group: Group, scheme: str) -> Group:
+def _spoken(group: SourceGroup, scheme: str) -> SourceGroup:
     """Of these sources those that speak HTTP, and no less safely than was asked for."""
-    return Group(
+    return SourceGroup(
         tuple(
             row
             for row in group.rows

@@ -7,7 +7,7 @@ from sidecar.http.body_budget import HELD_BYTES
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProxyLimits:
     """Bytes, seconds and counts."""
 
     inspected_bytes: int = 4 * 1024 * 1024
@@ -65,4 +65,4 @@ class Limits:
     """The most connections to the data source at once; more requests wait for one."""
 
 
-LIMITS = Limits()
+LIMITS = ProxyLimits()

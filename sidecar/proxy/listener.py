@@ -7,37 +7,37 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from policies.ground.listen_address import Listen
-from sidecar.proxy.background_tasks import Errands
+from policies.ground.listen_address import ListenAddress
+from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.tls import TlsLayer
-from sidecar.proxy.downstream.connection_acceptor import Arrivals
+from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor
 from sidecar.proxy.downstream.downstream_connection import Handler
-from sidecar.proxy.downstream.server import AgentServer
-from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.downstream.server import DownstreamServer
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE
-from sidecar.proxy.pipeline.fast_path import ShortWay
+from sidecar.proxy.pipeline.fast_path import FastPath
 from sidecar.proxy.proxy_metrics import Flow
 
 Record = Callable[[str, str], Coroutine[Any, Any, None]]
 """Records a denial: its policy name, and the reason."""
 
 
-class Listener:
+class ProxyListener:
     """Listens on `listen` and answers by `handler`, or by `short_way` what may take it. With `tls`
     it speaks TLS, and `record`s what is none. With `arrivals` these take it first; `twin` is
     another host on which it listens too."""
 
     def __init__(
         self,
-        listen: Listen,
+        listen: ListenAddress,
         handler: Handler,
         record: Record,
-        limits: Limits = LIMITS,
+        limits: ProxyLimits = LIMITS,
         *,
-        short_way: ShortWay | None = None,
+        short_way: FastPath | None = None,
         tls: ssl.SSLContext | None = None,
-        errands: Errands | None = None,
-        arrivals: Arrivals | None = None,
+        errands: BackgroundTasks | None = None,
+        arrivals: ConnectionAcceptor | None = None,
         twin: str | None = None,
     ) -> None:
         self._listen = listen
@@ -48,14 +48,14 @@ class Listener:
         self._limits = limits
         self._tls = tls
         self._arrivals = arrivals
-        self._errands = errands or Errands()
-        self._server: AgentServer | None = None
+        self._errands = errands or BackgroundTasks()
+        self._server: DownstreamServer | None = None
         self._sockets: asyncio.Server | None = None
 
     async def start(self) -> Sequence[Any]:
         """Opens the port, and gives its sockets. Raises `OSError` where it is taken, `RuntimeError`
         where the server does not behave as it was told to."""
-        self._server = AgentServer(self._handler, self._limits, self._short_way)
+        self._server = DownstreamServer(self._handler, self._limits, self._short_way)
         self._server.prove_settings()
         made: Callable[[], asyncio.Protocol] = self._server
         if self._arrivals is not None:

@@ -8,7 +8,7 @@ import orjson
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, error_body
 from sidecar.http.body_budget import BodiesHeld
-from sidecar.protocols.protocol import Fetched
+from sidecar.protocols.protocol import FetchedResponse
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
@@ -23,7 +23,7 @@ def fields_of_event(event_id: str, *, let_through: bool = False) -> Fields:
     return (*told, (b"X-Sluice-Decision", b"DENY")) if let_through else told
 
 
-class Reply:
+class LocalResponse:
     """An answer that is still to be written. `close` ends the connection with it."""
 
     __slots__ = ("body", "close", "decision", "fields", "keep_alive", "status")
@@ -39,7 +39,9 @@ class Reply:
         """Set when it is written: whether the connection carries on."""
 
     @classmethod
-    def of_error(cls, error: SluiceError, *, event: Fields = (), close: bool = False) -> "Reply":
+    def of_error(
+        cls, error: SluiceError, *, event: Fields = (), close: bool = False
+    ) -> "LocalResponse":
         """`event` tells of the decision by which it went on that then failed."""
         if isinstance(error, BodiesHeld):
             event = (*event, (b"Retry-After", b"%d" % error.retry_after))
@@ -48,7 +50,7 @@ class Reply:
     @classmethod
     def of_denial(
         cls, status: int, decision: Decision, event_id: str, *, close: bool = False
-    ) -> "Reply":
+    ) -> "LocalResponse":
         """The error body with one member more: `decision`, the four fields of an evaluation."""
         body = error_body(status, decision.reason)
         told_of = {
@@ -66,10 +68,10 @@ class Reply:
         reply.decision = told_of
         return reply
 
-    def in_words_of(self, own: Fetched) -> "Reply":
+    def in_words_of(self, own: FetchedResponse) -> "LocalResponse":
         """The same denial as a data source's protocol tells of one."""
         told = [field for field in self.fields if field != _JSON]
-        return Reply(own.status, (*own.fields, *told), own.body, close=self.close)
+        return LocalResponse(own.status, (*own.fields, *told), own.body, close=self.close)
 
     def end(self) -> None:
         """It is the last on its connection."""
@@ -89,7 +91,7 @@ class Reply:
         return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if empty else self.body)
 
 
-class Sent:
+class ResponseSent:
     """An answer that is on its way already; `status` 0 where none was begun."""
 
     __slots__ = ("keep_alive", "status")

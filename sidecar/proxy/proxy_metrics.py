@@ -6,8 +6,8 @@ Knows metrics. Knows nothing of requests but what they came to.
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.metrics.metrics import Metrics
-from sidecar.protocols.protocol import AnswerTooLarge
-from sidecar.proxy.local_response import Reply, Sent
+from sidecar.protocols.protocol import ResponseTooLarge
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
 
 UNDECIDED = "none"
 """In place of a decision, of a request that needs none, or never came so far."""
@@ -16,7 +16,7 @@ _CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "other", "other", "other"
 """By the first of a status' three digits, all of which data sources may make use of."""
 
 
-class Unreachable(UpstreamFailed):
+class UpstreamUnreachable(UpstreamFailed):
     """the data source can't be reached"""
 
 
@@ -33,16 +33,16 @@ class BrokenOff(UpstreamFailed):
 
 
 CAUSES: dict[type[UpstreamFailed], str] = {
-    Unreachable: "unreachable",
+    UpstreamUnreachable: "unreachable",
     Unverified: "unverified",
     Unanswered: "unanswered",
     BrokenOff: "broken_off",
-    AnswerTooLarge: "too_large",
+    ResponseTooLarge: "too_large",
 }
 """Any other is `unjudged`: an answer that tells what nobody here can judge."""
 
 
-class Traffic:
+class ProxyMetrics:
     """Of one source."""
 
     def __init__(self, metrics: Metrics, kind: str) -> None:
@@ -54,7 +54,7 @@ class Traffic:
         """`decision` is ALLOW, DENY or `UNDECIDED`; `status` 0 where the agent heard none."""
         self._requests.add(self._kind, decision, _CLASSES[status // 100])
 
-    def came_to(self, decision: str, answer: Reply | Sent | None) -> None:
+    def came_to(self, decision: str, answer: LocalResponse | ResponseSent | None) -> None:
         """As `answered`, None where the request ended without an answer."""
         self.answered(decision, 0 if answer is None else answer.status)
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from policies.ground.errors import SluiceError
-from sidecar.protocols.protocol import Asked, Fetched
+from sidecar.protocols.protocol import FetchedResponse, RoutedRequest
 
 LONGEST_INLINE = 64 * 1024
 """What walks fewer bytes runs on the loop: a thread costs more than it would take."""
@@ -44,18 +44,19 @@ class _Done(NamedTuple):
 
 
 class _Ask:
-    """Awaited in place of a look-up: hands the target to `Worker.drive`, and gets the answer."""
+    """Awaited in place of a look-up: hands the target to `WorkerThread.drive`, and gets the
+    answer."""
 
     __slots__ = ("_target",)
 
     def __init__(self, target: str) -> None:
         self._target = target
 
-    def __await__(self) -> Generator[_Wanted, Fetched, Fetched]:
+    def __await__(self) -> Generator[_Wanted, FetchedResponse, FetchedResponse]:
         return (yield _Wanted(self._target))
 
 
-class Worker:
+class WorkerThread:
     """One thread for all sources of a sidecar, started when it is first needed. What waits for it
     is bounded by the bodies that the sidecar holds."""
 
@@ -81,9 +82,9 @@ class Worker:
 
     async def drive(
         self,
-        asked: Asked,
+        asked: RoutedRequest,
         size: int,
-        begin: Callable[[Asked], Coroutine[Any, Any, T]],
+        begin: Callable[[RoutedRequest], Coroutine[Any, Any, T]],
         fresh: Fresh = as_it_is,
     ) -> T:
         """What the coroutine that `begin` makes comes to. It runs step by step, from one look-up to
@@ -107,7 +108,7 @@ class Worker:
                 coroutine.close()
 
 
-async def _ask(target: str) -> Fetched:
+async def _ask(target: str) -> FetchedResponse:
     return await _Ask(target)
 
 
@@ -123,7 +124,7 @@ def _step(resume: Callable[[], Any]) -> _Wanted | _Done:
 
 async def _looked_up(
     coroutine: Coroutine[Any, Any, Any],
-    fetch: Callable[[str], Awaitable[Fetched]],
+    fetch: Callable[[str], Awaitable[FetchedResponse]],
     target: str,
     size: int,
 ) -> tuple[Callable[[], Any], int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
 from sidecar.settings.spool import SpoolSettings
 
@@ -37,7 +37,7 @@ COMPRESS = ("auto", "always", "never")
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedSource:
     """What policies call one of a source's names, and how sensitive it is."""
 
     source_id: str
@@ -47,7 +47,7 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class RestRule:
     """A rule that classes requests of a `rest` source; the first that matches wins."""
 
     method: str
@@ -124,7 +124,7 @@ class Source:
     upstream: str
     """The data source's address, `http://host:port` or `https://…`, an optional path prefix; of
     the kind `tcp`, `tcp://host:port`."""
-    listen: Listen | None
+    listen: ListenAddress | None
     """Where the agent finds it: the client only changes its port. Several sources may share one,
     told apart by `hosts` or `path`."""
     sensitivity: str
@@ -134,9 +134,9 @@ class Source:
     """Whether writes pass: `deny` or `allow`."""
     mode: str = "enforce"
     """`enforce`, or `report`: what would be denied is recorded as that, counted, and forwarded."""
-    names: Mapping[str, Named] = field(default_factory=dict)
+    names: Mapping[str, NamedSource] = field(default_factory=dict)
     """Plain names and levels for source ids, such as `chroma://kb/default/contracts`."""
-    routes: tuple[Route, ...] = ()
+    routes: tuple[RestRule, ...] = ()
     """How requests of a `rest` source are classed; GET and HEAD retrieve where none matches."""
     defaults: Defaults = field(default_factory=Defaults)
     """User, session and task of requests that name none."""
@@ -180,7 +180,7 @@ class AgentSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SidecarSettings:
     """Everything a sidecar is told."""
 
     id: str
@@ -197,9 +197,9 @@ class Settings:
     `never`."""
     key_file: Path
     """A file with the sidecar's own API key, of scope `sidecar`."""
-    listen: Listen
+    listen: ListenAddress
     """Where `/v1/context/evaluate`, `/health`, `/health/ready` and `/metrics` are served."""
-    metrics_listen: Listen | None
+    metrics_listen: ListenAddress | None
     """A port of its own for `/metrics`, which then leaves `listen`."""
     cache: Path
     """The directory of the policy set's copy on disk."""
@@ -214,9 +214,9 @@ class Settings:
     """Who speaks through the proxy listeners; needed as soon as there is a source."""
     sources: tuple[Source, ...]
     """The data sources behind this sidecar."""
-    forward_proxy: Listen | None = None
+    forward_proxy: ListenAddress | None = None
     """Where agents find the HTTP forward proxy, as `HTTP_PROXY` and `HTTPS_PROXY` name it."""
-    transparent: Listen | None = None
+    transparent: ListenAddress | None = None
     """Where connections arrive that the packet filter redirects (REDIRECT)."""
     encrypted_hello: str = "deny"
     """Whether TLS that is passed on unread may hide the server's name behind another one: `deny` or

@@ -22,13 +22,13 @@ from sidecar.spool.errors import (
     SpoolSlow,
     SpoolUnwritable,
 )
-from sidecar.spool.reader import Batch
+from sidecar.spool.reader import RecordBatch
 from sidecar.spool.spool import Placed, Spool
 from sidecar.spool.state import State
 
 __all__ = [
-    "Batch",
     "Placed",
+    "RecordBatch",
     "RecordTooLarge",
     "Spool",
     "SpoolError",

@@ -19,7 +19,7 @@ from sidecar.spool.errors import RecordTooLarge, SpoolFull, SpoolUnwritable
 from sidecar.spool.frames import FRAME, MAX_PAYLOAD, Header, frame_bytes, header_bytes
 from sidecar.spool.instance import Instance, Segment
 from sidecar.spool.layout import segment_file
-from sidecar.spool.writer import Job, Start
+from sidecar.spool.writer import Start, WriteJob
 
 RESERVED_PART = 8
 """At least this part of a segment is kept for denials."""
@@ -35,11 +35,11 @@ _HEADER_BYTES = 4096
 """More than a segment's header takes."""
 
 
-class Tail:
+class Appender:
     """`submit`, to be set before use, hands a job to the writer, which calls `settled`. The others
     are called when records became durable, when a write failed, and when a spare was taken."""
 
-    submit: Callable[[Job], None]
+    submit: Callable[[WriteJob], None]
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Tail:
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._on_roll = on_roll
-        self._gathered: list[Job] = []
+        self._gathered: list[WriteJob] = []
         self._in_flight = 0
         self._armed = False
         self._hurry = False
@@ -76,7 +76,7 @@ class Tail:
     def resume(self, instance: Instance, n: int, prev: str, room: int) -> None:
         """Go on behind record `n` - 1, whose base64 hash is `prev`."""
         self.instance, self.n, self._prev, self.room = instance, n, prev, room
-        self._job = Job(instance, None, n)
+        self._job = WriteJob(instance, None, n)
         self._gathered = [self._job]
 
     def begin(self, instance: Instance, gaps: Sequence[Record]) -> asyncio.Future[None]:
@@ -142,7 +142,7 @@ class Tail:
             _fail(job)
         self._gathered = []
 
-    def settled(self, job: Job, error: OSError | None) -> None:
+    def settled(self, job: WriteJob, error: OSError | None) -> None:
         """The writer is done with a job. A waiter that was cancelled is passed over: its client
         hung up, its record stays."""
         self._in_flight -= 1
@@ -192,7 +192,7 @@ class Tail:
         segment = Segment(segment_file(instance.path, self.n), self.n, self._segment_bytes)
         header = header_bytes(Header(instance.source, instance.id, self.n, self._prev))
         start = Start(segment, self.spares.popleft())
-        self._job = Job(instance, start, self.n, [header], size=len(header))
+        self._job = WriteJob(instance, start, self.n, [header], size=len(header))
         self._gathered.append(self._job)
         instance.segments.append(segment)
         self.room = segment.size - len(header)
@@ -234,11 +234,11 @@ class Tail:
                 self._in_flight += 1
                 self.submit(job)
         if jobs:
-            self._job = Job(self.instance, None, self.n)
+            self._job = WriteJob(self.instance, None, self.n)
             self._gathered.append(self._job)
 
 
-def _fail(job: Job) -> None:
+def _fail(job: WriteJob) -> None:
     for waiter in job.waiters:
         if not waiter.done():
             waiter.set_exception(SpoolUnwritable("the disk did not take the record"))

@@ -13,13 +13,13 @@ from typing import TypeVar
 
 from policies.ground.clock import Clock
 from sidecar.spool.disk import Disk
-from sidecar.spool.instance import Cursor, Instance, Segment
+from sidecar.spool.instance import Instance, RecordPosition, Segment
 from sidecar.spool.layout import Ending, aside_directory, write_acked
-from sidecar.spool.oldest_age import Age
-from sidecar.spool.quota import Space
-from sidecar.spool.reader import Batch, read_batch, read_hash
-from sidecar.spool.retention import Kept
-from sidecar.spool.state_logger import Trouble
+from sidecar.spool.oldest_age import OldestAge
+from sidecar.spool.quota import Quota
+from sidecar.spool.reader import RecordBatch, read_batch, read_hash
+from sidecar.spool.retention import RetainedInstances
+from sidecar.spool.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Backlog:
         disk: Disk,
         chores: Executor,
         clock: Clock,
-        space: Space,
+        space: Quota,
         instances: Iterable[Instance],
         keep_bytes: int = 0,
     ) -> None:
@@ -46,11 +46,11 @@ class Backlog:
         self._loop = asyncio.get_running_loop()
         self._space = space
         self._arrived = asyncio.Event()
-        self._behind = Cursor(0, 0, 0)
+        self._behind = RecordPosition(0, 0, 0)
         self._retiring = asyncio.Lock()
-        self._trouble = Trouble(log, "tidying the spool")
-        self._age = Age(clock.monotonic)
-        self._kept = Kept(clock.monotonic, keep_bytes)
+        self._trouble = StateLogger(log, "tidying the spool")
+        self._age = OldestAge(clock.monotonic)
+        self._kept = RetainedInstances(clock.monotonic, keep_bytes)
         for instance in self.instances:
             self._kept.note(instance)
         self.arrived()
@@ -88,7 +88,7 @@ class Backlog:
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def read(self, max_bytes: int, max_records: int) -> Batch | None:
+    async def read(self, max_bytes: int, max_records: int) -> RecordBatch | None:
         """The oldest unacknowledged records; None where there are none. Raises `Unreadable`, or
         `OSError` where the disk can't say."""
         for instance in self.instances:

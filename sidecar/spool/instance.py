@@ -50,7 +50,7 @@ class Segment:
     size: int
 
 
-class Cursor(NamedTuple):
+class RecordPosition(NamedTuple):
     """Record `n` stands at `offset` of the segment whose first record is `first`, or, where that is
     the segment's end, at the next one's beginning. Offset 0 is the header's, which is skipped."""
 
@@ -59,7 +59,7 @@ class Cursor(NamedTuple):
     n: int
 
 
-_NOWHERE = Cursor(0, 0, 0)
+_NOWHERE = RecordPosition(0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class Instance:
     acked: int = 0
     end: int = 0
     ending: Ending | None = None
-    cursor: Cursor = _NOWHERE
+    cursor: RecordPosition = _NOWHERE
     gaps: int = 0
     kept: int = 0
 
@@ -87,15 +87,15 @@ class Instance:
         """Records; 0 too where what is left was set aside."""
         return max(0, self.end - self.acked)
 
-    def start(self) -> Cursor:
+    def start(self) -> RecordPosition:
         """Where the first unacknowledged record is, or a place before it."""
         first = self.segments[self.kept].first
-        return self.cursor if self.cursor.first >= first else Cursor(first, 0, first)
+        return self.cursor if self.cursor.first >= first else RecordPosition(first, 0, first)
 
-    def before(self, n: int) -> Cursor | None:
+    def before(self, n: int) -> RecordPosition | None:
         """A place before record `n`, acknowledged or not; None where it is not on disk any more."""
         found = [segment.first for segment in self.segments if segment.first <= n]
-        return Cursor(found[-1], 0, found[-1]) if found and n <= self.end else None
+        return RecordPosition(found[-1], 0, found[-1]) if found and n <= self.end else None
 
     def count_kept(self) -> None:
         """Not before a record of the next segment is on disk: it is what tells the next number."""
@@ -113,10 +113,10 @@ def runs(
     disk: Disk,
     instance: Instance,
     segments: list[Segment],
-    cursor: Cursor,
+    cursor: RecordPosition,
     end: int,
     most: int = RUN,
-) -> Iterator[tuple[Cursor, list[bytes]]]:
+) -> Iterator[tuple[RecordPosition, list[bytes]]]:
     """The payloads from `cursor` up to record `end`, in runs of at most `most`, each with the place
     of its first; `Damaged` where a record is not there. `segments` is a copy: the list changes in
     another thread."""
@@ -132,7 +132,7 @@ def runs(
             offset = _behind_header(disk, instance, segment)
         stop = min(end, min((other for other in by_first if other > first), default=end))
         for run in _in_segment(disk, segment, offset, n, stop, most):
-            yield Cursor(first, offset, n), run
+            yield RecordPosition(first, offset, n), run
             offset, n = offset + span(run), n + len(run)
 
 

@@ -25,14 +25,14 @@ from functools import partial
 from pathlib import Path
 
 from policies.ground.clock import Clock
-from sidecar.spool.appender import Tail
+from sidecar.spool.appender import Appender
 from sidecar.spool.backlog import Backlog
 from sidecar.spool.disk import Disk
 from sidecar.spool.instance import Instance
 from sidecar.spool.layout import Ending, instance_directory, write_ending
 from sidecar.spool.losses import Declaration, Losses
 from sidecar.spool.recovery import Recovered
-from sidecar.spool.state_logger import Trouble
+from sidecar.spool.state_logger import StateLogger
 from sidecar.spool.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ _NO_ROOM = "there is no room for a new segment"
 _GAP_BYTES = 4096
 
 
-class Succession:
+class InstanceRotation:
     """Owns the writing end. `refusal` is why no record is taken, None where they are; `closed` is
     why none will be any more. `wake` is called where something may have to be done."""
 
@@ -63,7 +63,7 @@ class Succession:
         self.fault: BaseException | None = None
         self.sync_failures = 0
         self.losses = Losses(clock, entropy)
-        self.tail = Tail(
+        self.tail = Appender(
             clock,
             segment_bytes=segment_bytes,
             on_durable=backlog.arrived,
@@ -80,7 +80,7 @@ class Succession:
         self._entropy = entropy
         self._backlog = backlog
         self._wake = wake
-        self._trouble = Trouble(log, "the spool")
+        self._trouble = StateLogger(log, "the spool")
         self._ordinal = 0
 
     def resume(self, found: Recovered) -> None:

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from sidecar.spool.backlog import Backlog
 from sidecar.spool.errors import SpoolError
-from sidecar.spool.instance_rotation import Succession
+from sidecar.spool.instance_rotation import InstanceRotation
 from sidecar.spool.recovery import Recovered
-from sidecar.spool.segment_pool import Spares
+from sidecar.spool.segment_pool import SegmentPool
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +28,12 @@ GATHER_SECONDS = 1.0
 """How long dropped records are counted before a gap record declares them."""
 
 
-class Keeper:
+class Maintenance:
     """The loop beside the writer. Whoever changes something calls `wake`."""
 
     def __init__(
         self,
-        spares: Spares,
+        spares: SegmentPool,
         backlog: Backlog,
         chores: Executor,
         entropy: Callable[[int], bytes],
@@ -45,7 +45,7 @@ class Keeper:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
 
-    async def start(self, succession: Succession, found: Recovered) -> None:
+    async def start(self, succession: InstanceRotation, found: Recovered) -> None:
         """A disk that takes nothing is no reason not to start: the spool then refuses every record,
         and `run` tries again."""
         self._succession = succession

@@ -11,7 +11,7 @@ MARK_SECONDS = 0.25
 MARKS = 512
 
 
-class Age:
+class OldestAge:
     """`grown_to` when things came, `shrunk_by` when the oldest left. At most `MARKS` marks: where
     there would be more, every second is dropped and the next ones stand twice as far apart. An age
     errs upward, by what lies between two marks."""

@@ -1,7 +1,7 @@
 """How many bytes the spool's segments take, and whether one more may be made. Knows no files."""
 
 
-class Space:
+class Quota:
     """Counts files, not records: a segment takes its whole size from the moment it is made."""
 
     def __init__(self, most: int, held: int) -> None:

@@ -5,10 +5,18 @@ what the disk does not hold must not be in the log. Blocks. Knows nothing of wha
 from typing import NamedTuple
 
 from sidecar.spool.disk import Disk
-from sidecar.spool.instance import Cursor, Damaged, Instance, Segment, payload_hash, runs, span
+from sidecar.spool.instance import (
+    Damaged,
+    Instance,
+    RecordPosition,
+    Segment,
+    payload_hash,
+    runs,
+    span,
+)
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """Records of one instance, in order and without a hole; `hash` is the last one's core hash."""
 
     source: str
@@ -19,7 +27,7 @@ class Batch(NamedTuple):
     hash: bytes
 
 
-class Unreadable(Exception):
+class UnreadableRecord(Exception):
     """from record `n` on `instance` can't be read back"""
 
     def __init__(self, instance: Instance, n: int, why: str) -> None:
@@ -32,14 +40,15 @@ def read_batch(
     disk: Disk,
     instance: Instance,
     segments: list[Segment],
-    cursor: Cursor,
+    cursor: RecordPosition,
     acked: int,
     end: int,
     max_bytes: int,
     max_records: int,
-) -> tuple[Batch, Cursor]:
+) -> tuple[RecordBatch, RecordPosition]:
     """Records from `acked` on, at least one, and the place behind them. `cursor` is a place at the
-    first or before it. `Unreadable` where the first can't be read, `OSError` where the disk can't
+    first or before it. `UnreadableRecord` where the first can't be read, `OSError` where the disk
+    can't
     say."""
     payloads: list[bytes] = []
     size, behind = 0, cursor
@@ -52,20 +61,20 @@ def read_batch(
                     break
                 payloads.append(payload)
             taken = run[: acked + len(payloads) - at.n]
-            behind = Cursor(at.first, at.offset + span(taken), at.n + len(taken))
+            behind = RecordPosition(at.first, at.offset + span(taken), at.n + len(taken))
             if len(taken) < len(run) or len(payloads) == max_records:
                 break
     except Damaged as damaged:
         # What stands before the bad frame ships first; then nothing does, and it is dealt with.
         if not payloads:
-            raise Unreadable(instance, max(damaged.n, acked), str(damaged)) from damaged
+            raise UnreadableRecord(instance, max(damaged.n, acked), str(damaged)) from damaged
     last = acked + len(payloads) - 1
     digest = payload_hash(payloads[-1])
-    return Batch(instance.source, instance.id, payloads, acked, last, digest), behind
+    return RecordBatch(instance.source, instance.id, payloads, acked, last, digest), behind
 
 
 def read_hash(
-    disk: Disk, instance: Instance, segments: list[Segment], cursor: Cursor, n: int
+    disk: Disk, instance: Instance, segments: list[Segment], cursor: RecordPosition, n: int
 ) -> bytes | None:
     """The core hash of record `n`, which stands at `cursor` or behind it. Raises as
     `read_batch`."""
@@ -74,5 +83,5 @@ def read_hash(
             if at.n <= n < at.n + len(run):
                 return payload_hash(run[n - at.n])
     except Damaged as damaged:
-        raise Unreadable(instance, max(damaged.n, instance.acked), str(damaged)) from damaged
+        raise UnreadableRecord(instance, max(damaged.n, instance.acked), str(damaged)) from damaged
     return None

@@ -22,7 +22,7 @@ class _One(NamedTuple):
     size: int
 
 
-class Kept:
+class RetainedInstances:
     """In the order in which they were acknowledged; of each instance the first segments, so many
     as `Instance.kept` says. At most `most` bytes of them stay."""
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from sidecar.spool.disk import Disk
 from sidecar.spool.layout import spare_file, spare_ordinal
-from sidecar.spool.quota import Space
-from sidecar.spool.state_logger import Trouble
+from sidecar.spool.quota import Quota
+from sidecar.spool.state_logger import StateLogger
 
 
-class Spares:
+class SegmentPool:
     """Makes one at a time, `size` bytes each, in `root`."""
 
     def __init__(
-        self, root: Path, disk: Disk, space: Space, size: int, found: Iterable[Path]
+        self, root: Path, disk: Disk, space: Quota, size: int, found: Iterable[Path]
     ) -> None:
         self.size = size
         self._root = root
@@ -31,7 +31,7 @@ class Spares:
         # Above those of a former life: a name is used once.
         self._made = max((spare_ordinal(path) or 0 for path in found), default=0)
         self._making: asyncio.Future[None] | None = None
-        self._trouble = Trouble(logging.getLogger(__name__), "room in the spool")
+        self._trouble = StateLogger(logging.getLogger(__name__), "room in the spool")
 
     async def make(self) -> Path | None:
         """None where there is no room, by `max_bytes` or by the disk."""

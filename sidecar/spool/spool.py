@@ -23,8 +23,8 @@ from sidecar.spool.deadlines import Deadlines
 from sidecar.spool.disk import Disk
 from sidecar.spool.errors import SpoolError, SpoolSlow, SpoolUnwritable
 from sidecar.spool.layout import CONFLICT, DAMAGED
-from sidecar.spool.reader import Batch, Unreadable
-from sidecar.spool.startup import Parts, open_parts
+from sidecar.spool.reader import RecordBatch, UnreadableRecord
+from sidecar.spool.startup import SpoolComponents, open_parts
 from sidecar.spool.state import State, state_of
 
 _NOT_KEPT = bytes(32)
@@ -42,7 +42,7 @@ class Placed(NamedTuple):
 class Spool:
     """One directory of records, one process, one event loop."""
 
-    def __init__(self, settings: SpoolSettings, parts: Parts, clock: Clock) -> None:
+    def __init__(self, settings: SpoolSettings, parts: SpoolComponents, clock: Clock) -> None:
         self._keeper = parts.keeper
         self._succession = parts.succession
         self._tail = parts.succession.tail
@@ -125,14 +125,14 @@ class Spool:
         """Returns once there is something to ship."""
         await self._backlog.wait()
 
-    async def batch(self, max_bytes: int, max_records: int = 512) -> Batch | None:
+    async def batch(self, max_bytes: int, max_records: int = 512) -> RecordBatch | None:
         """The oldest unacknowledged records of one instance, at least one and else at most
         `max_bytes`; None where there are none. What can't be read back ends its instance and is
         declared as lost. Raises `OSError` where the disk fails to read."""
         while True:
             try:
                 return await self._backlog.read(max_bytes, max_records)
-            except Unreadable as damage:
+            except UnreadableRecord as damage:
                 self._succession.end(damage.instance, str(damage), damage.n, DAMAGED)
                 await self._backlog.retire()
 
@@ -141,7 +141,7 @@ class Spool:
         `OSError` where the disk can't say."""
         try:
             return await self._backlog.hash_of(instance, n)
-        except Unreadable as damage:
+        except UnreadableRecord as damage:
             self._succession.end(damage.instance, str(damage), damage.n, DAMAGED)
             return None
 

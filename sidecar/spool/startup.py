@@ -14,25 +14,25 @@ from sidecar.settings.spool import SpoolSettings
 from sidecar.spool.backlog import Backlog
 from sidecar.spool.disk import Disk
 from sidecar.spool.errors import SpoolLocked, SpoolUnwritable
-from sidecar.spool.instance_rotation import Succession
+from sidecar.spool.instance_rotation import InstanceRotation
 from sidecar.spool.layout import lock_file
-from sidecar.spool.maintenance import Keeper
-from sidecar.spool.quota import Space
+from sidecar.spool.maintenance import Maintenance
+from sidecar.spool.quota import Quota
 from sidecar.spool.recovery import Recovered, recover
-from sidecar.spool.segment_pool import Spares
+from sidecar.spool.segment_pool import SegmentPool
 
 KEPT_SHARE = 8
 """Of `max_bytes`, an eighth may hold what is acknowledged already."""
 
 
-class Parts(NamedTuple):
+class SpoolComponents(NamedTuple):
     """Of an open spool. `chores` is its one thread beside the writer's, `lock` the descriptor that
     holds the directory."""
 
-    keeper: Keeper
-    succession: Succession
+    keeper: Maintenance
+    succession: InstanceRotation
     backlog: Backlog
-    space: Space
+    space: Quota
     chores: ThreadPoolExecutor
     lock: int
 
@@ -43,7 +43,7 @@ async def open_parts(
     clock: Clock,
     entropy: Callable[[int], bytes],
     disk: Disk,
-) -> Parts:
+) -> SpoolComponents:
     """`SpoolLocked` where another process has the directory, `SpoolUnwritable` where it can't be
     made or read."""
     chores = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-chores")
@@ -53,11 +53,13 @@ async def open_parts(
     try:
         lock = await in_thread(chores, _take, disk, root)
         found: Recovered = await in_thread(chores, recover, disk, root, source_id, size)
-        space = Space(settings.max_bytes, found.held)
+        space = Quota(settings.max_bytes, found.held)
         keep = settings.max_bytes // KEPT_SHARE
         backlog = Backlog(disk, chores, clock, space, found.instances, keep)
-        keeper = Keeper(Spares(root, disk, space, size, found.spares), backlog, chores, entropy)
-        succession = Succession(
+        keeper = Maintenance(
+            SegmentPool(root, disk, space, size, found.spares), backlog, chores, entropy
+        )
+        succession = InstanceRotation(
             root, source_id, disk, chores, clock, entropy, backlog, size, keeper.wake
         )
         await keeper.start(succession, found)
@@ -68,7 +70,7 @@ async def open_parts(
         if isinstance(error, OSError):
             raise SpoolUnwritable(f"the spool `{root}` can't be opened: {error}") from error
         raise
-    return Parts(keeper, succession, backlog, space, chores, lock)
+    return SpoolComponents(keeper, succession, backlog, space, chores, lock)
 
 
 def _take(disk: Disk, root: Path) -> int:

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from sidecar.spool.frames import FRAME, MAX_PAYLOAD
-from sidecar.spool.instance_rotation import Succession
+from sidecar.spool.instance_rotation import InstanceRotation
 
 
 class State(StrEnum):
@@ -15,7 +15,7 @@ class State(StrEnum):
     UNWRITABLE = "unwritable"
 
 
-def state_of(succession: Succession) -> State:
+def state_of(succession: InstanceRotation) -> State:
     """As the next record of the largest size would find it."""
     tail = succession.tail
     if succession.refusal is not None:

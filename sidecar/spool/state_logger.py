@@ -3,7 +3,7 @@
 import logging
 
 
-class Trouble:
+class StateLogger:
     """`now` is what is wrong, None where nothing is."""
 
     def __init__(self, log: logging.Logger, what: str) -> None:

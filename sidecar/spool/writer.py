@@ -30,7 +30,7 @@ class Start(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class WriteJob:
     """Bytes for one segment of `instance`, who waits for them, and the number after the last
     record among them."""
 
@@ -50,14 +50,14 @@ class Writer:
         self,
         disk: Disk,
         loop: asyncio.AbstractEventLoop,
-        settled: Callable[[Job, OSError | None], None],
+        settled: Callable[[WriteJob, OSError | None], None],
         crashed: Callable[[BaseException], None],
     ) -> None:
         self._disk = disk
         self._loop = loop
         self._settled = settled
         self._crashed = crashed
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[WriteJob | None] = SimpleQueue()
         self._file: int | None = None
         self._offset = 0
         self._abandoned: tuple[Instance, OSError] | None = None
@@ -93,7 +93,7 @@ class Writer:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
             self._loop.call_soon_threadsafe(what, *arguments)
 
-    def _commit(self, job: Job) -> OSError | None:
+    def _commit(self, job: WriteJob) -> OSError | None:
         if self._abandoned is not None and self._abandoned[0] is job.instance:
             return self._abandoned[1]
         try:

@@ -3,19 +3,19 @@
 from policies.sets.policy_set import PolicySet
 from sidecar.control.shipper import Shipper
 from sidecar.http.body_budget import BodyBudget
-from sidecar.metrics.counters import Watches
+from sidecar.metrics.counters import Observations
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.replica import FEEDS, Following
-from sidecar.proxy.assembly import Ways
-from sidecar.sessions import Sessions
+from sidecar.proxy.assembly import Proxy
+from sidecar.sessions import SessionRegistry
 from sidecar.spool import Spool, State
-from sidecar.telemetry.status_reporter import Reporter
+from sidecar.telemetry.status_reporter import StatusReporter
 
 _STATES = tuple(State)
 
 
 def watch_policy_set(
-    watches: Watches, policy_set: PolicySet, freshness: Freshness, follower: Following
+    watches: Observations, policy_set: PolicySet, freshness: Freshness, follower: Following
 ) -> None:
     watches.gauge("sluice_policy_set_age_seconds", "Since it was known current", freshness.age)
     watches.gauge(
@@ -40,7 +40,7 @@ def watch_policy_set(
     )
 
 
-def watch_sessions(watches: Watches, sessions: Sessions) -> None:
+def watch_sessions(watches: Observations, sessions: SessionRegistry) -> None:
     watches.counts(
         "sluice_session_claims_total",
         "Session claims, by the state they found.",
@@ -54,7 +54,7 @@ def watch_sessions(watches: Watches, sessions: Sessions) -> None:
     )
 
 
-def watch_proxy(watches: Watches, ways: Ways) -> None:
+def watch_proxy(watches: Observations, ways: Proxy) -> None:
     watches.gauge(
         "sluice_proxy_agent_connections",
         "Open connections of agents",
@@ -71,7 +71,7 @@ def watch_proxy(watches: Watches, ways: Ways) -> None:
     watches.count("sluice_proxy_sent_bytes_total", "Bytes that went to agents", lambda: ways.sent)
 
 
-def watch_bodies(watches: Watches, bodies: BodyBudget) -> None:
+def watch_bodies(watches: Observations, bodies: BodyBudget) -> None:
     watches.gauge("sluice_body_bytes", "Held of request bodies", lambda: bodies.held)
     watches.count(
         "sluice_bodies_refused_total",
@@ -80,7 +80,7 @@ def watch_bodies(watches: Watches, bodies: BodyBudget) -> None:
     )
 
 
-def watch_reports(watches: Watches, reporter: Reporter) -> None:
+def watch_reports(watches: Observations, reporter: StatusReporter) -> None:
     watches.count(
         "sluice_report_failures_total",
         "Reports to the centre that were not taken",
@@ -88,7 +88,7 @@ def watch_reports(watches: Watches, reporter: Reporter) -> None:
     )
 
 
-def watch_spool(watches: Watches, spool: Spool, shipper: Shipper) -> None:
+def watch_spool(watches: Observations, spool: Spool, shipper: Shipper) -> None:
     watches.gauge("sluice_spool_records", "On disk, not yet shipped", lambda: spool.depth)
     watches.gauge("sluice_spool_bytes", "Of all segment files", lambda: spool.bytes_held)
     watches.gauge(

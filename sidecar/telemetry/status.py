@@ -7,21 +7,21 @@ from typing import Any
 
 from sidecar.metrics.readiness import Readiness
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.replica import Copy
-from sidecar.settings.model import Settings
+from sidecar.policy_cache.replica import Replica
+from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool
 
 LONGEST = 4000
 """Characters of why it refuses that are told."""
 
 
-class Standing:
+class SidecarStatus:
     """`told` is a report, but for what names the run."""
 
     def __init__(
         self,
-        settings: Settings,
-        copy: Copy,
+        settings: SidecarSettings,
+        copy: Replica,
         freshness: Freshness,
         spool: Spool,
         readiness: Readiness,

@@ -14,9 +14,9 @@ import orjson
 from policies import __version__
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
-from sidecar.control.client import Centre, CentreFailed
-from sidecar.control.clock import CentreTime
-from sidecar.spool.state_logger import Trouble
+from sidecar.control.client import ControlClient, ControlUnavailable
+from sidecar.control.clock import ControlClock
+from sidecar.spool.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +30,17 @@ ANSWER_SECONDS = 4.0
 Standing = Callable[[], dict[str, Any]]
 
 
-class Reporter:
+class StatusReporter:
     """The loop. `standing` is what is told beside the id of this run; `failures` counts reports
     that were not taken."""
 
     def __init__(
-        self, centre: Centre, time: CentreTime, clock: Clock, run_id: str, standing: Standing
+        self,
+        centre: ControlClient,
+        time: ControlClock,
+        clock: Clock,
+        run_id: str,
+        standing: Standing,
     ) -> None:
         self.failures = 0
         self._centre = centre
@@ -44,7 +49,7 @@ class Reporter:
         self._run_id = run_id
         self._standing = standing
         self._news = asyncio.Event()
-        self._trouble = Trouble(log, "reporting to the control API")
+        self._trouble = StateLogger(log, "reporting to the control API")
 
     def wake(self) -> None:
         """There is something new to tell."""
@@ -70,7 +75,7 @@ class Reporter:
         try:
             answer = await self._centre.post(PATH, body, seconds=ANSWER_SECONDS)
             told = micros(answer["now"])
-        except (CentreFailed, KeyError, TypeError, ValueError) as error:
+        except (ControlUnavailable, KeyError, TypeError, ValueError) as error:
             self.failures += 1
             self._trouble.is_(str(error))
             return

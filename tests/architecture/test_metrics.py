@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from control_api.http.routes import ROUTES
 from control_api.metrics.metrics import Instruments
-from sidecar.metrics.counters import Count
+from sidecar.metrics.counters import Counter
 from tests.sidecar.centre import control_api
 from tests.sidecar.stand import sidecar
 
@@ -32,7 +32,7 @@ def families(registry: CollectorRegistry) -> dict[str, tuple[str, str]]:
 
 
 def labels(instrument: Any) -> tuple[str, ...]:
-    return tuple(instrument._labels if isinstance(instrument, Count) else instrument._labelnames)
+    return tuple(instrument._labels if isinstance(instrument, Counter) else instrument._labelnames)
 
 
 async def test_the_same_fact_has_the_same_name_and_labels(tmp_path: Path) -> None:

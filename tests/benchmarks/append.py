@@ -19,7 +19,7 @@ from unittest.mock import patch
 import uvloop
 
 from control_api.store import chain
-from control_api.store.counters.counters import Tally
+from control_api.store.counters.counters import BatchCounts
 from policies.trail.entry import Index
 from policies.trail.record import Record
 from tests.control_api.store.world import TENANT, World, decision, opened
@@ -34,7 +34,7 @@ MIXES = {
 }
 
 
-class Uncounted(Tally):
+class Uncounted(BatchCounts):
     """Counts nothing: what there was before there were counts."""
 
     def add(self, index: Index, source_type: str) -> None:
@@ -69,15 +69,15 @@ async def taken(world: World, records: list[Record]) -> float:
 
 async def compared(make: Callable[[], list[Record]]) -> tuple[float, float]:
     """Medians with and without counting, each in a database of its own; the first round is none."""
-    costs: dict[type[Tally], list[float]] = {Tally: [], Uncounted: []}
+    costs: dict[type[BatchCounts], list[float]] = {BatchCounts: [], Uncounted: []}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as directory:
         url = f"sqlite+aiosqlite:///{directory}/{{}}.db"
         async with opened(url.format("counted")) as counted, opened(url.format("bare")) as bare:
             for _ in range(ROUNDS + 1):
-                for tally, world in ((Tally, counted), (Uncounted, bare)):
+                for tally, world in ((BatchCounts, counted), (Uncounted, bare)):
                     with patch.object(chain, "Tally", tally):
                         costs[tally].append(await taken(world, make()))
-    return statistics.median(costs[Tally][1:]), statistics.median(costs[Uncounted][1:])
+    return statistics.median(costs[BatchCounts][1:]), statistics.median(costs[Uncounted][1:])
 
 
 async def main() -> None:

@@ -13,7 +13,7 @@ from policies.sets.policy_set import PolicySet, agent_document, role_document, t
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import Record, decision_record
 from policies.trail.spool_chain import core_hash, src_member
-from policies.trail.stored_entry import Row
+from policies.trail.stored_entry import StoredRow
 from policies.trail.verify import Verifier
 from tests.benchmarks.measure import Figure, per_call
 
@@ -87,7 +87,7 @@ def policies_in_tenant() -> list[Figure]:
     return [Figure("decision, 100,000 against 10 policies", value, ratio, "<= 1.2", ratio <= 1.2)]
 
 
-def chain(size: int, sourced: bool) -> list[Row]:
+def chain(size: int, sourced: bool) -> list[StoredRow]:
     """A log as the control API's own evaluations, or one sidecar's, make it."""
     known, retrieval = policy_set(10), parse_retrieval(BODY)
     record = decide(known, retrieval)
@@ -108,7 +108,7 @@ def chain(size: int, sourced: bool) -> list[Row]:
             )
         else:
             entry = record.entry("log_1", seq, prev, ts)
-        rows.append(Row(seq, entry))
+        rows.append(StoredRow(seq, entry))
         prev = b64(leaf_hash(entry))
     return rows
 
@@ -118,12 +118,12 @@ def verification() -> list[Figure]:
     for name, sourced in (("", False), (", of a sidecar", True)):
         rows = chain(20_000, sourced)
 
-        def walk(rows: list[Row] = rows) -> None:
+        def walk(rows: list[StoredRow] = rows) -> None:
             report_of = Verifier("log_1")
             report_of.feed_all(rows)
             assert report_of.finish().valid, report_of.finish()
 
-        def floor(rows: list[Row] = rows) -> None:
+        def floor(rows: list[StoredRow] = rows) -> None:
             for row in rows:
                 hashlib.sha256(row.entry).digest()
                 orjson.loads(row.entry)

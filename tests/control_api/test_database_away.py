@@ -24,8 +24,8 @@ from control_api.security.secret_file import make_directory
 from control_api.store.engine import connect
 from control_api.store.migrate import migrate
 from control_api.store.opening import opened
-from control_api.store.unreachable import Unreachable
-from control_api.store.url import Unusable
+from control_api.store.unreachable import DatabaseUnreachable
+from control_api.store.url import UnusableDatabase
 from tests.control_api.centre import MovableClock, within
 from tests.control_api.test_serve import ROOT, Process, process
 from tests.log_lines import entries
@@ -58,7 +58,7 @@ def data(tmp_path: Path) -> Path:
 
 
 async def refused(
-    url: str, kind: type[Exception] = Unreachable, seconds: float = 0, stop: bool = False
+    url: str, kind: type[Exception] = DatabaseUnreachable, seconds: float = 0, stop: bool = False
 ) -> str:
     """What keeps the database at `url` from being opened, in this process."""
     clock = MovableClock().clock()
@@ -74,14 +74,22 @@ async def refused(
 @pytest.mark.parametrize(
     ("url", "kind", "cause"),
     [
-        (REFUSED, Unreachable, "PostgreSQL at `127.0.0.1:1`: connection refused"),
-        (REFUSED.replace("127.0.0.1", "[::1]"), Unreachable, "PostgreSQL at `[::1]:1`: "),
-        (REFUSED.replace("127.0.0.1", "db.invalid"), Unreachable, "PostgreSQL at `db.invalid:1`: "),
-        (f"{REFUSED}?sslmode=require", Unusable, "parameters can't be used"),
-        (f"{REFUSED}?ssl=maybe", Unusable, "must be one of: disable, allow, prefer, require"),
-        (REFUSED.replace("127.0.0.1", "a" * 80), Unusable, "can't be used"),
-        (REFUSED.replace(":hunter2", ":x@hunter2"), Unusable, "write it as `%40`"),
-        (REFUSED.replace(":1/", ":one/"), Unusable, "can't be read"),
+        (REFUSED, DatabaseUnreachable, "PostgreSQL at `127.0.0.1:1`: connection refused"),
+        (REFUSED.replace("127.0.0.1", "[::1]"), DatabaseUnreachable, "PostgreSQL at `[::1]:1`: "),
+        (
+            REFUSED.replace("127.0.0.1", "db.invalid"),
+            DatabaseUnreachable,
+            "PostgreSQL at `db.invalid:1`: ",
+        ),
+        (f"{REFUSED}?sslmode=require", UnusableDatabase, "parameters can't be used"),
+        (
+            f"{REFUSED}?ssl=maybe",
+            UnusableDatabase,
+            "must be one of: disable, allow, prefer, require",
+        ),
+        (REFUSED.replace("127.0.0.1", "a" * 80), UnusableDatabase, "can't be used"),
+        (REFUSED.replace(":hunter2", ":x@hunter2"), UnusableDatabase, "write it as `%40`"),
+        (REFUSED.replace(":1/", ":one/"), UnusableDatabase, "can't be read"),
     ],
 )
 async def test_the_cause_is_told_without_the_password(
@@ -97,7 +105,7 @@ async def test_what_postgresql_refuses_is_told_in_its_words(postgres_url: str) -
     assert "password authentication failed" in await refused(wrong)
     assert "does not exist" in await refused(f"{url}_x")
     assert "SSL upgrade" in await refused(f"{url}?ssl=require")
-    with pytest.raises(Unusable, match="permission denied for schema"):
+    with pytest.raises(UnusableDatabase, match="permission denied for schema"):
         await migrate(re.sub(r"/test_\w+$", "/postgres", url))
 
 
@@ -196,12 +204,12 @@ async def test_a_file_that_sqlite_can_t_use_is_named(tmp_path: Path) -> None:
     file = tmp_path / "sluice.db"
     url = f"sqlite+aiosqlite:///{file}"
     file.write_text("this is not a database" * 500)
-    assert "sluice.db`: file is not a database" in await refused(url, Unusable)
+    assert "sluice.db`: file is not a database" in await refused(url, UnusableDatabase)
     file.unlink()
     file.mkdir()
-    assert "sluice.db`: is a directory" in await refused(url, Unusable)
+    assert "sluice.db`: is a directory" in await refused(url, UnusableDatabase)
     below = f"sqlite+aiosqlite:///{__file__}/sluice.db"
-    assert "test_database_away.py/sluice.db`: " in await refused(below, Unusable)
+    assert "test_database_away.py/sluice.db`: " in await refused(below, UnusableDatabase)
 
 
 def test_the_data_directory_s_database_is_named_by_its_setting(process: Any, data: Path) -> None:

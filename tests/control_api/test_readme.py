@@ -16,7 +16,7 @@ from control_api.metrics.metrics import (
     Ingest,
     Instruments,
     Pushing,
-    Refusal,
+    RefusalReason,
     Reload,
     SessionPush,
 )
@@ -26,7 +26,7 @@ assert control_api.__file__ is not None
 PACKAGE = Path(control_api.__file__).parent
 README = (PACKAGE / "README.md").read_text()
 LABELS = {
-    "refusals": Refusal,
+    "refusals": RefusalReason,
     "reloads": Reload,
     "redis_pushes": Pushing,
     "redis_challenges": Challenge,

@@ -10,7 +10,7 @@ import pytest
 
 from control_api import settings
 from control_api.settings import names, read
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
 
 
@@ -24,7 +24,7 @@ def test_the_defaults_are_the_contract_s() -> None:
     found = read({})
     assert found.data_dir == Path(".sluice")
     assert found.database_url == "sqlite+aiosqlite:///.sluice/sluice.db"
-    assert found.control_listen == Listen("127.0.0.1", 8700)
+    assert found.control_listen == ListenAddress("127.0.0.1", 8700)
     assert found.policy_dir is None
     assert (found.require_agent_id, found.session_ttl_minutes) == (False, 1440)
     assert (found.superadmin_key, found.metrics_listen, found.log_level) == (None, None, "info")

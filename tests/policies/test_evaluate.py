@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.checks import CHECKS, NAMES
-from policies.checks.finding import Facts, Outcome
+from policies.checks.finding import CheckOutcome, Facts
 from policies.definitions.model import Key, Policy, TenantSettings
 from policies.evaluate import TENANT_FROZEN, admitted, evaluate, gather, refuse
 from policies.retrieval import Retrieval
@@ -35,12 +35,12 @@ def test_an_answer_carries_ten_findings_in_order(situation: Situation) -> None:
     decision = evaluate(situation[0], situation[1])
     outcomes = [finding.outcome for finding in decision.findings]
     assert len(outcomes) == len(CHECKS) == 10
-    reached = [outcome for outcome in outcomes if outcome is not Outcome.not_reached]
+    reached = [outcome for outcome in outcomes if outcome is not CheckOutcome.not_reached]
     assert outcomes[: len(reached)] == reached
     if situation[1].settings.frozen_at is not None:
         assert (decision.policy_name, decision.check, reached) == (TENANT_FROZEN, None, [])
         return
-    failures = [at for at, outcome in enumerate(outcomes) if outcome is Outcome.failed]
+    failures = [at for at, outcome in enumerate(outcomes) if outcome is CheckOutcome.failed]
     if decision.decision == "ALLOW":
         assert failures == []
         assert len(reached) == 10
@@ -118,7 +118,7 @@ def test_a_refusal_reaches_no_check() -> None:
     assert (decision.decision, decision.policy_name) == ("DENY", "policy_set_stale")
     assert decision.reason == "the policy set is 31 s old, and the limit is 30 s"
     assert (decision.check, decision.policy_id, decision.policy_version) == (None, None, None)
-    assert [finding.outcome for finding in decision.findings] == [Outcome.not_reached] * 10
+    assert [finding.outcome for finding in decision.findings] == [CheckOutcome.not_reached] * 10
 
 
 def test_the_ten_checks_stand_in_the_contracts_order() -> None:

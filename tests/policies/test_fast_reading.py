@@ -18,7 +18,7 @@ from policies.ground.canonical import NotCanonical, b64, check, micros, rfc3339,
 from policies.ground.errors import Invalid
 from policies.retrieval import Retrieval
 from policies.trail.record import decision_record
-from policies.trail.spool_chain import Place, Spooled, read_payload
+from policies.trail.spool_chain import LogPosition, Spooled, read_payload
 from tests.policies import slow_source
 from tests.policies.strategies import situations
 from tests.policies.trail.test_spool_chain import OPENINGS, PREV, RECORDS, at, payload, places
@@ -42,7 +42,9 @@ def kept(found: Spooled) -> tuple[Any, ...]:
     assert (found.n, found.prev) == (src["n"], src["prev"])
     assert found.source_type == core["pub"].get("request", {}).get("source_type")
     entries = [
-        found.entry(Place(slow_source.encode(log), seq, prev.encode(), rfc3339(START).encode()))
+        found.entry(
+            LogPosition(slow_source.encode(log), seq, prev.encode(), rfc3339(START).encode())
+        )
         for log, seq, prev in PLACES
     ]
     same = (found.encoded, found.hash, found.openings, tuple(found.columns), found.user_id)

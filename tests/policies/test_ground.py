@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policies.ground.errors import Invalid, Malformed, SluiceError, error_body, invalid
 from policies.ground.json_body import identifier_fault, is_json, parse_object
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
 
 JSON = "application/json"
@@ -154,16 +154,16 @@ def test_unusable_settings_say_everything_at_once() -> None:
 @pytest.mark.parametrize(
     ("text", "listen"),
     [
-        ("127.0.0.1:8700", Listen("127.0.0.1", 8700)),
-        ("0.0.0.0:0", Listen("0.0.0.0", 0)),
-        ("localhost:65535", Listen("localhost", 65535)),
-        ("[::1]:8700", Listen("::1", 8700)),
-        ("[::]:0", Listen("::", 0)),
-        ("control.sluice.svc:80", Listen("control.sluice.svc", 80)),
+        ("127.0.0.1:8700", ListenAddress("127.0.0.1", 8700)),
+        ("0.0.0.0:0", ListenAddress("0.0.0.0", 0)),
+        ("localhost:65535", ListenAddress("localhost", 65535)),
+        ("[::1]:8700", ListenAddress("::1", 8700)),
+        ("[::]:0", ListenAddress("::", 0)),
+        ("control.sluice.svc:80", ListenAddress("control.sluice.svc", 80)),
     ],
 )
-def test_an_address_is_read_and_written_back(text: str, listen: Listen) -> None:
-    assert Listen.parse(text) == listen
+def test_an_address_is_read_and_written_back(text: str, listen: ListenAddress) -> None:
+    assert ListenAddress.parse(text) == listen
     assert str(listen) == text
 
 
@@ -175,4 +175,4 @@ def test_an_address_is_read_and_written_back(text: str, listen: Listen) -> None:
 )  # fmt: skip
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not host:port|stands in brackets"):
-        Listen.parse(text)
+        ListenAddress.parse(text)

@@ -26,8 +26,8 @@ from policies.trail.commitment import commitment, field_salt, opens
 from policies.trail.entry import index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.spool_chain import core_hash
-from policies.trail.stored_entry import Row
-from policies.trail.verify import Head, Verifier
+from policies.trail.stored_entry import StoredRow
+from policies.trail.verify import LogHead, Verifier
 from tests.policies.world import entry_from_core, every_kind, masked_log, naive_root
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -144,7 +144,7 @@ def test_the_log_verifies() -> None:
     for seq, stored in enumerate(log["entries"]):
         raw = stored["utf8"].encode()
         assert verifier.feed(
-            Row(
+            StoredRow(
                 seq,
                 raw,
                 bytes.fromhex(stored["leaf"]),
@@ -153,7 +153,7 @@ def test_the_log_verifies() -> None:
             )
         )
     size, last, ts, frontier = log["head"]
-    report = verifier.finish(Head(size, bytes.fromhex(last), ts, bytes.fromhex(frontier)))
+    report = verifier.finish(LogHead(size, bytes.fromhex(last), ts, bytes.fromhex(frontier)))
     assert report.valid, report
     assert report.root_hash == log["root"]
     assert (report.total, report.events) == (12, 4)

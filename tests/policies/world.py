@@ -24,8 +24,8 @@ from policies.trail.record import (
     retrieval_lineage,
 )
 from policies.trail.spool_chain import core_hash, src_member
-from policies.trail.stored_entry import Row
-from policies.trail.verify import Head
+from policies.trail.stored_entry import StoredRow
+from policies.trail.verify import LogHead
 
 LOG = "default"
 START = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -74,7 +74,7 @@ class Log:
     """A log as the control API writes one: entries, columns, openings, head."""
 
     def __init__(self, log: str = LOG) -> None:
-        self.log, self.rows, self.tree = log, list[Row](), Frontier()
+        self.log, self.rows, self.tree = log, list[StoredRow](), Frontier()
         self.prev, self.ts = "", ""
         self._sources: dict[tuple[str, str], tuple[int, str]] = {}
 
@@ -97,15 +97,15 @@ class Log:
     def _put(self, entry: bytes, openings: bytes, ts: str) -> bytes:
         leaf = leaf_hash(entry)
         columns = index_of(orjson.loads(entry))
-        self.rows.append(Row(len(self.rows), entry, leaf, columns, openings))
+        self.rows.append(StoredRow(len(self.rows), entry, leaf, columns, openings))
         self.tree.append(leaf)
         self.prev, self.ts = b64(leaf), ts
         return leaf
 
-    def head(self) -> Head:
+    def head(self) -> LogHead:
         last = self.rows[-1].hash if self.rows else b""
         assert last is not None
-        return Head(len(self.rows), last, self.ts, self.tree.to_bytes())
+        return LogHead(len(self.rows), last, self.ts, self.tree.to_bytes())
 
 
 def every_kind() -> Log:

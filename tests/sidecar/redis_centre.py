@@ -32,7 +32,7 @@ from policies.sets.redis_keys import (
     node_field,
     set_key,
 )
-from policies.sets.signed_head import Head, Heartbeat
+from policies.sets.signed_head import Heartbeat, SetHead
 from tests.redis import Redis
 from tests.sidecar.centre import SIDECAR_KEY, ControlApi
 
@@ -84,9 +84,9 @@ class RedisCentre(ControlApi):
         super().furnish(*policies, settings=settings)
         self.publish({key_name(key_digest(SIDECAR_KEY)): key_document(Key("key_s", "sidecar"))})
 
-    def head(self, since: int, names: tuple[str, ...] | None) -> Head:
+    def head(self, since: int, names: tuple[str, ...] | None) -> SetHead:
         root = node_digest(self.nodes[ROOT])
-        return Head(self.tenant_id, self.epoch, since, self.revision, root, names)
+        return SetHead(self.tenant_id, self.epoch, since, self.revision, root, names)
 
     def push(self, since: int, changes: dict[str, bytes | None]) -> None:
         """A change, and nothing of what is not told about it."""

@@ -16,12 +16,12 @@ from aiohttp import ClientSession
 from multidict import CIMultiDictProxy
 
 from policies.ground.clock import Clock
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.trail.spool_chain import read_payload
-from sidecar.api.http_server import Port
-from sidecar.assembly import Parts
-from sidecar.control.clock import CentreTime
-from sidecar.settings.model import AgentSettings, Settings, UpstreamTls
+from sidecar.api.http_server import HttpServer
+from sidecar.assembly import Components
+from sidecar.control.clock import ControlClock
+from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
 from sidecar.spool.disk import Disk
 from tests import waiting
@@ -100,13 +100,13 @@ class Stand:
     """A running sidecar."""
 
     def __init__(
-        self, parts: Parts, spool: Spool, clock: FakeClock, session: ClientSession
+        self, parts: Components, spool: Spool, clock: FakeClock, session: ClientSession
     ) -> None:
         self.parts = parts
         self.spool = spool
         self.clock = clock
         self._session = session
-        self.ports = [each for each in parts.listeners if isinstance(each, Port)]
+        self.ports = [each for each in parts.listeners if isinstance(each, HttpServer)]
         self.address = self.ports[0].address
 
     async def evaluate(self, key: str = EVALUATE_KEY, **changed: Any) -> dict[str, Any]:
@@ -169,7 +169,7 @@ async def until(what: str, true: Callable[[], object], seconds: float = 10) -> N
     await waiting.until_async(what, true, seconds)
 
 
-def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> Settings:
+def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> SidecarSettings:
     """Of a sidecar of `centre`'s, on a port that the system chooses."""
     for name, key in (("sidecar.key", SIDECAR_KEY), ("agent.key", EVALUATE_KEY)):
         (tmp_path / name).write_text(key)
@@ -180,7 +180,7 @@ def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> Settings:
         "redis": centre.redis_url,
         "compress": "auto",
         "key_file": tmp_path / "sidecar.key",
-        "listen": Listen("127.0.0.1", 0),
+        "listen": ListenAddress("127.0.0.1", 0),
         "metrics_listen": None,
         "cache": tmp_path / "cache",
         "staleness_seconds": 30.0,
@@ -189,7 +189,7 @@ def settings(tmp_path: Path, centre: ControlApi, **changed: Any) -> Settings:
         "agent": AgentSettings(AGENT, ROLE, tmp_path / "agent.key"),
         "sources": (),
     }
-    return Settings(**{**whole, **changed})
+    return SidecarSettings(**{**whole, **changed})
 
 
 @asynccontextmanager
@@ -206,9 +206,9 @@ async def sidecar(
     """Ready to decide where `synced`; `ships` says whether records leave the spool."""
     clock = clock or FakeClock()
     told = settings(tmp_path, centre, **changed)
-    time_of_centre = CentreTime(clock.clock)
+    time_of_centre = ControlClock(clock.clock)
     spool = await Spool.open(told.spool, told.id, time_of_centre.clock, os.urandom, disk)
-    parts = Parts(told, spool, time_of_centre, os.urandom)
+    parts = Components(told, spool, time_of_centre, os.urandom)
     loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
     async with parts.centre, ClientSession() as session:
         running = [asyncio.create_task(loop) for loop in loops]

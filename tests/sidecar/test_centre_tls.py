@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.control.client import Centre, CentreFailed
+from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.settings.model import UpstreamTls
-from tests.control_api.centre import Centre as ControlApi
+from tests.control_api.centre import ControlClient as ControlApi
 from tests.control_api.centre import running
 from tests.sidecar.proxy.certificates import authority
 
@@ -29,7 +29,7 @@ def api(tmp_path: Path) -> Iterator[ControlApi]:
 
 
 async def fetched(address: str, key: str, tls: UpstreamTls | None = None) -> int:
-    async with Centre(address, key, tls) as centre:
+    async with ControlClient(address, key, tls) as centre:
         answer = await centre.get(PATH, {"since": "0"}, seconds=20)
     return int(answer["revision"])
 
@@ -48,7 +48,7 @@ async def test_the_authority_and_the_certificate_of_the_file_count(api: ControlA
         (elsewhere, "its certificate is not trusted: Hostname mismatch"),
         (UpstreamTls(authority().path), "the control API can't be reached: "),
     ]:
-        with pytest.raises(CentreFailed) as caught:
+        with pytest.raises(ControlUnavailable) as caught:
             await fetched(address, key, tls)
         assert why in str(caught.value), caught.value
         assert caught.value.status is None
@@ -63,7 +63,7 @@ async def test_the_authority_and_the_certificate_of_the_file_count(api: ControlA
     ],
 )
 async def test_a_control_api_that_is_away_is_told_in_plain_words(address: str, why: str) -> None:
-    with pytest.raises(CentreFailed) as caught:
+    with pytest.raises(ControlUnavailable) as caught:
         await fetched(address, "unused")
     assert str(caught.value).startswith(why)
     assert "ssl" not in str(caught.value)

@@ -15,7 +15,7 @@ from policies.ground.keys import make_key
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
 from sidecar.config.help import EXAMPLE, REQUIRED, keys
-from sidecar.settings.model import Settings
+from sidecar.settings.model import SidecarSettings
 from tests.deploy.launcher import environ
 from tests.sidecar.proxy.certificates import authority
 
@@ -50,7 +50,7 @@ def whole() -> str:
     return text.replace("\ncontrol: http://", "\ncontrol: https://")
 
 
-def load(folder: Path, text: str) -> Settings:
+def load(folder: Path, text: str) -> SidecarSettings:
     (folder / "sidecar.yaml").write_text(text)
     return read(folder / "sidecar.yaml", {}, "host-1")
 

@@ -23,7 +23,7 @@ from policies.sets.policy_set import (
 )
 from policies.trail.spool_chain import core_hash
 from sidecar.enforce import Enforcer
-from sidecar.identity import AgentIdentity, Keys
+from sidecar.identity import AgentIdentity, LiveKeys
 from sidecar.spool import SpoolSettings, SpoolUnwritable
 from tests import waiting
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, READ_KEY, ROLE, control_api, policy
@@ -364,7 +364,9 @@ async def test_lineage_of_a_retrieval_cites_its_decision(tmp_path: Path) -> None
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
-            key = Keys(stand.parts._policy_set, stand.clock.clock).find(key_digest(EVALUATE_KEY))
+            key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
+                key_digest(EVALUATE_KEY)
+            )
             pending = await enforcer(stand).evaluate(asked(), key)
             detail: dict[str, int | str] = {
                 "status": 200,
@@ -386,7 +388,9 @@ async def test_lineage_that_finds_no_room_is_counted_and_harms_nobody(tmp_path: 
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, disk=disk) as stand:
-            key = Keys(stand.parts._policy_set, stand.clock.clock).find(key_digest(EVALUATE_KEY))
+            key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
+                key_digest(EVALUATE_KEY)
+            )
             pending = await enforcer(stand).evaluate(asked(), key)
             disk.fails = True
             with pytest.raises(SpoolUnwritable):
@@ -414,7 +418,7 @@ async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(tmp_path: P
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
-            keys = Keys(stand.parts._policy_set, stand.clock.clock)
+            keys = LiveKeys(stand.parts._policy_set, stand.clock.clock)
             agent = AgentIdentity.of(AGENT, ROLE, EVALUATE_KEY, keys)
             assert EVALUATE_KEY not in repr(agent)
             key = agent.key()
@@ -435,7 +439,7 @@ async def test_an_agent_needs_a_key_that_may_evaluate(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
-            keys = Keys(stand.parts._policy_set, stand.clock.clock)
+            keys = LiveKeys(stand.parts._policy_set, stand.clock.clock)
             assert AgentIdentity.of(AGENT, ROLE, READ_KEY, keys).key() is None
 
 
@@ -443,7 +447,9 @@ async def test_permits_says_what_evaluate_would_and_records_nothing(tmp_path: Pa
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
-            key = Keys(stand.parts._policy_set, stand.clock.clock).find(key_digest(EVALUATE_KEY))
+            key = LiveKeys(stand.parts._policy_set, stand.clock.clock).find(
+                key_digest(EVALUATE_KEY)
+            )
             permits = enforcer(stand).permits
             assert permits(asked(), key)
             assert not permits(asked(source_id="payroll"), key)

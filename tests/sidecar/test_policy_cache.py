@@ -21,12 +21,12 @@ from policies.sets.policy_set import (
     role_name,
     tenant_document,
 )
-from sidecar.control.client import Centre
+from sidecar.control.client import ControlClient
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.full_store import Documents, NoPolicySet
+from sidecar.policy_cache.full_store import FullStore, NoPolicySet
 from sidecar.policy_cache.long_poll import LongPoll
-from sidecar.policy_cache.poll_loop import Follower
+from sidecar.policy_cache.poll_loop import PollLoop
 from tests import waiting
 from tests.sidecar.centre import (
     EVALUATE_KEY,
@@ -43,15 +43,17 @@ from tests.sidecar.stand import EVALUATE, FakeClock, sidecar, until
 class Copy:
     """A follower and what it keeps, without the rest of a sidecar."""
 
-    def __init__(self, directory: Path, centre: Centre, clock: FakeClock, limit: float) -> None:
+    def __init__(
+        self, directory: Path, centre: ControlClient, clock: FakeClock, limit: float
+    ) -> None:
         self.clock = clock
         self.file = CacheFile(directory)
-        self.documents = Documents(self.file)
+        self.documents = FullStore(self.file)
         self.policy_set = PolicySet(self.documents.fetch)
         self.freshness = Freshness(limit, clock.clock)
         self.other_stores = 0
         self.changes: list[Any] = []
-        self.follower = Follower(
+        self.follower = PollLoop(
             LongPoll(centre, limit / 4),
             self.documents,
             self.policy_set,
@@ -82,7 +84,7 @@ class Copy:
 async def copy(
     tmp_path: Path, centre: ControlApi, *, clock: FakeClock | None = None, limit: float = 2.0
 ) -> AsyncIterator[Copy]:
-    async with Centre(centre.address, SIDECAR_KEY) as connection:
+    async with ControlClient(centre.address, SIDECAR_KEY) as connection:
         made = Copy(tmp_path / "cache", connection, clock or FakeClock(), limit)
         try:
             yield made
@@ -505,7 +507,7 @@ async def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
     elsewhere = await asyncio.start_server(thief, "127.0.0.1", 0)
     here = await asyncio.start_server(redirect, "127.0.0.1", 0)
     address = f"http://127.0.0.1:{here.sockets[0].getsockname()[1]}"
-    async with elsewhere, here, Centre(address, SIDECAR_KEY) as centre:
+    async with elsewhere, here, ControlClient(address, SIDECAR_KEY) as centre:
         held = Copy(tmp_path / "cache", centre, FakeClock(), 2.0)
         await run_until(held, "it fails", lambda: held.follower.failures > 1)
         assert "307" in str(held.follower.trouble)

@@ -16,9 +16,9 @@ import pytest
 import yaml
 from aiohttp import ClientConnectionError, ClientSession
 
-from policies.ground.listen_address import Listen
-from sidecar.policy_cache.poll_loop import Follower
-from sidecar.serve import LoopEnded, serve
+from policies.ground.listen_address import ListenAddress
+from sidecar.policy_cache.poll_loop import PollLoop
+from sidecar.serve import LoopStopped, serve
 from tests import waiting
 from tests.ports import free_port
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, ControlApi, control_api
@@ -301,19 +301,19 @@ async def test_a_log_level_that_is_none_is_exit_2(tmp_path: Path) -> None:
 async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
 ) -> None:
-    async def run(_: Follower) -> None:
+    async def run(_: PollLoop) -> None:
         await asyncio.sleep(0.1)
         if fault is not None:
             raise fault
 
-    monkeypatch.setattr(Follower, "run", run)
+    monkeypatch.setattr(PollLoop, "run", run)
     async with control_api() as centre:
         port = free_port()
-        told = settings(tmp_path, centre, listen=Listen("127.0.0.1", port))
+        told = settings(tmp_path, centre, listen=ListenAddress("127.0.0.1", port))
         with pytest.raises(BaseExceptionGroup) as died:
             async with asyncio.timeout(20):
                 await serve(told, FakeClock().clock, os.urandom, asyncio.Event())
-        assert died.group_contains(ZeroDivisionError if fault else LoopEnded)
+        assert died.group_contains(ZeroDivisionError if fault else LoopStopped)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
 
@@ -330,7 +330,7 @@ async def test_a_stop_says_so_before_it_closes(tmp_path: Path) -> None:
 async def test_a_stop_that_nothing_holds_up_is_quick(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
-        told = settings(tmp_path, centre, listen=Listen("127.0.0.1", free_port()))
+        told = settings(tmp_path, centre, listen=ListenAddress("127.0.0.1", free_port()))
         stop = asyncio.Event()
         serving = asyncio.create_task(serve(told, FakeClock().clock, os.urandom, stop))
         await until("it follows", lambda: centre.polls)

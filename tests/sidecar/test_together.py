@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.redis_reader import Torn
-from sidecar.policy_cache.request_coalescer import MOST_NAMES, MOST_WAITING, Together
+from sidecar.policy_cache.redis_reader import TornRead
+from sidecar.policy_cache.request_coalescer import MOST_NAMES, MOST_WAITING, RequestCoalescer
 from tests import waiting
 
 
@@ -21,13 +21,13 @@ class Source:
         self.failure: FeedFailed | None = None
         self.open = asyncio.Event()
         self.turn = asyncio.Lock()
-        self.together = Together(self.turn, self.read)
+        self.together = RequestCoalescer(self.turn, self.read)
 
     async def read(self, names: set[str]) -> None:
         self.reads.append(names)
         await self.open.wait()
         if names & self.torn:
-            raise Torn("missing", [])
+            raise TornRead("missing", [])
         if self.failure is not None:
             raise self.failure
 
@@ -69,7 +69,7 @@ async def test_who_asks_for_what_is_torn_spoils_it_for_nobody_else() -> None:
     source.torn = {"forged"}
     outcomes = await source.asked("a", "forged", "b", "c")
     assert [type(outcome) for outcome in outcomes] == [
-        type(None), Torn, type(None), type(None),
+        type(None), TornRead, type(None), type(None),
     ]  # fmt: skip
     assert source.reads[1] == {"a", "forged", "b", "c"}
 

@@ -10,7 +10,7 @@ from control_api.http.docs.try_form import JSON
 Schema = dict[str, Any]
 
 
-class Row(NamedTuple):
+class FieldRow(NamedTuple):
     """One field: its name, where it goes (`path`, `query`, `header`, `body`, `answer`), its schema,
     and whether it is required."""
 
@@ -20,7 +20,7 @@ class Row(NamedTuple):
     required: bool
 
 
-def operation_fields(operation: dict[str, Any]) -> list[Row]:
+def operation_fields(operation: dict[str, Any]) -> list[FieldRow]:
     """Everything an operation takes: parameters first, then the body's members."""
     rows = [_parameter(each) for each in operation["parameters"]]
     if "requestBody" in operation:
@@ -28,21 +28,21 @@ def operation_fields(operation: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _parameter(parameter: dict[str, Any]) -> Row:
+def _parameter(parameter: dict[str, Any]) -> FieldRow:
     schema = parameter["schema"] | {"description": parameter.get("description", "")}
-    return Row(parameter["name"], parameter["in"], schema, parameter.get("required", False))
+    return FieldRow(parameter["name"], parameter["in"], schema, parameter.get("required", False))
 
 
-def members(schema: Schema, place: str) -> list[Row]:
+def members(schema: Schema, place: str) -> list[FieldRow]:
     """The members of an object's schema."""
     required = schema.get("required", ())
     return [
-        Row(name, place, member, name in required)
+        FieldRow(name, place, member, name in required)
         for name, member in schema.get("properties", {}).items()
     ]
 
 
-def field_table(document: dict[str, Any], rows: list[Row]) -> str:
+def field_table(document: dict[str, Any], rows: list[FieldRow]) -> str:
     """The table; an empty string where there are no rows."""
     if not rows:
         return ""

@@ -24,7 +24,7 @@ _Key = tuple[int, str, int]
 _Alike = tuple[str, str, str, str | None, str | None, bool, bool, int]
 
 
-class Tally:
+class BatchCounts:
     """The counts of one batch."""
 
     __slots__ = ("_alike",)

@@ -10,7 +10,7 @@ from control_api.store.counters.dimensions import BETWEEN, BUCKETS, Facet
 from control_api.store.schema.tables import first_accesses, tallies
 
 
-class Count(NamedTuple):
+class CountedValue(NamedTuple):
     """Decisions of one value; `last_ts` in microseconds since 1970 UTC."""
 
     value: str
@@ -23,22 +23,22 @@ class Count(NamedTuple):
         return self.allowed + self.denied
 
 
-NOTHING = Count("", 0, 0, 0)
+NOTHING = CountedValue("", 0, 0, 0)
 
 
-async def all_of(connection: AsyncConnection, tenant_id: str, facet: Facet) -> list[Count]:
+async def all_of(connection: AsyncConnection, tenant_id: str, facet: Facet) -> list[CountedValue]:
     """Every value of a facet that is counted for all time, in order of value."""
     found = await connection.execute(
         select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
         .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(facet))
         .order_by(tallies.c.value)
     )
-    return [Count(*row) for row in found]
+    return [CountedValue(*row) for row in found]
 
 
 async def top_of(
     connection: AsyncConnection, tenant_id: str, facet: Facet, most: int
-) -> list[Count]:
+) -> list[CountedValue]:
     """The values with the most decisions, first by number, then by value."""
     total = tallies.c.allowed + tallies.c.denied
     found = await connection.execute(
@@ -47,10 +47,12 @@ async def top_of(
         .order_by(total.desc(), tallies.c.value)
         .limit(most)
     )
-    return [Count(*row) for row in found]
+    return [CountedValue(*row) for row in found]
 
 
-async def one_of(connection: AsyncConnection, tenant_id: str, facet: Facet, value: str) -> Count:
+async def one_of(
+    connection: AsyncConnection, tenant_id: str, facet: Facet, value: str
+) -> CountedValue:
     """One value of a facet that is counted for all time."""
     found = await connection.execute(
         select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts).where(
@@ -60,12 +62,12 @@ async def one_of(connection: AsyncConnection, tenant_id: str, facet: Facet, valu
         )
     )
     row = found.one_or_none()
-    return NOTHING if row is None else Count(*row)
+    return NOTHING if row is None else CountedValue(*row)
 
 
 async def by_agent(
     connection: AsyncConnection, tenant_id: str, since: int, agent_id: str | None = None
-) -> list[Count]:
+) -> list[CountedValue]:
     """What each agent, or one of them, decided since `since` (microseconds), in order of id."""
     query = (
         select(
@@ -85,12 +87,15 @@ async def by_agent(
     if agent_id is not None:
         query = query.where(tallies.c.value == agent_id)
     rows = await connection.execute(query)
-    return [Count(value, int(allowed), int(denied), last) for value, allowed, denied, last in rows]
+    return [
+        CountedValue(value, int(allowed), int(denied), last)
+        for value, allowed, denied, last in rows
+    ]
 
 
 async def sources_of(
     connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, most: int
-) -> list[Count]:
+) -> list[CountedValue]:
     """The sources that an agent asked for since `since`, the most asked for first; by the day."""
     prefix = agent_id + BETWEEN
     total = func.sum(tallies.c.allowed + tallies.c.denied)
@@ -114,14 +119,14 @@ async def sources_of(
         .limit(most)
     )
     return [
-        Count(value[len(prefix) :], int(allowed), int(denied), last)
+        CountedValue(value[len(prefix) :], int(allowed), int(denied), last)
         for value, allowed, denied, last in rows
     ]
 
 
 async def window(
     connection: AsyncConnection, tenant_id: str, facet: Facet, since: int, until: int
-) -> Count:
+) -> CountedValue:
     """The sum of a facet's buckets that begin at `since` or later and before `until`."""
     width = BUCKETS[facet]
     found = await connection.execute(
@@ -138,7 +143,7 @@ async def window(
         )
     )
     allowed, denied, last = found.one()
-    return Count("", int(allowed), int(denied), last)
+    return CountedValue("", int(allowed), int(denied), last)
 
 
 async def new_accesses(

@@ -14,20 +14,21 @@ from weakref import WeakValueDictionary
 from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from control_api.database_limits import LIMITS, POOL_SECONDS, Limits
+from control_api.database_limits import LIMITS, POOL_SECONDS, DatabaseLimits
 from control_api.store.postgresql import transaction as begin
 from control_api.store.postgresql.role import bound, granted
 from control_api.store.postgresql.transaction import EVERYONE, Connections
 from control_api.store.schema.version import at_head
 from control_api.store.unreachable import translated
-from control_api.store.url import Unusable
+from control_api.store.url import UnusableDatabase
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
 async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """The engine's first connection; `Unusable` where the driver does not know a parameter of the
+    """The engine's first connection; `UnusableDatabase` where the driver does not know a parameter
+    of the
     URL, or its host can't be a name."""
     try:
         connection = await engine.connect().start()
@@ -35,7 +36,7 @@ async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
         if isinstance(error, OSError):
             raise  # an unverified certificate, which Python makes a `ValueError` too
         # The error may repeat a parameter's value: it is not shown.
-        raise Unusable(
+        raise UnusableDatabase(
             "its host or its parameters can't be used: after `?` stand arguments of asyncpg's "
             "`connect`, such as `ssl=verify-full`"
         ) from error
@@ -48,14 +49,14 @@ async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 class PostgresqlDatabase:
     """Of another's schema: it refuses an older one, which `sluice migrate` brings to head."""
 
-    def __init__(self, engine: AsyncEngine, limits: Limits) -> None:
+    def __init__(self, engine: AsyncEngine, limits: DatabaseLimits) -> None:
         self._engine = engine
         self._limits = limits
         self._connections = Connections(engine)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
-    async def open(cls, url: URL, limits: Limits = LIMITS) -> "PostgresqlDatabase":
+    async def open(cls, url: URL, limits: DatabaseLimits = LIMITS) -> "PostgresqlDatabase":
         engine = create_async_engine(
             url,
             isolation_level="AUTOCOMMIT",  # we say BEGIN ourselves

@@ -7,7 +7,7 @@ tenant at a time. A role that row-level security does not bind would make that w
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.url import Unusable
+from control_api.store.url import UnusableDatabase
 
 READ, GROW, CHANGE, TURN = (
     "SELECT",
@@ -48,10 +48,11 @@ GRANTS = {
 
 
 async def bound(connection: AsyncConnection) -> None:
-    """`Unusable` where row-level security does not bind this role, or one that it can become."""
+    """`UnusableDatabase` where row-level security does not bind this role, or one that it can
+    become."""
     free = (await connection.execute(_FREE)).scalar()
     if free is not None:
-        raise Unusable(
+        raise UnusableDatabase(
             f"its role is, or may become, `{free}`, which row-level "
             "security does not bind: make one for the service alone (CREATE ROLE … LOGIN "
             "NOSUPERUSER NOBYPASSRLS), and run `sluice migrate` with the owner's URL in "
@@ -60,13 +61,13 @@ async def bound(connection: AsyncConnection) -> None:
 
 
 async def granted(connection: AsyncConnection) -> None:
-    """`Unusable` where this role lacks what a table that is there is used for."""
+    """`UnusableDatabase` where this role lacks what a table that is there is used for."""
     wanted = [(table, verb) for table, verbs in GRANTS.items() for verb in verbs.split(", ")]
     tables, verbs = zip(*wanted, strict=True)
     query = {"tables": list(tables), "verbs": list(verbs)}
     lacking = (await connection.execute(_LACKING, query)).first()
     if lacking is not None:
-        raise Unusable(
+        raise UnusableDatabase(
             f"its role may not {lacking.verb} `{lacking.name}`: run "
             "`sluice migrate` with the owner's URL in SLUICE_MIGRATE_DATABASE_URL, which grants it"
         )
@@ -78,7 +79,7 @@ def grant(connection: Connection, role: str) -> None:
     if role == mine:
         return
     if connection.execute(_KNOWN, {"role": role}).first() is None:
-        raise Unusable(
+        raise UnusableDatabase(
             f"there is no role `{role}`, which SLUICE_DATABASE_URL names: CREATE ROLE … LOGIN "
             "PASSWORD … NOSUPERUSER NOBYPASSRLS first"
         )

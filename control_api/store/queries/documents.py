@@ -11,7 +11,7 @@ from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 
 
-class Document(NamedTuple):
+class StoredDocument(NamedTuple):
     """`digest` and `body` are None once it was removed."""
 
     name: str
@@ -20,20 +20,20 @@ class Document(NamedTuple):
     body: bytes | None
 
 
-class Page(NamedTuple):
+class ChangePage(NamedTuple):
     """Changes in order of revision, none left out. `revision` is the tenant's as it was read with
     them; `more` where the last of `documents` has not reached it. Whoever asked from below
     `reset_below` has to begin anew."""
 
     revision: int
-    documents: list[Document]
+    documents: list[StoredDocument]
     more: bool
     reset_below: int = 0
 
 
 async def since(
     connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, most_bytes: int
-) -> Page:
+) -> ChangePage:
     """What changed after `revision`: at most `limit` documents, and bodies of `most_bytes` together
     unless the first alone is larger. `NotFound` where there is no such tenant."""
     present, reset_below = await _standing(connection, tenant_id)
@@ -55,7 +55,7 @@ async def since(
             break
         last, room = changed, room - size
     if last == revision:
-        return Page(present, [], False, reset_below)
+        return ChangePage(present, [], False, reset_below)
     rows = await connection.execute(
         select(*columns)
         .where(
@@ -66,12 +66,12 @@ async def since(
         .order_by(documents.c.revision)
     )
     # A document that changed in between has a later revision, and comes with the next page.
-    return Page(present, [Document(*row) for row in rows], last < present, reset_below)
+    return ChangePage(present, [StoredDocument(*row) for row in rows], last < present, reset_below)
 
 
 async def named(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, most_bytes: int
-) -> Page:
+) -> ChangePage:
     """The documents of these names, all at one revision; a name without a document comes as a
     removed one. Bodies of `most_bytes` together, unless the first alone is larger: `more` says that
     names were left out. `NotFound` where there is no such tenant."""
@@ -88,9 +88,9 @@ async def named(
     rows = (await connection.execute(_NAMED, {"tenant": tenant_id, "names": chosen})).all()
     if not rows:
         raise NotFound(f"no such tenant: `{tenant_id}`")
-    here = {row.name: Document(row.name, row.changed, row.digest, row.body) for row in rows}
-    found = [here.get(name, Document(name, 0, None, None)) for name in chosen]
-    return Page(rows[0].revision, found, len(chosen) < len(asked["names"]))
+    here = {row.name: StoredDocument(row.name, row.changed, row.digest, row.body) for row in rows}
+    found = [here.get(name, StoredDocument(name, 0, None, None)) for name in chosen]
+    return ChangePage(rows[0].revision, found, len(chosen) < len(asked["names"]))
 
 
 async def bodies(

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, and_, case, delete, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.group_commit import Gather
+from control_api.store.group_commit import GroupCommit
 from control_api.store.schema.tables import sidecars
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
@@ -53,12 +53,14 @@ _FIELDS = tuple(field.name for field in fields(StoredSidecar))
 _REPORTED = tuple(name for name in _FIELDS if name not in ("sidecar_id", "first_seen"))
 
 
-class Fleet:
+class FleetReports:
     """Takes reports, many at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._gather: Gather[tuple[str, StoredSidecar], None] = Gather(store.group, self._commit)
+        self._gather: GroupCommit[tuple[str, StoredSidecar], None] = GroupCommit(
+            store.group, self._commit
+        )
 
     async def report(self, tenant_id: str, row: StoredSidecar) -> None:
         """`WriteFault` where the database fails."""

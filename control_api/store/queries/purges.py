@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.counters.counters import Tally
+from control_api.store.counters.counters import BatchCounts
 from control_api.store.log_index import FACETS
 from control_api.store.schema.tables import log_entries, log_heads, log_spans, openings, purges
 from policies.trail.entry import Index
@@ -79,7 +79,7 @@ async def cover(connection: AsyncConnection, tenant_id: str, seq: int, note: str
     )
 
 
-class Moved(Exception):
+class RowsGone(Exception):
     """rows that were to be removed are gone: another replica removes them too"""
 
 
@@ -90,7 +90,7 @@ class Planned(NamedTuple):
     until: int
     entries: int
     indexed: list[tuple[str, int, str, int, int]]
-    tally: Tally
+    tally: BatchCounts
     last: bool
 
 
@@ -99,7 +99,7 @@ async def plan(connection: AsyncConnection, tenant_id: str, anchor: Anchor, most
     size = anchor.purged.size
     wanted = {"tenant": tenant_id, "until": size, "most": most}
     rows = (await connection.execute(_ROWS, wanted)).all()
-    tally = Tally()
+    tally = BatchCounts()
     spans: dict[tuple[int, str], list[int]] = {}
     for row in rows:
         at = Index(*row[3:])
@@ -122,7 +122,7 @@ def remove(
     connection: Connection, tenant_id: str, anchor: Anchor, planned: Planned, now: int
 ) -> None:
     """Remove what was planned, with all that stands beside it, and take back what was counted of
-    it. `Moved`, and the transaction must be rolled back, where it is not all there any more.
+    it. `RowsGone`, and the transaction must be rolled back, where it is not all there any more.
 
     One transaction, under the lock of the log's head as every change of the counts: of two replicas
     that plan the same, one removes it.
@@ -131,10 +131,10 @@ def remove(
     lock(connection, tenant_id)
     row = connection.execute(_NEWEST, wanted).one_or_none()
     if row is None or row.seq != anchor.seq or row.cover_note is None:
-        raise Moved
+        raise RowsGone
     below = {**wanted, "until": planned.until}
     if connection.execute(_ENTRIES, below).rowcount != planned.entries:
-        raise Moved
+        raise RowsGone
     for statement in _BESIDE:
         connection.execute(statement, below)
     if planned.indexed:

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, select, tuple_, upd
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.group_commit import Gather
+from control_api.store.group_commit import GroupCommit
 from control_api.store.queries import ended_sessions
 from control_api.store.schema.tables import sessions
 from control_api.store.store import Store
@@ -45,12 +45,14 @@ class SessionRow(NamedTuple):
         return Session(self.session_id, self.state(now), self.agent_role, self.agent_id)
 
 
-class Sessions:
+class SessionClaimer:
     """Claims sessions, many at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._gather: Gather[tuple[str, SessionRow], SessionRow] = Gather(store.group, self._commit)
+        self._gather: GroupCommit[tuple[str, SessionRow], SessionRow] = GroupCommit(
+            store.group, self._commit
+        )
 
     async def claim(
         self,

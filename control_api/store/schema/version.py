@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-from control_api.store.url import Unusable
+from control_api.store.url import UnusableDatabase
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 _LOCK = 0x51D1CE  # of ours alone: two replicas that migrate at once go one after the other
@@ -26,17 +26,18 @@ def head() -> str:
 
 
 def at_head(connection: Connection) -> None:
-    """`Unusable` where the schema is older than ours, newer, or not there."""
+    """`UnusableDatabase` where the schema is older than ours, newer, or not there."""
     present = _present(connection)
     if present != head():
         stands = "has no schema yet" if present is None else f"has the schema `{present}`"
-        raise Unusable(
+        raise UnusableDatabase(
             f"the database {stands}, and this version needs `{head()}`: run `sluice migrate`"
         )
 
 
 def to_head(connection: Connection) -> None:
-    """Every missing migration, in the transaction that the caller began. `Unusable` where the
+    """Every missing migration, in the transaction that the caller began. `UnusableDatabase` where
+    the
     schema is newer than ours: an older version must not write to it."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
@@ -58,7 +59,7 @@ def _present(connection: Connection) -> str | None:
         return None
     present = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     if present is not None and present not in revisions():
-        raise Unusable(
+        raise UnusableDatabase(
             f"the database has the schema `{present}`, which is newer than this version knows"
         )
     return present

@@ -4,10 +4,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.agents import AgentShown, Status
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
@@ -30,7 +30,7 @@ MOVES = MappingProxyType(
 )
 
 
-class NewStatus(Asked):
+class NewStatus(RequestModel):
     """The state that an agent is to be in."""
 
     example: ClassVar[dict[str, Any]] = {"status": "pending_approval"}
@@ -39,7 +39,7 @@ class NewStatus(Asked):
     status: Status
 
 
-async def change_agent_status(service: Service, caller: Caller, asked: NewStatus) -> AgentShown:
+async def change_agent_status(service: AppContext, caller: Caller, asked: NewStatus) -> AgentShown:
     """Move an agent to another state; any state may go to `deprecated`, and none comes back.
 
     An approved agent may be `suspended` and approved again: while it is suspended every evaluation

@@ -1,13 +1,13 @@
 """Show one agent of the registry, and what it did lately."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import agent_fields, deny_rate, time_or_none
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.agents import Activity, AgentDetail
 from control_api.responses.counts import SourceCount
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.queries import NOTHING, Count
+from control_api.store.counters.queries import NOTHING, CountedValue
 from control_api.store.queries import agents
 from control_api.use_cases.audit.show_registry_counts import ACTIVITY
 from policies.ground.errors import NotFound
@@ -16,13 +16,13 @@ MOST_SOURCES = 100
 """Sources that are named, the most asked for first."""
 
 
-class AskedAgent(Asked):
+class AskedAgent(RequestModel):
     """Which agent."""
 
     agent_id: Identifier
 
 
-async def get_agent(service: Service, caller: Caller, asked: AskedAgent) -> AgentDetail:
+async def get_agent(service: AppContext, caller: Caller, asked: AskedAgent) -> AgentDetail:
     """Show one agent of the registry, with its activity of the last seven days."""
     tenant_id, agent_id = caller.tenant.tenant_id, asked.agent_id
     since = service.clock.now() - ACTIVITY
@@ -36,7 +36,7 @@ async def get_agent(service: Service, caller: Caller, asked: AskedAgent) -> Agen
     return AgentDetail(**agent_fields(agent), activity=activity)
 
 
-def _activity(lately: Count, sources: list[Count]) -> Activity:
+def _activity(lately: CountedValue, sources: list[CountedValue]) -> Activity:
     return Activity(
         total=lately.total,
         allowed=lately.allowed,

@@ -1,6 +1,6 @@
 """List the agents of the registry."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, Listed, Text
@@ -18,7 +18,7 @@ class AskedAgents(Listed):
     framework: Text | None = None
 
 
-async def list_agents(service: Service, caller: Caller, asked: AskedAgents) -> Page[AgentShown]:
+async def list_agents(service: AppContext, caller: Caller, asked: AskedAgents) -> Page[AgentShown]:
     """List registered agents, newest first."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await agents.page(

@@ -2,10 +2,10 @@
 
 from typing import Any, ClassVar, Literal
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
-from control_api.requests.base import Asked, Identifier, Roles, Text
+from control_api.requests.base import Identifier, RequestModel, Roles, Text
 from control_api.responses.agents import AgentShown
 from control_api.store.queries import agents, keys
 from control_api.store.queries.agents import StoredAgent
@@ -16,7 +16,7 @@ from policies.sets.policy_set import agent_document, agent_name
 from policies.trail.record import change_record
 
 
-class NewAgent(Asked):
+class NewAgent(RequestModel):
     """A registry entry (`service.md` 2.2). It starts as a draft, whatever it will be."""
 
     example: ClassVar[dict[str, Any]] = {
@@ -38,7 +38,7 @@ class NewAgent(Asked):
     status: Literal["draft"] | None = None
 
 
-async def register_agent(service: Service, caller: Caller, asked: NewAgent) -> AgentShown:
+async def register_agent(service: AppContext, caller: Caller, asked: NewAgent) -> AgentShown:
     """Register an agent as a draft; whether a policy has its role is judged at evaluation."""
     agent_id = asked.agent_id or prefixed("agt_", service.entropy(16))
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
-from control_api.requests.base import Asked, Identifier, Roles, Text
+from control_api.requests.base import Identifier, RequestModel, Roles, Text
 from control_api.responses.agents import AgentShown
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
@@ -17,7 +17,7 @@ from policies.sets.policy_set import agent_document, agent_name
 from policies.trail.record import change_record
 
 
-class ChangedAgent(Asked):
+class ChangedAgent(RequestModel):
     """The fields to change; those left out stay. Null clears a field, and stands for the default
     where there is one."""
 
@@ -43,7 +43,7 @@ class ChangedAgent(Asked):
         return given
 
 
-async def update_agent(service: Service, caller: Caller, asked: ChangedAgent) -> AgentShown:
+async def update_agent(service: AppContext, caller: Caller, asked: ChangedAgent) -> AgentShown:
     """Change an agent's registry entry, never its status."""
 
     async def work(tx: Transaction) -> StoredAgent:

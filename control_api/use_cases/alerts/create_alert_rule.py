@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from control_api.alerts.evaluator import target_of
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_rule
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret, RuleType
-from control_api.security.egress import Allowed, literal
+from control_api.security.egress import AllowedHosts, literal
 from control_api.store.queries import alerts
 from control_api.store.queries.alerts import StoredRule
 from control_api.store.transaction import Transaction
@@ -38,7 +38,7 @@ Minutes = Annotated[int, Field(ge=1, le=WEEK)]
 Threshold = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
 
-class NewRule(Asked):
+class NewRule(RequestModel):
     """What to measure, and whom to tell (`service.md` 2.7)."""
 
     example: ClassVar[dict[str, Any]] = {
@@ -60,7 +60,7 @@ class NewRule(Asked):
 
 
 async def create_alert_rule(
-    service: Service, caller: Caller, asked: NewRule
+    service: AppContext, caller: Caller, asked: NewRule
 ) -> AlertRuleWithSecret | AlertRule:
     """Create an alert rule; the secret of its webhook is in this answer and nowhere else."""
     refuse_unusable(asked.rule_type, asked.threshold, asked.webhook_url, service)
@@ -90,7 +90,7 @@ def new_secret(entropy: Callable[[int], bytes]) -> str:
 
 
 def refuse_unusable(
-    rule_type: str, threshold: int, webhook_url: str | None, service: Service
+    rule_type: str, threshold: int, webhook_url: str | None, service: AppContext
 ) -> None:
     """`Invalid` where the rule could never fire, or its webhook never be called."""
     complaints = []
@@ -102,7 +102,7 @@ def refuse_unusable(
         raise invalid(complaints)
 
 
-def _callable(allowed: Allowed, url: str) -> bool:
+def _callable(allowed: AllowedHosts, url: str) -> bool:
     """Of a literal address; a name is judged when it is called."""
     parts = urlsplit(url)
     host = parts.hostname or ""

@@ -1,8 +1,8 @@
 """Delete an alert rule. What it fired is delivered nonetheless."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.audit import Empty
 from control_api.store.queries import alerts
 from control_api.store.transaction import Transaction
@@ -10,13 +10,13 @@ from control_api.use_cases.alerts.create_alert_rule import record
 from policies.ground.errors import NotFound
 
 
-class AskedRule(Asked):
+class AskedRule(RequestModel):
     """Which rule."""
 
     rule_id: Identifier
 
 
-async def delete_alert_rule(service: Service, caller: Caller, asked: AskedRule) -> Empty:
+async def delete_alert_rule(service: AppContext, caller: Caller, asked: AskedRule) -> Empty:
     """Delete an alert rule; a second time it is not found."""
 
     async def work(tx: Transaction) -> None:

@@ -1,6 +1,6 @@
 """List the alert rules."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_rule
 from control_api.requests.base import Listed
@@ -13,7 +13,9 @@ class AskedRules(Listed):
     """All of them."""
 
 
-async def list_alert_rules(service: Service, caller: Caller, asked: AskedRules) -> Page[AlertRule]:
+async def list_alert_rules(
+    service: AppContext, caller: Caller, asked: AskedRules
+) -> Page[AlertRule]:
     """List alert rules, newest first."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await alerts.page(

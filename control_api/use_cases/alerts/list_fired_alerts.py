@@ -1,6 +1,6 @@
 """List what alert rules fired, and how its delivery stands."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import time_or_none
 from control_api.requests.base import Listed
@@ -16,7 +16,7 @@ class AskedFired(Listed):
 
 
 async def list_fired_alerts(
-    service: Service, caller: Caller, asked: AskedFired
+    service: AppContext, caller: Caller, asked: AskedFired
 ) -> Page[FiredAlert]:
     """List deliveries of fired alerts, newest first."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_rule
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret, RuleType
 from control_api.store.queries import alerts
 from control_api.store.queries.alerts import StoredRule
@@ -23,7 +23,7 @@ from control_api.use_cases.alerts.create_alert_rule import (
 from policies.ground.errors import NotFound, invalid
 
 
-class ChangedRule(Asked):
+class ChangedRule(RequestModel):
     """The fields to change; those left out stay. `rule_type` must be the rule's;
     `"webhook_secret": null` makes a new one."""
 
@@ -47,7 +47,7 @@ class ChangedRule(Asked):
 
 
 async def update_alert_rule(
-    service: Service, caller: Caller, asked: ChangedRule
+    service: AppContext, caller: Caller, asked: ChangedRule
 ) -> AlertRuleWithSecret | AlertRule:
     """Change an alert rule; a new webhook secret is in this answer and nowhere else."""
 
@@ -73,7 +73,7 @@ async def update_alert_rule(
 
 
 def _with_secret(
-    service: Service, rule: StoredRule, asked: ChangedRule
+    service: AppContext, rule: StoredRule, asked: ChangedRule
 ) -> tuple[StoredRule, str | None]:
     """The rule as asked for, and its webhook's secret if that is a new one."""
     changed = replace(rule, **asked.changes())

@@ -5,11 +5,11 @@ The receipt leaves after the commit: a sidecar deletes what it signs for.
 
 from typing import Any, ClassVar
 
-from control_api.app_context import MOST_BATCHES, Service
+from control_api.app_context import MOST_BATCHES, AppContext
 from control_api.auth.principal import Caller
 from control_api.log.ingest import ingest
 from control_api.metrics.metrics import Ingest
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.sidecars import Receipt
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid, Unavailable
@@ -17,7 +17,7 @@ from policies.ground.signing import receipt_message
 from policies.trail.record_fast_path import known_batch
 
 
-class NewRecords(Asked):
+class NewRecords(RequestModel):
     """A batch out of a spool: records as they lie there, in order, without gaps.
 
     What a record is, is judged where it is taken in: its bytes are hashed again there, so that a
@@ -41,7 +41,7 @@ class NewRecords(Asked):
         return None if batch is None else cls.model_construct(**batch._asdict())
 
 
-async def ingest_events(service: Service, caller: Caller, asked: NewRecords) -> Receipt:
+async def ingest_events(service: AppContext, caller: Caller, asked: NewRecords) -> Receipt:
     """Deliver a batch of a sidecar's records; those that are held already are passed over."""
     tenant_id = caller.tenant.tenant_id
     count = service.instruments.ingested.labels

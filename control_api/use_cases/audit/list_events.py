@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
 from control_api.requests.base import Identifier, Listed
@@ -52,7 +52,7 @@ class AskedEvents(Listed):
     until: Time | None = Field(None, alias="to")
 
 
-async def list_events(service: Service, caller: Caller, asked: AskedEvents) -> Page[AuditEvent]:
+async def list_events(service: AppContext, caller: Caller, asked: AskedEvents) -> Page[AuditEvent]:
     """List audit events, newest first."""
     filters = read.Filters(
         agent_role=asked.agent_role,

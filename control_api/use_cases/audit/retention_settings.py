@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Nothing
+from control_api.requests.base import EmptyRequest, RequestModel
 from control_api.responses.management import RetentionSettings
 from control_api.store.queries.tenants import StoredTenant
 from control_api.tenants.tenant_change import change_tenant, stored
@@ -16,7 +16,7 @@ from control_api.tenants.tenant_change import change_tenant, stored
 Days = Annotated[int, Field(ge=0, le=3650)]
 
 
-class NewRetention(Asked):
+class NewRetention(RequestModel):
     """Days to keep each for; what is left out stays, 0 keeps for ever."""
 
     example: ClassVar[dict[str, Any]] = {"retention_days": 730, "session_retention_days": 30}
@@ -26,7 +26,7 @@ class NewRetention(Asked):
 
 
 async def show_retention_settings(
-    service: Service, caller: Caller, _: Nothing
+    service: AppContext, caller: Caller, _: EmptyRequest
 ) -> RetentionSettings:
     """Show how long audit events and sessions are kept."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:
@@ -34,7 +34,7 @@ async def show_retention_settings(
 
 
 async def change_retention_settings(
-    service: Service, caller: Caller, asked: NewRetention
+    service: AppContext, caller: Caller, asked: NewRetention
 ) -> RetentionSettings:
     """Change how long audit events and sessions are kept, from the next purge on."""
     given = asked.model_dump(include=asked.model_fields_set)

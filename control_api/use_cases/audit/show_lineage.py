@@ -1,6 +1,6 @@
 """An event, and what followed from it."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
 from control_api.requests.base import Identifier, Listed
@@ -14,7 +14,7 @@ class AskedLineage(Listed):
     event_id: Identifier
 
 
-async def show_lineage(service: Service, caller: Caller, asked: AskedLineage) -> Part[Lineage]:
+async def show_lineage(service: AppContext, caller: Caller, asked: AskedLineage) -> Part[Lineage]:
     """Show an audit event and the actions recorded on it, in order."""
     seq = asked.seq()
     event, actions = await read.lineage(

@@ -1,9 +1,9 @@
 """How many agents there are in each state, and how often they are denied."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import deny_rate
-from control_api.requests.base import Nothing
+from control_api.requests.base import EmptyRequest
 from control_api.responses.agents import RegistryCounts
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.dimensions import DAY
@@ -13,7 +13,9 @@ ACTIVITY = 7 * DAY
 """What "lately" is, in microseconds."""
 
 
-async def show_registry_counts(service: Service, caller: Caller, _: Nothing) -> RegistryCounts:
+async def show_registry_counts(
+    service: AppContext, caller: Caller, _: EmptyRequest
+) -> RegistryCounts:
     """Count the registry's agents by state; deny rates are of the last seven days."""
     tenant_id = caller.tenant.tenant_id
     async with service.store.reading(tenant_id) as connection:

@@ -1,17 +1,17 @@
 """How long audit events are kept, and what the last purge left: the anchor that `verify` starts
 from."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log.anchor_check import shown
-from control_api.requests.base import Nothing
+from control_api.requests.base import EmptyRequest
 from control_api.responses.audit import PurgeAnchor, Retention
 from control_api.store.queries import purges
 from control_api.tenants.tenant_change import stored
 from control_api.use_cases.audit.retention_settings import audit_policy
 
 
-async def show_retention(service: Service, caller: Caller, _: Nothing) -> Retention:
+async def show_retention(service: AppContext, caller: Caller, _: EmptyRequest) -> Retention:
     """Show the retention of audit events, and the anchor of the last purge."""
     tenant_id = caller.tenant.tenant_id
     async with service.store.reading(tenant_id) as connection:

@@ -1,6 +1,6 @@
 """A session's audit events, in the order in which they were recorded."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
 from control_api.requests.base import Identifier, Listed
@@ -15,7 +15,7 @@ class AskedTrail(Listed):
 
 
 async def show_session_trail(
-    service: Service, caller: Caller, asked: AskedTrail
+    service: AppContext, caller: Caller, asked: AskedTrail
 ) -> Page[AuditEvent]:
     """Show a session's audit events in order; a session never seen is not found."""
     seq = asked.seq()

@@ -1,10 +1,10 @@
 """How many decisions the audit trail holds, and of what. Counted while the log grows
 (`control_api.store.counters.counters`): as fast after a billion events as after ten."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import deny_rate
-from control_api.requests.base import Nothing
+from control_api.requests.base import EmptyRequest
 from control_api.responses.counts import RoleCount, SourceCount, Stats, TypeCount
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.dimensions import Facet
@@ -13,7 +13,7 @@ TOP = 10
 """Roles and sources that are named, those with the most events."""
 
 
-async def show_stats(service: Service, caller: Caller, _: Nothing) -> Stats:
+async def show_stats(service: AppContext, caller: Caller, _: EmptyRequest) -> Stats:
     """Count the tenant's audit events, as far as retention has kept them."""
     tenant_id = caller.tenant.tenant_id
     async with service.store.reading(tenant_id) as connection:

@@ -5,9 +5,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked
+from control_api.requests.base import RequestModel
 from control_api.responses.evaluations import Batch, Evaluated
 from control_api.use_cases.context.evaluate_context import AskedRetrieval, decide_and_record
 from policies import batch
@@ -27,7 +27,7 @@ class Item(AskedRetrieval):
     in_query: ClassVar[frozenset[str]] = frozenset()
 
 
-class AskedBatch(Asked):
+class AskedBatch(RequestModel):
     """Retrievals to decide on in order, and when to stop."""
 
     unique: ClassVar[bool] = False
@@ -40,12 +40,12 @@ class AskedBatch(Asked):
     semantics: Semantics = "all"
 
     @classmethod
-    def read(cls, values: dict[str, Any]) -> batch.Batch:
+    def read(cls, values: dict[str, Any]) -> batch.BatchRequest:
         return batch.parse_batch(values)
 
 
 async def evaluate_batch(
-    service: Service, caller: Caller, asked: Annotated[batch.Batch, AskedBatch]
+    service: AppContext, caller: Caller, asked: Annotated[batch.BatchRequest, AskedBatch]
 ) -> Batch:
     """Decide on several retrievals; each that is decided has its own audit event."""
     if asked.stop_on is None:
@@ -64,6 +64,6 @@ async def evaluate_batch(
     return Batch(results)
 
 
-async def _evaluate(service: Service, caller: Caller, retrieval: Retrieval) -> Evaluated:
+async def _evaluate(service: AppContext, caller: Caller, retrieval: Retrieval) -> Evaluated:
     decision, _, event_id = await decide_and_record(service, caller, retrieval)
     return Evaluated(decision.decision, decision.policy_name, decision.reason, event_id)

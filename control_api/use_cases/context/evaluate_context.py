@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import ConfigDict, Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Flag, Identifier, read_flag
+from control_api.requests.base import Flag, Identifier, RequestModel, read_flag
 from control_api.responses.audit import Level
 from control_api.responses.evaluations import (
     CheckShown,
@@ -45,7 +45,7 @@ class Question(NamedTuple):
     explain: bool = False
 
 
-class AskedRetrieval(Asked):
+class AskedRetrieval(RequestModel):
     """An evaluation's body (`service.md` 2.10). Unknown fields are passed over.
 
     These fields describe; `parse_retrieval` reads, since this is the one path that has to be fast.
@@ -86,7 +86,7 @@ class AskedRetrieval(Asked):
 
 
 async def evaluate_context(
-    service: Service, caller: Caller, asked: Annotated[Question, AskedRetrieval]
+    service: AppContext, caller: Caller, asked: Annotated[Question, AskedRetrieval]
 ) -> Evaluated | Explained:
     """Decide whether an agent may retrieve from a data source; a `DENY` is answered with 200."""
     retrieval = asked.retrieval
@@ -96,7 +96,7 @@ async def evaluate_context(
 
 
 async def decide_and_record(
-    service: Service, caller: Caller, retrieval: Retrieval
+    service: AppContext, caller: Caller, retrieval: Retrieval
 ) -> tuple[Decision, Facts | None, str]:
     """The decision, what it was made by, and the id of its event, which is in the log."""
     tenant = caller.tenant
@@ -148,7 +148,7 @@ def decide(
         return refuse(ERROR, "the evaluation failed, and so it is denied"), None
 
 
-async def _session(service: Service, caller: Caller, asked: Retrieval) -> Session | None:
+async def _session(service: AppContext, caller: Caller, asked: Retrieval) -> Session | None:
     """The session as it stands, claimed by this call if it is the first. None for who fails one of
     the checks before: whose session it is, is none of their business."""
     assert asked.session_id is not None
@@ -173,7 +173,7 @@ def _admitted(caller: Caller, asked: Retrieval) -> bool:
         return False
 
 
-def _observe(service: Service, decision: Decision, event_id: str) -> None:
+def _observe(service: AppContext, decision: Decision, event_id: str) -> None:
     """One decision: one record, one metric, one line."""
     check = decision.check or _WITHOUT_CHECK.get(decision.policy_name, "none")
     service.instruments.decided(decision.decision, check).inc()

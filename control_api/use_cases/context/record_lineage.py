@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
-from control_api.requests.base import Asked, Identifier, Text
+from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.audit import Empty
 from policies.definitions.model import Key
 from policies.ground.errors import Forbidden
@@ -15,7 +15,7 @@ from policies.sets.policy_set import TENANT
 from policies.trail.record import lineage_record
 
 
-class NewAction(Asked):
+class NewAction(RequestModel):
     """A downstream action (`service.md` 2.5)."""
 
     example: ClassVar[dict[str, Any]] = {
@@ -31,7 +31,7 @@ class NewAction(Asked):
     outcome: Text | None = None
 
 
-async def record_lineage(service: Service, caller: Caller, asked: NewAction) -> Empty:
+async def record_lineage(service: AppContext, caller: Caller, asked: NewAction) -> Empty:
     """Record a downstream action on an audit event of this tenant."""
     tenant_id = caller.tenant.tenant_id
     found = await read.event(service.store, tenant_id, asked.event_id)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.responses.evaluations import Explained, Simulated
 from control_api.store.queries import sessions
@@ -17,7 +17,7 @@ from policies.retrieval import Retrieval
 
 
 async def simulate_context(
-    service: Service, caller: Caller, asked: Annotated[Question, AskedRetrieval]
+    service: AppContext, caller: Caller, asked: Annotated[Question, AskedRetrieval]
 ) -> Simulated | Explained:
     """Say what an evaluation by this key would answer; nothing is recorded."""
     retrieval = asked.retrieval
@@ -28,7 +28,7 @@ async def simulate_context(
     return explained(answer, retrieval, facts, decision) if asked.explain else answer
 
 
-async def _present(service: Service, caller: Caller, retrieval: Retrieval) -> Session | None:
+async def _present(service: AppContext, caller: Caller, retrieval: Retrieval) -> Session | None:
     """The session as it stands; None where the call would be the first to name it."""
     if retrieval.session_id is None:
         return None

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Identifier, Roles
+from control_api.requests.base import Identifier, RequestModel, Roles
 from control_api.responses.audit import Done
 from control_api.store.queries import keys
 from control_api.store.transaction import Transaction
@@ -14,7 +14,7 @@ from policies.sets.policy_set import key_document, key_name
 from policies.trail.record import change_record
 
 
-class NewBinding(Asked):
+class NewBinding(RequestModel):
     """What is left out stays; null clears. An empty list restricts nothing."""
 
     example: ClassVar[dict[str, Any]] = {
@@ -27,7 +27,7 @@ class NewBinding(Asked):
     permitted_roles: Roles | None = None
 
 
-async def bind_key(service: Service, caller: Caller, asked: NewBinding) -> Done:
+async def bind_key(service: AppContext, caller: Caller, asked: NewBinding) -> Done:
     """Bind a key to an agent, to roles, or to neither; in force when the answer leaves."""
 
     async def work(tx: Transaction) -> None:

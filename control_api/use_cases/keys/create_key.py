@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import created_key
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.management import CreatedKey, TenantScope
 from control_api.store.queries import keys
 from control_api.store.queries.keys import StoredKey
@@ -21,7 +21,7 @@ DAY = 86_400_000_000
 DEFAULT_DAYS = 365
 
 
-class NewKey(Asked):
+class NewKey(RequestModel):
     """What a key is to be (`service.md` 4.5). `expires_days` absent is a year, and never for a key
     of scope `sidecar`; null is never."""
 
@@ -39,7 +39,7 @@ class NewKey(Asked):
         return None if forgotten and self.scope == "sidecar" else self.expires_days
 
 
-async def create_key(service: Service, caller: Caller, asked: NewKey) -> CreatedKey:
+async def create_key(service: AppContext, caller: Caller, asked: NewKey) -> CreatedKey:
     """Create an API key; its secret is in this answer and nowhere else."""
     secret = make_key(service.entropy(32))
     tenant_id = caller.tenant.tenant_id

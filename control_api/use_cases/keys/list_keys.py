@@ -1,6 +1,6 @@
 """List a tenant's API keys, without any secret."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import listed_key
 from control_api.requests.base import Listed
@@ -13,7 +13,7 @@ class AskedKeys(Listed):
     """Nothing but a page."""
 
 
-async def list_keys(service: Service, caller: Caller, asked: AskedKeys) -> Page[ListedKey]:
+async def list_keys(service: AppContext, caller: Caller, asked: AskedKeys) -> Page[ListedKey]:
     """List the API keys that were not revoked, newest first; never a secret."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:
         rows = await keys.page(

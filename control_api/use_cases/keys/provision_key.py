@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
 from control_api.presenters import created_key
 from control_api.requests.base import Identifier
@@ -23,7 +23,9 @@ class ProvisionedKey(NewKey):
     tenant_id: Identifier
 
 
-async def provision_key(service: Service, caller: Superadmin, asked: ProvisionedKey) -> CreatedKey:
+async def provision_key(
+    service: AppContext, caller: Superadmin, asked: ProvisionedKey
+) -> CreatedKey:
     """Create an API key for a tenant; its secret is in this answer and nowhere else."""
     secret = make_key(service.entropy(32))
 

@@ -1,8 +1,8 @@
 """Revoke an API key: dead before the answer leaves, here and in every connected sidecar."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.audit import Empty
 from control_api.store.queries import keys
 from control_api.store.transaction import Transaction
@@ -11,13 +11,13 @@ from policies.sets.policy_set import key_name
 from policies.trail.record import change_record
 
 
-class AskedKey(Asked):
+class AskedKey(RequestModel):
     """Which key."""
 
     key_id: Identifier
 
 
-async def revoke_key(service: Service, caller: Caller, asked: AskedKey) -> Empty:
+async def revoke_key(service: AppContext, caller: Caller, asked: AskedKey) -> Empty:
     """Revoke an API key at once; a second time it is not found."""
 
     async def work(tx: Transaction) -> None:

@@ -3,7 +3,7 @@ two live keys, or with none."""
 
 from dataclasses import replace
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import created_key
 from control_api.responses.management import CreatedKey
@@ -18,7 +18,7 @@ from policies.sets.policy_set import agent_document, agent_name, key_document, k
 from policies.trail.record import change_record
 
 
-async def rotate_key(service: Service, caller: Caller, asked: AskedKey) -> CreatedKey:
+async def rotate_key(service: AppContext, caller: Caller, asked: AskedKey) -> CreatedKey:
     """Replace a key by a new one of the same name, scope, expiry and binding."""
     secret = make_key(service.entropy(32))
     key_id = prefixed("key_", service.entropy(16))

@@ -1,6 +1,6 @@
 """Create a policy: in force, here and in every connected sidecar, when the answer leaves."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.policies import policy_change
 from control_api.presenters import shown_policy
@@ -13,7 +13,7 @@ from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 
 
-async def create_policy(service: Service, caller: Caller, asked: PolicyAsked) -> PolicyShown:
+async def create_policy(service: AppContext, caller: Caller, asked: PolicyAsked) -> PolicyShown:
     """Create a policy; its name must be free among the active ones."""
     policy_id = prefixed("pol_", service.entropy(16))
 

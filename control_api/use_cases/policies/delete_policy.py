@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.policies import policy_change
 from control_api.presenters import active_policy
@@ -12,7 +12,7 @@ from control_api.store.transaction import Transaction
 from control_api.use_cases.policies.get_policy import AskedPolicy
 
 
-async def delete_policy(service: Service, caller: Caller, asked: AskedPolicy) -> Empty:
+async def delete_policy(service: AppContext, caller: Caller, asked: AskedPolicy) -> Empty:
     """Delete a policy; a second time it is not found."""
 
     async def work(tx: Transaction) -> None:

@@ -2,7 +2,7 @@
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_policy
 from control_api.requests.base import Identifier, Listed
@@ -23,7 +23,7 @@ class AskedPolicies(Listed):
 
 
 async def list_policies(
-    service: Service, caller: Caller, asked: AskedPolicies
+    service: AppContext, caller: Caller, asked: AskedPolicies
 ) -> Page[PolicyShown]:
     """List active policies, newest first."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:

@@ -1,6 +1,6 @@
 """A policy's history: every version there ever was of it, the present one included."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.requests.base import Identifier, Listed
 from control_api.responses.management import PolicyFields, PolicyVersion
@@ -18,7 +18,7 @@ class AskedVersions(Listed):
 
 
 async def list_policy_versions(
-    service: Service, caller: Caller, asked: AskedVersions
+    service: AppContext, caller: Caller, asked: AskedVersions
 ) -> Page[PolicyVersion]:
     """List a policy's versions, newest first."""
     tenant_id, before = caller.tenant.tenant_id, asked.seq()

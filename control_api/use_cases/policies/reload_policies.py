@@ -8,19 +8,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.metrics.metrics import Reload
 from control_api.policies import policy_change
 from control_api.policies.policy_folders import unowned_folders
 from control_api.policies.policy_plan import Plan, plan
-from control_api.requests.base import Nothing
+from control_api.requests.base import EmptyRequest
 from control_api.responses.management import Reloaded
 from control_api.revision_context import WRITTEN
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
-from policies.definitions.definition import Definition, Fault, LoadError
+from policies.definitions.definition import Definition, DefinitionFault, LoadError
 from policies.definitions.load import load_tenant
 from policies.ground.errors import Conflict, Invalid, Unavailable
 from policies.ground.ids import prefixed
@@ -29,7 +29,7 @@ _CHUNK = 500
 _ATTEMPTS = 5
 
 
-async def reload_policies(service: Service, caller: Caller, _: Nothing) -> Reloaded:
+async def reload_policies(service: AppContext, caller: Caller, _: EmptyRequest) -> Reloaded:
     """Read the tenant's policy files again; one bad file, and nothing changes."""
     # Where the files say what is there already, nothing is written.
     WRITTEN.set(caller.tenant.policy_set.revision)
@@ -43,7 +43,7 @@ async def reload_policies(service: Service, caller: Caller, _: Nothing) -> Reloa
     return replace(done, warnings=await _warnings(service, tenant_id))
 
 
-async def _warnings(service: Service, tenant_id: str) -> list[str]:
+async def _warnings(service: AppContext, tenant_id: str) -> list[str]:
     """Of the folders that belong to no tenant, those that look like this one's: what else lies in
     the directory is the operator's to know."""
     if service.settings.policy_dir is None:
@@ -52,7 +52,7 @@ async def _warnings(service: Service, tenant_id: str) -> list[str]:
     return [str(each) for each in found if each.nearest == tenant_id]
 
 
-async def reload_tenant(service: Service, tenant_id: str, by: str) -> Reloaded:
+async def reload_tenant(service: AppContext, tenant_id: str, by: str) -> Reloaded:
     """What changed; `LoadError`, and nothing did."""
     directory = service.settings.policy_dir
     if directory is None:
@@ -64,13 +64,15 @@ async def reload_tenant(service: Service, tenant_id: str, by: str) -> Reloaded:
     except (LoadError, Conflict) as error:
         service.instruments.reloads.labels(Reload.refused).inc()
         if isinstance(error, Conflict):
-            raise LoadError([Fault(tenant_id, 0, "", error.message)]) from error
+            raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
         raise
     service.instruments.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
     return _answer(done)
 
 
-async def _bring(service: Service, tenant_id: str, definitions: list[Definition], by: str) -> Plan:
+async def _bring(
+    service: AppContext, tenant_id: str, definitions: list[Definition], by: str
+) -> Plan:
     """Plan on what is read, then write if that still holds: a tenant of many policies must not hold
     up its evaluations while all of them are compared."""
     for _ in range(_ATTEMPTS):
@@ -82,7 +84,7 @@ async def _bring(service: Service, tenant_id: str, definitions: list[Definition]
     raise Unavailable("the policies change faster than they can be compared: come again")
 
 
-async def _plan(service: Service, tenant_id: str, definitions: list[Definition]) -> Plan:
+async def _plan(service: AppContext, tenant_id: str, definitions: list[Definition]) -> Plan:
     names = [definition.body["name"] for definition in definitions]
     taken: set[str] = set()
     async with service.store.reading(tenant_id) as connection:
@@ -97,7 +99,7 @@ async def _plan(service: Service, tenant_id: str, definitions: list[Definition])
     )
 
 
-def _work(service: Service, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
+def _work(service: AppContext, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
     async def work(tx: Transaction) -> bool:
         """False where the plan does not hold any more: another replica saw the same change."""
         if not await _holds(tx, done):
@@ -130,9 +132,9 @@ async def _holds(tx: Transaction, done: Plan) -> bool:
     return True
 
 
-def _taken(definition: Definition) -> Fault:
+def _taken(definition: Definition) -> DefinitionFault:
     message = f"`{definition.body['name']}` is the name of another active policy"
-    return Fault(definition.file, definition.line, "name", message)
+    return DefinitionFault(definition.file, definition.line, "name", message)
 
 
 def _answer(done: Plan) -> Reloaded:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.policies import policy_change
 from control_api.presenters import active_policy, shown_policy
@@ -44,7 +44,7 @@ class ReplacedPolicy(PolicyAsked):
     )
 
 
-async def replace_policy(service: Service, caller: Caller, asked: ReplacedPolicy) -> PolicyShown:
+async def replace_policy(service: AppContext, caller: Caller, asked: ReplacedPolicy) -> PolicyShown:
     """Replace a policy; the version before stays in its history."""
 
     async def work(tx: Transaction) -> StoredPolicy:

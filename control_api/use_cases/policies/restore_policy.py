@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.policies import policy_change
 from control_api.presenters import shown_policy
@@ -16,7 +16,7 @@ from policies.ground.canonical import encode
 from policies.ground.errors import Conflict, NotFound
 
 
-async def restore_policy(service: Service, caller: Caller, asked: AskedPolicy) -> PolicyShown:
+async def restore_policy(service: AppContext, caller: Caller, asked: AskedPolicy) -> PolicyShown:
     """Restore a policy to its file's definition, undeleted if it was deleted."""
 
     async def work(tx: Transaction) -> StoredPolicy:

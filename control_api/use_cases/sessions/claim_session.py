@@ -2,16 +2,16 @@
 
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.sidecars import ClaimedSession
 from control_api.tenants.session_claim import claim
 from policies.ground.canonical import rfc3339
 from policies.sets.policy_set import TENANT, role_name
 
 
-class NewSession(Asked):
+class NewSession(RequestModel):
     """The session, and who would own it. The sidecar has judged checks 1 to 4 already."""
 
     example: ClassVar[dict[str, Any]] = {
@@ -27,7 +27,7 @@ class NewSession(Asked):
     user_id: Identifier
 
 
-async def claim_session(service: Service, caller: Caller, asked: NewSession) -> ClaimedSession:
+async def claim_session(service: AppContext, caller: Caller, asked: NewSession) -> ClaimedSession:
     """Claim a session, or learn who owns it and how it stands."""
     tenant = caller.tenant
     await tenant.need((TENANT, role_name(asked.agent_role)))

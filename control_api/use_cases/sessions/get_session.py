@@ -2,10 +2,10 @@
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import session_detail
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.tenants import SessionDetail
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.dimensions import Facet
@@ -13,13 +13,13 @@ from control_api.store.queries import sessions
 from policies.ground.errors import NotFound
 
 
-class AskedSession(Asked):
+class AskedSession(RequestModel):
     """Which session."""
 
     session_id: Identifier
 
 
-async def get_session(service: Service, caller: Caller, asked: AskedSession) -> SessionDetail:
+async def get_session(service: AppContext, caller: Caller, asked: AskedSession) -> SessionDetail:
     """Show one session; one that nobody ever claimed is not found."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:
         return await detail(

@@ -1,6 +1,6 @@
 """List the sessions that were claimed."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import session_fields
 from control_api.requests.base import Identifier, Listed
@@ -17,7 +17,7 @@ class AskedSessions(Listed):
 
 
 async def list_sessions(
-    service: Service, caller: Caller, asked: AskedSessions
+    service: AppContext, caller: Caller, asked: AskedSessions
 ) -> Page[SessionShown]:
     """List sessions, newest first."""
     now = service.clock.now()

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Identifier, Text
+from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.tenants import SessionDetail
 from control_api.store.queries import sessions
 from control_api.store.queries.sessions import SessionRow
@@ -15,7 +15,7 @@ from policies.sets.policy_set import session_document, session_name
 from policies.trail.record import change_record
 
 
-class RevokedSession(Asked):
+class RevokedSession(RequestModel):
     """Which session, and why; the reason is kept with the session, not in the log."""
 
     in_query: ClassVar[frozenset[str]] = frozenset({"reason"})
@@ -24,7 +24,9 @@ class RevokedSession(Asked):
     reason: Text | None = None
 
 
-async def revoke_session(service: Service, caller: Caller, asked: RevokedSession) -> SessionDetail:
+async def revoke_session(
+    service: AppContext, caller: Caller, asked: RevokedSession
+) -> SessionDetail:
     """Revoke a session at once; a second time changes nothing."""
 
     async def work(tx: Transaction) -> tuple[SessionRow, SessionDetail]:

@@ -9,9 +9,9 @@ and the same request again revokes the rest.
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Identifier, Text
+from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.tenants import Revoked
 from control_api.store.queries import session_revocation
 from control_api.store.queries.session_revocation import Filter, Place
@@ -27,7 +27,7 @@ AT_ONCE = 200
 NEEDED = "agent_role, agent_id, user_id: at least one is required"
 
 
-class RevokedSessions(Asked):
+class RevokedSessions(RequestModel):
     """Whose sessions, and why; at least one of role, agent and user, and a session must match all
     that are given. The reason is kept with each session, not in the log."""
 
@@ -39,7 +39,7 @@ class RevokedSessions(Asked):
     reason: Text
 
 
-async def revoke_sessions(service: Service, caller: Caller, asked: RevokedSessions) -> Revoked:
+async def revoke_sessions(service: AppContext, caller: Caller, asked: RevokedSessions) -> Revoked:
     """Revoke all sessions of a role, an agent or a user at once.
 
     Sessions claimed while the request runs may be left: suspend the agent, or freeze the tenant,
@@ -72,7 +72,7 @@ def _filter(asked: RevokedSessions) -> Filter:
     return Filter(asked.agent_role, asked.agent_id, users)
 
 
-async def _revoke(service: Service, caller: Caller, ids: Sequence[str], reason: str) -> int:
+async def _revoke(service: AppContext, caller: Caller, ids: Sequence[str], reason: str) -> int:
     """One transaction: each session is revoked, logged and published as if it were the only one."""
 
     async def work(tx: Transaction) -> list[SessionRow]:

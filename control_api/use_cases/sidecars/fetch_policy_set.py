@@ -10,9 +10,9 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from control_api.app_context import MAX_WAITERS, Service
+from control_api.app_context import MAX_WAITERS, AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, QueryInt
+from control_api.requests.base import QueryInt, RequestModel
 from control_api.responses.sidecars import PolicySetPage, SetDocument
 from control_api.store.queries import documents
 from policies.ground.canonical import b64, rfc3339
@@ -30,7 +30,7 @@ def _seconds(value: object) -> object:
         return value
 
 
-class AskedChanges(Asked):
+class AskedChanges(RequestModel):
     """What the sidecar has: a revision, of the store that `epoch` names; and its patience."""
 
     since: QueryInt = Field(0, ge=0)
@@ -38,7 +38,9 @@ class AskedChanges(Asked):
     wait: Annotated[float, BeforeValidator(_seconds)] = Field(0, ge=0, le=LONGEST_WAIT)
 
 
-async def fetch_policy_set(service: Service, caller: Caller, asked: AskedChanges) -> PolicySetPage:
+async def fetch_policy_set(
+    service: AppContext, caller: Caller, asked: AskedChanges
+) -> PolicySetPage:
     """Fetch what changed in the policy set since a revision; wait for a change if there is none."""
     # A revision of another store means nothing here: the sidecar empties its copy and begins anew.
     foreign = asked.epoch != service.epoch
@@ -53,7 +55,7 @@ async def fetch_policy_set(service: Service, caller: Caller, asked: AskedChanges
     return page_of_set(service, caller, page, reset=foreign)
 
 
-async def _read(service: Service, caller: Caller, since: int) -> documents.Page:
+async def _read(service: AppContext, caller: Caller, since: int) -> documents.ChangePage:
     async with service.store.reading(caller.tenant.tenant_id) as connection:
         return await documents.since(
             connection,
@@ -64,7 +66,7 @@ async def _read(service: Service, caller: Caller, since: int) -> documents.Page:
         )
 
 
-async def _wait(service: Service, caller: Caller, seconds: float, revision: int) -> None:
+async def _wait(service: AppContext, caller: Caller, seconds: float, revision: int) -> None:
     """Until the tenant's set moves beyond `revision`. What was published between the read and this
     line has moved it already."""
     if service.waiters.locked():
@@ -79,7 +81,7 @@ async def _wait(service: Service, caller: Caller, seconds: float, revision: int)
 
 
 def page_of_set(
-    service: Service, caller: Caller, page: documents.Page, *, reset: bool
+    service: AppContext, caller: Caller, page: documents.ChangePage, *, reset: bool
 ) -> PolicySetPage:
     """The answer that a sidecar reads: what the store has, and by whom it is signed."""
     return PolicySetPage(

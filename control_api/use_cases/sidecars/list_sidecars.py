@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.requests.base import Listed, QueryInt
 from control_api.responses.paging import Page, page_of
@@ -27,7 +27,7 @@ class AskedSidecars(Listed):
 
 
 async def list_sidecars(
-    service: Service, caller: Caller, asked: AskedSidecars
+    service: AppContext, caller: Caller, asked: AskedSidecars
 ) -> Page[SidecarShown]:
     """List sidecars, newest first; with `wait_for`, those that have not its revision yet.
 
@@ -52,7 +52,7 @@ async def list_sidecars(
 
 
 async def _wait(
-    service: Service, caller: Caller, revision: int, seconds: int
+    service: AppContext, caller: Caller, revision: int, seconds: int
 ) -> list[StoredSidecar]:
     tenant = caller.tenant
     until = service.clock.monotonic() + seconds

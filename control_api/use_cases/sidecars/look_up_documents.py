@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked
+from control_api.requests.base import RequestModel
 from control_api.responses.sidecars import PolicySetPage
 from control_api.store.queries import documents
 from control_api.use_cases.sidecars.fetch_policy_set import MOST_BYTES, page_of_set
@@ -20,7 +20,7 @@ LONGEST_NAME = 1024
 """Characters: the longest name is a role's, 256 characters and a prefix."""
 
 
-class AskedDocuments(Asked):
+class AskedDocuments(RequestModel):
     """The names of documents."""
 
     example: ClassVar[dict[str, Any]] = {"names": ["tenant", "role/loan_underwriter"]}
@@ -31,7 +31,7 @@ class AskedDocuments(Asked):
 
 
 async def look_up_documents(
-    service: Service, caller: Caller, asked: AskedDocuments
+    service: AppContext, caller: Caller, asked: AskedDocuments
 ) -> PolicySetPage:
     """Look up documents of the policy set by name, all of them at the revision in the answer.
 

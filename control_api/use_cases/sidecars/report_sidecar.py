@@ -4,9 +4,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Asked, Identifier, Text
+from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.sidecars import Heard
 from control_api.store.queries.fleet import StoredSidecar
 from policies.ground.canonical import rfc3339
@@ -20,7 +20,7 @@ def _whole(value: object) -> object:
 Count = Annotated[int, Field(ge=0, lt=1 << 53), BeforeValidator(_whole)]
 
 
-class Report(Asked):
+class Report(RequestModel):
     """How a sidecar stands. What a newer one tells beyond this is passed over."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
@@ -52,7 +52,7 @@ class Report(Asked):
     refusing: Text | None = None
 
 
-async def report_sidecar(service: Service, caller: Caller, asked: Report) -> Heard:
+async def report_sidecar(service: AppContext, caller: Caller, asked: Report) -> Heard:
     """Report how a sidecar stands."""
     now = service.clock.now()
     row = StoredSidecar(**asked.model_dump(), first_seen=now, last_seen=now)

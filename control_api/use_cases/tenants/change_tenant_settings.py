@@ -3,15 +3,15 @@
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.tenants import TenantSettingsShown
 from control_api.store.queries.tenants import StoredTenant
 from control_api.tenants.tenant_change import change_tenant
 
 
-class NewSettings(Asked):
+class NewSettings(RequestModel):
     """The settings to change; those left out stay."""
 
     example: ClassVar[dict[str, Any]] = {"require_agent_id": True}
@@ -22,7 +22,7 @@ class NewSettings(Asked):
 
 
 async def change_tenant_settings(
-    service: Service, caller: Superadmin, asked: NewSettings
+    service: AppContext, caller: Superadmin, asked: NewSettings
 ) -> TenantSettingsShown:
     """Change a tenant's settings."""
     given = asked.model_dump(include=asked.model_fields_set - {"tenant_id"})

@@ -3,9 +3,9 @@
 import logging
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.tenants import CreatedTenant
 from control_api.store.queries import tenants
 from control_api.store.queries.tenants import StoredTenant
@@ -24,7 +24,7 @@ _FIRST = NewKey(name="first admin", scope="admin", expires_days=None)
 _log = logging.getLogger("sluice.policies")
 
 
-class NewTenant(Asked):
+class NewTenant(RequestModel):
     """What the tenant is called; no two are called the same."""
 
     example: ClassVar[dict[str, Any]] = {"name": "acme"}
@@ -32,7 +32,7 @@ class NewTenant(Asked):
     name: Identifier
 
 
-async def create_tenant(service: Service, caller: Superadmin, asked: NewTenant) -> CreatedTenant:
+async def create_tenant(service: AppContext, caller: Superadmin, asked: NewTenant) -> CreatedTenant:
     """Create a tenant; its admin key is in this answer and nowhere else."""
     tenant_id = prefixed("ten_", service.entropy(16))
     secret = make_key(service.entropy(32))

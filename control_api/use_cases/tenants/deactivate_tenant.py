@@ -3,23 +3,23 @@
 from dataclasses import replace
 from typing import Any
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
 from control_api.presenters import shown_tenant
-from control_api.requests.base import Asked, Identifier
+from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.audit import Empty
 from control_api.responses.tenants import TenantShown
 from control_api.store.queries.tenants import StoredTenant
 from control_api.tenants.tenant_change import change_tenant
 
 
-class AskedTenant(Asked):
+class AskedTenant(RequestModel):
     """Which tenant."""
 
     tenant_id: Identifier
 
 
-async def deactivate_tenant(service: Service, caller: Superadmin, asked: AskedTenant) -> Empty:
+async def deactivate_tenant(service: AppContext, caller: Superadmin, asked: AskedTenant) -> Empty:
     """Deactivate a tenant: none of its keys opens anything until it is reactivated."""
 
     def off(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
@@ -30,7 +30,7 @@ async def deactivate_tenant(service: Service, caller: Superadmin, asked: AskedTe
 
 
 async def reactivate_tenant(
-    service: Service, caller: Superadmin, asked: AskedTenant
+    service: AppContext, caller: Superadmin, asked: AskedTenant
 ) -> TenantShown:
     """Reactivate a tenant: its keys open again what they opened."""
 

@@ -8,16 +8,16 @@ revocation does, and survives restarts of either.
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import time_or_none
-from control_api.requests.base import Asked, Nothing, Text
+from control_api.requests.base import EmptyRequest, RequestModel, Text
 from control_api.responses.tenants import Freeze
 from control_api.store.queries.tenants import StoredTenant
 from control_api.tenants.tenant_change import change_tenant, stored
 
 
-class NewFreeze(Asked):
+class NewFreeze(RequestModel):
     """Why everything is to stop. The reason is shown to administrators and readers; agents do not
     hear it, and the log does not hold it."""
 
@@ -26,7 +26,7 @@ class NewFreeze(Asked):
     reason: Text
 
 
-async def freeze_tenant(service: Service, caller: Caller, asked: NewFreeze) -> Freeze:
+async def freeze_tenant(service: AppContext, caller: Caller, asked: NewFreeze) -> Freeze:
     """Deny every evaluation of the tenant with `tenant_frozen` until the freeze is lifted, here and
     in every connected sidecar.
 
@@ -44,7 +44,7 @@ async def freeze_tenant(service: Service, caller: Caller, asked: NewFreeze) -> F
     return _shown(await change_tenant(service, tenant_id, "tenant.frozen", caller.by, frozen))
 
 
-async def lift_freeze(service: Service, caller: Caller, _: Nothing) -> Freeze:
+async def lift_freeze(service: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:
     """Lift the tenant's freeze. Without a freeze nothing changes."""
 
     def lifted(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
@@ -55,7 +55,7 @@ async def lift_freeze(service: Service, caller: Caller, _: Nothing) -> Freeze:
     return _shown(await change_tenant(service, tenant_id, "tenant.unfrozen", caller.by, lifted))
 
 
-async def show_freeze(service: Service, caller: Caller, _: Nothing) -> Freeze:
+async def show_freeze(service: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:
     """Show whether the tenant is frozen, since when and why."""
     tenant_id = caller.tenant.tenant_id
     async with service.store.reading(tenant_id) as connection:

@@ -1,6 +1,6 @@
 """List the tenants of the installation."""
 
-from control_api.app_context import Service
+from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
 from control_api.presenters import shown_tenant
 from control_api.requests.base import Listed
@@ -14,7 +14,7 @@ class AskedTenants(Listed):
 
 
 async def list_tenants(
-    service: Service, _caller: Superadmin, asked: AskedTenants
+    service: AppContext, _caller: Superadmin, asked: AskedTenants
 ) -> Page[TenantShown]:
     """List tenants, newest first."""
     async with service.store.reading_across() as connection:

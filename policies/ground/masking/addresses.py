@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from ipaddress import AddressValueError, IPv6Address
 
-from policies.ground.masking.recognizer import Recogniser, Span
+from policies.ground.masking.recognizer import Recognizer, Span
 
 _four = re.compile(
     r"(?<![\w.-])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\w-]|\.\w)",
@@ -34,4 +34,4 @@ def is_ipv6(text: str) -> bool:
     return True
 
 
-IP = Recogniser("IP", _likely, _spans)
+IP = Recognizer("IP", _likely, _spans)

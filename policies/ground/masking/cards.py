@@ -4,7 +4,7 @@ piece or in groups. After a word such as `card` the Luhn sum is enough."""
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Recogniser, Span
+from policies.ground.masking.recognizer import Recognizer, Span
 
 # Prefixes and lengths as the brands publish them.
 BRANDS = (
@@ -77,4 +77,4 @@ def _windows(text: str, groups: list[Span], told: bool) -> Iterator[Span]:
                 break
 
 
-CARD = Recogniser("CARD", _likely, _spans)
+CARD = Recognizer("CARD", _likely, _spans)

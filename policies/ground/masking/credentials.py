@@ -4,7 +4,7 @@ well-known forms wherever they stand."""
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Recogniser, Span
+from policies.ground.masking.recognizer import Recognizer, Span
 
 LABEL = "SECRET"
 
@@ -73,4 +73,4 @@ def _spans(text: str) -> Iterator[Span]:
             yield match.span()
 
 
-SECRET = Recogniser(LABEL, _likely, _spans)
+SECRET = Recognizer(LABEL, _likely, _spans)

@@ -4,7 +4,7 @@ stands left of it belongs to it."""
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Recogniser, Span
+from policies.ground.masking.recognizer import Recognizer, Span
 
 _domain = re.compile(
     r"@(?:(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,8}[^\W\d_][\w-]{1,62}|\[[0-9A-Fa-f.:]{3,45}\])"
@@ -27,4 +27,4 @@ def _spans(text: str) -> Iterator[Span]:
             yield start, match.end()
 
 
-EMAIL = Recogniser("EMAIL", lambda text: "@" in text, _spans)
+EMAIL = Recognizer("EMAIL", lambda text: "@" in text, _spans)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from policies.ground.masking.recognizer import Recogniser, Span
+from policies.ground.masking.recognizer import Recognizer, Span
 
 _start = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}(?=[ .-]?[0-9A-Za-z])").finditer
 _form = re.compile(r"(?:[ .-]?[0-9A-Z]{4}){2,7}(?:[ .-]?[0-9A-Z]{1,4})?(?![0-9A-Za-z])").match
@@ -45,4 +45,4 @@ def _spans(text: str) -> Iterator[Span]:
             yield start.start(), whole.end()
 
 
-IBAN = Recogniser("IBAN", _likely, _spans)
+IBAN = Recognizer("IBAN", _likely, _spans)

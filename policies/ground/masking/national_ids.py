@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import NamedTuple, Protocol
 
-from policies.ground.masking.recognizer import Recogniser, Span
+from policies.ground.masking.recognizer import Recognizer, Span
 
 MOST_CHECKED = 512
 """Numbers of one text whose checksum is looked at; of those after them the form alone decides."""
@@ -143,4 +143,4 @@ def _spans(text: str) -> Iterator[Span]:
                 yield match.span()
 
 
-NATIONAL_ID = Recogniser("NATIONAL_ID", _likely, _spans)
+NATIONAL_ID = Recognizer("NATIONAL_ID", _likely, _spans)

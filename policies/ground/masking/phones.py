@@ -14,7 +14,7 @@ without a country belongs to no one region.
 import re
 from collections.abc import Iterator
 
-from policies.ground.masking.recognizer import Recogniser, Span
+from policies.ground.masking.recognizer import Recognizer, Span
 
 TRUNK = ("DE", "GB", "FR", "IT", "NL", "BE", "AT", "CH", "SE", "FI", "AU", "IE", "IN", "ZA", "JP")
 OPEN = ("ES", "PL", "BR", "IN", "PT", "DK", "NO", "CZ", "IT", "MX", "SG")
@@ -131,4 +131,4 @@ def _valid(number: str, regions: tuple[str, ...], budget: list[int]) -> bool:
     return False
 
 
-PHONE = Recogniser("PHONE", _likely, _spans)
+PHONE = Recognizer("PHONE", _likely, _spans)

@@ -7,7 +7,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Recogniser:
+class Recognizer:
     """Finds one kind of personal data.
 
     `likely` is a cheap search: where it finds nothing, `spans` is not asked. `spans` gives the

@@ -1,6 +1,6 @@
 """What is looked for, in order. Knows nothing of how each is found.
 
-To add a kind: a module beside the others with a `Recogniser`, a line here, a row in `README.md`,
+To add a kind: a module beside the others with a `Recognizer`, a line here, a row in `README.md`,
 and cases in `tests/policies/masking`.
 """
 
@@ -11,7 +11,7 @@ from policies.ground.masking.emails import EMAIL
 from policies.ground.masking.ibans import IBAN
 from policies.ground.masking.national_ids import NATIONAL_ID
 from policies.ground.masking.phones import PHONE
-from policies.ground.masking.recognizer import Recogniser
+from policies.ground.masking.recognizer import Recognizer
 
 # INVARIANT: of two that claim the same characters the first gives the label: the one that is surer.
-RECOGNISERS: tuple[Recogniser, ...] = (SECRET, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE)
+RECOGNISERS: tuple[Recognizer, ...] = (SECRET, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE)

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.protocol import Fetched, Fields, Passed, Sight
-from sidecar.protocols.shared.document_levels import Marks, a_list, an_object, dumped
+from sidecar.protocols.protocol import FetchedResponse, Fields, ForwardedPart, Visibility
+from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
 
 _SEARCHES = ("vectorSearchConfiguration", "managedSearchConfiguration")
 
@@ -21,9 +21,9 @@ def for_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
     return {**(body or {}), "userContext": {"userId": user}}
 
 
-def marks_of(sight: Sight) -> Marks | None:
+def marks_of(sight: Visibility) -> DocumentLevels | None:
     """As `marks.marks_of`, but that metadata here are one flat map: a dot is part of a name."""
-    return None if sight.levels is None else Marks((sight.field,), sight.levels)
+    return None if sight.levels is None else DocumentLevels((sight.field,), sight.levels)
 
 
 def check_search(body: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ def check_search(body: dict[str, Any]) -> None:
         raise Malformed("the body describes its search in another form than an object")
 
 
-def narrowed(body: dict[str, Any], marks: Marks, field: str) -> dict[str, Any]:
+def narrowed(body: dict[str, Any], marks: DocumentLevels, field: str) -> dict[str, Any]:
     """A `Retrieve` that finds only documents of these levels: the condition stands beside the
     caller's own, and both must hold."""
     if not marks.conditional:
@@ -56,15 +56,15 @@ def narrowed(body: dict[str, Any], marks: Marks, field: str) -> dict[str, Any]:
     return {**body, "retrievalConfiguration": configuration}
 
 
-def checked(answer: bytes, marks: Marks) -> Passed:
+def checked(answer: bytes, marks: DocumentLevels) -> ForwardedPart:
     """The results of a `Retrieve` that may be seen. Raises `UpstreamFailed`."""
     whole = parsed(answer)
     results = a_list(whole.get("retrievalResults"), "list of results")
     kept = [each for each in results if marks.show(an_object(each, "result").get("metadata", {}))]
     if len(kept) == len(results):
-        return Passed(answer)
+        return ForwardedPart(answer)
     body = dumped({**whole, "retrievalResults": kept})
-    return Passed(body, len(results) - len(kept))
+    return ForwardedPart(body, len(results) - len(kept))
 
 
 def parsed(answer: bytes) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def parsed(answer: bytes) -> dict[str, Any]:
         raise UpstreamFailed("the data source's answer can't be read") from error
 
 
-def stated(answer: Fetched, member: str) -> str | None:
+def stated(answer: FetchedResponse, member: str) -> str | None:
     """The text of a member of an answer, None where it has none. Raises `UpstreamFailed`."""
     value = parsed(answer.body).get(member)
     if value is not None and not isinstance(value, str):

@@ -138,7 +138,7 @@ def _no_tokens(*_of: object) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class ReferenceNames:
     """How one operation names what it reads."""
 
     own: Callable[[Values], Parts] = nothing

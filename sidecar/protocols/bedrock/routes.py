@@ -16,43 +16,43 @@ import orjson
 from sidecar.http.request_target import Target
 from sidecar.protocols.bedrock import filter as documents
 from sidecar.protocols.bedrock import references as refer
-from sidecar.protocols.bedrock.references import Names
-from sidecar.protocols.bedrock.sources import Places, Sources
+from sidecar.protocols.bedrock.references import ReferenceNames
+from sidecar.protocols.bedrock.sources import BedrockSources, Places
 from sidecar.protocols.protocol import (
     NOTHING,
-    Asked,
-    Class,
-    Dialect,
-    Fetched,
+    FetchedResponse,
     Fields,
-    Match,
+    ForwardedPart,
     Outgoing,
-    Passed,
     Prepared,
-    Route,
-    Sight,
-    Table,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    RouteTable,
+    SourceProtocol,
+    Visibility,
 )
-from sidecar.protocols.shared.aws_signing import Signer
+from sidecar.protocols.shared.aws_signing import AwsSigner
 from sidecar.protocols.strict_body import optional_json_object
 from sidecar.settings.model import Source
 
-Preparing = Callable[["Bedrock", Asked, Places, Sight], Prepared]
+Preparing = Callable[["Bedrock", RoutedRequest, Places, Visibility], Prepared]
 
 _SESSION = b"x-amzn-bedrock-knowledge-base-session-id"
 _EXECUTION = b"x-amz-bedrock-flow-execution-id"
 
 
-class Bedrock(Dialect):
+class Bedrock(SourceProtocol):
     """One region's runtime of one account."""
 
     signs = True
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._signer = Signer(source.aws, "bedrock", monotonic)
-        self.sources = Sources(source, monotonic)
+        self._signer = AwsSigner(source.aws, "bedrock", monotonic)
+        self.sources = BedrockSources(source, monotonic)
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
 
     async def signed(self, outgoing: Outgoing) -> Fields:
@@ -61,34 +61,36 @@ class Bedrock(Dialect):
         passes = (b"x-amzn-trace-id",).__contains__
         return await self._signer.signed(outgoing._replace(fields=fields), passes)
 
-    def retrieved(self, asked: Asked, places: Places, sight: Sight) -> Prepared:
+    def retrieved(self, asked: RoutedRequest, places: Places, sight: Visibility) -> Prepared:
         """Documents of the levels that may be seen, for this user; the next page is remembered."""
         marks = documents.marks_of(sight)
         body = documents.for_user(asked.body, asked.who.user)
         if marks is not None:
             body = documents.narrowed(body, marks, sight.field)
 
-        def read(answer: Fetched) -> Passed:
+        def read(answer: FetchedResponse) -> ForwardedPart:
             self.sources.issue("page", documents.stated(answer, "nextToken"), asked, places)
-            whole = Passed(answer.body)
+            whole = ForwardedPart(answer.body)
             return whole if marks is None else documents.checked(answer.body, marks)
 
         return Prepared(orjson.dumps(body), read)
 
-    def for_user(self, asked: Asked, _places: Places, _sight: Sight) -> Prepared:
+    def for_user(self, asked: RoutedRequest, _places: Places, _sight: Visibility) -> Prepared:
         return Prepared(orjson.dumps(documents.for_user(asked.body, asked.who.user)))
 
 
 def _told(kind: str, member: str) -> Preparing:
     """For an answer that holds a token in its body."""
 
-    def prepared(bedrock: Bedrock, asked: Asked, places: Places, _sight: Sight) -> Prepared:
-        def read(answer: Fetched) -> Passed:
+    def prepared(
+        bedrock: Bedrock, asked: RoutedRequest, places: Places, _sight: Visibility
+    ) -> Prepared:
+        def read(answer: FetchedResponse) -> ForwardedPart:
             # The name of an execution ends with its identifier.
             token = documents.stated(answer, member)
             last = token and token.rpartition("/execution/")[2]
             bedrock.sources.issue(kind, last, asked, places)
-            return Passed(answer.body)
+            return ForwardedPart(answer.body)
 
         return Prepared(read=read)
 
@@ -98,7 +100,9 @@ def _told(kind: str, member: str) -> Preparing:
 def _headed(kind: str, name: bytes) -> Preparing:
     """For an answer that holds a token in its head, and goes on as it comes."""
 
-    def prepared(bedrock: Bedrock, asked: Asked, places: Places, _sight: Sight) -> Prepared:
+    def prepared(
+        bedrock: Bedrock, asked: RoutedRequest, places: Places, _sight: Visibility
+    ) -> Prepared:
         def head(_status: int, fields: Fields) -> None:
             bedrock.sources.issue(kind, documents.of_head(fields, name), asked, places)
 
@@ -107,29 +111,47 @@ def _headed(kind: str, name: bytes) -> Preparing:
     return prepared
 
 
-def _as_it_is(_bedrock: Bedrock, _asked: Asked, _places: Places, _sight: Sight) -> Prepared:
+def _as_it_is(
+    _bedrock: Bedrock, _asked: RoutedRequest, _places: Places, _sight: Visibility
+) -> Prepared:
     return NOTHING
 
 
 def _row(
-    methods: str, path: str, class_: Class, names: Names, preparing: Preparing, **more: Any
-) -> Route:
-    async def places(bedrock: Bedrock, asked: Asked) -> Places:
+    methods: str,
+    path: str,
+    class_: RouteClass,
+    names: ReferenceNames,
+    preparing: Preparing,
+    **more: Any,
+) -> ProtocolRoute:
+    async def places(bedrock: Bedrock, asked: RoutedRequest) -> Places:
         return bedrock.sources.named(asked, names)
 
-    def prepared(bedrock: Bedrock, asked: Asked, places: Places, sight: Sight) -> Prepared:
+    def prepared(
+        bedrock: Bedrock, asked: RoutedRequest, places: Places, sight: Visibility
+    ) -> Prepared:
         bedrock.sources.claim(asked, names, places)
         return preparing(bedrock, asked, places, sight)
 
     inspected = optional_json_object if methods == "POST" else None
-    return Route(methods, path, class_, places, prepared=prepared, inspected=inspected, **more)
+    return ProtocolRoute(
+        methods, path, class_, places, prepared=prepared, inspected=inspected, **more
+    )
 
 
-def _of(own: Any = refer.nothing, members: str = "", query: str = "", **more: Any) -> Names:
-    return Names(own, frozenset(members.split()), frozenset(query.split()), **more)
+def _of(
+    own: Any = refer.nothing, members: str = "", query: str = "", **more: Any
+) -> ReferenceNames:
+    return ReferenceNames(own, frozenset(members.split()), frozenset(query.split()), **more)
 
 
-_RETRIEVE, _METADATA, _WRITE, _ADMIN = Class.RETRIEVE, Class.METADATA, Class.WRITE, Class.ADMIN
+_RETRIEVE, _METADATA, _WRITE, _ADMIN = (
+    RouteClass.RETRIEVE,
+    RouteClass.METADATA,
+    RouteClass.WRITE,
+    RouteClass.ADMIN,
+)
 _BASE = "/knowledgebases/{knowledgeBase}"
 _DOCUMENTS = f"{_BASE}/datasources/{{dataSource}}"
 _AGENT = "/agents/{agent}/agentAliases/{alias}"
@@ -175,8 +197,8 @@ ROUTES = (
         _of(refer.document, "mediaId outputFormat userContext"), Bedrock.for_user,
     ),
     # They tell an agent who else may read what.
-    Route("POST", f"{_DOCUMENTS}/check-ingested-document-acl", _ADMIN),
-    Route("POST", f"{_DOCUMENTS}/get-ingested-document-acl", _ADMIN),
+    ProtocolRoute("POST", f"{_DOCUMENTS}/check-ingested-document-acl", _ADMIN),
+    ProtocolRoute("POST", f"{_DOCUMENTS}/get-ingested-document-acl", _ADMIN),
     _row(
         "POST", "/generateQuery", _RETRIEVE,
         _of(members="queryGenerationInput transformationConfiguration", some=True), _as_it_is,
@@ -231,14 +253,14 @@ ROUTES = (
         _told("page", "nextToken"),
     ),
     # What agents keep for themselves, of all users, and nothing tells whose it is.
-    Route("PUT POST", "/sessions/", _ADMIN),
-    Route("GET PUT DELETE", "/sessions/{session}/", _ADMIN),
-    Route("PATCH", "/sessions/{session}", _ADMIN),
-    Route("PUT POST", "/sessions/{session}/invocations/", _ADMIN),
-    Route("PUT POST", "/sessions/{session}/invocationSteps/", _ADMIN),
-    Route("POST", "/sessions/{session}/invocationSteps/{step}", _ADMIN),
-    Route("GET POST DELETE", "/tags/{resource}", _ADMIN),
+    ProtocolRoute("PUT POST", "/sessions/", _ADMIN),
+    ProtocolRoute("GET PUT DELETE", "/sessions/{session}/", _ADMIN),
+    ProtocolRoute("PATCH", "/sessions/{session}", _ADMIN),
+    ProtocolRoute("PUT POST", "/sessions/{session}/invocations/", _ADMIN),
+    ProtocolRoute("PUT POST", "/sessions/{session}/invocationSteps/", _ADMIN),
+    ProtocolRoute("POST", "/sessions/{session}/invocationSteps/{step}", _ADMIN),
+    ProtocolRoute("GET POST DELETE", "/tags/{resource}", _ADMIN),
 )  # fmt: skip
 """Every operation of the model. What is not here is denied as `unclassified_route`."""
 
-_TABLE = Table(ROUTES)
+_TABLE = RouteTable(ROUTES)

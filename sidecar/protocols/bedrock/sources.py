@@ -8,27 +8,27 @@ from typing import Any
 from policies.ground.errors import Malformed
 from sidecar.protocols.bedrock import references as refer
 from sidecar.protocols.bedrock.filter import check_search
-from sidecar.protocols.bedrock.references import Names
-from sidecar.protocols.protocol import Asked, Place, Unresolved
+from sidecar.protocols.bedrock.references import ReferenceNames
+from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.shared.aws_query import parameters
 from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
-Places = tuple[Place, ...]
+Places = tuple[SourceRef, ...]
 
 # What, in a body or a query, stands for something earlier, and for what kind of thing.
 _TOKENS = {"nextToken": "page", "sessionId": "session", "executionId": "execution"}
 
 
-class Sources:
+class BedrockSources:
     """Those of one region of one account."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._naming = Naming(source)
+        self._naming = SourceNames(source)
         self._issued = Continuations(monotonic)
 
-    def named(self, asked: Asked, names: Names) -> Places:
+    def named(self, asked: RoutedRequest, names: ReferenceNames) -> Places:
         """What a request concerns. Raises `Malformed`, `Unresolved`."""
         query, body = parameters(asked.target.query), asked.body or {}
         if not names.query.issuperset(query):
@@ -46,13 +46,13 @@ class Sources:
             self._issued.check_holder(token, asked.who)
         return tuple(dict.fromkeys(places))
 
-    def claim(self, asked: Asked, names: Names, places: Places) -> None:
+    def claim(self, asked: RoutedRequest, names: ReferenceNames, places: Places) -> None:
         """What the caller named, and nobody else holds, is the caller's."""
         stated = {**parameters(asked.target.query), **(asked.body or {})}
         for token in names.claimed(asked.values, stated):
             self._issued.issue(token, asked.who, places)
 
-    def issue(self, kind: str, token: str | None, asked: Asked, places: Places) -> None:
+    def issue(self, kind: str, token: str | None, asked: RoutedRequest, places: Places) -> None:
         """Remembers a token of this kind, if an answer held one."""
         if token:
             self._issued.issue(f"{kind}:{token}", asked.who, places)

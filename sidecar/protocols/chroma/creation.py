@@ -11,8 +11,8 @@ from typing import Protocol
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.request_target import canonical, encode_segment
 from sidecar.protocols.chroma.names import collections_path, name_of
-from sidecar.protocols.protocol import Asked, Missing, Permits, Place, Unresolved
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.protocol import Missing, Permits, RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.shared.source_names import SourceNames
 
 _MISSING = (
     "collection `{}` does not exist, and `writes` is `deny` for this source: create it beforehand, "
@@ -21,16 +21,18 @@ _MISSING = (
 )
 
 
-class _Server(Protocol):
-    naming: Naming
+class _ChromaServer(Protocol):
+    naming: SourceNames
 
 
-async def created(server: _Server, asked: Asked) -> tuple[Place, ...]:
+async def created(server: _ChromaServer, asked: RoutedRequest) -> tuple[SourceRef, ...]:
     """The collection that is created, or taken if it is there (`get_or_create`)."""
     return (server.naming.of(*asked.values, _name(asked)),)
 
 
-async def opened(server: _Server, asked: Asked, permits: Permits) -> tuple[Place, ...]:
+async def opened(
+    server: _ChromaServer, asked: RoutedRequest, permits: Permits
+) -> tuple[SourceRef, ...]:
     """The collection that is to be opened or created, if it is there."""
     [place] = await created(server, asked)
     # The name goes into a path, so it must be one that would be read there.
@@ -49,16 +51,16 @@ async def opened(server: _Server, asked: Asked, permits: Permits) -> tuple[Place
     return (place,)
 
 
-def lookup_target(_server: _Server, asked: Asked) -> str:
+def lookup_target(_server: _ChromaServer, asked: RoutedRequest) -> str:
     """The target of a look-up of the collection that the body names."""
     return f"{collections_path(*asked.values)}/{encode_segment(_name(asked))}"
 
 
-def hint(server: _Server, asked: Asked) -> Place | None:
+def hint(server: _ChromaServer, asked: RoutedRequest) -> SourceRef | None:
     """The collection, for the record of a creation that is denied."""
     name = asked.body.get("name")
     return server.naming.of(*asked.values, name) if isinstance(name, str) and name else None
 
 
-def _name(asked: Asked) -> str:
+def _name(asked: RoutedRequest) -> str:
     return name_of(asked.body.get("name"), "name")

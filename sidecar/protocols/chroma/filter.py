@@ -11,28 +11,40 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import NOTHING, Asked, Fetched, Passed, Place, Prepared, Sight
-from sidecar.protocols.shared.document_levels import Marks, a_list, an_object, dumped
+from sidecar.protocols.protocol import (
+    NOTHING,
+    FetchedResponse,
+    ForwardedPart,
+    Prepared,
+    RoutedRequest,
+    SourceRef,
+    Visibility,
+)
+from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
 
 _PARALLEL = ("ids", "documents", "metadatas", "distances", "uris", "embeddings")
 _KNOWN = frozenset((*_PARALLEL, "include"))
 _MARK = "metadatas"
 
 
-def of_query(_chroma: object, asked: Asked, _places: tuple[Place, ...], sight: Sight) -> Prepared:
+def of_query(
+    _chroma: object, asked: RoutedRequest, _places: tuple[SourceRef, ...], sight: Visibility
+) -> Prepared:
     """Of `/query`, whose arrays hold one array for each query."""
     return _prepared(asked, sight, nested=True)
 
 
-def of_get(_chroma: object, asked: Asked, _places: tuple[Place, ...], sight: Sight) -> Prepared:
+def of_get(
+    _chroma: object, asked: RoutedRequest, _places: tuple[SourceRef, ...], sight: Visibility
+) -> Prepared:
     """Of `/get`."""
     return _prepared(asked, sight, nested=False)
 
 
-def _prepared(asked: Asked, sight: Sight, *, nested: bool) -> Prepared:
+def _prepared(asked: RoutedRequest, sight: Visibility, *, nested: bool) -> Prepared:
     if sight.levels is None:
         return NOTHING
-    marks = Marks((sight.field,), sight.levels)
+    marks = DocumentLevels((sight.field,), sight.levels)
     body = dict(asked.body)
     if marks.conditional:
         condition = {sight.field: {"$in": list(sight.levels)}}
@@ -46,7 +58,9 @@ def _prepared(asked: Asked, sight: Sight, *, nested: bool) -> Prepared:
     return Prepared(orjson.dumps(body), partial(_sieved, marks, nested=nested, added=added))
 
 
-def _sieved(marks: Marks, answer: Fetched, *, nested: bool, added: bool) -> Passed:
+def _sieved(
+    marks: DocumentLevels, answer: FetchedResponse, *, nested: bool, added: bool
+) -> ForwardedPart:
     try:
         found = an_object(orjson.loads(answer.body), "answer")
     except orjson.JSONDecodeError as error:
@@ -69,11 +83,11 @@ def _sieved(marks: Marks, answer: Fetched, *, nested: bool, added: bool) -> Pass
         if isinstance(found.get("include"), list):
             found["include"] = [each for each in found["include"] if each != _MARK]
     elif not withheld:
-        return Passed(answer.body)
-    return Passed(dumped(found), withheld)
+        return ForwardedPart(answer.body)
+    return ForwardedPart(dumped(found), withheld)
 
 
-def _cut(rows: dict[str, list[Any]], marks: Marks) -> int:
+def _cut(rows: dict[str, list[Any]], marks: DocumentLevels) -> int:
     """Takes out of each array what may not be seen; how many records that are."""
     if not rows.get("ids"):
         if any(rows.values()):

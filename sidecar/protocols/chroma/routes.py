@@ -20,63 +20,63 @@ from sidecar.protocols.chroma import creation as chroma_creation
 from sidecar.protocols.chroma import filter as chroma_documents
 from sidecar.protocols.chroma.names import collections_path, identity_of, name_of
 from sidecar.protocols.protocol import (
-    Asked,
-    Class,
-    Dialect,
-    Fetched,
-    Match,
+    FetchedResponse,
     Permits,
-    Place,
-    Route,
-    Table,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    RouteTable,
+    SourceProtocol,
+    SourceRef,
     Unresolved,
 )
 from sidecar.protocols.shared import filtered_list as listing
 from sidecar.protocols.shared.digest_cache import Moment
-from sidecar.protocols.shared.id_cache import Collection, Collections
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.id_cache import CollectionCache, KnownCollection
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import json_object
 from sidecar.settings.model import Source
 
 
-class Chroma(Dialect):
+class Chroma(SourceProtocol):
     """One Chroma server, and what is known of its collections."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self.naming = Naming(source)
-        self._collections = Collections(monotonic)
+        self.naming = SourceNames(source)
+        self._collections = CollectionCache(monotonic)
         self._writes = source.writes == "allow"
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
 
-    async def by_id(self, asked: Asked) -> tuple[Place, ...]:
+    async def by_id(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that the id in the path stands for."""
         return ((await self._collection(asked)).place,)
 
-    def known_by_id(self, asked: Asked) -> tuple[Place, ...] | None:
+    def known_by_id(self, asked: RoutedRequest) -> tuple[SourceRef, ...] | None:
         """As `by_id`, where the id is known."""
         place = self.hint_by_id(asked)
         return None if place is None else (place,)
 
-    async def by_name(self, asked: Asked) -> tuple[Place, ...]:
+    async def by_name(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that the path names."""
         return (self.naming.of(*asked.values),)
 
-    async def by_crn(self, asked: Asked) -> tuple[Place, ...]:
+    async def by_crn(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of a resource name, `tenant:database:collection`."""
         parts = asked.values[0].split(":")
         if len(parts) != 3 or "" in parts:
             raise Unresolved("the resource name does not have the form tenant:database:collection")
         return (self.naming.of(*parts),)
 
-    def creating(self, asked: Asked) -> Route:
+    def creating(self, asked: RoutedRequest) -> ProtocolRoute:
         """The row of a creation. Where writes are denied, get-or-create (what LangChain sends for
         every collection that it opens) is a look-up by name of a collection that is there."""
         found = not self._writes and asked.body.get("get_or_create") is True
         return _GET_OR_CREATE if found else _CREATE
 
-    async def renamed(self, asked: Asked) -> tuple[Place, ...]:
+    async def renamed(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection, and the name that it gets: else a rename would move a collection to
         where a policy lets it be read."""
         assert asked.body is not None
@@ -87,22 +87,22 @@ class Chroma(Dialect):
         name = name_of(new, "new_name")
         return old.place, self.naming.of(old.tenant, old.database, name)
 
-    def hint_by_id(self, asked: Asked) -> Place | None:
+    def hint_by_id(self, asked: RoutedRequest) -> SourceRef | None:
         identity = identity_of(asked.values[2])
         known = None if identity is None else self._collections.find(identity)
         return None if known is None else known.place
 
-    def hint_by_name(self, asked: Asked) -> Place | None:
+    def hint_by_name(self, asked: RoutedRequest) -> SourceRef | None:
         return self.naming.of(*asked.values)
 
     def names_change(self) -> None:
         self._collections.forget()
 
-    def shown(self, _asked: Asked) -> Callable[[bytes], Place | None]:
+    def shown(self, _asked: RoutedRequest) -> Callable[[bytes], SourceRef | None]:
         """The collection that an answer tells of; its id is known from then on."""
         moment = self._collections.moment()
 
-        def read(answer: bytes) -> Place | None:
+        def read(answer: bytes) -> SourceRef | None:
             try:
                 return self._learn(orjson.loads(answer), moment).place
             except (orjson.JSONDecodeError, UpstreamFailed):
@@ -110,23 +110,23 @@ class Chroma(Dialect):
 
         return read
 
-    async def listed(self, asked: Asked, permits: Permits) -> Fetched:
+    async def listed(self, asked: RoutedRequest, permits: Permits) -> FetchedResponse:
         """The collections that may be seen."""
         start, stop = listing.window(asked.target.query)
         return await listing.elements(self._pages(asked, permits), start, stop)
 
-    async def counted(self, asked: Asked, permits: Permits) -> Fetched:
+    async def counted(self, asked: RoutedRequest, permits: Permits) -> FetchedResponse:
         """How many collections may be seen."""
         return await listing.count(self._pages(asked, permits))
 
-    def _pages(self, asked: Asked, permits: Permits) -> listing.Pages:
+    def _pages(self, asked: RoutedRequest, permits: Permits) -> listing.Pages:
         def begin() -> listing.Visible:
             moment = self._collections.moment()
             return lambda found: permits(self._learn(found, moment).place)
 
         return listing.pages(asked.fetch, collections_path(*asked.values), begin)
 
-    async def _collection(self, asked: Asked) -> Collection:
+    async def _collection(self, asked: RoutedRequest) -> KnownCollection:
         tenant, database, text = asked.values
         identity = identity_of(text)
         if identity is None:
@@ -148,7 +148,7 @@ class Chroma(Dialect):
             raise Unresolved(f"collection `{identity}` can't be looked up: {error}") from error
         raise Unresolved(f"collection `{identity}` is not known to the data source")
 
-    def _learn(self, found: Any, moment: Moment) -> Collection:
+    def _learn(self, found: Any, moment: Moment) -> KnownCollection:
         try:
             identity = UUID(found["id"])
             tenant, database, name = found["tenant"], found["database"], found["name"]
@@ -158,7 +158,7 @@ class Chroma(Dialect):
             ) from error
         if not all(isinstance(part, str) and part for part in (tenant, database, name)):
             raise UpstreamFailed("the data source describes a collection without a name")
-        collection = Collection(tenant, database, name, self.naming.of(tenant, database, name))
+        collection = KnownCollection(tenant, database, name, self.naming.of(tenant, database, name))
         self._collections.learn(identity, collection, moment)
         return collection
 
@@ -168,8 +168,8 @@ _DB = f"{_API}/tenants/{{tenant}}/databases/{{database}}"
 _NAMES = f"{_DB}/collections"
 _ONE = f"{_NAMES}/{{id}}"
 
-_RETRIEVE, _RESOLVE, _METADATA = Class.RETRIEVE, Class.RESOLVE, Class.METADATA
-_WRITE, _BULK, _ADMIN, _OPEN = Class.WRITE, Class.BULK, Class.ADMIN, Class.OPEN
+_RETRIEVE, _RESOLVE, _METADATA = RouteClass.RETRIEVE, RouteClass.RESOLVE, RouteClass.METADATA
+_WRITE, _BULK, _ADMIN, _OPEN = RouteClass.WRITE, RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
 _READ = "GET HEAD"
 _by_id, _by_name, _hint = Chroma.by_id, Chroma.by_name, Chroma.hint_by_id
 _known = Chroma.known_by_id
@@ -178,7 +178,7 @@ _shown, _change = Chroma.shown, Chroma.names_change
 # INVARIANT: a literal segment stands above a `{parameter}` in its place, as in Chroma's own router.
 # What is not here is denied as `unclassified_route`: a newer Chroma opens nothing by itself.
 ROUTES = (
-    Route(
+    ProtocolRoute(
         "POST",
         f"{_ONE}/query",
         _RETRIEVE,
@@ -188,7 +188,7 @@ ROUTES = (
         sieved=True,
         at_once=_known,
     ),
-    Route(
+    ProtocolRoute(
         "POST",
         f"{_ONE}/get",
         _RETRIEVE,
@@ -198,23 +198,25 @@ ROUTES = (
         sieved=True,
         at_once=_known,
     ),
-    Route("POST", f"{_ONE}/search", _RETRIEVE, _by_id, inspected=json_object, at_once=_known),
-    Route(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, shows=_shown),
+    ProtocolRoute(
+        "POST", f"{_ONE}/search", _RETRIEVE, _by_id, inspected=json_object, at_once=_known
+    ),
+    ProtocolRoute(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, shows=_shown),
     # Not an id: Chroma's description says `collection_id` here and means the name.
-    Route(_READ, f"{_NAMES}/{{name}}", _RESOLVE, _by_name, shows=_shown),
-    Route(_READ, f"{_API}/collections/{{crn}}", _RESOLVE, Chroma.by_crn, shows=_shown),
-    Route(_READ, _NAMES, _METADATA, composed=Chroma.listed),
-    Route(_READ, f"{_NAMES}_count", _METADATA, composed=Chroma.counted),
-    Route(_READ, f"{_ONE}/count", _METADATA, _by_id, at_once=_known),
-    Route(_READ, f"{_ONE}/indexing_status", _METADATA, _by_id),
-    Route(_READ, f"{_ONE}/fork_count", _METADATA, _by_id),
-    Route("POST", f"{_ONE}/add", _WRITE, _by_id, _hint),
-    Route("POST", f"{_ONE}/update", _WRITE, _by_id, _hint),
-    Route("POST", f"{_ONE}/upsert", _WRITE, _by_id, _hint),
-    Route("POST", f"{_ONE}/delete", _WRITE, _by_id, _hint),
+    ProtocolRoute(_READ, f"{_NAMES}/{{name}}", _RESOLVE, _by_name, shows=_shown),
+    ProtocolRoute(_READ, f"{_API}/collections/{{crn}}", _RESOLVE, Chroma.by_crn, shows=_shown),
+    ProtocolRoute(_READ, _NAMES, _METADATA, composed=Chroma.listed),
+    ProtocolRoute(_READ, f"{_NAMES}_count", _METADATA, composed=Chroma.counted),
+    ProtocolRoute(_READ, f"{_ONE}/count", _METADATA, _by_id, at_once=_known),
+    ProtocolRoute(_READ, f"{_ONE}/indexing_status", _METADATA, _by_id),
+    ProtocolRoute(_READ, f"{_ONE}/fork_count", _METADATA, _by_id),
+    ProtocolRoute("POST", f"{_ONE}/add", _WRITE, _by_id, _hint),
+    ProtocolRoute("POST", f"{_ONE}/update", _WRITE, _by_id, _hint),
+    ProtocolRoute("POST", f"{_ONE}/upsert", _WRITE, _by_id, _hint),
+    ProtocolRoute("POST", f"{_ONE}/delete", _WRITE, _by_id, _hint),
     # What it is stands in the body: a write, or the look-up of a collection that is there.
-    Route("POST", _NAMES, _RESOLVE, inspected=json_object, refined=Chroma.creating),
-    Route(
+    ProtocolRoute("POST", _NAMES, _RESOLVE, inspected=json_object, refined=Chroma.creating),
+    ProtocolRoute(
         "PUT",
         _ONE,
         _WRITE,
@@ -225,7 +227,7 @@ ROUTES = (
         after=_change,
     ),
     # Not an id either.
-    Route(
+    ProtocolRoute(
         "DELETE",
         f"{_NAMES}/{{name}}",
         _WRITE,
@@ -236,27 +238,27 @@ ROUTES = (
     ),
     # A copy is a collection of its own, and a function writes into another: what is read from
     # there would be judged by another name.
-    Route("POST", f"{_ONE}/fork", _BULK),
-    Route("POST", f"{_ONE}/functions/attach", _BULK),
-    Route(_READ, f"{_ONE}/functions/{{function}}", _BULK),
-    Route("POST", f"{_ONE}/attached_functions/{{function}}/detach", _BULK),
-    Route("POST", f"{_API}/reset", _ADMIN),
-    Route("POST", f"{_API}/tenants", _ADMIN),
+    ProtocolRoute("POST", f"{_ONE}/fork", _BULK),
+    ProtocolRoute("POST", f"{_ONE}/functions/attach", _BULK),
+    ProtocolRoute(_READ, f"{_ONE}/functions/{{function}}", _BULK),
+    ProtocolRoute("POST", f"{_ONE}/attached_functions/{{function}}/detach", _BULK),
+    ProtocolRoute("POST", f"{_API}/reset", _ADMIN),
+    ProtocolRoute("POST", f"{_API}/tenants", _ADMIN),
     # Gives a tenant the name that resource names begin with.
-    Route("PATCH", f"{_API}/tenants/{{tenant}}", _ADMIN),
-    Route(f"{_READ} POST", f"{_API}/tenants/{{tenant}}/databases", _ADMIN),
-    Route("DELETE", _DB, _ADMIN),
-    Route(_READ, _API, _OPEN),
-    Route(_READ, f"{_API}/heartbeat", _OPEN),
-    Route(_READ, f"{_API}/healthcheck", _OPEN),
-    Route(_READ, f"{_API}/version", _OPEN),
-    Route(_READ, f"{_API}/pre-flight-checks", _OPEN),
-    Route(_READ, f"{_API}/auth/identity", _OPEN),
-    Route(_READ, f"{_API}/tenants/{{tenant}}", _OPEN),
-    Route(_READ, _DB, _OPEN),
+    ProtocolRoute("PATCH", f"{_API}/tenants/{{tenant}}", _ADMIN),
+    ProtocolRoute(f"{_READ} POST", f"{_API}/tenants/{{tenant}}/databases", _ADMIN),
+    ProtocolRoute("DELETE", _DB, _ADMIN),
+    ProtocolRoute(_READ, _API, _OPEN),
+    ProtocolRoute(_READ, f"{_API}/heartbeat", _OPEN),
+    ProtocolRoute(_READ, f"{_API}/healthcheck", _OPEN),
+    ProtocolRoute(_READ, f"{_API}/version", _OPEN),
+    ProtocolRoute(_READ, f"{_API}/pre-flight-checks", _OPEN),
+    ProtocolRoute(_READ, f"{_API}/auth/identity", _OPEN),
+    ProtocolRoute(_READ, f"{_API}/tenants/{{tenant}}", _OPEN),
+    ProtocolRoute(_READ, _DB, _OPEN),
 )
 
-_CREATE = Route(
+_CREATE = ProtocolRoute(
     "POST",
     _NAMES,
     _WRITE,
@@ -266,7 +268,7 @@ _CREATE = Route(
     shows=_shown,
     before=_change,
 )
-_GET_OR_CREATE = Route(
+_GET_OR_CREATE = ProtocolRoute(
     "POST",
     _NAMES,
     _RESOLVE,
@@ -277,4 +279,4 @@ _GET_OR_CREATE = Route(
     shows=_shown,
 )
 
-_TABLE = Table(ROUTES)
+_TABLE = RouteTable(ROUTES)

@@ -2,7 +2,7 @@
 not be read, results without resources that may not, and of what the server says unasked only what
 is known here. A message of which all may be seen is passed byte for byte.
 
-Knows messages. Judges nothing: `Sight.permits` does, anew for each message.
+Knows messages. Judges nothing: `Visibility.permits` does, anew for each message.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,16 @@ from sidecar.protocols.mcp.messages import (
     SERVER_ASKS,
     SERVER_TELLS,
     TELL_OF_TASKS,
-    Things,
+    McpObjects,
     params_of,
 )
-from sidecar.protocols.protocol import Fetched, Passed, Place, Sight, Unresolved
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    ForwardedPart,
+    SourceRef,
+    Unresolved,
+    Visibility,
+)
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.document_levels import dumped
 from sidecar.protocols.strict_body import json_object
@@ -51,24 +57,24 @@ class Tokens(NamedTuple):
     """`requestState` of results that ask for more input."""
 
 
-class Question(NamedTuple):
+class AllowedCall(NamedTuple):
     """The request that an answer is to; `places` are what it was allowed for."""
 
     identity: str | int
-    places: tuple[Place, ...]
+    places: tuple[SourceRef, ...]
 
 
-class Answer:
+class McpResponse:
     """The answer to one request, or one stream."""
 
     def __init__(
         self,
-        things: Things,
+        things: McpObjects,
         tokens: Tokens,
-        sight: Sight,
+        sight: Visibility,
         who: Attribution,
         session: str | None,
-        question: Question | None = None,
+        question: AllowedCall | None = None,
     ) -> None:
         self._things = things
         self._tokens = tokens
@@ -79,17 +85,17 @@ class Answer:
         self._withheld = 0
         self._changed = False
 
-    def whole(self, answer: Fetched) -> Passed:
+    def whole(self, answer: FetchedResponse) -> ForwardedPart:
         """An answer in one piece; it is empty to what asks for none."""
         passed = self.message(answer.body)
         if passed is None:
             raise UpstreamFailed("the data source answers with what is no answer")
         return passed
 
-    def message(self, data: bytes) -> Passed | None:
+    def message(self, data: bytes) -> ForwardedPart | None:
         """One message as the agent may have it, None where it may not. Raises `UpstreamFailed`."""
         if not data.strip():
-            return Passed(data)
+            return ForwardedPart(data)
         try:
             message = json_object(data, None)
         except Malformed as error:
@@ -102,7 +108,7 @@ class Answer:
             return None
         if kinds == ["result"]:
             self._answered(message)
-        return Passed(dumped(message) if self._changed else data, self._withheld)
+        return ForwardedPart(dumped(message) if self._changed else data, self._withheld)
 
     def _said(self, message: dict[str, Any]) -> bool:
         """What the server asks or tells."""
@@ -148,7 +154,7 @@ class Answer:
         self._remember(result, self._tokens.asked.find(token, self._who))
         return True
 
-    def _remember(self, result: dict[str, Any], places: tuple[Place, ...]) -> None:
+    def _remember(self, result: dict[str, Any], places: tuple[SourceRef, ...]) -> None:
         """What continues this result stands for the same sources."""
         if not places:
             return
@@ -203,7 +209,7 @@ class Answer:
             return self._may(self._things.resource, uri)
         return True
 
-    def _may(self, told: Callable[[object], Place], name: object) -> bool:
+    def _may(self, told: Callable[[object], SourceRef], name: object) -> bool:
         try:
             place = told(name)
         except Unresolved:

@@ -38,7 +38,7 @@ _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL).fullmatch
 _DECIMAL = re.compile(r"(-?[0-9]+)(?:\.0+)?").fullmatch
 
 
-class Fault(NamedTuple):
+class HeaderFault(NamedTuple):
     """Why a request is refused: the JSON-RPC error, and what the specification adds to its data."""
 
     code: int
@@ -46,7 +46,7 @@ class Fault(NamedTuple):
     data: dict[str, Any]
 
 
-def fault(fields: FieldsRead, message: dict[str, Any]) -> Fault | None:
+def fault(fields: FieldsRead, message: dict[str, Any]) -> HeaderFault | None:
     """What is wrong between a well-formed message and the fields it came with."""
     stated = _stated(fields)
     for name in (_VERSION, SESSION):
@@ -57,7 +57,7 @@ def fault(fields: FieldsRead, message: dict[str, Any]) -> Fault | None:
     inner = _version_of(message)
     if version is not None and version != MODERN and version not in OLDER:
         known = {"supported": [MODERN, *OLDER], "requested": version}
-        return Fault(UNSUPPORTED_VERSION, "this protocol version is not known here", known)
+        return HeaderFault(UNSUPPORTED_VERSION, "this protocol version is not known here", known)
     if inner is not None and inner != version:
         return _mismatch(f"the header `{_VERSION}` and the body's version are not the same")
     if version != MODERN:
@@ -75,16 +75,16 @@ def session_of(fields: FieldsRead) -> str | None:
     return stated[0] if stated else None
 
 
-def _of_the_rest(stated: dict[str, list[str]], message: dict[str, Any]) -> Fault | None:
+def _of_the_rest(stated: dict[str, list[str]], message: dict[str, Any]) -> HeaderFault | None:
     """Of a notification, whose fields the specification leaves open, or an answer."""
     if "method" not in message:
-        return Fault(INVALID_REQUEST, f"an answer may not be posted in version {MODERN}", {})
+        return HeaderFault(INVALID_REQUEST, f"an answer may not be posted in version {MODERN}", {})
     if any(method != message["method"] for method in stated.get(_METHOD, ())):
         return _mismatch(f"the header `{_METHOD}` and the body's method are not the same")
     return None
 
 
-def _of_a_request(stated: dict[str, list[str]], message: dict[str, Any]) -> Fault | None:
+def _of_a_request(stated: dict[str, list[str]], message: dict[str, Any]) -> HeaderFault | None:
     method, params = message["method"], message["params"]
     if stated.get(_METHOD) != [method]:
         return _mismatch(f"the header `{_METHOD}` is not the body's method, once")
@@ -99,7 +99,7 @@ def _of_a_request(stated: dict[str, list[str]], message: dict[str, Any]) -> Faul
     return None
 
 
-def _of_arguments(stated: dict[str, list[str]], arguments: Any) -> Fault | None:
+def _of_arguments(stated: dict[str, list[str]], arguments: Any) -> HeaderFault | None:
     """Which argument a `Mcp-Param-…` repeats is the tool's own definition, which is not known here:
     its value must be that of some argument. The server compares it with the one that is meant."""
     values: set[str] | None = None
@@ -162,5 +162,5 @@ def _scalars(arguments: Any) -> set[str]:
     return found
 
 
-def _mismatch(message: str) -> Fault:
-    return Fault(HEADER_MISMATCH, message, {})
+def _mismatch(message: str) -> HeaderFault:
+    return HeaderFault(HEADER_MISMATCH, message, {})

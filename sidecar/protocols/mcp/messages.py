@@ -10,8 +10,8 @@ from typing import Any
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import MOST_SOURCES, OverBudget
 from sidecar.protocols.mcp.uri import canonical_uri
-from sidecar.protocols.protocol import Place, Unresolved
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.protocol import SourceRef, Unresolved
+from sidecar.protocols.shared.source_names import SourceNames
 
 _MESSAGE = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
 _PARAMS = frozenset(
@@ -79,25 +79,25 @@ def _exact(members: dict[str, Any], known: Iterable[str]) -> None:
             raise Malformed(f"the key `{name[:64]}` differs from a known one in case alone")
 
 
-class Things:
+class McpObjects:
     """What the things of one server are called: tools, prompts, resources, and the data sources
     that arguments name. `arguments` says for a tool where among its arguments that name stands."""
 
-    def __init__(self, naming: Naming, arguments: Mapping[str, str]) -> None:
+    def __init__(self, naming: SourceNames, arguments: Mapping[str, str]) -> None:
         self._naming = naming
         self._arguments = {tool: path.split(".") for tool, path in arguments.items()}
 
-    def tool(self, name: object) -> Place:
+    def tool(self, name: object) -> SourceRef:
         return self._naming.of("tool", _text(name, "tool"))
 
-    def prompt(self, name: object) -> Place:
+    def prompt(self, name: object) -> SourceRef:
         return self._naming.of("prompt", _text(name, "prompt"))
 
-    def resource(self, uri: object) -> Place:
+    def resource(self, uri: object) -> SourceRef:
         """Of a resource, or of a template of some."""
         return self._naming.of_path("/resource/" + canonical_uri(uri))
 
-    def called(self, params: dict[str, Any]) -> tuple[Place, ...]:
+    def called(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
         """The tool, and the data sources that it is to read."""
         tool = self.tool(params.get("name"))
         path = self._arguments.get(params["name"])
@@ -105,7 +105,7 @@ class Things:
             return (tool,)
         return (tool, *(self._naming.of("data", name) for name in _named(params, path)))
 
-    def completed(self, params: dict[str, Any]) -> tuple[Place, ...]:
+    def completed(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
         """What values are asked for: a prompt's or a template's."""
         ref = params.get("ref")
         if not isinstance(ref, dict):

@@ -16,53 +16,55 @@ import orjson
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import Target
 from sidecar.protocols.mcp import headers as mcp_headers
-from sidecar.protocols.mcp.answers import DENIED, Answer, Question, Tokens, asked_token
-from sidecar.protocols.mcp.messages import Things, check_form, params_of, texts
+from sidecar.protocols.mcp.answers import DENIED, AllowedCall, McpResponse, Tokens, asked_token
+from sidecar.protocols.mcp.messages import McpObjects, check_form, params_of, texts
 from sidecar.protocols.protocol import (
-    Asked,
-    Class,
-    Dialect,
-    Fetched,
-    Match,
-    Place,
+    DenialResponse,
+    FetchedResponse,
     Prepared,
-    Refusal,
-    Route,
-    Sight,
-    Table,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    RouteTable,
+    SourceProtocol,
+    SourceRef,
     Unresolved,
+    Visibility,
 )
 from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import json_object
 from sidecar.settings.model import Source
 
-Places = tuple[Place, ...]
+Places = tuple[SourceRef, ...]
 
 _JSON = [(b"Content-Type", b"application/json")]
 
 
-class Mcp(Dialect):
+class Mcp(SourceProtocol):
     """One MCP server, and what it issued through here."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._things = Things(Naming(source), source.arguments)
+        self._things = McpObjects(SourceNames(source), source.arguments)
         make = partial(Continuations, monotonic)
         self._tokens = Tokens(asked=make(), tasks=make(), states=make())
         end = source.endpoint
-        self._table = Table(
+        self._table = RouteTable(
             (
-                Route("POST", end, Class.OPEN, inspected=json_object, refined=Mcp.by_method),
+                ProtocolRoute(
+                    "POST", end, RouteClass.OPEN, inspected=json_object, refined=Mcp.by_method
+                ),
                 # What a server has to say unasked, and what it says again to whoever resumes.
-                Route("GET", end, Class.METADATA, prepared=Mcp.answered),
-                Route("DELETE", end, Class.OPEN),
+                ProtocolRoute("GET", end, RouteClass.METADATA, prepared=Mcp.answered),
+                ProtocolRoute("DELETE", end, RouteClass.OPEN),
             )
         )
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)
 
-    def by_method(self, asked: Asked) -> Route | None:
+    def by_method(self, asked: RoutedRequest) -> ProtocolRoute | None:
         """The row of the message's method. Arrays, which versions until 2025-03-26 take for
         batches, are no message."""
         message = asked.body
@@ -74,22 +76,22 @@ class Mcp(Dialect):
             return _REPLY
         return (REQUESTS if "id" in message else NOTIFICATIONS).get(message["method"])
 
-    def called(self, params: dict[str, Any], asked: Asked) -> Places:
+    def called(self, params: dict[str, Any], asked: RoutedRequest) -> Places:
         return (*self._things.called(params), *self._continued(params, asked))
 
-    def read(self, params: dict[str, Any], asked: Asked) -> Places:
+    def read(self, params: dict[str, Any], asked: RoutedRequest) -> Places:
         return (self._things.resource(params.get("uri")), *self._continued(params, asked))
 
-    def prompted(self, params: dict[str, Any], asked: Asked) -> Places:
+    def prompted(self, params: dict[str, Any], asked: RoutedRequest) -> Places:
         return (self._things.prompt(params.get("name")), *self._continued(params, asked))
 
-    def completed(self, params: dict[str, Any], _asked: Asked) -> Places:
+    def completed(self, params: dict[str, Any], _asked: RoutedRequest) -> Places:
         return self._things.completed(params)
 
-    def subscribed(self, params: dict[str, Any], _asked: Asked) -> Places:
+    def subscribed(self, params: dict[str, Any], _asked: RoutedRequest) -> Places:
         return (self._things.resource(params.get("uri")),)
 
-    def listened(self, params: dict[str, Any], asked: Asked) -> Places:
+    def listened(self, params: dict[str, Any], asked: RoutedRequest) -> Places:
         """Each resource and task of which the agent wants to hear. What is pushed is judged again
         when it is."""
         wanted = params.get("notifications")
@@ -106,25 +108,27 @@ class Mcp(Dialect):
             places += found
         return tuple(places)
 
-    def of_task(self, params: dict[str, Any], asked: Asked) -> Places:
+    def of_task(self, params: dict[str, Any], asked: RoutedRequest) -> Places:
         """What the task was issued for."""
         [task] = texts([params.get("taskId")], "task")
         return self._tokens.tasks.find(task, asked.who)
 
-    def answered(self, asked: Asked, places: Places, sight: Sight) -> Prepared:
+    def answered(self, asked: RoutedRequest, places: Places, sight: Visibility) -> Prepared:
         """The answer is looked at, in one piece or as a stream."""
         session = mcp_headers.session_of(asked.fields)
         question = None
         message = asked.body or {}
         if "method" in message and "id" in message:
-            question = Question(message["id"], places)
+            question = AllowedCall(message["id"], places)
             if session is not None and places:
                 # The connection may break, and the answer be fetched by another request.
                 self._tokens.asked.issue(asked_token(session, message["id"]), asked.who, places)
-        answer = Answer(self._things, self._tokens, sight, asked.who, session, question)
+        answer = McpResponse(self._things, self._tokens, sight, asked.who, session, question)
         return Prepared(read=answer.whole, event=answer.message)
 
-    def refusal(self, asked: Asked | None, refusal: Refusal) -> Fetched | None:
+    def refusal(
+        self, asked: RoutedRequest | None, refusal: DenialResponse
+    ) -> FetchedResponse | None:
         """A JSON-RPC error that an agent framework shows to its model. To what is no request there
         is no JSON-RPC answer."""
         if asked is None or asked.method != "POST":
@@ -144,9 +148,9 @@ class Mcp(Dialect):
             return None
         error = {"code": code, "message": refusal.message, "data": data}
         answer = {"jsonrpc": "2.0", "id": identity, "error": error}
-        return Fetched(status, "", [*_JSON], orjson.dumps(answer))
+        return FetchedResponse(status, "", [*_JSON], orjson.dumps(answer))
 
-    def _continued(self, params: dict[str, Any], asked: Asked) -> Places:
+    def _continued(self, params: dict[str, Any], asked: RoutedRequest) -> Places:
         """What the state of a request that is made again stands for. The agent sends the state, so
         the request itself is judged as if it were the first."""
         if params.get("requestState") is None:
@@ -164,9 +168,9 @@ class Mcp(Dialect):
 
 
 def _places(
-    told: Callable[[Mcp, dict[str, Any], Asked], Places],
-) -> Callable[[Mcp, Asked], Coroutine[Any, Any, Places]]:
-    async def places(mcp: Mcp, asked: Asked) -> Places:
+    told: Callable[[Mcp, dict[str, Any], RoutedRequest], Places],
+) -> Callable[[Mcp, RoutedRequest], Coroutine[Any, Any, Places]]:
+    async def places(mcp: Mcp, asked: RoutedRequest) -> Places:
         return tuple(dict.fromkeys(told(mcp, params_of(asked.body), asked)))
 
     return places
@@ -174,14 +178,14 @@ def _places(
 
 def _row(
     method: str,
-    class_: Class,
-    told: Callable[[Mcp, dict[str, Any], Asked], Places] | None = None,
-) -> Route:
+    class_: RouteClass,
+    told: Callable[[Mcp, dict[str, Any], RoutedRequest], Places] | None = None,
+) -> ProtocolRoute:
     places = None if told is None else _places(told)
-    return Route("POST", method, class_, places, prepared=Mcp.answered)
+    return ProtocolRoute("POST", method, class_, places, prepared=Mcp.answered)
 
 
-_RETRIEVE, _METADATA, _OPEN = Class.RETRIEVE, Class.METADATA, Class.OPEN
+_RETRIEVE, _METADATA, _OPEN = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN
 
 # INVARIANT: what is not here is denied as `unclassified_route`: a newer version of the protocol, or
 # an extension of it, opens nothing by itself.

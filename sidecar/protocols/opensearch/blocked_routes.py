@@ -6,9 +6,9 @@ server opens nothing by itself.
 """
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.protocol import Class, Match, Route
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch
 
-_BULK, _ADMIN = Class.BULK, Class.ADMIN
+_BULK, _ADMIN = RouteClass.BULK, RouteClass.ADMIN
 
 # By the first segment.
 _FIRST = {
@@ -116,7 +116,7 @@ _PLUGINS = {
 _PREFIXES = frozenset(("_plugins", "_opendistro"))
 
 
-def closed(method: str, target: Target) -> Match | None:
+def closed(method: str, target: Target) -> RouteMatch | None:
     """The row of what is closed as a whole; None for anything else."""
     first = target.segments[0]
     if first in _PREFIXES and len(target.segments) > 1:
@@ -126,4 +126,4 @@ def closed(method: str, target: Target) -> Match | None:
     else:
         class_ = _FIRST.get(first)
         pattern = f"/{first}/**"
-    return None if class_ is None else Match(Route(method, pattern, class_), ())
+    return None if class_ is None else RouteMatch(ProtocolRoute(method, pattern, class_), ())

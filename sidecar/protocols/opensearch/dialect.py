@@ -5,21 +5,21 @@ a data stream. No setting says which of the two it is: their paths differ where 
 from sidecar.http.request_target import Target
 from sidecar.protocols.opensearch.blocked_routes import closed
 from sidecar.protocols.opensearch.routes import ROUTES
-from sidecar.protocols.opensearch.server import Server
-from sidecar.protocols.protocol import Match, Table
+from sidecar.protocols.opensearch.server import OpenSearchServer
+from sidecar.protocols.protocol import RouteMatch, RouteTable
 
 
-class OpenSearch(Server):
+class OpenSearch(OpenSearchServer):
     """What a request is, by its path: what its body and its parameters say, its row tells."""
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         found = _TABLE.match(method, target)
         if found is None or not _is_index(found):
             return closed(method, target)
         return found
 
 
-def _is_index(found: Match) -> bool:
+def _is_index(found: RouteMatch) -> bool:
     """Whether what stands in an index's place can be one: no name begins with `_`, so there it is a
     part of the API that is not in the table."""
     if not found.route.pattern.startswith("/{index}"):
@@ -27,4 +27,4 @@ def _is_index(found: Match) -> bool:
     return found.values[0][:1] != "_" or found.values[0] == "_all"
 
 
-_TABLE = Table(ROUTES)
+_TABLE = RouteTable(ROUTES)

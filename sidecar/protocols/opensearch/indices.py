@@ -16,9 +16,9 @@ import orjson
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import encode_segment
 from sidecar.protocols.budget import MOST_SOURCES, OverBudget
-from sidecar.protocols.protocol import Asked, Place, Unresolved
-from sidecar.protocols.shared.digest_cache import Known, digest_of_fields
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
+from sidecar.protocols.shared.source_names import SourceNames
 
 MOST_NAMES = 2 * MOST_SOURCES
 """The most names of one index expression; several may be aliases of one index."""
@@ -108,18 +108,23 @@ def widths(value: object) -> str | None:
 class Indices:
     """The names of one server, as far as they are known for certain."""
 
-    def __init__(self, naming: Naming, monotonic: Callable[[], float]) -> None:
+    def __init__(self, naming: SourceNames, monotonic: Callable[[], float]) -> None:
         self._naming = naming
-        self._known: Known[Found] = Known(monotonic)
+        self._known: DigestCache[Found] = DigestCache(monotonic)
         self.forget = self._known.forget
 
     async def places(
-        self, names: Iterable[str], asked: Asked, *, wide: str | None = None, strict: bool = False
-    ) -> tuple[Place, ...]:
+        self,
+        names: Iterable[str],
+        asked: RoutedRequest,
+        *,
+        wide: str | None = None,
+        strict: bool = False,
+    ) -> tuple[SourceRef, ...]:
         """What `names` stand for, all of them from `items`. A plain name that nothing has is
         itself: its policy says whether that may be known, and a write may make it. `strict` is for
         a reader that may know more kinds of name than we do: there it is `Unresolved`."""
-        found: dict[str, Place] = {}
+        found: dict[str, SourceRef] = {}
         for name in dict.fromkeys(names):
             here = await self._find(name, asked, wide)
             if not here and (strict or is_pattern(name)):
@@ -129,7 +134,7 @@ class Indices:
             asked.budget.charge_sources(place.source_id for place in found.values())
         return tuple(found.values())
 
-    async def _find(self, name: str, asked: Asked, wide: str | None) -> Found:
+    async def _find(self, name: str, asked: RoutedRequest, wide: str | None) -> Found:
         plain = not is_pattern(name)
         key = digest_of_fields(name, _identity(asked)) if plain else b""
         known = self._known.find(key)
@@ -148,7 +153,7 @@ class Indices:
         return tuple(found)
 
 
-def _identity(asked: Asked) -> Iterator[tuple[bytes, bytes]]:
+def _identity(asked: RoutedRequest) -> Iterator[tuple[bytes, bytes]]:
     """Whose question it is. What a server tells of a name depends on who asks, and plugins take
     that from fields of their own: so every field counts but those that are known not to."""
     for name, value in asked.fields:
@@ -157,7 +162,9 @@ def _identity(asked: Asked) -> Iterator[tuple[bytes, bytes]]:
             yield lower, value
 
 
-async def resolution(name: str, asked: Asked, wide: str | None) -> dict[str, list[dict[str, Any]]]:
+async def resolution(
+    name: str, asked: RoutedRequest, wide: str | None
+) -> dict[str, list[dict[str, Any]]]:
     """The server's own word on `name`: `indices`, `aliases` and `data_streams`, each a list."""
     path = f"/_resolve/index/{encode_segment(name)}"
     if wide is not None:

@@ -71,7 +71,7 @@ def tokens(text: object) -> list[Token]:
 _COMMENTS = frozenset((("/", "*"), ("*", "/"), ("/", "/"), ("-", "-")))
 
 
-class Cursor:
+class TokenCursor:
     """Goes through the pieces of a text once."""
 
     def __init__(self, text: str, pieces: list[Token]) -> None:

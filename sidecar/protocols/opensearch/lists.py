@@ -16,12 +16,14 @@ from sidecar.protocols.opensearch.indices import (
     members,
     source_of,
 )
-from sidecar.protocols.opensearch.server import Server, loaded
-from sidecar.protocols.protocol import Asked, Fetched, Permits, Unresolved
+from sidecar.protocols.opensearch.server import OpenSearchServer, loaded
+from sidecar.protocols.protocol import FetchedResponse, Permits, RoutedRequest, Unresolved
 from sidecar.protocols.shared.document_levels import dumped
 
 
-async def by_name(server: Server, asked: Asked, permits: Permits) -> Fetched:
+async def by_name(
+    server: OpenSearchServer, asked: RoutedRequest, permits: Permits
+) -> FetchedResponse:
     """An object with a member for each index: mappings, settings, aliases."""
     parameters.known(asked.target.query, parameters.TOLD)
     if asked.values:
@@ -43,7 +45,9 @@ async def by_name(server: Server, asked: Asked, permits: Permits) -> Fetched:
     return _composed(answer, seen)
 
 
-async def resolved(server: Server, asked: Asked, permits: Permits) -> Fetched:
+async def resolved(
+    server: OpenSearchServer, asked: RoutedRequest, permits: Permits
+) -> FetchedResponse:
     """Indices, aliases and data streams that a name stands for."""
     parameters.known(asked.target.query, parameters.TOLD)
     items(asked.values[0])
@@ -67,7 +71,9 @@ async def resolved(server: Server, asked: Asked, permits: Permits) -> Fetched:
     return _composed(answer, {"indices": indices, "aliases": aliases, "data_streams": streams})
 
 
-async def streams(server: Server, asked: Asked, permits: Permits) -> Fetched:
+async def streams(
+    server: OpenSearchServer, asked: RoutedRequest, permits: Permits
+) -> FetchedResponse:
     """Data streams."""
     parameters.known(asked.target.query, parameters.TOLD)
     answer, whole = await _asked_for(asked)
@@ -77,7 +83,9 @@ async def streams(server: Server, asked: Asked, permits: Permits) -> Fetched:
     return _composed(answer, {"data_streams": _rows(server, found, "name", permits)})
 
 
-async def table(server: Server, asked: Asked, permits: Permits) -> Fetched:
+async def table(
+    server: OpenSearchServer, asked: RoutedRequest, permits: Permits
+) -> FetchedResponse:
     """A table of `_cat` with a column `index`, in JSON: in any other format its rows can't be told
     from one another."""
     query = parameters.known(asked.target.query, parameters.TABLE)
@@ -89,12 +97,12 @@ async def table(server: Server, asked: Asked, permits: Permits) -> Fetched:
     return _composed(answer, _rows(server, whole, "index", permits))
 
 
-async def _asked_for(asked: Asked) -> tuple[Fetched, Any]:
+async def _asked_for(asked: RoutedRequest) -> tuple[FetchedResponse, Any]:
     answer = await asked.fetch(asked.target.forwarded)
     return answer, loaded(answer)
 
 
-def _rows(server: Server, found: Any, column: str, permits: Permits) -> list[Any]:
+def _rows(server: OpenSearchServer, found: Any, column: str, permits: Permits) -> list[Any]:
     """The rows whose index may be seen; one that does not tell which it is of may not."""
     if not isinstance(found, list):
         raise UpstreamFailed("the data source's list is not of a form known here")
@@ -108,5 +116,5 @@ def _rows(server: Server, found: Any, column: str, permits: Permits) -> list[Any
     ]
 
 
-def _composed(answer: Fetched, seen: Any) -> Fetched:
+def _composed(answer: FetchedResponse, seen: Any) -> FetchedResponse:
     return answer._replace(fields=without_whole(answer.fields), body=dumped(seen))

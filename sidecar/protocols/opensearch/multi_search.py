@@ -14,9 +14,9 @@ from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch import query_filter as sieve
 from sidecar.protocols.opensearch.indices import items, widths
 from sidecar.protocols.opensearch.references import of_query, of_search
-from sidecar.protocols.opensearch.result_filter import Proof
+from sidecar.protocols.opensearch.result_filter import ResultFilter
 from sidecar.protocols.opensearch.server import (
-    Server,
+    OpenSearchServer,
     any_index,
     loaded,
     objects,
@@ -26,20 +26,20 @@ from sidecar.protocols.opensearch.server import (
 )
 from sidecar.protocols.protocol import (
     NOTHING,
-    Asked,
-    Fetched,
-    Passed,
-    Place,
+    FetchedResponse,
+    ForwardedPart,
     Prepared,
-    Sight,
+    RoutedRequest,
+    SourceRef,
     Unresolved,
+    Visibility,
 )
 from sidecar.protocols.shared.document_levels import dumped
 
-Places = tuple[Place, ...]
+Places = tuple[SourceRef, ...]
 
 
-class Line(NamedTuple):
+class SearchLine(NamedTuple):
     """One search of several: its names, what its patterns cover, and its body."""
 
     names: tuple[str, ...]
@@ -67,7 +67,7 @@ _HEAD = frozenset(
 )
 
 
-def searches(asked: Asked, query: dict[str, str]) -> list[Line]:
+def searches(asked: RoutedRequest, query: dict[str, str]) -> list[SearchLine]:
     """The searches of a body of lines: a head and a body each."""
     if not asked.body or len(asked.body) % 2:
         raise Malformed("the last search has no body")
@@ -81,11 +81,11 @@ def searches(asked: Asked, query: dict[str, str]) -> list[Line]:
         if stated is None and ("index" in head or "indices" in head):
             raise Malformed("an index is not stated as a name")
         wide = widths(head.get("expand_wildcards", query.get("expand_wildcards")))
-        found.append(Line(names, wide, head, body))
+        found.append(SearchLine(names, wide, head, body))
     return found
 
 
-async def by_searches(server: Server, asked: Asked) -> Places:
+async def by_searches(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of several searches in one body."""
     found: Places = ()
     # By what their patterns cover, since that is part of a look-up: each name is looked up once,
@@ -106,7 +106,7 @@ async def by_searches(server: Server, asked: Asked) -> Places:
     return found
 
 
-def fits_searches(server: Server, asked: Asked) -> bool:
+def fits_searches(server: OpenSearchServer, asked: RoutedRequest) -> bool:
     """Whether each of several can."""
     query, field = read_query(asked), server.marked
     return field is not None and all(
@@ -115,7 +115,9 @@ def fits_searches(server: Server, asked: Asked) -> bool:
     )
 
 
-def sieved_searches(_server: Server, asked: Asked, _places: Places, sight: Sight) -> Prepared:
+def sieved_searches(
+    _server: OpenSearchServer, asked: RoutedRequest, _places: Places, sight: Visibility
+) -> Prepared:
     if sight.levels is None:
         return NOTHING
     found = [
@@ -124,19 +126,19 @@ def sieved_searches(_server: Server, asked: Asked, _places: Places, sight: Sight
     ]
     body = b"".join(orjson.dumps(each) + b"\n" for head, body, _ in found for each in (head, body))
 
-    def read(answer: Fetched) -> Passed:
-        proof, whole = Proof(sight), loaded(answer)
+    def read(answer: FetchedResponse) -> ForwardedPart:
+        proof, whole = ResultFilter(sight), loaded(answer)
         parts = objects(whole, "responses", UpstreamFailed)
         if len(parts) != len(found):
             raise UpstreamFailed("the data source answers another number of searches")
         for part, (_, _, shown) in zip(parts, found, strict=True):
             proof.search(part, shown)
-        return Passed(dumped(whole), proof.withheld)
+        return ForwardedPart(dumped(whole), proof.withheld)
 
     return Prepared(body, read)
 
 
-async def by_documents(server: Server, asked: Asked) -> Places:
+async def by_documents(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of several documents by id, in one body."""
     query, body = read_query(asked), asked.body or {}
     if not body.keys() <= {"docs", "ids", "parameters"}:
@@ -158,7 +160,7 @@ async def by_documents(server: Server, asked: Asked) -> Places:
     return await server.places(names, asked, query)
 
 
-def fits_document(_server: Server, asked: Asked) -> bool:
+def fits_document(_server: OpenSearchServer, asked: RoutedRequest) -> bool:
     """Whether the answer to a request by id will show documents' levels."""
     if not parameters.UNTOLD.isdisjoint(read_query(asked)):
         return False
@@ -166,17 +168,19 @@ def fits_document(_server: Server, asked: Asked) -> bool:
     return all({"_source", "stored_fields"}.isdisjoint(each) for each in documents)
 
 
-def sieved_documents(_server: Server, _asked: Asked, _places: Places, sight: Sight) -> Prepared:
+def sieved_documents(
+    _server: OpenSearchServer, _asked: RoutedRequest, _places: Places, sight: Visibility
+) -> Prepared:
     if sight.levels is None:
         return NOTHING
 
-    def read(answer: Fetched) -> Passed:
-        proof, whole = Proof(sight), loaded(answer)
+    def read(answer: FetchedResponse) -> ForwardedPart:
+        proof, whole = ResultFilter(sight), loaded(answer)
         if isinstance(whole, dict) and "docs" in whole:
             parts = objects(whole, "docs", UpstreamFailed)
             whole["docs"] = [proof.document(each) for each in parts]
         else:
             whole = proof.document(whole)
-        return Passed(dumped(whole) if proof.withheld else answer.body, proof.withheld)
+        return ForwardedPart(dumped(whole) if proof.withheld else answer.body, proof.withheld)
 
     return Prepared(read=read)

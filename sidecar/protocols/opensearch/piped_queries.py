@@ -5,7 +5,15 @@ own, so it is `Unresolved`, and so is a word of those that do where it is not ex
 """
 
 from sidecar.protocols.opensearch.join_tables import last_tables
-from sidecar.protocols.opensearch.lexer import MARK, NUMBER, QUOTED, WORD, Cursor, Token, tokens
+from sidecar.protocols.opensearch.lexer import (
+    MARK,
+    NUMBER,
+    QUOTED,
+    WORD,
+    Token,
+    TokenCursor,
+    tokens,
+)
 from sidecar.protocols.protocol import Unresolved
 
 # Commands that work on what comes through the pipe, and read nothing else.
@@ -70,7 +78,7 @@ def indices_of_ppl(query: object) -> list[str]:
     assert isinstance(query, str)
     _check_depth(pieces)
     found: list[str] = []
-    cursor = Cursor(query, pieces)
+    cursor = TokenCursor(query, pieces)
     _pipeline(cursor, found)
     if cursor.now is not None:
         raise Unresolved("the query's brackets don't match")
@@ -86,7 +94,7 @@ def _check_depth(pieces: list[Token]) -> None:
                 raise Unresolved(f"subqueries are nested deeper than {_DEEPEST}")
 
 
-def _pipeline(cursor: Cursor, found: list[str]) -> None:
+def _pipeline(cursor: TokenCursor, found: list[str]) -> None:
     """Up to the end, or the bracket that ends a subquery."""
     _search(cursor, found)
     while cursor.skip("|"):
@@ -106,7 +114,7 @@ def _pipeline(cursor: Cursor, found: list[str]) -> None:
             raise Unresolved(f"what the command `{piece.text[:32]}` reads is not told here")
 
 
-def _search(cursor: Cursor, found: list[str]) -> None:
+def _search(cursor: TokenCursor, found: list[str]) -> None:
     cursor.skip("search")
     if not cursor.skip("source", "=") and not cursor.skip("index", "="):
         raise Unresolved("the query does not begin with its source")
@@ -124,7 +132,7 @@ def _search(cursor: Cursor, found: list[str]) -> None:
     _rest(cursor, found, searching=True)
 
 
-def _rest(cursor: Cursor, found: list[str], *, searching: bool = False) -> None:
+def _rest(cursor: TokenCursor, found: list[str], *, searching: bool = False) -> None:
     """The rest of a command, subqueries included. A search takes its source in any place."""
     while (piece := cursor.now) is not None:
         if piece.kind == MARK and piece.text in ("|", "]"):
@@ -138,7 +146,7 @@ def _rest(cursor: Cursor, found: list[str], *, searching: bool = False) -> None:
             _bracket(cursor, found)
 
 
-def _bracket(cursor: Cursor, found: list[str]) -> None:
+def _bracket(cursor: TokenCursor, found: list[str]) -> None:
     """Behind a `[`: a subquery, or a list of fields."""
     if cursor.is_word("search", "source", "index"):
         _pipeline(cursor, found)
@@ -153,7 +161,7 @@ def _is_field(piece: Token) -> bool:
     return piece.kind in (WORD, QUOTED, NUMBER) or piece.text in (",", "^", ".", "*", "-")
 
 
-def _joined(cursor: Cursor, found: list[str]) -> None:
+def _joined(cursor: TokenCursor, found: list[str]) -> None:
     """A join's table stands last, behind a condition that may hold anything but a pipe."""
     said: list[Token] = []
     while (piece := cursor.now) is not None and not (cursor.is_mark("|") or cursor.is_mark("]")):
@@ -184,7 +192,7 @@ def indices_of_esql(query: object) -> tuple[list[str], list[str]]:
     single = any(piece.kind == QUOTED and query[piece.start] == "'" for piece in pieces)
     if single or '"""' in query:
         raise Unresolved("the query holds quotes that can be read in more than one way")
-    cursor = Cursor(query, pieces)
+    cursor = TokenCursor(query, pieces)
     found, policies = _sources(cursor), list[str]()
     while cursor.skip("|"):
         piece = cursor.next()
@@ -208,7 +216,7 @@ def indices_of_esql(query: object) -> tuple[list[str], list[str]]:
     return found, policies
 
 
-def _sources(cursor: Cursor) -> list[str]:
+def _sources(cursor: TokenCursor) -> list[str]:
     if not cursor.skip("from"):
         raise Unresolved("the query does not begin with its source")
     found = [_plain(cursor)]
@@ -223,14 +231,14 @@ def _sources(cursor: Cursor) -> list[str]:
     return found
 
 
-def _plain(cursor: Cursor) -> str:
+def _plain(cursor: TokenCursor) -> str:
     piece = cursor.now
     if piece is not None and piece.kind == QUOTED and cursor.text[piece.start] != '"':
         raise Unresolved("the query has no name where one is due")
     return cursor.name()
 
 
-def _command(cursor: Cursor) -> None:
+def _command(cursor: TokenCursor) -> None:
     while (piece := cursor.now) is not None and not cursor.is_mark("|"):
         if (piece.kind == WORD and piece.text in _ESQL_READS) or piece.text == ";":
             raise Unresolved(f"what `{piece.text}` does in this place is not told here")

@@ -12,8 +12,8 @@ from typing import Any
 
 from policies.definitions.model import SENSITIVITIES
 from sidecar.protocols.opensearch.parameters import UNTOLD
-from sidecar.protocols.opensearch.source_filtering import Shown, also, shown_of
-from sidecar.protocols.protocol import Sight
+from sidecar.protocols.opensearch.source_filtering import ShownFields, also, shown_of
+from sidecar.protocols.protocol import Visibility
 from sidecar.protocols.shared.document_levels import UNMARKED
 
 # Members of a search that say nothing of documents that the query does not match.
@@ -128,7 +128,7 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             yield each
 
 
-def narrowed(body: dict[str, Any], sight: Sight) -> tuple[dict[str, Any], Shown]:
+def narrowed(body: dict[str, Any], sight: Visibility) -> tuple[dict[str, Any], ShownFields]:
     """The search that returns what may be seen, and what is to be taken out of its answer again."""
     assert sight.levels is not None
     made = dict(body)

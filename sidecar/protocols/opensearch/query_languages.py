@@ -14,11 +14,25 @@ from sidecar.protocols.budget import OverBudget
 from sidecar.protocols.opensearch.indices import is_pattern, items
 from sidecar.protocols.opensearch.piped_queries import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.references import of_query
-from sidecar.protocols.opensearch.server import Server, loaded, read_query, text_member, union
+from sidecar.protocols.opensearch.server import (
+    OpenSearchServer,
+    loaded,
+    read_query,
+    text_member,
+    union,
+)
 from sidecar.protocols.opensearch.sql import indices_of_sql
-from sidecar.protocols.protocol import Asked, Fetched, Passed, Place, Prepared, Sight, Unresolved
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    ForwardedPart,
+    Prepared,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+    Visibility,
+)
 
-Places = tuple[Place, ...]
+Places = tuple[SourceRef, ...]
 
 _USUAL = frozenset(
     (
@@ -53,7 +67,7 @@ _BESIDE_CURSOR = frozenset(("columnar", "cursor", "page_timeout", "request_timeo
 _WIDE = "open,hidden"
 
 
-async def by_sql(server: Server, asked: Asked) -> Places:
+async def by_sql(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of a SQL query, or what its cursor was issued for."""
     if isinstance(asked.body, dict) and "cursor" in asked.body:
         return await by_cursor(server, asked)
@@ -61,7 +75,7 @@ async def by_sql(server: Server, asked: Asked) -> Places:
     return await _places(server, asked, indices_of_sql(query))
 
 
-async def by_cursor(server: Server, asked: Asked) -> Places:
+async def by_cursor(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """What the cursor was issued for."""
     read_query(asked)
     if not asked.body.keys() <= _BESIDE_CURSOR:
@@ -69,19 +83,19 @@ async def by_cursor(server: Server, asked: Asked) -> Places:
     return server.issued.find(text_member(asked.body, "cursor"), asked.who)
 
 
-async def closed_cursor(server: Server, asked: Asked) -> Places:
+async def closed_cursor(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """A cursor that is given back: it must be the caller's own, and nothing is read."""
     text_member(asked.body, "cursor")
     await by_cursor(server, asked)
     return ()
 
 
-async def by_ppl(server: Server, asked: Asked) -> Places:
+async def by_ppl(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of a PPL query."""
     return await _places(server, asked, indices_of_ppl(_query(asked)))
 
 
-async def by_esql(server: Server, asked: Asked) -> Places:
+async def by_esql(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of an ES|QL query, and those that its enrich policies were made of."""
     named, policies = indices_of_esql(_query(asked))
     names = [name for each in named for name in items(each)]
@@ -94,21 +108,23 @@ async def by_esql(server: Server, asked: Asked) -> Places:
     return found
 
 
-def learning(server: Server, asked: Asked, places: Places, _sight: Sight) -> Prepared:
+def learning(
+    server: OpenSearchServer, asked: RoutedRequest, places: Places, _sight: Visibility
+) -> Prepared:
     """The answer as it is; its cursor is remembered, or its id."""
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         server.learn(loaded(answer), asked, places)
         for name, value in answer.fields:
             # In a format that has no place for it.
             if name.lower() == b"cursor":
                 server.issued.issue(value.decode("latin-1"), asked.who, places)
-        return Passed(answer.body)
+        return ForwardedPart(answer.body)
 
     return Prepared(read=read)
 
 
-def _query(asked: Asked) -> str:
+def _query(asked: RoutedRequest) -> str:
     read_query(asked)
     query = text_member(asked.body, "query")
     for key in asked.body:
@@ -117,14 +133,14 @@ def _query(asked: Asked) -> str:
     return query
 
 
-async def _places(server: Server, asked: Asked, named: Iterable[str]) -> Places:
+async def _places(server: OpenSearchServer, asked: RoutedRequest, named: Iterable[str]) -> Places:
     names = [name for each in named for name in items(each)]
     found = await server.indices.places(names, asked, wide=_WIDE, strict=True)
     beside = of_query([asked.body.get("filter"), asked.body.get("runtime_mappings")])
     return union(found, await server.indices.places(sorted(beside), asked, wide=_WIDE))
 
 
-async def _enriching(policy: str, asked: Asked) -> tuple[str, ...]:
+async def _enriching(policy: str, asked: RoutedRequest) -> tuple[str, ...]:
     """The indices that an enrich policy was made of."""
     try:
         answer = await asked.fetch(f"/_enrich/policy/{encode_segment(policy)}")

@@ -7,24 +7,30 @@ from policies.ground.errors import Malformed
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.references import of_query, of_search
-from sidecar.protocols.opensearch.server import Server, any_index, objects, path_index, read_query
-from sidecar.protocols.protocol import Asked, Place, Unresolved
+from sidecar.protocols.opensearch.server import (
+    OpenSearchServer,
+    any_index,
+    objects,
+    path_index,
+    read_query,
+)
+from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
 
-Places = tuple[Place, ...]
+Places = tuple[SourceRef, ...]
 
 
-async def by_path(server: Server, asked: Asked) -> Places:
+async def by_path(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of the path, of a request whose body asks for nothing further."""
     return await server.places(any_index(asked), asked, read_query(asked))
 
 
-async def by_query(server: Server, asked: Asked) -> Places:
+async def by_query(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of the path, and those that a body which is no search names."""
     names = [*any_index(asked), *sorted(of_query(asked.body))]
     return await server.places(names, asked, read_query(asked))
 
 
-async def by_rank(server: Server, asked: Asked) -> Places:
+async def by_rank(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """Of a ranking evaluation: its searches, unless they are templates."""
     requests = objects(asked.body, "requests")
     asked.budget.charge_parts(len(requests))
@@ -39,12 +45,12 @@ async def by_rank(server: Server, asked: Asked) -> Places:
     return await by_query(server, asked)
 
 
-async def by_template(_server: Server, _asked: Asked) -> Places:
+async def by_template(_server: OpenSearchServer, _asked: RoutedRequest) -> Places:
     """A template is rendered on the server, and may become a search of anything."""
     raise Unresolved("what a search template becomes can't be told")
 
 
-async def by_vectors(server: Server, asked: Asked) -> Places:
+async def by_vectors(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """Of a document's terms: the body may name an index in the path's place."""
     body = asked.body or {}
     names = list(any_index(asked))
@@ -55,13 +61,13 @@ async def by_vectors(server: Server, asked: Asked) -> Places:
     return await server.places(names, asked, read_query(asked))
 
 
-async def told(server: Server, asked: Asked) -> Places:
+async def told(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of the path, of a request for what is known of them."""
     query = parameters.known(asked.target.query, parameters.TOLD | parameters.TABLE)
     return await server.places(any_index(asked), asked, query, "all")
 
 
-async def told_of_last(server: Server, asked: Asked) -> Places:
+async def told_of_last(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The same where the path begins with what is asked, and the index stands behind it."""
     query = parameters.known(asked.target.query, parameters.TOLD | parameters.TABLE)
     return await server.places(path_index(asked), asked, query, "all")

@@ -10,8 +10,8 @@ from typing import Any
 
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.opensearch.source_filtering import Shown
-from sidecar.protocols.protocol import Sight
+from sidecar.protocols.opensearch.source_filtering import ShownFields
+from sidecar.protocols.protocol import Visibility
 from sidecar.protocols.shared.document_levels import UNMARKED
 
 _DEEPEST = 32
@@ -19,16 +19,16 @@ _DEEPEST = 32
 _UNREADABLE = "the data source's answer can't be read for its documents' levels"
 
 
-class Proof:
+class ResultFilter:
     """The documents of one answer. `withheld` is how many were left out so far."""
 
-    def __init__(self, sight: Sight) -> None:
+    def __init__(self, sight: Visibility) -> None:
         assert sight.levels is not None
         self._levels = frozenset(sight.levels)
         self._field = sight.field
         self.withheld = 0
 
-    def search(self, answer: Any, shown: Shown) -> None:
+    def search(self, answer: Any, shown: ShownFields) -> None:
         """Leaves out of a search's answer, in place, what may not be seen."""
         if not isinstance(answer, dict):
             raise UpstreamFailed(_UNREADABLE)
@@ -56,7 +56,7 @@ class Proof:
             "found": False,
         }
 
-    def _hits(self, hits: Any, shown: Shown) -> None:
+    def _hits(self, hits: Any, shown: ShownFields) -> None:
         found = hits.get("hits") if isinstance(hits, dict) else None
         if not isinstance(found, list):
             raise UpstreamFailed(_UNREADABLE)
@@ -67,7 +67,7 @@ class Proof:
         hits["hits"] = kept
         _lower(hits, len(found) - len(kept))
 
-    def _hit(self, hit: Any, shown: Shown) -> bool:
+    def _hit(self, hit: Any, shown: ShownFields) -> bool:
         if not isinstance(hit, dict) or not self._may_be_seen(hit.get("_source")):
             return False
         inner = hit.get("inner_hits", {})
@@ -88,7 +88,7 @@ class Proof:
         if not isinstance(found, list):
             raise UpstreamFailed(_UNREADABLE)
         if any(not isinstance(each, dict) or "_nested" not in each for each in found):
-            self._hits(hits, Shown())
+            self._hits(hits, ShownFields())
 
     def _aggregated(self, found: Any) -> None:
         """Aggregations may hold hits too (`top_hits`)."""
@@ -98,7 +98,7 @@ class Proof:
             if isinstance(node, dict):
                 hits = node.get("hits")
                 if isinstance(hits, dict) and isinstance(hits.get("hits"), list):
-                    self._hits(hits, Shown())
+                    self._hits(hits, ShownFields())
                 else:
                     pending += node.values()
             elif isinstance(node, list):

@@ -10,62 +10,66 @@ from sidecar.protocols.opensearch import reads as reading
 from sidecar.protocols.opensearch import writes as writing
 from sidecar.protocols.opensearch.bodies import json_or_none
 from sidecar.protocols.opensearch.indices import is_pattern
-from sidecar.protocols.opensearch.server import Server, hint, path_index
-from sidecar.protocols.protocol import Asked, Class, Route
+from sidecar.protocols.opensearch.server import OpenSearchServer, hint, path_index
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RoutedRequest
 
 
-def sieved(row: Route, prepared: Any, fits: Callable[[Server, Asked], bool]) -> Route:
+def sieved(
+    row: ProtocolRoute, prepared: Any, fits: Callable[[OpenSearchServer, RoutedRequest], bool]
+) -> ProtocolRoute:
     """A row that leaves out what may not be seen, where a request lets it: else it is `row`."""
     sharp = replace(row, prepared=prepared, sieved=True)
 
-    def refined(server: Server, asked: Asked) -> Route:
+    def refined(server: OpenSearchServer, asked: RoutedRequest) -> ProtocolRoute:
         return sharp if server.marked is not None and fits(server, asked) else row
 
     return replace(row, refined=refined)
 
 
-def search(methods: str, pattern: str) -> Route:
+def search(methods: str, pattern: str) -> ProtocolRoute:
     row = read(methods, pattern, searching.by_search)
     row = replace(row, prepared=searching.whole_search)
     return sieved(row, searching.sieved_search, searching.fits_search)
 
 
-def search_later(methods: str, pattern: str) -> Route:
+def search_later(methods: str, pattern: str) -> ProtocolRoute:
     row = read(methods, pattern, searching.by_search)
     row = replace(row, prepared=searching.whole_async)
     return sieved(row, searching.sieved_async, searching.fits_search)
 
 
-def read(methods: str, pattern: str, places: Any) -> Route:
-    return Route(methods, pattern, Class.RETRIEVE, places, inspected=json_or_none)
+def read(methods: str, pattern: str, places: Any) -> ProtocolRoute:
+    return ProtocolRoute(methods, pattern, RouteClass.RETRIEVE, places, inspected=json_or_none)
 
 
-def asking(pattern: str, places: Any) -> Route:
+def asking(pattern: str, places: Any) -> ProtocolRoute:
     """A query in a language, whose rest may be had later."""
     return replace(read("GET POST", pattern, places), prepared=languages.learning)
 
 
-def listed(pattern: str) -> Route:
+def listed(pattern: str) -> ProtocolRoute:
     """An object with a member for each index: judged by the names in the path; filtered where they
     are patterns."""
-    row = Route("GET HEAD", pattern, Class.METADATA, reading.told)
-    list_ = Route("GET HEAD", pattern, Class.METADATA, composed=lists.by_name)
+    row = ProtocolRoute("GET HEAD", pattern, RouteClass.METADATA, reading.told)
+    list_ = ProtocolRoute("GET HEAD", pattern, RouteClass.METADATA, composed=lists.by_name)
 
-    def refined(_server: Server, asked: Asked) -> Route:
+    def refined(_server: OpenSearchServer, asked: RoutedRequest) -> ProtocolRoute:
         return list_ if any(map(is_pattern, path_index(asked))) else row
 
     return replace(row, refined=refined)
 
 
-def write(methods: str, pattern: str) -> Route:
-    return Route(methods, pattern, Class.WRITE, writing.by_path, hint)
+def write(methods: str, pattern: str) -> ProtocolRoute:
+    return ProtocolRoute(methods, pattern, RouteClass.WRITE, writing.by_path, hint)
 
 
-def naming(methods: str, pattern: str, places: Any = writing.by_path) -> Route:
+def naming(methods: str, pattern: str, places: Any = writing.by_path) -> ProtocolRoute:
     """A write that makes or takes away a name."""
-    change = Server.names_change
-    return Route(methods, pattern, Class.WRITE, places, hint, before=change, after=change)
+    change = OpenSearchServer.names_change
+    return ProtocolRoute(
+        methods, pattern, RouteClass.WRITE, places, hint, before=change, after=change
+    )
 
 
-def freed(methods: str, pattern: str) -> Route:
-    return Route(methods, pattern, Class.OPEN, searching.freed, inspected=json_or_none)
+def freed(methods: str, pattern: str) -> ProtocolRoute:
+    return ProtocolRoute(methods, pattern, RouteClass.OPEN, searching.freed, inspected=json_or_none)

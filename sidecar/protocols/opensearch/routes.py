@@ -23,12 +23,12 @@ from sidecar.protocols.opensearch.route_builders import (
     sieved,
     write,
 )
-from sidecar.protocols.opensearch.server import Server, hint
-from sidecar.protocols.protocol import Asked, Class, Place, Route
+from sidecar.protocols.opensearch.server import OpenSearchServer, hint
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RoutedRequest, SourceRef
 
 _I = "/{index}"
-_RETRIEVE, _WRITE, _OPEN = Class.RETRIEVE, Class.WRITE, Class.OPEN
-_BULK, _ADMIN = Class.BULK, Class.ADMIN
+_RETRIEVE, _WRITE, _OPEN = RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.OPEN
+_BULK, _ADMIN = RouteClass.BULK, RouteClass.ADMIN
 _GP = "GET POST"
 _ANY = "GET HEAD POST PUT DELETE"
 
@@ -53,21 +53,21 @@ _RULES = (
 _SCROLL = "/_search/scroll"
 
 
-async def _health(_server: Server, asked: Asked) -> tuple[Place, ...]:
+async def _health(_server: OpenSearchServer, asked: RoutedRequest) -> tuple[SourceRef, ...]:
     """The cluster's health, as long as it is told of the cluster alone."""
     if parameters.parameters(asked.target.query).get("level", "cluster") != "cluster":
         raise Malformed("the cluster's health is told without its indices")
     return ()
 
 
-_DOCUMENT = Route("GET", f"{_I}/_doc/{{id}}", Class.RETRIEVE, reading.by_path)
+_DOCUMENT = ProtocolRoute("GET", f"{_I}/_doc/{{id}}", RouteClass.RETRIEVE, reading.by_path)
 _MGET = several.by_documents
 
 # INVARIANT: a literal segment stands above a `{parameter}` in its place, as in the servers' own
 # router; and what stands in an index's place never begins with `_`.
 ROUTES = (
-    Route("GET HEAD", "/", _OPEN),
-    Route("GET", "/_cluster/health", _OPEN, _health),
+    ProtocolRoute("GET HEAD", "/", _OPEN),
+    ProtocolRoute("GET", "/_cluster/health", _OPEN, _health),
     # Continuations before searches: `scroll` stands where a name would.
     freed("DELETE", _SCROLL),
     freed("DELETE", f"{_SCROLL}/{{scroll}}"),
@@ -90,12 +90,12 @@ ROUTES = (
             ("/_query/async/{id}", languages.learning, False),
         )
     ),
-    Route("GET", "/_async_search/status/{id}", Class.METADATA, searching.by_identity),
-    Route("GET", "/_sql/async/status/{id}", Class.METADATA, searching.by_identity),
+    ProtocolRoute("GET", "/_async_search/status/{id}", RouteClass.METADATA, searching.by_identity),
+    ProtocolRoute("GET", "/_sql/async/status/{id}", RouteClass.METADATA, searching.by_identity),
     # A pipeline of searches, which is no continuation.
-    Route("GET PUT DELETE", "/_search/pipeline", _ADMIN),
-    Route("GET PUT DELETE", "/_search/pipeline/{id}", _ADMIN),
-    Route(f"{_GP} DELETE", "/_search/point_in_time/_all", _ADMIN),
+    ProtocolRoute("GET PUT DELETE", "/_search/pipeline", _ADMIN),
+    ProtocolRoute("GET PUT DELETE", "/_search/pipeline/{id}", _ADMIN),
+    ProtocolRoute(f"{_GP} DELETE", "/_search/point_in_time/_all", _ADMIN),
     search(_GP, "/_search"),
     search(_GP, f"{_I}/_search"),
     search_later("POST", "/_async_search"),
@@ -104,7 +104,7 @@ ROUTES = (
     search_later("POST", f"{_I}/_plugins/_asynchronous_search"),
     *(
         sieved(
-            Route(_GP, pattern, Class.RETRIEVE, several.by_searches, inspected=lines),
+            ProtocolRoute(_GP, pattern, RouteClass.RETRIEVE, several.by_searches, inspected=lines),
             several.sieved_searches,
             several.fits_searches,
         )
@@ -116,8 +116,8 @@ ROUTES = (
     ),
     sieved(_DOCUMENT, several.sieved_documents, several.fits_document),
     # What follows is not narrowed: nothing in these answers could prove what they were made of.
-    Route("HEAD", f"{_I}/_doc/{{id}}", _RETRIEVE, reading.by_path),
-    Route("GET HEAD", f"{_I}/_source/{{id}}", _RETRIEVE, reading.by_path),
+    ProtocolRoute("HEAD", f"{_I}/_doc/{{id}}", _RETRIEVE, reading.by_path),
+    ProtocolRoute("GET HEAD", f"{_I}/_source/{{id}}", _RETRIEVE, reading.by_path),
     *(
         read(_GP, f"{start}/{what}", places)
         for what, places in (
@@ -147,7 +147,7 @@ ROUTES = (
     ),
     asking("/_query", languages.by_esql),
     asking("/_query/async", languages.by_esql),
-    Route(
+    ProtocolRoute(
         "POST",
         "/_query/async/{id}/stop",
         _RETRIEVE,
@@ -155,14 +155,16 @@ ROUTES = (
         prepared=languages.learning,
     ),
     *(
-        Route("POST", f"{start}/close", _OPEN, languages.closed_cursor, inspected=json_or_none)
+        ProtocolRoute(
+            "POST", f"{start}/close", _OPEN, languages.closed_cursor, inspected=json_or_none
+        )
         for start in ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
     ),
     *(
-        Route(
+        ProtocolRoute(
             "POST",
             pattern,
-            Class.METADATA,
+            RouteClass.METADATA,
             reading.by_query,
             inspected=json_or_none,
             prepared=languages.learning,
@@ -181,7 +183,7 @@ ROUTES = (
         )
     ),
     *(
-        Route("GET", pattern, Class.METADATA, composed=lists.by_name)
+        ProtocolRoute("GET", pattern, RouteClass.METADATA, composed=lists.by_name)
         for pattern in (
             "/_mapping",
             "/_mapping/field/{fields}",
@@ -192,15 +194,15 @@ ROUTES = (
             "/_alias/{name}",
         )
     ),
-    Route(
+    ProtocolRoute(
         _GP,
         "/_resolve/index/{name}",
-        Class.METADATA,
+        RouteClass.METADATA,
         inspected=json_or_none,
         composed=lists.resolved,
     ),
     *(
-        Route("GET", f"/{what}", Class.METADATA, composed=composed)
+        ProtocolRoute("GET", f"/{what}", RouteClass.METADATA, composed=composed)
         for what, composed in (
             ("_data_stream", lists.streams),
             ("_data_stream/{name}", lists.streams),
@@ -211,11 +213,11 @@ ROUTES = (
         )
     ),
     *(
-        Route("GET", f"{_I}/{what}", Class.METADATA, reading.told)
+        ProtocolRoute("GET", f"{_I}/{what}", RouteClass.METADATA, reading.told)
         for what in ("_stats", "_stats/{metric}", "_segments", "_recovery")
     ),
     *(
-        Route("GET", pattern, Class.METADATA, reading.told_of_last)
+        ProtocolRoute("GET", pattern, RouteClass.METADATA, reading.told_of_last)
         for pattern in (
             "/_cat/count/{index}",
             "/_cluster/health/{index}",
@@ -225,21 +227,25 @@ ROUTES = (
     write("POST", f"{_I}/_doc"),
     write("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
     write("PUT POST", f"{_I}/_create/{{id}}"),
-    Route("POST", f"{_I}/_update/{{id}}", _WRITE, writing.by_update, hint, inspected=json_or_none),
+    ProtocolRoute(
+        "POST", f"{_I}/_update/{{id}}", _WRITE, writing.by_update, hint, inspected=json_or_none
+    ),
     write("PUT POST", f"{_I}/_mapping"),
     *(
-        Route("PUT POST", f"{start}/_bulk", _WRITE, writing.by_lines, inspected=lines)
+        ProtocolRoute("PUT POST", f"{start}/_bulk", _WRITE, writing.by_lines, inspected=lines)
         for start in ("", _I)
     ),
     *(
-        Route("POST", f"{_I}/{what}", _WRITE, writing.by_search, hint, inspected=json_or_none)
+        ProtocolRoute(
+            "POST", f"{_I}/{what}", _WRITE, writing.by_search, hint, inspected=json_or_none
+        )
         for what in ("_delete_by_query", "_update_by_query")
     ),
     *(write("GET POST", f"{_I}/{what}") for what in ("_refresh", "_flush")),
-    *(Route(_GP, f"/{what}", _WRITE, writing.by_path) for what in ("_refresh", "_flush")),
+    *(ProtocolRoute(_GP, f"/{what}", _WRITE, writing.by_path) for what in ("_refresh", "_flush")),
     naming("PUT DELETE", "/_data_stream/{name}", writing.by_own_path),
-    *(Route("PUT POST", f"{_I}/{what}/{{target}}", _BULK) for what in _COPIES),
-    *(Route(_ANY, f"{_I}/{what}", _ADMIN) for what in _RULES),
+    *(ProtocolRoute("PUT POST", f"{_I}/{what}/{{target}}", _BULK) for what in _COPIES),
+    *(ProtocolRoute(_ANY, f"{_I}/{what}", _ADMIN) for what in _RULES),
     listed(_I),
     naming("PUT DELETE", _I),
 )

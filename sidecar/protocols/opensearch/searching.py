@@ -12,31 +12,31 @@ import orjson
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.opensearch import query_filter as sieve
 from sidecar.protocols.opensearch.references import of_search
-from sidecar.protocols.opensearch.result_filter import Proof
+from sidecar.protocols.opensearch.result_filter import ResultFilter
 from sidecar.protocols.opensearch.server import (
-    Server,
+    OpenSearchServer,
     any_index,
     loaded,
     read_query,
     text_member,
     union,
 )
-from sidecar.protocols.opensearch.source_filtering import Shown
+from sidecar.protocols.opensearch.source_filtering import ShownFields
 from sidecar.protocols.protocol import (
     NOTHING,
-    Asked,
-    Fetched,
-    Passed,
-    Place,
+    FetchedResponse,
+    ForwardedPart,
     Prepared,
-    Sight,
+    RoutedRequest,
+    SourceRef,
+    Visibility,
 )
 from sidecar.protocols.shared.document_levels import dumped
 
-Places = tuple[Place, ...]
+Places = tuple[SourceRef, ...]
 
 
-async def by_search(server: Server, asked: Asked) -> Places:
+async def by_search(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of the path, or of the point in time, and those that the body names."""
     query, body = read_query(asked), asked.body
     names = sorted(of_search(body))
@@ -48,7 +48,7 @@ async def by_search(server: Server, asked: Asked) -> Places:
     return union(issued, await server.places(names, asked, query))
 
 
-def fits_search(server: Server, asked: Asked) -> bool:
+def fits_search(server: OpenSearchServer, asked: RoutedRequest) -> bool:
     """Whether a search can be sieved."""
     field = server.marked
     if field is None or of_search(asked.body):
@@ -56,38 +56,46 @@ def fits_search(server: Server, asked: Asked) -> bool:
     return sieve.fits(asked.body, read_query(asked), field)
 
 
-def whole_search(server: Server, asked: Asked, places: Places, _sight: Sight) -> Prepared:
+def whole_search(
+    server: OpenSearchServer, asked: RoutedRequest, places: Places, _sight: Visibility
+) -> Prepared:
     """A search as it is; its continuation is remembered."""
     if "scroll" not in read_query(asked) and not (asked.body and asked.body.get("pit")):
         return NOTHING
     return learning(server, asked, places)
 
 
-def whole_async(server: Server, asked: Asked, places: Places, _sight: Sight) -> Prepared:
+def whole_async(
+    server: OpenSearchServer, asked: RoutedRequest, places: Places, _sight: Visibility
+) -> Prepared:
     """A search whose answer may come later."""
     return learning(server, asked, places)
 
 
-def sieved_search(server: Server, asked: Asked, places: Places, sight: Sight) -> Prepared:
+def sieved_search(
+    server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility
+) -> Prepared:
     if sight.levels is None:
         return whole_search(server, asked, places, sight)
     body, shown = sieve.narrowed(asked.body, sight)
     return Prepared(orjson.dumps(body), _proving(server, asked, places, sight, shown))
 
 
-def sieved_async(server: Server, asked: Asked, places: Places, sight: Sight) -> Prepared:
+def sieved_async(
+    server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility
+) -> Prepared:
     if sight.levels is None:
         return whole_async(server, asked, places, sight)
     body, shown = sieve.narrowed(asked.body, sight)
     return Prepared(orjson.dumps(body), _proving(server, asked, places, sight, shown))
 
 
-def scroll_token(asked: Asked) -> str:
+def scroll_token(asked: RoutedRequest) -> str:
     """The scroll that is gone on with: stated once, in the body or the path."""
     return _token(asked, "scroll_id", frozenset(("scroll", "scroll_id")))
 
 
-def _token(asked: Asked, member: str, members: frozenset[str]) -> str:
+def _token(asked: RoutedRequest, member: str, members: frozenset[str]) -> str:
     if asked.values and asked.body is not None:
         raise Malformed("the continuation is stated twice")
     if asked.values:
@@ -97,37 +105,43 @@ def _token(asked: Asked, member: str, members: frozenset[str]) -> str:
     return text_member(asked.body, member)
 
 
-async def by_scroll(server: Server, asked: Asked) -> Places:
+async def by_scroll(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """What the scroll was begun for."""
     read_query(asked)
     return server.issued.find(scroll_token(asked), asked.who)
 
 
-async def by_identity(server: Server, asked: Asked) -> Places:
+async def by_identity(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """What the search in the path was begun for."""
     read_query(asked)
     return server.issued.find(asked.values[0], asked.who)
 
 
-def next_page(server: Server, asked: Asked, places: Places, sight: Sight) -> Prepared:
+def next_page(
+    server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility
+) -> Prepared:
     """More of a scroll."""
     return _continued(server, asked, places, sight, scroll_token(asked))
 
 
-def later(server: Server, asked: Asked, places: Places, sight: Sight) -> Prepared:
+def later(
+    server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility
+) -> Prepared:
     """What became of a search whose answer comes later."""
     return _continued(server, asked, places, sight, asked.values[0])
 
 
-def _continued(server: Server, asked: Asked, places: Places, sight: Sight, token: str) -> Prepared:
+def _continued(
+    server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility, token: str
+) -> Prepared:
     if sight.levels is None:
         return learning(server, asked, places)
     # Begun when more could be seen, it may lack the mark: then nothing of it is shown.
-    shown = Shown(mark=not server.mark_is_hidden(token, asked.who))
+    shown = ShownFields(mark=not server.mark_is_hidden(token, asked.who))
     return Prepared(read=_proving(server, asked, places, sight, shown))
 
 
-async def freed(server: Server, asked: Asked) -> Places:
+async def freed(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """Continuations that are given back. They must be the caller's own; nothing is read."""
     read_query(asked)
     stated: list[Any] = asked.values[0].split(",") if asked.values else []
@@ -144,12 +158,16 @@ async def freed(server: Server, asked: Asked) -> Places:
 
 
 def _proving(
-    server: Server, asked: Asked, places: Places, sight: Sight, shown: Shown
-) -> Callable[[Fetched], Passed]:
+    server: OpenSearchServer,
+    asked: RoutedRequest,
+    places: Places,
+    sight: Visibility,
+    shown: ShownFields,
+) -> Callable[[FetchedResponse], ForwardedPart]:
     """Reads a search's answer, or one that holds it as `response`."""
 
-    def read(answer: Fetched) -> Passed:
-        proof, whole = Proof(sight), loaded(answer)
+    def read(answer: FetchedResponse) -> ForwardedPart:
+        proof, whole = ResultFilter(sight), loaded(answer)
         if not isinstance(whole, dict):
             raise UpstreamFailed("the data source's answer can't be read")
         proof.search(whole, shown)
@@ -158,14 +176,14 @@ def _proving(
         server.learn(whole, asked, places)
         if not shown.mark:
             server.hide_mark(whole, asked, places)
-        return Passed(dumped(whole), proof.withheld)
+        return ForwardedPart(dumped(whole), proof.withheld)
 
     return read
 
 
-def learning(server: Server, asked: Asked, places: Places) -> Prepared:
-    def read(answer: Fetched) -> Passed:
+def learning(server: OpenSearchServer, asked: RoutedRequest, places: Places) -> Prepared:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         server.learn(loaded(answer), asked, places)
-        return Passed(answer.body)
+        return ForwardedPart(answer.body)
 
     return Prepared(read=read)

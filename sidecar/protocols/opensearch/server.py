@@ -10,9 +10,15 @@ from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import EVERYTHING, Indices, is_pattern, items, widths
-from sidecar.protocols.protocol import Asked, Dialect, Fetched, Place, Unresolved
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    RoutedRequest,
+    SourceProtocol,
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
 TOKENS = ("_scroll_id", "pit_id", "cursor", "id")
@@ -23,18 +29,22 @@ _INDEX_IN_QUERY = ("_plugins", "_asynchronous_search")
 _HIDDEN = "\x00mark"
 
 
-class Server(Dialect):
+class OpenSearchServer(SourceProtocol):
     """What every function of the table is given first."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self.naming = Naming(source)
+        self.naming = SourceNames(source)
         self.indices = Indices(self.naming, monotonic)
         self.issued = Continuations(monotonic)
         self.marked = source.sensitivity_field
 
     async def places(
-        self, names: Iterable[str], asked: Asked, query: dict[str, str], usual: str | None = None
-    ) -> tuple[Place, ...]:
+        self,
+        names: Iterable[str],
+        asked: RoutedRequest,
+        query: dict[str, str],
+        usual: str | None = None,
+    ) -> tuple[SourceRef, ...]:
         """What index names stand for; the request says what patterns cover, and `usual` is it where
         it does not."""
         wide = widths(query.get("expand_wildcards", usual))
@@ -44,7 +54,7 @@ class Server(Dialect):
         """A write may change what names mean."""
         self.indices.forget()
 
-    def learn(self, answer: Any, asked: Asked, places: tuple[Place, ...]) -> None:
+    def learn(self, answer: Any, asked: RoutedRequest, places: tuple[SourceRef, ...]) -> None:
         """Remembers what the continuations in an answer stand for."""
         if isinstance(answer, dict):
             for member in TOKENS:
@@ -52,7 +62,9 @@ class Server(Dialect):
                 if isinstance(token, str) and token:
                     self.issued.issue(token, asked.who, places)
 
-    def hide_mark(self, answer: dict[str, Any], asked: Asked, places: tuple[Place, ...]) -> None:
+    def hide_mark(
+        self, answer: dict[str, Any], asked: RoutedRequest, places: tuple[SourceRef, ...]
+    ) -> None:
         """The pages of its continuations hold a mark that the caller did not ask for."""
         for member in TOKENS:
             token = answer.get(member)
@@ -68,12 +80,12 @@ class Server(Dialect):
         return True
 
 
-def path_index(asked: Asked) -> tuple[str, ...]:
+def path_index(asked: RoutedRequest) -> tuple[str, ...]:
     """The names in the first segment of a path that has an index there."""
     return items(asked.values[0])
 
 
-def any_index(asked: Asked) -> tuple[str, ...]:
+def any_index(asked: RoutedRequest) -> tuple[str, ...]:
     """The same of a path that may do without: then it means all."""
     if asked.target.segments[0][:1] != "_":
         return path_index(asked)
@@ -81,7 +93,7 @@ def any_index(asked: Asked) -> tuple[str, ...]:
     return (EVERYTHING,) if stated is None else items(stated)
 
 
-def hint(_server: Server, asked: Asked) -> Place | None:
+def hint(_server: OpenSearchServer, asked: RoutedRequest) -> SourceRef | None:
     """The index that a write's path names, as far as that can be told without asking."""
     names = asked.values[0].split(",")
     if len(names) == 1 and not is_pattern(names[0]):
@@ -89,7 +101,7 @@ def hint(_server: Server, asked: Asked) -> Place | None:
     return None
 
 
-def loaded(answer: Fetched) -> Any:
+def loaded(answer: FetchedResponse) -> Any:
     """The JSON of an answer, None where it is another format's."""
     try:
         return orjson.loads(answer.body)
@@ -97,7 +109,7 @@ def loaded(answer: Fetched) -> Any:
         return None
 
 
-def read_query(asked: Asked) -> dict[str, str]:
+def read_query(asked: RoutedRequest) -> dict[str, str]:
     """The parameters of a request that reads. Only where the path has no place for it may an index
     stand among them: elsewhere one of the two would go unjudged."""
     names = parameters.READ
@@ -114,7 +126,7 @@ def text_member(body: Any, member: str) -> str:
     return value
 
 
-def union(one: tuple[Place, ...], other: tuple[Place, ...]) -> tuple[Place, ...]:
+def union(one: tuple[SourceRef, ...], other: tuple[SourceRef, ...]) -> tuple[SourceRef, ...]:
     return tuple(dict.fromkeys((*one, *other)))
 
 

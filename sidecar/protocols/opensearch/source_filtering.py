@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 
-class Shown(NamedTuple):
+class ShownFields(NamedTuple):
     """What the caller asked to see of a document: nothing of `_source` where `source` is false, and
     the mark only where `mark` is true."""
 
@@ -12,12 +12,12 @@ class Shown(NamedTuple):
     mark: bool = True
 
 
-def shown_of(stated: Any, field: str) -> Shown | None:
+def shown_of(stated: Any, field: str) -> ShownFields | None:
     """What `_source` of a search asks for; None where the mark can't be had beside it."""
     if stated is None or stated is True:
-        return Shown()
+        return ShownFields()
     if stated is False:
-        return Shown(source=False, mark=False)
+        return ShownFields(source=False, mark=False)
     includes: Any = stated
     if isinstance(stated, dict):
         if not stated.keys() <= {"includes", "include", "excludes", "exclude"}:
@@ -31,7 +31,7 @@ def shown_of(stated: Any, field: str) -> Shown | None:
     names = _names(includes)
     if names is None:
         return None
-    return Shown(mark=not names or any(_covers(name, field) for name in names))
+    return ShownFields(mark=not names or any(_covers(name, field) for name in names))
 
 
 def also(stated: Any, field: str) -> Any:

@@ -5,7 +5,7 @@ Strict rather than complete: one SELECT with its subqueries; what stands behind 
 something that can stand there. Anything else is `Unresolved`. Pure.
 """
 
-from sidecar.protocols.opensearch.lexer import MARK, WORD, Cursor, tokens
+from sidecar.protocols.opensearch.lexer import MARK, WORD, TokenCursor, tokens
 from sidecar.protocols.protocol import Unresolved
 
 _ENDS_TABLES = frozenset(
@@ -69,13 +69,13 @@ def indices_of_sql(query: object) -> list[str]:
     for piece in pieces:
         if piece.kind == WORD and piece.text in _REFUSED:
             raise Unresolved(f"what `{piece.text}` does in a query is not told here")
-    found = _walk(Cursor(query, pieces))
+    found = _walk(TokenCursor(query, pieces))
     if not found:
         raise Unresolved("the query names no index")
     return found
 
 
-def _walk(cursor: Cursor) -> list[str]:
+def _walk(cursor: TokenCursor) -> list[str]:
     found: list[str] = []
     # For each open parenthesis, whether a comma there goes on with tables.
     among_tables = [False]
@@ -101,7 +101,7 @@ def _walk(cursor: Cursor) -> list[str]:
     return found
 
 
-def _tables(cursor: Cursor, found: list[str], among_tables: list[bool]) -> None:
+def _tables(cursor: TokenCursor, found: list[str], among_tables: list[bool]) -> None:
     """Tables up to what is none. A subquery is left to the walk."""
     while True:
         if cursor.skip("(", "select"):
@@ -119,7 +119,7 @@ def _tables(cursor: Cursor, found: list[str], among_tables: list[bool]) -> None:
         raise Unresolved("what stands behind a table can't be told")
 
 
-def _alias(cursor: Cursor) -> None:
+def _alias(cursor: TokenCursor) -> None:
     said = cursor.skip("as")
     piece = cursor.now
     plain = piece is not None and piece.kind == WORD

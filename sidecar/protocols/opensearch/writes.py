@@ -10,10 +10,10 @@ from policies.ground.errors import Malformed
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.references import of_search
-from sidecar.protocols.opensearch.server import Server, any_index, path_index
-from sidecar.protocols.protocol import Asked, Place, Unresolved
+from sidecar.protocols.opensearch.server import OpenSearchServer, any_index, path_index
+from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
 
-Places = tuple[Place, ...]
+Places = tuple[SourceRef, ...]
 
 _ACTIONS = frozenset(("create", "delete", "index", "update"))
 
@@ -36,17 +36,17 @@ _OF_DOCUMENT = frozenset(
 )
 
 
-async def by_path(server: Server, asked: Asked) -> Places:
+async def by_path(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of the path; all of them where it has none."""
     return await server.places(any_index(asked), asked, _query(asked), "all")
 
 
-async def by_own_path(server: Server, asked: Asked) -> Places:
+async def by_own_path(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The name in the last segment, of a path that begins with what it is (`_data_stream`)."""
     return await server.places(path_index(asked), asked, _query(asked), "all")
 
 
-async def by_update(server: Server, asked: Asked) -> Places:
+async def by_update(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """Of an update, whose answer may hold the document."""
     query = _query(asked)
     if server.marked is not None and _shows(query, asked.body or {}):
@@ -58,13 +58,13 @@ def _shows(query: dict[str, str], body: dict[str, Any]) -> bool:
     return any(name.startswith("_source") for name in (*query, *body))
 
 
-async def by_search(server: Server, asked: Asked) -> Places:
+async def by_search(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """Of a write by query: the path's, and those that the query names."""
     names = [*any_index(asked), *sorted(of_search(asked.body))]
     return await server.places(names, asked, _query(asked), "all")
 
 
-async def by_lines(server: Server, asked: Asked) -> Places:
+async def by_lines(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """The indices of many writes in one body."""
     query = _query(asked)
     names: list[str] = []
@@ -96,5 +96,5 @@ def _action(line: dict[str, Any]) -> tuple[str, Any]:
     return action, document.get("_index")
 
 
-def _query(asked: Asked) -> dict[str, str]:
+def _query(asked: RoutedRequest) -> dict[str, str]:
     return parameters.known(asked.target.query, parameters.WRITTEN)

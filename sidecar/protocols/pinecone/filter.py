@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Fetched, Passed
-from sidecar.protocols.shared.document_levels import Marks, a_list, an_object, dumped
+from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
+from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
 
 Body = dict[str, Any]
 
 _CLAUSE = frozenset(("type", "query", "field", "fields", "values", "sparse_values"))
 
 
-class Narrowed(NamedTuple):
+class FilteredQuery(NamedTuple):
     """The body as it is forwarded, None where there is none, and what of each record is taken out
     of the answer again."""
 
@@ -34,10 +34,10 @@ Sift = Callable[[Body], tuple[int, bool]]
 _BESIDE = frozenset(("usage", "pagination"))
 
 
-class Form(NamedTuple):
+class QueryForm(NamedTuple):
     """What one kind of request looks like."""
 
-    narrow: Callable[[Any, Marks], Narrowed]
+    narrow: Callable[[Any, DocumentLevels], FilteredQuery]
     at: tuple[str, ...]
     """Where the records stand in an answer."""
     metadata: str | None
@@ -50,7 +50,7 @@ class Form(NamedTuple):
     """Whether an answer may name a next page."""
 
 
-def reading(form: Form, marks: Marks, asked: Narrowed) -> Sift:
+def reading(form: QueryForm, marks: DocumentLevels, asked: FilteredQuery) -> Sift:
     """Takes out of an answer what may not be seen."""
     *way, last = form.at
 
@@ -79,73 +79,73 @@ def reading(form: Form, marks: Marks, asked: Narrowed) -> Sift:
     return sift
 
 
-def _check_form(whole: Body, form: Form) -> None:
+def _check_form(whole: Body, form: QueryForm) -> None:
     for name, value in whole.items():
         known = name == form.at[0] or name in _BESIDE
         if not known and isinstance(value, (list, dict)) and value:
             raise UpstreamFailed(f"the data source's answer holds `{name[:64]}`, not known here")
 
 
-def sifted(answer: Fetched, *sifts: Sift) -> Passed:
+def sifted(answer: FetchedResponse, *sifts: Sift) -> ForwardedPart:
     """An answer after each of `sifts`; as it came where none of them changed it."""
     whole = parsed(answer)
     done = [sift(whole) for sift in sifts]
     changed = any(each for _, each in done)
-    return Passed(dumped(whole) if changed else answer.body, sum(count for count, _ in done))
+    return ForwardedPart(dumped(whole) if changed else answer.body, sum(count for count, _ in done))
 
 
-def parsed(answer: Fetched) -> Body:
+def parsed(answer: FetchedResponse) -> Body:
     try:
         return an_object(orjson.loads(answer.body), "answer")
     except orjson.JSONDecodeError as error:
         raise UpstreamFailed("the data source's answer is not JSON") from error
 
 
-def _query(body: Body, marks: Marks) -> Narrowed:
+def _query(body: Body, marks: DocumentLevels) -> FilteredQuery:
     made = _filtered(body, marks)
     wanted = made.get("includeMetadata") is True
     made["includeMetadata"] = True
-    return Narrowed(made, _nothing if wanted else _without("metadata"))
+    return FilteredQuery(made, _nothing if wanted else _without("metadata"))
 
 
-def _by_metadata(body: Body, marks: Marks) -> Narrowed:
-    return Narrowed(_filtered(body, marks), _nothing)
+def _by_metadata(body: Body, marks: DocumentLevels) -> FilteredQuery:
+    return FilteredQuery(_filtered(body, marks), _nothing)
 
 
-def _search(body: Body, marks: Marks) -> Narrowed:
+def _search(body: Body, marks: DocumentLevels) -> FilteredQuery:
     made = {**body, "query": _filtered(body["query"], marks)}
     fields = made.get("fields")
     if fields is None or _holds(fields, marks):
-        return Narrowed(made, _nothing)
+        return FilteredQuery(made, _nothing)
     made["fields"] = [*fields, ".".join(marks.path)]
-    return Narrowed(made, lambda hit: _take(hit.get("fields"), marks))
+    return FilteredQuery(made, lambda hit: _take(hit.get("fields"), marks))
 
 
-def _documents(body: Body, marks: Marks) -> Narrowed:
+def _documents(body: Body, marks: DocumentLevels) -> FilteredQuery:
     """A search of documents, which returns no field unasked."""
     made = _filtered(body, marks)
     fields = made.get("include_fields") or []
     if _holds(fields, marks):
-        return Narrowed(made, _nothing)
+        return FilteredQuery(made, _nothing)
     made["include_fields"] = [*fields, ".".join(marks.path)]
-    return Narrowed(made, lambda document: _take(document, marks))
+    return FilteredQuery(made, lambda document: _take(document, marks))
 
 
-def _fetched(body: Body, marks: Marks) -> Narrowed:
+def _fetched(body: Body, marks: DocumentLevels) -> FilteredQuery:
     """Documents by id or by filter, which come with every field unasked."""
     made = dict(body) if body.get("filter") is None else _filtered(body, marks)
     fields = made.get("include_fields")
     if not fields or _holds(fields, marks):
-        return Narrowed(made, _nothing)
+        return FilteredQuery(made, _nothing)
     made["include_fields"] = [*fields, ".".join(marks.path)]
-    return Narrowed(made, lambda document: _take(document, marks))
+    return FilteredQuery(made, lambda document: _take(document, marks))
 
 
-def _unchanged(_body: Any, _marks: Marks) -> Narrowed:
-    return Narrowed(None, _nothing)
+def _unchanged(_body: Any, _marks: DocumentLevels) -> FilteredQuery:
+    return FilteredQuery(None, _nothing)
 
 
-def _filtered(body: Body, marks: Marks) -> Body:
+def _filtered(body: Body, marks: DocumentLevels) -> Body:
     if not marks.conditional:
         return dict(body)
     mine = {".".join(marks.path): {"$in": list(marks.levels)}}
@@ -153,7 +153,7 @@ def _filtered(body: Body, marks: Marks) -> Body:
     return {**body, "filter": {"$and": [mine, theirs]} if theirs else mine}
 
 
-def _holds(fields: list[str], marks: Marks) -> bool:
+def _holds(fields: list[str], marks: DocumentLevels) -> bool:
     return "*" in fields or ".".join(marks.path) in fields
 
 
@@ -165,7 +165,7 @@ def _without(member: str) -> Callable[[Body], bool]:
     return lambda record: record.pop(member, None) is not None
 
 
-def _take(fields: Any, marks: Marks) -> bool:
+def _take(fields: Any, marks: DocumentLevels) -> bool:
     return isinstance(fields, dict) and fields.pop(".".join(marks.path), None) is not None
 
 
@@ -185,9 +185,9 @@ def _searched_by_value(body: Body) -> bool:
     return isinstance(query, dict) and _by_value(query)
 
 
-QUERY = Form(_query, ("matches",), "metadata", plain=_by_value)
-FETCH = Form(_unchanged, ("vectors",), "metadata", by_id=True)
-BY_METADATA = Form(_by_metadata, ("vectors",), "metadata", by_id=True, pages=True)
-SEARCH = Form(_search, ("result", "hits"), "fields", plain=_searched_by_value)
-DOCUMENTS = Form(_documents, ("matches",), None, plain=_scored_by_value)
-FETCHED = Form(_fetched, ("documents",), None, by_id=True, pages=True)
+QUERY = QueryForm(_query, ("matches",), "metadata", plain=_by_value)
+FETCH = QueryForm(_unchanged, ("vectors",), "metadata", by_id=True)
+BY_METADATA = QueryForm(_by_metadata, ("vectors",), "metadata", by_id=True, pages=True)
+SEARCH = QueryForm(_search, ("result", "hits"), "fields", plain=_searched_by_value)
+DOCUMENTS = QueryForm(_documents, ("matches",), None, plain=_scored_by_value)
+FETCHED = QueryForm(_fetched, ("documents",), None, by_id=True, pages=True)

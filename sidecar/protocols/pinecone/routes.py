@@ -24,23 +24,23 @@ from sidecar.protocols.pinecone.filter import (
     QUERY,
     SEARCH,
     Body,
-    Form,
+    QueryForm,
     reading,
     sifted,
 )
-from sidecar.protocols.pinecone.sources import Places
+from sidecar.protocols.pinecone.sources import PineconeSources
 from sidecar.protocols.protocol import (
     NOTHING,
-    Asked,
-    Class,
-    Dialect,
-    Match,
-    Place,
     Prepared,
-    Route,
-    Sight,
-    Table,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    RouteTable,
+    SourceProtocol,
+    SourceRef,
     Unresolved,
+    Visibility,
 )
 from sidecar.protocols.shared.document_levels import a_list, an_object, marks_of
 from sidecar.protocols.shared.strict_members import member, of_query
@@ -48,18 +48,22 @@ from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
 
 
-class Pinecone(Places, Dialect):
+class Pinecone(PineconeSources, SourceProtocol):
     """One index."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._table = _PLAIN if source.sensitivity_field is None else _TABLE
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)
 
     def narrowed(
-        self, form: Form, asked: Asked, places: tuple[Place, ...], sight: Sight
+        self,
+        form: QueryForm,
+        asked: RoutedRequest,
+        places: tuple[SourceRef, ...],
+        sight: Visibility,
     ) -> Prepared:
         """Records as far as they may be seen; the next page is remembered."""
         marks = marks_of(sight)
@@ -71,11 +75,13 @@ class Pinecone(Places, Dialect):
         body = None if made.body is None else orjson.dumps(made.body)
         return Prepared(body, lambda answer: sifted(answer, begun, sift))
 
-    def paged(self, asked: Asked, places: tuple[Place, ...], _sight: Sight) -> Prepared:
+    def paged(
+        self, asked: RoutedRequest, places: tuple[SourceRef, ...], _sight: Visibility
+    ) -> Prepared:
         """The next page is remembered."""
         return Prepared(read=lambda answer: sifted(answer, partial(self._begin, asked, places)))
 
-    def listed(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
         """`{"namespaces": [{"name"}], "total_count"}`, as far as they may be seen."""
 
         def sift(whole: Body) -> tuple[int, bool]:
@@ -87,7 +93,7 @@ class Pinecone(Places, Dialect):
 
         return Prepared(read=lambda answer: sifted(answer, sift))
 
-    def counted(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def counted(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
         """`{"namespaces": {name: {"vectorCount"}}, "totalVectorCount"}`, likewise."""
 
         def sift(whole: Body) -> tuple[int, bool]:
@@ -104,7 +110,7 @@ class Pinecone(Places, Dialect):
 
         return Prepared(read=lambda answer: sifted(answer, sift))
 
-    def stats(self, asked: Asked) -> Route:
+    def stats(self, asked: RoutedRequest) -> ProtocolRoute:
         """Counts by a filter tell what is in every namespace at once."""
         [given] = member(asked.body or {}, "filter")
         [stated] = of_query(asked.target.query, "filter")
@@ -112,7 +118,7 @@ class Pinecone(Places, Dialect):
             raise Unresolved("counts by a filter concern every namespace at once")
         return _STATS
 
-    def _shows(self, name: str, sight: Sight) -> bool:
+    def _shows(self, name: str, sight: Visibility) -> bool:
         return sight.permits(self._of(name))
 
 
@@ -121,105 +127,110 @@ def _named(element: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-_RETRIEVE, _METADATA, _WRITE, _BULK = Class.RETRIEVE, Class.METADATA, Class.WRITE, Class.BULK
-_path, _body, _hint = Places.of_path, Places.of_body, Places.hint
+_RETRIEVE, _METADATA, _WRITE, _BULK = (
+    RouteClass.RETRIEVE,
+    RouteClass.METADATA,
+    RouteClass.WRITE,
+    RouteClass.BULK,
+)
+_path, _body, _hint = PineconeSources.of_path, PineconeSources.of_body, PineconeSources.hint
 
-Known = Callable[[Any, Asked], tuple[Place, ...]]
+Known = Callable[[Any, RoutedRequest], tuple[SourceRef, ...]]
 
 _R, _D = "/records/namespaces/{namespace}", "/namespaces/{namespace}/documents"
 _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
 
 
 def _row(
-    methods: str, path: str, class_: Class, known: Known, hint: Any = None, **more: Any
-) -> Route:
+    methods: str, path: str, class_: RouteClass, known: Known, hint: Any = None, **more: Any
+) -> ProtocolRoute:
     """A row whose sources the request tells by itself."""
 
-    async def places(pinecone: Any, asked: Asked) -> tuple[Place, ...]:
+    async def places(pinecone: Any, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         return known(pinecone, asked)
 
-    return Route(methods, path, class_, places, hint, at_once=known, **more)
+    return ProtocolRoute(methods, path, class_, places, hint, at_once=known, **more)
 
 
-def _plain(methods: str, path: str, known: Known, *, pages: bool = False) -> Route:
+def _plain(methods: str, path: str, known: Known, *, pages: bool = False) -> ProtocolRoute:
     """A retrieval that returns whatever is there."""
     inspected = None if methods == "GET" else json_object
     prepared = Pinecone.paged if pages else None
     return _row(methods, path, _RETRIEVE, known, inspected=inspected, prepared=prepared)
 
 
-def _sieved(methods: str, path: str, known: Known, form: Form) -> Route:
+def _sieved(methods: str, path: str, known: Known, form: QueryForm) -> ProtocolRoute:
     """A row that leaves out what may not be seen. A request that can't be narrowed is another row:
     all of it is judged as one."""
     blunt = _plain(methods, path, known, pages=form.pages)
 
     def prepared(
-        pinecone: Pinecone, asked: Asked, found: tuple[Place, ...], sight: Sight
+        pinecone: Pinecone, asked: RoutedRequest, found: tuple[SourceRef, ...], sight: Visibility
     ) -> Prepared:
         return pinecone.narrowed(form, asked, found, sight)
 
-    def refined(_pinecone: Pinecone, asked: Asked) -> Route:
+    def refined(_pinecone: Pinecone, asked: RoutedRequest) -> ProtocolRoute:
         return sharp if form.plain(asked.body) else blunt
 
     sharp = replace(blunt, prepared=prepared, sieved=True)
     return replace(sharp, refined=refined)
 
 
-_STATS = Route("GET POST", "/describe_index_stats", _METADATA, prepared=Pinecone.counted)
+_STATS = ProtocolRoute("GET POST", "/describe_index_stats", _METADATA, prepared=Pinecone.counted)
 
-_SEARCHES: tuple[tuple[str, str, Known, Form], ...] = (
-    ("POST", "/query", Places.of_queries, QUERY),
-    ("GET", "/vectors/fetch", Places.of_query, FETCH),
+_SEARCHES: tuple[tuple[str, str, Known, QueryForm], ...] = (
+    ("POST", "/query", PineconeSources.of_queries, QUERY),
+    ("GET", "/vectors/fetch", PineconeSources.of_query, FETCH),
     ("POST", "/vectors/fetch_by_metadata", _body, BY_METADATA),
-    ("POST", f"{_R}/search", Places.of_records, SEARCH),
-    ("POST", f"{_D}/search", Places.of_documents, DOCUMENTS),
-    ("POST", f"{_D}/fetch", Places.of_documents, FETCHED),
+    ("POST", f"{_R}/search", PineconeSources.of_records, SEARCH),
+    ("POST", f"{_D}/search", PineconeSources.of_documents, DOCUMENTS),
+    ("POST", f"{_D}/fetch", PineconeSources.of_documents, FETCHED),
 )
 _OTHERS = (
     # Ids without metadata: nothing in the answer could prove what they are of.
-    _plain("GET", "/vectors/list", Places.of_query, pages=True),
-    _plain("POST", f"{_D}/list", Places.of_documents, pages=True),
-    _row("POST", _CHAT, _RETRIEVE, Places.of_assistant),
-    _row("POST", f"{_CHAT}/context", _RETRIEVE, Places.of_assistant),
-    _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, Places.of_assistant),
-    _row("GET", _FILES, _RETRIEVE, Places.of_assistant),
-    _row("GET", f"{_FILES}/{{file}}", _RETRIEVE, Places.of_assistant),
-    Route("GET", "/namespaces", _METADATA, prepared=Pinecone.listed),
+    _plain("GET", "/vectors/list", PineconeSources.of_query, pages=True),
+    _plain("POST", f"{_D}/list", PineconeSources.of_documents, pages=True),
+    _row("POST", _CHAT, _RETRIEVE, PineconeSources.of_assistant),
+    _row("POST", f"{_CHAT}/context", _RETRIEVE, PineconeSources.of_assistant),
+    _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, PineconeSources.of_assistant),
+    _row("GET", _FILES, _RETRIEVE, PineconeSources.of_assistant),
+    _row("GET", f"{_FILES}/{{file}}", _RETRIEVE, PineconeSources.of_assistant),
+    ProtocolRoute("GET", "/namespaces", _METADATA, prepared=Pinecone.listed),
     _row("GET", "/namespaces/{namespace}", _METADATA, _path),
     replace(_STATS, inspected=optional_json_object, refined=Pinecone.stats),
     _row("POST", "/vectors/upsert", _WRITE, _body, inspected=json_object),
     _row("POST", "/vectors/update", _WRITE, _body, inspected=json_object),
     _row("POST", "/vectors/delete", _WRITE, _body, inspected=json_object),
-    _row("POST", "/namespaces", _WRITE, Places.created, inspected=json_object),
+    _row("POST", "/namespaces", _WRITE, PineconeSources.created, inspected=json_object),
     _row("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
     _row("POST", f"{_R}/upsert", _WRITE, _path, _hint),
     *(
         _row("POST", f"{_D}/{what}", _WRITE, _path, _hint)
         for what in ("upsert", "update", "delete")
     ),
-    _row("POST", _FILES, _WRITE, Places.of_assistant, Places.hint_of_assistant),
+    _row("POST", _FILES, _WRITE, PineconeSources.of_assistant, PineconeSources.hint_of_assistant),
     _row(
         "DELETE",
         f"{_FILES}/{{file}}",
         _WRITE,
-        Places.of_assistant,
-        Places.hint_of_assistant,
+        PineconeSources.of_assistant,
+        PineconeSources.hint_of_assistant,
     ),
     # They copy from storage outside, into any namespace.
-    Route("GET POST", "/bulk/imports", _BULK),
-    Route("GET DELETE", "/bulk/imports/{import}", _BULK),
+    ProtocolRoute("GET POST", "/bulk/imports", _BULK),
+    ProtocolRoute("GET DELETE", "/bulk/imports/{import}", _BULK),
     # An assistant's instructions, and assistants as such.
-    Route("GET POST", "/assistant/assistants", Class.ADMIN),
-    Route("GET PATCH DELETE", "/assistant/assistants/{assistant}", Class.ADMIN),
+    ProtocolRoute("GET POST", "/assistant/assistants", RouteClass.ADMIN),
+    ProtocolRoute("GET PATCH DELETE", "/assistant/assistants/{assistant}", RouteClass.ADMIN),
 )
 
 # INVARIANT: a literal segment stands above a `{parameter}` in its place. What is not here is denied
 # as `unclassified_route`: a newer Pinecone opens nothing by itself.
 ROUTES = (*(_sieved(*each) for each in _SEARCHES), *_OTHERS)
 
-_TABLE = Table(ROUTES)
+_TABLE = RouteTable(ROUTES)
 # Where records have no level of their own nothing is left out, however a request is put.
-_PLAIN = Table(
+_PLAIN = RouteTable(
     (
         *(_plain(methods, path, of, pages=form.pages) for methods, path, of, form in _SEARCHES),
         *_OTHERS,

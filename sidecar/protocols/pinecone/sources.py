@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.pinecone.filter import Body
-from sidecar.protocols.protocol import Asked, Place
+from sidecar.protocols.protocol import RoutedRequest, SourceRef
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.document_levels import an_object
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_members import member, of_query
 from sidecar.settings.model import Source
 
@@ -17,29 +17,29 @@ DEFAULT = "__default__"
 ASSISTANT = "assistant"
 
 
-class Places:
+class PineconeSources:
     """One index, and which pages of it were begun."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._naming = Naming(source)
+        self._naming = SourceNames(source)
         self._pages = Continuations(monotonic)
 
-    def of_path(self, asked: Asked) -> tuple[Place, ...]:
+    def of_path(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace that the path names."""
         return (self._of(asked.values[0]),)
 
-    def of_query(self, asked: Asked) -> tuple[Place, ...]:
+    def of_query(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace that the query names, and what a page was begun for."""
         name, token = of_query(asked.target.query, "namespace", "paginationToken")
         return _each(self._of(name), *self._begun(asked, token))
 
-    def of_body(self, asked: Asked) -> tuple[Place, ...]:
+    def of_body(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace that the body names, and what a page was begun for."""
         name, token = member(asked.body, "namespace", "paginationToken")
         _check_filter(asked.body)
         return _each(self._of(name), *self._begun(asked, token))
 
-    def of_queries(self, asked: Asked) -> tuple[Place, ...]:
+    def of_queries(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespaces of a query, and of each of the `queries` that an older API takes."""
         name, queries = member(asked.body, "namespace", "queries")
         names = [name]
@@ -51,7 +51,7 @@ class Places:
         _check_filter(asked.body, "includeMetadata", "id")
         return _each(*map(self._of, names))
 
-    def of_records(self, asked: Asked) -> tuple[Place, ...]:
+    def of_records(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace of a search of records."""
         [query] = member(asked.body, "query")
         if not isinstance(query, dict):
@@ -60,43 +60,45 @@ class Places:
         _check_names(asked.body, "fields")
         return (self._of(asked.values[0]),)
 
-    def of_documents(self, asked: Asked) -> tuple[Place, ...]:
+    def of_documents(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace of a search of documents, and what a page was begun for."""
         [token] = member(asked.body, "pagination_token")
         _check_filter(asked.body, "score_by", "ids")
         _check_names(asked.body, "include_fields")
         return _each(self._of(asked.values[0]), *self._begun(asked, token))
 
-    def created(self, asked: Asked) -> tuple[Place, ...]:
+    def created(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace that is made."""
         [name] = member(asked.body, "name")
         return (self._of(name),)
 
-    def of_assistant(self, asked: Asked) -> tuple[Place, ...]:
+    def of_assistant(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The assistant that the path names: what it has read."""
         return (self._naming.of(ASSISTANT, asked.values[0]),)
 
-    def hint(self, asked: Asked) -> Place | None:
+    def hint(self, asked: RoutedRequest) -> SourceRef | None:
         return self._of(asked.values[0]) if asked.values else None
 
-    def hint_of_assistant(self, asked: Asked) -> Place | None:
+    def hint_of_assistant(self, asked: RoutedRequest) -> SourceRef | None:
         return self._naming.of(ASSISTANT, asked.values[0])
 
-    def _of(self, name: object) -> Place:
+    def _of(self, name: object) -> SourceRef:
         if name is None or name == "":
             name = DEFAULT
         if not isinstance(name, str):
             raise Malformed("`namespace` is not a name")
         return self._naming.of(name)
 
-    def _begun(self, asked: Asked, token: object) -> tuple[Place, ...]:
+    def _begun(self, asked: RoutedRequest, token: object) -> tuple[SourceRef, ...]:
         if token is None or token == "":
             return ()
         if not isinstance(token, str):
             raise Malformed("the page's token is not a text")
         return self._pages.find(token, asked.who)
 
-    def _begin(self, asked: Asked, places: tuple[Place, ...], whole: Body) -> tuple[int, bool]:
+    def _begin(
+        self, asked: RoutedRequest, places: tuple[SourceRef, ...], whole: Body
+    ) -> tuple[int, bool]:
         """Remembers the next page that an answer names."""
         pagination = whole.get("pagination")
         if pagination is not None:
@@ -106,7 +108,7 @@ class Places:
         return 0, False
 
 
-def _each(*places: Place) -> tuple[Place, ...]:
+def _each(*places: SourceRef) -> tuple[SourceRef, ...]:
     return tuple(dict.fromkeys(places))
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Fetched, Passed
+from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
 from sidecar.protocols.qdrant.references import Request, prefetches
-from sidecar.protocols.shared.document_levels import Marks, a_list, an_object, dumped
+from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
 
 
 class Payload(NamedTuple):
@@ -26,7 +26,7 @@ class Payload(NamedTuple):
     prune: bool = False
 
 
-class Ask(NamedTuple):
+class FilteredRequest(NamedTuple):
     """One request as it is forwarded, and what is taken out of its answer."""
 
     body: Request
@@ -34,15 +34,15 @@ class Ask(NamedTuple):
     lookup: Payload
 
 
-class Sieve:
+class PayloadFilter:
     """Goes through one answer. `changed` once it is not what came."""
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: DocumentLevels) -> None:
         self._marks = marks
         self.withheld = 0
         self.changed = False
 
-    def points(self, found: Any, ask: Ask) -> list[Any]:
+    def points(self, found: Any, ask: FilteredRequest) -> list[Any]:
         """A list of points or records, as far as it may be seen."""
         seen = []
         for point in a_list(found, "list of points"):
@@ -51,12 +51,12 @@ class Sieve:
                 seen.append(point)
         return seen
 
-    def page(self, found: Any, ask: Ask) -> dict[str, Any]:
+    def page(self, found: Any, ask: FilteredRequest) -> dict[str, Any]:
         """`{"points": […]}`."""
         page = _only(found, "points", "next_page_offset")
         return {**page, "points": self.points(page.get("points"), ask)}
 
-    def groups(self, found: Any, ask: Ask) -> dict[str, Any]:
+    def groups(self, found: Any, ask: FilteredRequest) -> dict[str, Any]:
         """`{"groups": [{"hits": […], "lookup": …}]}`; a group without hits is none."""
         whole = _only(found, "groups")
         kept = []
@@ -85,56 +85,60 @@ class Sieve:
         return True
 
 
-class Form(NamedTuple):
+class RequestForm(NamedTuple):
     """What one kind of request looks like: whether it takes a `filter`, whether it returns the
     payload unasked, and how a result is read."""
 
-    read: Callable[[Sieve, Any, Ask], Any]
+    read: Callable[[PayloadFilter, Any, FilteredRequest], Any]
     payload: bool = False
     filtered: bool = True
 
 
-PAGE = Form(Sieve.page)
-GROUPS = Form(Sieve.groups)
-LIST = Form(Sieve.points)
-SCROLL = Form(Sieve.page, payload=True)
-RECORDS = Form(Sieve.points, payload=True, filtered=False)
+PAGE = RequestForm(PayloadFilter.page)
+GROUPS = RequestForm(PayloadFilter.groups)
+LIST = RequestForm(PayloadFilter.points)
+SCROLL = RequestForm(PayloadFilter.page, payload=True)
+RECORDS = RequestForm(PayloadFilter.points, payload=True, filtered=False)
 
 
-def narrowed(request: Request, marks: Marks, form: Form) -> Ask:
+def narrowed(request: Request, marks: DocumentLevels, form: RequestForm) -> FilteredRequest:
     """`request`, so that it asks for what may be seen only, and for the marks that prove it."""
     payload = _payload(request.get("with_payload"), marks.path, unasked=form.payload)
     body = _filtered(request, marks) if form.filtered and marks.conditional else dict(request)
     body["with_payload"] = payload.asked
     lookup = request.get("with_lookup")
     if lookup is None:
-        return Ask(body, payload, payload)
+        return FilteredRequest(body, payload, payload)
     if isinstance(lookup, str):
         lookup = {"collection": lookup}
     of_lookup = _payload(lookup.get("with_payload"), marks.path, unasked=True)
     body["with_lookup"] = {**lookup, "with_payload": of_lookup.asked}
-    return Ask(body, payload, of_lookup)
+    return FilteredRequest(body, payload, of_lookup)
 
 
-def reading(marks: Marks, form: Form, ask: Ask) -> Callable[[Fetched], Passed]:
+def reading(
+    marks: DocumentLevels, form: RequestForm, ask: FilteredRequest
+) -> Callable[[FetchedResponse], ForwardedPart]:
     """Reads the answer to one request."""
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         return _sifted(answer, marks, lambda sieve, result: form.read(sieve, result, ask))
 
     return read
 
 
-def reading_each(marks: Marks, form: Form, asks: list[Ask]) -> Callable[[Fetched], Passed]:
+def reading_each(
+    marks: DocumentLevels, form: RequestForm, asks: list[FilteredRequest]
+) -> Callable[[FetchedResponse], ForwardedPart]:
     """Reads the answer to a batch: one result a request, in order."""
 
-    def each(sieve: Sieve, result: Any) -> list[Any]:
+    def each(sieve: PayloadFilter, result: Any) -> list[Any]:
         results = a_list(result, "result")
         if len(results) != len(asks):
             raise UpstreamFailed("the data source answers another number of requests")
         return [form.read(sieve, one, ask) for one, ask in zip(results, asks, strict=True)]
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         return _sifted(answer, marks, each)
 
     return read
@@ -148,7 +152,7 @@ def _only(found: Any, *members: str) -> dict[str, Any]:
     return held
 
 
-def parsed(answer: Fetched) -> dict[str, Any]:
+def parsed(answer: FetchedResponse) -> dict[str, Any]:
     """The answer's JSON object."""
     try:
         return an_object(orjson.loads(answer.body), "answer")
@@ -156,15 +160,17 @@ def parsed(answer: Fetched) -> dict[str, Any]:
         raise UpstreamFailed("the data source's answer is not JSON") from error
 
 
-def _sifted(answer: Fetched, marks: Marks, through: Callable[[Sieve, Any], Any]) -> Passed:
+def _sifted(
+    answer: FetchedResponse, marks: DocumentLevels, through: Callable[[PayloadFilter, Any], Any]
+) -> ForwardedPart:
     whole = parsed(answer)
-    sieve = Sieve(marks)
+    sieve = PayloadFilter(marks)
     whole["result"] = through(sieve, whole.get("result"))
     body = dumped(whole) if sieve.changed else answer.body
-    return Passed(body, sieve.withheld)
+    return ForwardedPart(body, sieve.withheld)
 
 
-def _filtered(part: Request, marks: Marks) -> Request:
+def _filtered(part: Request, marks: DocumentLevels) -> Request:
     """`part` with the condition beside the caller's own, here and in every `prefetch`."""
     mine = {"key": ".".join(marks.path), "match": {"any": list(marks.levels)}}
     theirs = part.get("filter") or {}

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Fetched, Passed, Sight
+from sidecar.protocols.protocol import FetchedResponse, ForwardedPart, Visibility
 from sidecar.protocols.qdrant.filter import parsed
 from sidecar.protocols.shared.document_levels import a_list, an_object, dumped
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.source_names import SourceNames
 
 
 def aliases_of(answer: Any) -> dict[str, str]:
@@ -19,18 +19,20 @@ def aliases_of(answer: Any) -> dict[str, str]:
     }
 
 
-def listed(member: str, name: str, naming: Naming, sight: Sight) -> Callable[[Fetched], Passed]:
+def listed(
+    member: str, name: str, naming: SourceNames, sight: Visibility
+) -> Callable[[FetchedResponse], ForwardedPart]:
     """Reads a list: of the elements of `result.<member>` those stay whose collection, in the
     element's member `name`, may be seen."""
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         whole = parsed(answer)
         result = an_object(whole.get("result"), "result")
         found = a_list(result.get(member), "list")
         seen = [each for each in found if sight.permits(naming.of(_text(each, name)))]
         if len(seen) == len(found):
-            return Passed(answer.body)
-        return Passed(dumped({**whole, "result": {**result, member: seen}}))
+            return ForwardedPart(answer.body)
+        return ForwardedPart(dumped({**whole, "result": {**result, member: seen}}))
 
     return read
 

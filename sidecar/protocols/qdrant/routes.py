@@ -16,14 +16,14 @@ import orjson
 from sidecar.http.request_target import Target
 from sidecar.protocols.protocol import (
     NOTHING,
-    Asked,
-    Class,
-    Dialect,
-    Match,
     Prepared,
-    Route,
-    Sight,
-    Table,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    RouteTable,
+    SourceProtocol,
+    Visibility,
 )
 from sidecar.protocols.qdrant.filter import (
     GROUPS,
@@ -31,7 +31,7 @@ from sidecar.protocols.qdrant.filter import (
     PAGE,
     RECORDS,
     SCROLL,
-    Form,
+    RequestForm,
     narrowed,
     reading,
     reading_each,
@@ -45,40 +45,44 @@ from sidecar.protocols.qdrant.references import (
     recommends_by_point,
     searches,
 )
-from sidecar.protocols.qdrant.sources import Places
+from sidecar.protocols.qdrant.sources import QdrantSources
 from sidecar.protocols.shared.document_levels import marks_of
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
 
 
-class Qdrant(Places, Dialect):
+class Qdrant(QdrantSources, SourceProtocol):
     """One Qdrant server."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._table = _PLAIN if source.sensitivity_field is None else _TABLE
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)
 
-    def created(self, asked: Asked) -> Route:
+    def created(self, asked: RoutedRequest) -> ProtocolRoute:
         """A collection made from another is a copy of it, and would be judged by another name."""
         copies = asked.body is not None and asked.body.get("init_from") is not None
         return _COPY if copies else _CREATE
 
-    def collections_listed(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def collections_listed(
+        self, _asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> Prepared:
         """`{"collections": [{"name"}]}`, as far as they may be seen."""
         return Prepared(read=listed("collections", "name", self._naming, sight))
 
-    def aliases_listed(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def aliases_listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
         """`{"aliases": [{"alias_name", "collection_name"}]}`, as far as their targets may be."""
         return Prepared(read=listed("aliases", "collection_name", self._naming, sight))
 
 
-def _one(path: str, form: Form, examples: Examples = never_by_point) -> Route:
+def _one(path: str, form: RequestForm, examples: Examples = never_by_point) -> ProtocolRoute:
     """A retrieval whose body is one request."""
 
-    def prepared(_qdrant: Qdrant, asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def prepared(
+        _qdrant: Qdrant, asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> Prepared:
         marks = marks_of(sight)
         if marks is None:
             return NOTHING
@@ -88,10 +92,12 @@ def _one(path: str, form: Form, examples: Examples = never_by_point) -> Route:
     return _sieved(path, False, prepared, examples)
 
 
-def _batch(path: str, form: Form, examples: Examples = never_by_point) -> Route:
+def _batch(path: str, form: RequestForm, examples: Examples = never_by_point) -> ProtocolRoute:
     """A retrieval whose body is a list of requests."""
 
-    def prepared(_qdrant: Qdrant, asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def prepared(
+        _qdrant: Qdrant, asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> Prepared:
         marks = marks_of(sight)
         if marks is None:
             return NOTHING
@@ -105,51 +111,51 @@ def _batch(path: str, form: Form, examples: Examples = never_by_point) -> Route:
     return _sieved(path, True, prepared, any_of)
 
 
-def _sieved(path: str, batch: bool, prepared: Any, examples: Examples) -> Route:
+def _sieved(path: str, batch: bool, prepared: Any, examples: Examples) -> ProtocolRoute:
     """A row that leaves out what may not be seen. A request that puts a point in a vector's place
     is another row: its answer tells what that point is like, so all of it is judged as one."""
     sharp = replace(_plain(path, batch=batch), prepared=prepared, sieved=True)
     blunt = _plain(path, batch=batch)
 
-    def refined(_qdrant: Qdrant, asked: Asked) -> Route:
+    def refined(_qdrant: Qdrant, asked: RoutedRequest) -> ProtocolRoute:
         return blunt if examples(asked.body) else sharp
 
     return replace(sharp, refined=refined, at_once=None)
 
 
-def _plain(path: str, *, batch: bool = False) -> Route:
+def _plain(path: str, *, batch: bool = False) -> ProtocolRoute:
     """A row that returns whatever is there."""
     places, known = (
         (Qdrant.of_batch, Qdrant.known_batch)
         if batch
         else (Qdrant.of_request, Qdrant.known_request)
     )
-    return Route("POST", path, _RETRIEVE, places, inspected=json_object, at_once=known)
+    return ProtocolRoute("POST", path, _RETRIEVE, places, inspected=json_object, at_once=known)
 
 
-def _unmarked(route: Route) -> Route:
+def _unmarked(route: ProtocolRoute) -> ProtocolRoute:
     """The row of a data source whose documents have no level of their own: nothing is left out, so
     it makes no difference how a request is put."""
     batch = route.places is Qdrant.of_batch
     return _plain(route.pattern, batch=batch) if route.sieved else route
 
 
-_RETRIEVE, _METADATA, _WRITE = Class.RETRIEVE, Class.METADATA, Class.WRITE
-_BULK, _ADMIN, _OPEN = Class.BULK, Class.ADMIN, Class.OPEN
+_RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
+_BULK, _ADMIN, _OPEN = RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
 _path, _hint, _change = Qdrant.of_path, Qdrant.hint, Qdrant.names_change
 
 _C = "/collections/{collection}"
 _P = f"{_C}/points"
 _S = f"{_C}/shards/{{shard}}"
 
-_CREATE = Route(
+_CREATE = ProtocolRoute(
     "PUT", _C, _WRITE, _path, _hint, inspected=optional_json_object, before=_change, after=_change
 )
-_COPY = Route("PUT", _C, _BULK)
+_COPY = ProtocolRoute("PUT", _C, _BULK)
 
 
-def _write(methods: str, path: str) -> Route:
-    return Route(methods, path, _WRITE, _path, _hint)
+def _write(methods: str, path: str) -> ProtocolRoute:
+    return ProtocolRoute(methods, path, _WRITE, _path, _hint)
 
 
 # INVARIANT: a literal segment stands above a `{parameter}` in its place, as in Qdrant's own router.
@@ -171,23 +177,23 @@ ROUTES = (
     _one(f"{_S}/points", RECORDS),
     _one(f"{_S}/points/scroll", SCROLL),
     # A hidden point would have to look like one that is not there, which has a status of its own.
-    Route("GET", f"{_P}/{{id}}", _RETRIEVE, _path),
+    ProtocolRoute("GET", f"{_P}/{{id}}", _RETRIEVE, _path),
     # Numbers and ids without payload: nothing in the answer could prove what it was made of.
     _plain(f"{_P}/count"),
     _plain(f"{_S}/points/count"),
     _plain(f"{_P}/search/matrix/pairs"),
     _plain(f"{_P}/search/matrix/offsets"),
     _plain(f"{_C}/facet"),
-    Route("GET", "/collections", _METADATA, prepared=Qdrant.collections_listed),
-    Route("GET", "/aliases", _METADATA, prepared=Qdrant.aliases_listed),
-    Route("GET", _C, _METADATA, _path),
+    ProtocolRoute("GET", "/collections", _METADATA, prepared=Qdrant.collections_listed),
+    ProtocolRoute("GET", "/aliases", _METADATA, prepared=Qdrant.aliases_listed),
+    ProtocolRoute("GET", _C, _METADATA, _path),
     *(
-        Route("GET", f"{_C}/{what}", _METADATA, _path)
+        ProtocolRoute("GET", f"{_C}/{what}", _METADATA, _path)
         for what in ("aliases", "exists", "cluster", "optimizations", "shards")
     ),
     replace(_CREATE, refined=Qdrant.created),
     _write("PATCH", _C),
-    Route("DELETE", _C, _WRITE, _path, _hint, before=_change, after=_change),
+    ProtocolRoute("DELETE", _C, _WRITE, _path, _hint, before=_change, after=_change),
     _write("PUT", _P),
     *(
         _write("POST", f"{_P}/{what}")
@@ -199,38 +205,38 @@ ROUTES = (
     _write("PUT", f"{_C}/index"),
     _write("DELETE", f"{_C}/index/{{field}}"),
     _write("PUT DELETE", f"{_C}/vectors/{{vector}}"),
-    Route("GET POST", f"{_C}/snapshots", _BULK),
-    Route("POST", f"{_C}/snapshots/upload", _BULK),
-    Route("PUT", f"{_C}/snapshots/recover", _BULK),
-    Route("GET DELETE", f"{_C}/snapshots/{{snapshot}}", _BULK),
-    Route("GET", f"{_S}/snapshot", _BULK),
-    Route("GET POST", f"{_S}/snapshot/partial/{{what}}", _BULK),
-    Route("GET POST", f"{_S}/snapshots", _BULK),
-    Route("POST", f"{_S}/snapshots/upload", _BULK),
-    Route("PUT", f"{_S}/snapshots/recover", _BULK),
-    Route("GET DELETE", f"{_S}/snapshots/{{snapshot}}", _BULK),
-    Route("GET POST", "/snapshots", _BULK),
-    Route("GET DELETE", "/snapshots/{snapshot}", _BULK),
+    ProtocolRoute("GET POST", f"{_C}/snapshots", _BULK),
+    ProtocolRoute("POST", f"{_C}/snapshots/upload", _BULK),
+    ProtocolRoute("PUT", f"{_C}/snapshots/recover", _BULK),
+    ProtocolRoute("GET DELETE", f"{_C}/snapshots/{{snapshot}}", _BULK),
+    ProtocolRoute("GET", f"{_S}/snapshot", _BULK),
+    ProtocolRoute("GET POST", f"{_S}/snapshot/partial/{{what}}", _BULK),
+    ProtocolRoute("GET POST", f"{_S}/snapshots", _BULK),
+    ProtocolRoute("POST", f"{_S}/snapshots/upload", _BULK),
+    ProtocolRoute("PUT", f"{_S}/snapshots/recover", _BULK),
+    ProtocolRoute("GET DELETE", f"{_S}/snapshots/{{snapshot}}", _BULK),
+    ProtocolRoute("GET POST", "/snapshots", _BULK),
+    ProtocolRoute("GET DELETE", "/snapshots/{snapshot}", _BULK),
     # Points a name to another collection.
-    Route("POST", "/collections/aliases", _ADMIN),
-    Route("POST", f"{_C}/cluster", _ADMIN),
-    Route("PUT", f"{_C}/shards", _ADMIN),
-    Route("POST", f"{_C}/shards/delete", _ADMIN),
-    Route("POST", f"{_S}/cleanup", _ADMIN),
+    ProtocolRoute("POST", "/collections/aliases", _ADMIN),
+    ProtocolRoute("POST", f"{_C}/cluster", _ADMIN),
+    ProtocolRoute("PUT", f"{_C}/shards", _ADMIN),
+    ProtocolRoute("POST", f"{_C}/shards/delete", _ADMIN),
+    ProtocolRoute("POST", f"{_S}/cleanup", _ADMIN),
     # They tell of every collection at once.
     *(
-        Route("GET", f"/{what}", _ADMIN)
+        ProtocolRoute("GET", f"/{what}", _ADMIN)
         for what in ("telemetry", "metrics", "cluster", "stacktrace", "cluster/telemetry")
     ),
-    Route("GET POST", "/locks", _ADMIN),
-    Route("GET POST", "/logger", _ADMIN),
-    Route("GET DELETE", "/issues", _ADMIN),
-    Route("GET PUT", "/quotas", _ADMIN),
-    Route("POST", "/cluster/recover", _ADMIN),
-    Route("DELETE", "/cluster/peer/{peer}", _ADMIN),
-    Route("GET", "/", _OPEN),
-    *(Route("GET", f"/{what}", _OPEN) for what in ("healthz", "livez", "readyz")),
+    ProtocolRoute("GET POST", "/locks", _ADMIN),
+    ProtocolRoute("GET POST", "/logger", _ADMIN),
+    ProtocolRoute("GET DELETE", "/issues", _ADMIN),
+    ProtocolRoute("GET PUT", "/quotas", _ADMIN),
+    ProtocolRoute("POST", "/cluster/recover", _ADMIN),
+    ProtocolRoute("DELETE", "/cluster/peer/{peer}", _ADMIN),
+    ProtocolRoute("GET", "/", _OPEN),
+    *(ProtocolRoute("GET", f"/{what}", _OPEN) for what in ("healthz", "livez", "readyz")),
 )
 
-_TABLE = Table(ROUTES)
-_PLAIN = Table(map(_unmarked, ROUTES))
+_TABLE = RouteTable(ROUTES)
+_PLAIN = RouteTable(map(_unmarked, ROUTES))

@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.protocol import Passed
-from sidecar.protocols.s3.xml import Element, Unreadable, inside, read, span
+from sidecar.protocols.protocol import ForwardedPart
+from sidecar.protocols.s3.xml import Element, UnreadableXml, inside, read, span
 from sidecar.protocols.strict_body import MOST_BRACKETS, is_crowded
 
 Visible = Callable[[str], bool]
@@ -42,7 +42,7 @@ _MOST_DELETED = 1000
 _LONGEST_TOKEN = 4096
 
 
-def listed(body: bytes, visible: Visible) -> Passed:
+def listed(body: bytes, visible: Visible) -> ForwardedPart:
     """A list of keys without those that may not be seen. Raises `UpstreamFailed` for one that
     can't be read, and for one that can't be gone on with but by a name that may not be seen."""
     root = _answer(body)
@@ -77,7 +77,7 @@ def listed(body: bytes, visible: Visible) -> Passed:
     count = root.one("KeyCount")
     if cuts and count is not None:
         cuts.append((*inside(body, count), b"%d" % kept))
-    return Passed(_cut(body, cuts), withheld)
+    return ForwardedPart(_cut(body, cuts), withheld)
 
 
 def buckets(body: bytes, visible: Visible) -> bytes:
@@ -107,7 +107,7 @@ def deleted(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
         raise OverBudget(f"the body has more than {MOST_BRACKETS} tags")
     try:
         root = read(raw)
-    except Unreadable as error:
+    except UnreadableXml as error:
         raise Malformed(f"the body is not the XML that names what to delete: {error}") from error
     if root.name != "Delete":
         raise Malformed("the body does not name what to delete")
@@ -169,7 +169,7 @@ def _goes_on(root: Element) -> bool | None:
 def _answer(body: bytes) -> Element:
     try:
         return read(body)
-    except Unreadable as error:
+    except UnreadableXml as error:
         raise UpstreamFailed(f"the data source's list can't be read: {error}") from error
 
 

@@ -71,7 +71,7 @@ _KNOWN_FAMILIES = (
 )
 
 
-class Named(NamedTuple):
+class S3Name(NamedTuple):
     """A key of a bucket; "" for the bucket itself."""
 
     bucket: str
@@ -137,7 +137,7 @@ def check_framing(fields: FieldsRead) -> None:
         raise Malformed("the body is framed as `aws-chunked` and its header does not say so")
 
 
-def copied(fields: FieldsRead) -> Named | None:
+def copied(fields: FieldsRead) -> S3Name | None:
     """What `x-amz-copy-source` names, None where there is none. Raises `Malformed`, `Unresolved`.
 
     `[/]bucket/key[?versionId=…]`, escaped. An access point's name (`arn:…`) is another name for a
@@ -156,4 +156,4 @@ def copied(fields: FieldsRead) -> Named | None:
     segments = canonical("/" + path.removeprefix("/")).segments
     if len(segments) < 2 or segments[1] == "":
         raise Malformed("the header `x-amz-copy-source` names no key")
-    return Named(bucket_named(segments[0]), "/".join(segments[1:]))
+    return S3Name(bucket_named(segments[0]), "/".join(segments[1:]))

@@ -16,19 +16,19 @@ from policies.ground.errors import Malformed
 from sidecar.http.headers import without_whole
 from sidecar.http.request_target import Target, encode_segment
 from sidecar.protocols.protocol import (
-    Asked,
-    Class,
-    Dialect,
-    Fetched,
+    DenialResponse,
+    FetchedResponse,
     Fields,
-    Match,
     Outgoing,
     Permits,
-    Place,
     Prepared,
-    Refusal,
-    Route,
-    Sight,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    SourceProtocol,
+    SourceRef,
+    Visibility,
 )
 from sidecar.protocols.s3 import lists as s3_lists
 from sidecar.protocols.s3 import xml as s3_xml
@@ -41,22 +41,22 @@ from sidecar.protocols.s3.names import (
     key_named,
     passes,
 )
-from sidecar.protocols.s3.operations import Rows, row
+from sidecar.protocols.s3.operations import S3Operations, row
 from sidecar.protocols.shared.aws_query import parameters
-from sidecar.protocols.shared.aws_signing import Signer
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.aws_signing import AwsSigner
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
 
-class S3(Dialect):
+class S3(SourceProtocol):
     """One S3 endpoint."""
 
     signs = True
     by_host = True
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._naming = Naming(source)
-        self._signer = Signer(source.aws, "s3", monotonic)
+        self._naming = SourceNames(source)
+        self._signer = AwsSigner(source.aws, "s3", monotonic)
         # Below these names a bucket is a host: the data source's own, and what the agent calls it.
         own = urlsplit(source.upstream).hostname
         called = (name.partition(":")[0] for name in source.hosts if name.startswith("*."))
@@ -74,26 +74,26 @@ class S3(Dialect):
                 return Target(path, target.query, (bucket, *target.segments))
         return target
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
 
-    async def of_object(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_object(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The key that the path names."""
         check_fields(asked.fields)
         return (self._place(*asked.values),)
 
-    async def of_bucket(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_bucket(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The bucket that the path names."""
         check_fields(asked.fields)
         return (self._place(asked.values[0], ""),)
 
-    async def of_prefix(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_prefix(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The prefix of which the names are asked for."""
         check_fields(asked.fields)
         prefix = parameters(asked.target.query).get("prefix", "")
         return (self._place(asked.values[0], key_named(prefix)),)
 
-    async def of_written(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_written(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The key that is written, and the one that is read for it."""
         check_fields(asked.fields, writes=True)
         check_framing(asked.fields)
@@ -101,24 +101,26 @@ class S3(Dialect):
         written = self._place(*asked.values)
         return (written,) if source is None else (written, self._place(*source))
 
-    async def of_deleted(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_deleted(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The keys that the body names."""
         check_fields(asked.fields)
         bucket = asked.values[0]
         return tuple(self._place(bucket, key_named(key)) for key in asked.body)
 
-    def hint(self, asked: Asked) -> Place | None:
+    def hint(self, asked: RoutedRequest) -> SourceRef | None:
         """The key or bucket that would be written."""
         return self._naming.of(asked.values[0], *asked.values[1].split("/"))
 
-    def governing(self, asked: Asked) -> Route | None:
+    def governing(self, asked: RoutedRequest) -> ProtocolRoute | None:
         """A write is closed that says, by a header, who may read what it writes."""
         if any(governs(name.lower(), value) for name, value in asked.fields):
             return _GOVERNED
         found = self.match(asked.method, asked.target)
         return None if found is None else found.route
 
-    def filtered(self, asked: Asked, _places: tuple[Place, ...], sight: Sight) -> Prepared:
+    def filtered(
+        self, asked: RoutedRequest, _places: tuple[SourceRef, ...], sight: Visibility
+    ) -> Prepared:
         """A list without the names that may not be read."""
         bucket = asked.values[0]
 
@@ -127,7 +129,7 @@ class S3(Dialect):
 
         return Prepared(read=lambda answer: s3_lists.listed(answer.body, visible))
 
-    async def buckets(self, asked: Asked, permits: Permits) -> Fetched:
+    async def buckets(self, asked: RoutedRequest, permits: Permits) -> FetchedResponse:
         """The buckets that may be listed."""
         check_fields(asked.fields)
         answer = await asked.fetch(asked.target.forwarded)
@@ -136,20 +138,20 @@ class S3(Dialect):
         body = s3_lists.buckets(answer.body, lambda name: permits(self._naming.of(name, "")))
         return answer._replace(body=body, fields=without_whole(answer.fields))
 
-    def refusal(self, _asked: Asked | None, refusal: Refusal) -> Fetched:
+    def refusal(self, _asked: RoutedRequest | None, refusal: DenialResponse) -> FetchedResponse:
         code = "InvalidRequest" if refusal.status == 400 else "AccessDenied"
         body = s3_xml.error(code, refusal.message, refusal.decision)
-        return Fetched(refusal.status, "", [(b"Content-Type", b"application/xml")], body)
+        return FetchedResponse(refusal.status, "", [(b"Content-Type", b"application/xml")], body)
 
     async def signed(self, outgoing: Outgoing) -> Fields:
         return await self._signer.signed(outgoing, passes)
 
-    def _place(self, bucket: str, key: str) -> Place:
+    def _place(self, bucket: str, key: str) -> SourceRef:
         return self._naming.of(bucket_named(bucket), *key.split("/"))
 
 
-_RETRIEVE, _METADATA, _WRITE = Class.RETRIEVE, Class.METADATA, Class.WRITE
-_BULK, _ADMIN = Class.BULK, Class.ADMIN
+_RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
+_BULK, _ADMIN = RouteClass.BULK, RouteClass.ADMIN
 _READ = "GET HEAD"
 _object, _bucket = {"places": S3.of_object}, {"places": S3.of_bucket}
 _list = {"places": S3.of_prefix, "prepared": S3.filtered}
@@ -246,6 +248,6 @@ ROWS = (
 )  # fmt: skip
 """Every operation of S3. What is not here is denied as `unclassified_route`."""
 
-_GOVERNED = Route("PUT POST", "/{bucket}/{key} with rights, tags or locks", _ADMIN)
+_GOVERNED = ProtocolRoute("PUT POST", "/{bucket}/{key} with rights, tags or locks", _ADMIN)
 
-_TABLE = Rows(ROWS)
+_TABLE = S3Operations(ROWS)

@@ -29,13 +29,13 @@ class Element(NamedTuple):
         return found[0] if len(found) == 1 else None
 
 
-class Unreadable(Exception):
+class UnreadableXml(Exception):
     """what can't be read as the XML that S3 writes"""
 
 
 def read(body: bytes) -> Element:
-    """The root element. Raises `Unreadable`."""
-    return _Reader(body).root()
+    """The root element. Raises `UnreadableXml`."""
+    return _ElementBuilder(body).root()
 
 
 def span(body: bytes, element: Element) -> tuple[int, int]:
@@ -77,7 +77,7 @@ def error(code: str, message: str, decision: dict[str, str]) -> bytes:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{whole}</Error>'.encode()
 
 
-class _Reader:
+class _ElementBuilder:
     """Builds elements out of expat's events. Offsets count bytes: the text is UTF-8."""
 
     def __init__(self, body: bytes) -> None:
@@ -96,23 +96,23 @@ class _Reader:
         try:
             # expat knows UTF-16 by its first bytes, whatever it is told.
             if "\0" in self._body.decode("utf-8") or self._body.startswith(_BOM):
-                raise Unreadable("it is not plain UTF-8")
+                raise UnreadableXml("it is not plain UTF-8")
             self._parser.Parse(self._body, True)
         except (ExpatError, UnicodeDecodeError) as error:
-            raise Unreadable(str(error)) from None
+            raise UnreadableXml(str(error)) from None
         assert self._root is not None
         return self._root
 
     def _declared(self, _version: str, encoding: str | None, _standalone: int) -> None:
         if encoding is not None and encoding.lower() != "utf-8":
-            raise Unreadable("it is not UTF-8")
+            raise UnreadableXml("it is not UTF-8")
 
     def _refused(self, *_of: Any) -> None:
-        raise Unreadable("it declares a document type")
+        raise UnreadableXml("it declares a document type")
 
     def _started(self, name: str, _attributes: dict[str, str]) -> None:
         if len(self._open) >= _DEEPEST:
-            raise Unreadable("it is nested too deeply")
+            raise UnreadableXml("it is nested too deeply")
         self._open.append((name, self._parser.CurrentByteIndex, [], []))
 
     def _ended(self, name: str) -> None:

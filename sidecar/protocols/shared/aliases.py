@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Asked, Unresolved
-from sidecar.protocols.shared.digest_cache import Known, digest_of_fields
+from sidecar.protocols.protocol import RoutedRequest, Unresolved
+from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
 
 KEPT = 16
 KEPT_BYTES = 16 * 1024 * 1024
@@ -37,14 +37,14 @@ class Aliases:
         self._target = target
         self._read = read
         self._absent = absent
-        self._known: Known[Table] = Known(monotonic, most=KEPT, most_bytes=KEPT_BYTES)
+        self._known: DigestCache[Table] = DigestCache(monotonic, most=KEPT, most_bytes=KEPT_BYTES)
         self.forget = self._known.forget
 
-    def known(self, asked: Asked) -> Table | None:
+    def known(self, asked: RoutedRequest) -> Table | None:
         """The aliases, where they can be told without asking."""
         return self._known.find(by_credentials(asked, self._target))
 
-    async def table(self, asked: Asked) -> Table:
+    async def table(self, asked: RoutedRequest) -> Table:
         """The aliases, asked for where they are not known. Raises `Unresolved`."""
         known = self.known(asked)
         if known is not None:
@@ -66,7 +66,7 @@ class Aliases:
         return table
 
 
-def by_credentials(asked: Asked, name: str) -> bytes:
+def by_credentials(asked: RoutedRequest, name: str) -> bytes:
     """A key for what `name` is to those on whose behalf the data source answers."""
     lowered = ((name.lower(), value) for name, value in asked.fields)
     return digest_of_fields(name, (field for field in lowered if field[0] in _CREDENTIALS))

@@ -48,7 +48,7 @@ class _Keys(NamedTuple):
     until: float
 
 
-class Signer:
+class AwsSigner:
     """Signs for one service of AWS. `service` is its name in a signature's scope."""
 
     def __init__(self, aws: Aws, service: str, monotonic: Callable[[], float]) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.protocol import Place, Unresolved
-from sidecar.protocols.shared.digest_cache import Known, digest
+from sidecar.protocols.protocol import SourceRef, Unresolved
+from sidecar.protocols.shared.digest_cache import DigestCache, digest
 
 KEPT = 16_384
 KEPT_SECONDS = 24 * 3600.0
@@ -21,7 +21,7 @@ MOST_PLACES = 64
 
 
 class _Issued(NamedTuple):
-    places: tuple[Place, ...]
+    places: tuple[SourceRef, ...]
     user: str
     session: str | None
 
@@ -30,11 +30,11 @@ class Continuations:
     """Tokens of one data source by their digest; the oldest are forgotten first."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._issued: Known[_Issued] = Known(
+        self._issued: DigestCache[_Issued] = DigestCache(
             monotonic, seconds=KEPT_SECONDS, most=KEPT, most_bytes=KEPT_BYTES
         )
 
-    def issue(self, token: str, who: Attribution, places: tuple[Place, ...]) -> None:
+    def issue(self, token: str, who: Attribution, places: tuple[SourceRef, ...]) -> None:
         """An answer of these places held `token`. One that is issued again for others stands for
         all of them: a token never comes to stand for less."""
         key = _key(token)
@@ -49,7 +49,7 @@ class Continuations:
         issued = _Issued(places, who.user, who.session)
         self._issued.keep(key, issued, size, self._issued.moment())
 
-    def find(self, token: str, who: Attribution) -> tuple[Place, ...]:
+    def find(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
         """What `token` was issued for. Raises `Unresolved`."""
         known = self._issued.find(_key(token))
         if known is None:

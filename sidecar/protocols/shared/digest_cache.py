@@ -30,7 +30,7 @@ class _Entry(NamedTuple, Generic[Value]):
     size: int
 
 
-class Known(Generic[Value]):
+class DigestCache(Generic[Value]):
     """At most `most` values, and `most_bytes` of them by the sizes that `keep` is told; the oldest
     go first. `seconds` is how long a value is good."""
 

@@ -7,13 +7,13 @@ import orjson
 
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Sight
+from sidecar.protocols.protocol import Visibility
 
 UNMARKED = "critical"
 """The level of a document without a mark, or with one that is none of the four."""
 
 
-class Marks(NamedTuple):
+class DocumentLevels(NamedTuple):
     """Where the mark stands in a document's metadata, and the levels that may be seen."""
 
     path: tuple[str, ...]
@@ -41,9 +41,13 @@ class Marks(NamedTuple):
         return UNMARKED in self.levels
 
 
-def marks_of(sight: Sight) -> Marks | None:
+def marks_of(sight: Visibility) -> DocumentLevels | None:
     """None where every document may be seen."""
-    return None if sight.levels is None else Marks(tuple(sight.field.split(".")), sight.levels)
+    return (
+        None
+        if sight.levels is None
+        else DocumentLevels(tuple(sight.field.split(".")), sight.levels)
+    )
 
 
 def dumped(answer: Any) -> bytes:

@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import without_whole
-from sidecar.protocols.protocol import AnswerTooLarge, Fetched
+from sidecar.protocols.protocol import FetchedResponse, ResponseTooLarge
 
 PAGE = 256
 MOST_BYTES = 16 * 1024 * 1024
@@ -26,15 +26,15 @@ _NUMBER = re.compile(r"[0-9]{1,9}").fullmatch
 _decode = json.JSONDecoder().raw_decode
 
 
-class Page(NamedTuple):
+class FilteredPage(NamedTuple):
     """`seen` are the texts of the elements that may be seen, None where the data source did not
     answer with a list: then `answer` is its answer."""
 
-    answer: Fetched
+    answer: FetchedResponse
     seen: list[str] | None
 
 
-Pages = AsyncIterator[Page]
+Pages = AsyncIterator[FilteredPage]
 
 
 def window(query: str | None) -> tuple[int, int | None]:
@@ -57,7 +57,7 @@ def window(query: str | None) -> tuple[int, int | None]:
 
 
 async def pages(
-    fetch: Callable[[str], Awaitable[Fetched]], path: str, begin: Callable[[], Visible]
+    fetch: Callable[[str], Awaitable[FetchedResponse]], path: str, begin: Callable[[], Visible]
 ) -> Pages:
     """The list at `path`, page by page. `begin` is called before each page is asked for."""
     offset, size = 0, PAGE
@@ -65,26 +65,26 @@ async def pages(
         visible = begin()
         try:
             answer = await fetch(f"{path}?limit={size}&offset={offset}")
-        except AnswerTooLarge:
+        except ResponseTooLarge:
             if size == 1:
                 raise
             size //= 4
             continue
         if answer.status != 200:
-            yield Page(answer, None)
+            yield FilteredPage(answer, None)
             return
         found = _elements(answer.body)
-        yield Page(answer, [text for text, element in found if visible(element)])
+        yield FilteredPage(answer, [text for text, element in found if visible(element)])
         if len(found) < size:
             return
         offset += len(found)
 
 
-async def elements(walk: Pages, start: int, stop: int | None) -> Fetched:
+async def elements(walk: Pages, start: int, stop: int | None) -> FetchedResponse:
     """The list of the elements from `start` to `stop` that may be seen."""
     kept: list[str] = []
     seen = size = 0
-    first: Fetched | None = None
+    first: FetchedResponse | None = None
     async for answer, texts in walk:
         if texts is None:
             return answer
@@ -102,10 +102,10 @@ async def elements(walk: Pages, start: int, stop: int | None) -> Fetched:
     return _composed(first, f"[{','.join(kept)}]")
 
 
-async def count(walk: Pages) -> Fetched:
+async def count(walk: Pages) -> FetchedResponse:
     """The number of elements that may be seen."""
     seen = 0
-    first: Fetched | None = None
+    first: FetchedResponse | None = None
     async for answer, texts in walk:
         if texts is None:
             return answer
@@ -115,9 +115,9 @@ async def count(walk: Pages) -> Fetched:
     return _composed(first, str(seen))
 
 
-def _composed(answer: Fetched, text: str) -> Fetched:
+def _composed(answer: FetchedResponse, text: str) -> FetchedResponse:
     fields = without_whole(answer.fields)
-    return Fetched(answer.status, answer.reason, fields, text.encode())
+    return FetchedResponse(answer.status, answer.reason, fields, text.encode())
 
 
 def _elements(body: bytes) -> list[tuple[str, Any]]:

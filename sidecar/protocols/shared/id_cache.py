@@ -8,32 +8,32 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
-from sidecar.protocols.protocol import Place
-from sidecar.protocols.shared.digest_cache import Known, Moment
+from sidecar.protocols.protocol import SourceRef
+from sidecar.protocols.shared.digest_cache import DigestCache, Moment
 
 
-class Collection(NamedTuple):
+class KnownCollection(NamedTuple):
     """A collection by its present name, and what policies call it."""
 
     tenant: str
     database: str
     name: str
-    place: Place
+    place: SourceRef
 
 
-class Collections:
+class CollectionCache:
     """Ids learnt from the data source's answers."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._known: Known[Collection] = Known(monotonic)
+        self._known: DigestCache[KnownCollection] = DigestCache(monotonic)
         self.moment = self._known.moment
         self.forget = self._known.forget
 
-    def learn(self, identity: UUID, collection: Collection, asked: Moment) -> None:
+    def learn(self, identity: UUID, collection: KnownCollection, asked: Moment) -> None:
         """`identity` was `collection` when the data source was asked."""
         names = (collection.tenant, collection.database, collection.name)
         size = sum(map(len, names)) + len(collection.place.source_id)
         self._known.keep(identity.bytes, collection, size, asked)
 
-    def find(self, identity: UUID) -> Collection | None:
+    def find(self, identity: UUID) -> KnownCollection | None:
         return self._known.find(identity.bytes)

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Asked, Unresolved
+from sidecar.protocols.protocol import RoutedRequest, Unresolved
 from sidecar.protocols.shared.aliases import by_credentials
-from sidecar.protocols.shared.digest_cache import Known
+from sidecar.protocols.shared.digest_cache import DigestCache
 
 
 class Classes:
@@ -19,10 +19,10 @@ class Classes:
 
     def __init__(self, monotonic: Callable[[], float], schema: str) -> None:
         self._schema = schema
-        self._known: Known[str] = Known(monotonic)
+        self._known: DigestCache[str] = DigestCache(monotonic)
         self.forget = self._known.forget
 
-    async def own_name(self, name: str, asked: Asked) -> str:
+    async def own_name(self, name: str, asked: RoutedRequest) -> str:
         """The name by which the collection `name` is defined; `name` itself where there is none.
         Raises `Unresolved`."""
         key = by_credentials(asked, name)
@@ -34,7 +34,7 @@ class Classes:
         self._known.keep(key, own, len(own), moment)
         return own
 
-    async def _asked(self, name: str, asked: Asked) -> str:
+    async def _asked(self, name: str, asked: RoutedRequest) -> str:
         try:
             answer = await asked.fetch(f"{self._schema}/{name}")
             if answer.status == 404:

@@ -13,9 +13,9 @@ import orjson
 from graphql.language import ast
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Fetched, Passed
-from sidecar.protocols.shared.document_levels import Marks, a_list, an_object, dumped
-from sidecar.protocols.weaviate.graphql import Query, searches
+from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
+from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
+from sidecar.protocols.weaviate.graphql import GraphqlQuery, searches
 
 _PLAIN_ARGUMENTS = frozenset((
     "where", "limit", "offset", "sort", "autocut", "tenant", "consistencyLevel", "nearVector",
@@ -30,7 +30,7 @@ _PLAIN_ADDITIONAL = frozenset((
 _NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*\Z")
 
 
-class Narrowed(NamedTuple):
+class FilteredBody(NamedTuple):
     """A request's body as it is forwarded. `searched` are the keys under which collections stand in
     the answer, and whether the mark is to be taken out again there."""
 
@@ -38,7 +38,7 @@ class Narrowed(NamedTuple):
     searched: dict[str, bool]
 
 
-def plain(query: Query, field: str) -> bool:
+def plain(query: GraphqlQuery, field: str) -> bool:
     """Whether a request can be narrowed where `field` holds the mark."""
     roots = query.operation.selection_set.selections
     if not _NAME.match(field) or query.fragments or len(roots) != 1:
@@ -55,7 +55,7 @@ def plain(query: Query, field: str) -> bool:
     )
 
 
-def narrowed(query: Query, marks: Marks) -> Narrowed:
+def narrowed(query: GraphqlQuery, marks: DocumentLevels) -> FilteredBody:
     """`query`, which is plain, so that it asks for what may be seen, and for the marks."""
     [root] = query.operation.selection_set.selections
     assert isinstance(root, ast.FieldNode)
@@ -69,49 +69,51 @@ def narrowed(query: Query, marks: Marks) -> Narrowed:
         searched[_key(node)] = added
     root = _with(root, selection_set=ast.SelectionSetNode(selections=tuple(made)))
     operation = _with(query.operation, selection_set=ast.SelectionSetNode(selections=(root,)))
-    return Narrowed(query.printed(ast.DocumentNode(definitions=(operation,))), searched)
+    return FilteredBody(query.printed(ast.DocumentNode(definitions=(operation,))), searched)
 
 
-def reading(marks: Marks, asked: list[Narrowed], *, batch: bool) -> Callable[[Fetched], Passed]:
+def reading(
+    marks: DocumentLevels, asked: list[FilteredBody], *, batch: bool
+) -> Callable[[FetchedResponse], ForwardedPart]:
     """Reads the answer to one request, or to a batch of them."""
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         whole = _parsed(answer)
         answers = a_list(whole, "answer") if batch else [whole]
         if len(answers) != len(asked):
             raise UpstreamFailed("the data source answers another number of requests")
         withheld = sum(_sift(*pair, marks) for pair in zip(answers, asked, strict=True))
         taken = any(each for one in asked for each in one.searched.values())
-        return Passed(dumped(whole) if withheld or taken else answer.body, withheld)
+        return ForwardedPart(dumped(whole) if withheld or taken else answer.body, withheld)
 
     return read
 
 
-def reading_objects(marks: Marks) -> Callable[[Fetched], Passed]:
+def reading_objects(marks: DocumentLevels) -> Callable[[FetchedResponse], ForwardedPart]:
     """Reads `{"objects": [{"properties"}], "totalResults"}`."""
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         whole = an_object(_parsed(answer), "answer")
         found = a_list(whole.get("objects"), "list of objects")
         seen = [each for each in found if marks.show(an_object(each, "object").get("properties"))]
         if len(seen) == len(found):
-            return Passed(answer.body)
+            return ForwardedPart(answer.body)
         whole["objects"] = seen
         if "totalResults" in whole:
             whole["totalResults"] = len(seen)
-        return Passed(dumped(whole), len(found) - len(seen))
+        return ForwardedPart(dumped(whole), len(found) - len(seen))
 
     return read
 
 
-def _parsed(answer: Fetched) -> Any:
+def _parsed(answer: FetchedResponse) -> Any:
     try:
         return orjson.loads(answer.body)
     except orjson.JSONDecodeError as error:
         raise UpstreamFailed("the data source's answer is not JSON") from error
 
 
-def _sift(answer: Any, asked: Narrowed, marks: Marks) -> int:
+def _sift(answer: Any, asked: FilteredBody, marks: DocumentLevels) -> int:
     """How many objects were taken out of one answer."""
     if an_object(answer, "answer").keys() - {"data", "errors"}:
         raise UpstreamFailed("the data source's answer is not of a form known here")
@@ -164,7 +166,7 @@ def _plain_selection(node: ast.SelectionNode, mark: str) -> bool:
     return node.selection_set is None and (_key(node) != mark or node.name.value == mark)
 
 
-def _narrow(field: ast.FieldNode, marks: Marks) -> tuple[ast.FieldNode, bool]:
+def _narrow(field: ast.FieldNode, marks: DocumentLevels) -> tuple[ast.FieldNode, bool]:
     [mark] = marks.path
     assert field.selection_set is not None
     selected = field.selection_set.selections
@@ -185,7 +187,7 @@ def _narrow(field: ast.FieldNode, marks: Marks) -> tuple[ast.FieldNode, bool]:
 
 
 def _filtered(
-    arguments: tuple[ast.ArgumentNode, ...], marks: Marks
+    arguments: tuple[ast.ArgumentNode, ...], marks: DocumentLevels
 ) -> tuple[ast.ArgumentNode, ...]:
     mine: ast.ValueNode = _object(
         operator=_enum("Or"),

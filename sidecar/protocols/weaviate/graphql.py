@@ -17,11 +17,11 @@ from sidecar.protocols.protocol import Unresolved
 from sidecar.protocols.shared.strict_members import member
 from sidecar.protocols.weaviate import graphql_text
 from sidecar.protocols.weaviate.fragments import Fragments
-from sidecar.protocols.weaviate.names import Named, collection, tenant
+from sidecar.protocols.weaviate.names import CollectionName, collection, tenant
 from sidecar.protocols.weaviate.references import References
 
 
-class Query(NamedTuple):
+class GraphqlQuery(NamedTuple):
     """A request that was read. Its one operation's fields stand at `root`."""
 
     document: ast.DocumentNode
@@ -36,7 +36,7 @@ class Query(NamedTuple):
         return {"query": print_ast(document or self.document), **self.sent}
 
 
-def read(body: Any, budget: Budget) -> Query:
+def read(body: Any, budget: Budget) -> GraphqlQuery:
     """Reads a request's body. Raises `Malformed`."""
     if not isinstance(body, dict):
         raise Malformed("a query is not an object")
@@ -51,20 +51,20 @@ def read(body: Any, budget: Budget) -> Query:
         raise Malformed("`operationName` is not the operation's")
     sent = {key: body[key] for key in ("variables", "operationName") if body.get(key) is not None}
     values = _variables(operation, variables or {})
-    return Query(document, values, sent, operation, fragments)
+    return GraphqlQuery(document, values, sent, operation, fragments)
 
 
-class Search(NamedTuple):
+class GraphqlSearch(NamedTuple):
     """One collection that is read: by which field, for which arguments."""
 
     kind: str
     """`Get` or `Aggregate`."""
     field: ast.FieldNode
-    named: Named
+    named: CollectionName
     arguments: dict[str, Any]
 
 
-def searches(query: Query) -> Iterator[Search]:
+def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
     """Every search of a request, each once however often its fragment is spread. Raises
     `Unresolved` for what reads all collections."""
     spread: dict[str, set[str]] = {"Get": set(), "Aggregate": set()}
@@ -79,11 +79,11 @@ def searches(query: Query) -> Iterator[Search]:
                 given = {
                     each.name.value: value(each.value, query) for each in field.arguments or ()
                 }
-                found = Named(collection(field.name.value), tenant(given.get("tenant")))
-                yield Search(kind, field, found, given)
+                found = CollectionName(collection(field.name.value), tenant(given.get("tenant")))
+                yield GraphqlSearch(kind, field, found, given)
 
 
-def sources(query: Query, budget: Budget) -> Iterator[Named]:
+def sources(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:
     """Every collection of a request: those searched, those a filter goes through, and those that
     references in the answer lead to."""
     references = References(budget, query.variables.values())
@@ -95,11 +95,11 @@ def sources(query: Query, budget: Budget) -> Iterator[Named]:
         crossed = map(collection, query.fragments.types(search.field.selection_set))
         for name in dict.fromkeys((*references.of(search.arguments), *on_the_way, *crossed)):
             # A tenant's object may refer to one of a collection that has no tenants.
-            yield Named(name)
-            yield Named(name, search.named.tenant)
+            yield CollectionName(name)
+            yield CollectionName(name, search.named.tenant)
 
 
-def value(node: ast.ValueNode, query: Query) -> Any:
+def value(node: ast.ValueNode, query: GraphqlQuery) -> Any:
     """A value as JSON has it. Raises `Unresolved` for a variable without one."""
     match node:
         case ast.VariableNode():
@@ -151,6 +151,6 @@ def _variables(operation: ast.OperationDefinitionNode, given: dict[str, Any]) ->
             if given[name] is None:
                 raise Malformed(f"the variable `${name}` is null and has a default")
             continue
-        constant = Query(ast.DocumentNode(), {}, {}, operation, Fragments(()))
+        constant = GraphqlQuery(ast.DocumentNode(), {}, {}, operation, Fragments(()))
         values[name] = value(definition.default_value, constant)
     return values

@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Fetched, Passed, Sight
+from sidecar.protocols.protocol import FetchedResponse, ForwardedPart, Visibility
 from sidecar.protocols.shared.document_levels import a_list, an_object, dumped
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.source_names import SourceNames
 
-Read = Callable[[Fetched], Passed]
+Read = Callable[[FetchedResponse], ForwardedPart]
 
 
 def aliases_of(answer: Any) -> dict[str, str]:
@@ -22,53 +22,53 @@ def aliases_of(answer: Any) -> dict[str, str]:
     }
 
 
-def listed(member: str, name: str, naming: Naming, sight: Sight) -> Read:
+def listed(member: str, name: str, naming: SourceNames, sight: Visibility) -> Read:
     """Of the elements of `<member>` those stay whose collection, in `name`, may be seen."""
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         whole = an_object(_parsed(answer), "answer")
         found = a_list(whole.get(member) or [], "list")
         seen = [each for each in found if sight.permits(naming.of(_text(each, name)))]
         if len(seen) == len(found):
-            return Passed(answer.body)
-        return Passed(dumped({**whole, member: seen}))
+            return ForwardedPart(answer.body)
+        return ForwardedPart(dumped({**whole, member: seen}))
 
     return read
 
 
-def tenants_listed(of: str, naming: Naming, sight: Sight) -> Read:
+def tenants_listed(of: str, naming: SourceNames, sight: Visibility) -> Read:
     """Of the tenants of the collection `of` those that may be seen."""
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         found = a_list(_parsed(answer), "list of tenants")
         seen = [each for each in found if sight.permits(naming.of(of, _text(each, "name")))]
-        return Passed(answer.body if len(seen) == len(found) else dumped(seen))
+        return ForwardedPart(answer.body if len(seen) == len(found) else dumped(seen))
 
     return read
 
 
-def nodes_listed(naming: Naming, sight: Sight) -> Read:
+def nodes_listed(naming: SourceNames, sight: Visibility) -> Read:
     """The nodes, with those shards of which collection and tenant may be seen: a tenant's shard has
     its name. Without the totals, which count the others too."""
 
-    def read(answer: Fetched) -> Passed:
+    def read(answer: FetchedResponse) -> ForwardedPart:
         whole = an_object(_parsed(answer), "answer")
         for node in a_list(whole.get("nodes"), "list of nodes"):
             an_object(node, "node").pop("stats", None)
             shards = a_list(node.get("shards") or [], "list of shards")
             node["shards"] = [each for each in shards if _shows(each, naming, sight)]
-        return Passed(dumped(whole))
+        return ForwardedPart(dumped(whole))
 
     return read
 
 
-def _shows(shard: Any, naming: Naming, sight: Sight) -> bool:
+def _shows(shard: Any, naming: SourceNames, sight: Visibility) -> bool:
     name = _text(shard, "class")
     whose = _text(shard, "name")
     return sight.permits(naming.of(name)) and sight.permits(naming.of(name, whose))
 
 
-def _parsed(answer: Fetched) -> Any:
+def _parsed(answer: FetchedResponse) -> Any:
     try:
         return orjson.loads(answer.body)
     except orjson.JSONDecodeError as error:

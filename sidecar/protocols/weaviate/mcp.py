@@ -11,9 +11,9 @@ import orjson
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import Fetched, Refusal, Unresolved
+from sidecar.protocols.protocol import DenialResponse, FetchedResponse, Unresolved
 from sidecar.protocols.shared.strict_members import member
-from sidecar.protocols.weaviate.names import Named, collection, tenant
+from sidecar.protocols.weaviate.names import CollectionName, collection, tenant
 from sidecar.protocols.weaviate.references import referred
 
 READ, METADATA, WRITE, OPEN = "read", "metadata", "write", "open"
@@ -41,7 +41,7 @@ def kind(message: Any) -> str:
     return _TOOLS.get(name, "") if isinstance(name, str) else ""
 
 
-def named(message: Any, budget: Budget) -> Iterator[Named]:
+def named(message: Any, budget: Budget) -> Iterator[CollectionName]:
     """The collections that a tool is called for."""
     arguments = message["params"].get("arguments")
     if not isinstance(arguments, dict):
@@ -49,18 +49,18 @@ def named(message: Any, budget: Budget) -> Iterator[Named]:
     name, whose, filters = member(arguments, "collection_name", "tenant_name", "filters")
     if name is None:
         raise Unresolved("without `collection_name`, the tool concerns every collection")
-    found = Named(collection(name), tenant(whose))
+    found = CollectionName(collection(name), tenant(whose))
     yield found
     for each in referred(filters, budget):
-        yield Named(each)
-        yield Named(each, found.tenant)
+        yield CollectionName(each)
+        yield CollectionName(each, found.tenant)
 
 
-def refusal(message: Any, refused: Refusal) -> Fetched | None:
+def refusal(message: Any, refused: DenialResponse) -> FetchedResponse | None:
     """A denial as an error that an agent's framework can show to its model; None where there is no
     request to answer."""
     if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
         return None
     error = {"code": _DENIED, "message": refused.message, "data": refused.decision}
     body = {"jsonrpc": "2.0", "id": message["id"], "error": error}
-    return Fetched(200, "OK", [(b"Content-Type", b"application/json")], orjson.dumps(body))
+    return FetchedResponse(200, "OK", [(b"Content-Type", b"application/json")], orjson.dumps(body))

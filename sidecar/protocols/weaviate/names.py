@@ -18,7 +18,7 @@ _TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _BEACON = re.compile(r"weaviate://localhost/([A-Za-z][_0-9A-Za-z]*)/[0-9A-Fa-f-]{32,36}(?:/\w+)?\Z")
 
 
-class Named(NamedTuple):
+class CollectionName(NamedTuple):
     """A collection as a request names it, which may be an alias, and the tenant, if any."""
 
     collection: str
@@ -41,7 +41,7 @@ def tenant(name: object) -> str | None:
     return name
 
 
-def named(body: Any, within: str | None = None) -> Named:
+def named(body: Any, within: str | None = None) -> CollectionName:
     """The collection and tenant of an object in a body; `within` where another part of the request
     says the collection."""
     if not isinstance(body, dict):
@@ -49,7 +49,7 @@ def named(body: Any, within: str | None = None) -> Named:
     of, whose = member(body, "class", "tenant")
     if of is None and within is not None:
         of = within
-    return Named(collection(of), tenant(whose))
+    return CollectionName(collection(of), tenant(whose))
 
 
 def of_beacon(text: object) -> str:

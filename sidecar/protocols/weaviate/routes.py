@@ -18,57 +18,59 @@ from sidecar.http.request_target import Target
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import (
     NOTHING,
-    Asked,
-    Class,
-    Dialect,
-    Fetched,
-    Match,
+    DenialResponse,
+    FetchedResponse,
     Prepared,
-    Refusal,
-    Route,
-    Sight,
-    Table,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    RouteTable,
+    SourceProtocol,
+    Visibility,
 )
 from sidecar.protocols.shared.document_levels import marks_of
 from sidecar.protocols.strict_body import Parse, json_object
 from sidecar.protocols.weaviate import mcp
 from sidecar.protocols.weaviate.filter import narrowed, plain, reading, reading_objects
-from sidecar.protocols.weaviate.graphql import Query, read
+from sidecar.protocols.weaviate.graphql import GraphqlQuery, read
 from sidecar.protocols.weaviate.lists import listed, nodes_listed, tenants_listed
 from sidecar.protocols.weaviate.names import collection, json_array
-from sidecar.protocols.weaviate.sources import Places
+from sidecar.protocols.weaviate.sources import WeaviateSources
 from sidecar.settings.model import Source
 
 
-class Weaviate(Places, Dialect):
+class Weaviate(WeaviateSources, SourceProtocol):
     """One Weaviate server."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._mark = source.sensitivity_field
 
-    def match(self, method: str, target: Target) -> Match | None:
+    def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
 
-    def refusal(self, asked: Asked | None, refusal: Refusal) -> Fetched | None:
+    def refusal(
+        self, asked: RoutedRequest | None, refusal: DenialResponse
+    ) -> FetchedResponse | None:
         if asked is None or asked.target.segments != ("v1", "mcp"):
             return None
         return mcp.refusal(asked.body, refusal)
 
-    def narrows(self, queries: list[Query]) -> bool:
+    def narrows(self, queries: list[GraphqlQuery]) -> bool:
         """Whether these can be narrowed; others are judged as if they returned everything."""
         mark = self._mark
         return mark is not None and all(plain(each, mark) for each in queries)
 
-    def called(self, asked: Asked) -> Route | None:
+    def called(self, asked: RoutedRequest) -> ProtocolRoute | None:
         """The row of a message of MCP."""
         return _MCP.get(mcp.kind(asked.body))
 
-    def printed(self, asked: Asked, _places: object, _sight: Sight) -> Prepared:
+    def printed(self, asked: RoutedRequest, _places: object, _sight: Visibility) -> Prepared:
         """A request in the form in which it was judged."""
         return Prepared(_written(asked, [each.printed() for each in asked.body]))
 
-    def narrowed(self, asked: Asked, places: object, sight: Sight) -> Prepared:
+    def narrowed(self, asked: RoutedRequest, places: object, sight: Visibility) -> Prepared:
         """The same, so that only what may be seen comes back."""
         marks = marks_of(sight)
         if marks is None:
@@ -77,43 +79,48 @@ class Weaviate(Places, Dialect):
         body = _written(asked, [each.body for each in made])
         return Prepared(body, reading(marks, made, batch=_is_batch(asked)))
 
-    def objects_seen(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def objects_seen(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
         marks = marks_of(sight)
         return NOTHING if marks is None else Prepared(read=reading_objects(marks))
 
-    def classes_listed(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def classes_listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
         return Prepared(read=listed("classes", "class", self._naming, sight))
 
-    def aliases_listed(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def aliases_listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
         return Prepared(read=listed("aliases", "class", self._naming, sight))
 
-    def tenants_listed(self, asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def tenants_listed(self, asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
         name = self._target(collection(asked.values[0]), asked)
         return Prepared(read=tenants_listed(name, self._naming, sight))
 
-    def nodes_listed(self, _asked: Asked, _places: object, sight: Sight) -> Prepared:
+    def nodes_listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
         return Prepared(read=nodes_listed(self._naming, sight))
 
 
-def _is_batch(asked: Asked) -> bool:
+def _is_batch(asked: RoutedRequest) -> bool:
     return asked.target.segments[-1] == "batch"
 
 
-def _written(asked: Asked, bodies: list[dict[str, Any]]) -> bytes:
+def _written(asked: RoutedRequest, bodies: list[dict[str, Any]]) -> bytes:
     return orjson.dumps(bodies if _is_batch(asked) else bodies[0])
 
 
-def _one_query(raw: bytes, media: str | None, budget: Budget) -> list[Query]:
+def _one_query(raw: bytes, media: str | None, budget: Budget) -> list[GraphqlQuery]:
     return [read(json_object(raw, media), budget)]
 
 
-def _queries(raw: bytes, media: str | None, budget: Budget) -> list[Query]:
+def _queries(raw: bytes, media: str | None, budget: Budget) -> list[GraphqlQuery]:
     return [read(each, budget) for each in json_array(raw, media, budget)]
 
 
-_RETRIEVE, _METADATA, _WRITE = Class.RETRIEVE, Class.METADATA, Class.WRITE
-_BULK, _ADMIN, _OPEN = Class.BULK, Class.ADMIN, Class.OPEN
-_path, _tenant, _hint, _change = Places.of_path, Places.of_tenant, Places.hint, Places.names_change
+_RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
+_BULK, _ADMIN, _OPEN = RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
+_path, _tenant, _hint, _change = (
+    WeaviateSources.of_path,
+    WeaviateSources.of_tenant,
+    WeaviateSources.hint,
+    WeaviateSources.names_change,
+)
 
 _V1 = "/v1"
 _O, _ONE = f"{_V1}/objects", f"{_V1}/objects/{{class}}/{{id}}"
@@ -122,40 +129,46 @@ _REFERENCES = f"{_ONE}/references/{{property}}"
 _TENANTS = f"{_C}/tenants"
 
 
-def _graphql(path: str, inspected: Parse) -> Route:
-    mixed = Route(
+def _graphql(path: str, inspected: Parse) -> ProtocolRoute:
+    mixed = ProtocolRoute(
         "POST",
         path,
         _RETRIEVE,
-        Places.of_queries,
+        WeaviateSources.of_queries,
         inspected=inspected,
         prepared=Weaviate.printed,
     )
     sharp = replace(mixed, prepared=Weaviate.narrowed, sieved=True)
 
-    def refined(weaviate: Weaviate, asked: Asked) -> Route:
+    def refined(weaviate: Weaviate, asked: RoutedRequest) -> ProtocolRoute:
         return sharp if weaviate.narrows(asked.body) else mixed
 
     return replace(sharp, refined=refined)
 
 
-def _tool(class_: Class) -> Route:
-    return Route("POST", f"{_V1}/mcp", class_, Places.of_tool, inspected=json_object)
+def _tool(class_: RouteClass) -> ProtocolRoute:
+    return ProtocolRoute(
+        "POST", f"{_V1}/mcp", class_, WeaviateSources.of_tool, inspected=json_object
+    )
 
 
 _MCP = {
     mcp.READ: _tool(_RETRIEVE),
     mcp.METADATA: _tool(_METADATA),
     mcp.WRITE: _tool(_WRITE),
-    mcp.OPEN: Route("POST", f"{_V1}/mcp", _OPEN, inspected=json_object),
+    mcp.OPEN: ProtocolRoute("POST", f"{_V1}/mcp", _OPEN, inspected=json_object),
 }
 
 
-def _write(methods: str, path: str, places: Any = _path, inspected: Parse | None = None) -> Route:
-    return Route(methods, path, _WRITE, places, _hint, inspected=inspected)
+def _write(
+    methods: str, path: str, places: Any = _path, inspected: Parse | None = None
+) -> ProtocolRoute:
+    return ProtocolRoute(methods, path, _WRITE, places, _hint, inspected=inspected)
 
 
-def _renames(methods: str, path: str, places: Any = _path, inspected: Parse | None = None) -> Route:
+def _renames(
+    methods: str, path: str, places: Any = _path, inspected: Parse | None = None
+) -> ProtocolRoute:
     row = _write(methods, path, places, inspected)
     return replace(row, before=_change, after=_change)
 
@@ -165,67 +178,78 @@ def _renames(methods: str, path: str, places: Any = _path, inspected: Parse | No
 ROUTES = (
     _graphql(f"{_V1}/graphql", _one_query),
     _graphql(f"{_V1}/graphql/batch", _queries),
-    Route(
+    ProtocolRoute(
         "POST",
         f"{_V1}/search/{{class}}/{{how}}",
         _RETRIEVE,
-        Places.of_search,
+        WeaviateSources.of_search,
         inspected=json_object,
     ),
-    Route("GET", _O, _RETRIEVE, Places.of_listing, prepared=Weaviate.objects_seen, sieved=True),
-    Route("POST", f"{_O}/validate", _METADATA, Places.of_object, inspected=json_object),
-    Route("GET HEAD", f"{_O}/{{id}}", _RETRIEVE, Places.of_id),
+    ProtocolRoute(
+        "GET",
+        _O,
+        _RETRIEVE,
+        WeaviateSources.of_listing,
+        prepared=Weaviate.objects_seen,
+        sieved=True,
+    ),
+    ProtocolRoute(
+        "POST", f"{_O}/validate", _METADATA, WeaviateSources.of_object, inspected=json_object
+    ),
+    ProtocolRoute("GET HEAD", f"{_O}/{{id}}", _RETRIEVE, WeaviateSources.of_id),
     # A hidden object would have to look like one that is not there, which has a status of its own.
-    Route("GET HEAD", _ONE, _RETRIEVE, _path),
-    Route("POST", f"{_V1}/mcp", _RETRIEVE, inspected=json_object, refined=Weaviate.called),
-    Route("GET", _S, _METADATA, prepared=Weaviate.classes_listed),
-    Route("GET", _C, _METADATA, _path),
+    ProtocolRoute("GET HEAD", _ONE, _RETRIEVE, _path),
+    ProtocolRoute("POST", f"{_V1}/mcp", _RETRIEVE, inspected=json_object, refined=Weaviate.called),
+    ProtocolRoute("GET", _S, _METADATA, prepared=Weaviate.classes_listed),
+    ProtocolRoute("GET", _C, _METADATA, _path),
     # A tenant's shard has the tenant's name.
-    Route("GET", f"{_C}/shards", _METADATA, _path, prepared=Weaviate.tenants_listed),
-    Route("GET", _TENANTS, _METADATA, _path, prepared=Weaviate.tenants_listed),
-    Route("GET HEAD", f"{_TENANTS}/{{tenant}}", _METADATA, _tenant),
-    Route("POST", f"{_C}/properties/{{property}}/tokenize", _METADATA, _path),
-    Route("GET", f"{_V1}/aliases", _METADATA, prepared=Weaviate.aliases_listed),
+    ProtocolRoute("GET", f"{_C}/shards", _METADATA, _path, prepared=Weaviate.tenants_listed),
+    ProtocolRoute("GET", _TENANTS, _METADATA, _path, prepared=Weaviate.tenants_listed),
+    ProtocolRoute("GET HEAD", f"{_TENANTS}/{{tenant}}", _METADATA, _tenant),
+    ProtocolRoute("POST", f"{_C}/properties/{{property}}/tokenize", _METADATA, _path),
+    ProtocolRoute("GET", f"{_V1}/aliases", _METADATA, prepared=Weaviate.aliases_listed),
     # As the client for JavaScript spells it; Weaviate takes both for one.
-    Route("GET", f"{_V1}/aliases/", _METADATA, prepared=Weaviate.aliases_listed),
-    Route("GET", f"{_V1}/aliases/{{alias}}", _METADATA, Places.of_alias),
-    Route("GET", f"{_V1}/nodes", _METADATA, prepared=Weaviate.nodes_listed),
-    Route("GET", f"{_V1}/nodes/{{class}}", _METADATA, _path, prepared=Weaviate.nodes_listed),
-    _write("POST", _O, Places.of_object, json_object),
-    _write("PUT PATCH DELETE", f"{_O}/{{id}}", Places.of_id),
-    _write("PUT PATCH", _ONE, Places.of_object, json_object),
+    ProtocolRoute("GET", f"{_V1}/aliases/", _METADATA, prepared=Weaviate.aliases_listed),
+    ProtocolRoute("GET", f"{_V1}/aliases/{{alias}}", _METADATA, WeaviateSources.of_alias),
+    ProtocolRoute("GET", f"{_V1}/nodes", _METADATA, prepared=Weaviate.nodes_listed),
+    ProtocolRoute(
+        "GET", f"{_V1}/nodes/{{class}}", _METADATA, _path, prepared=Weaviate.nodes_listed
+    ),
+    _write("POST", _O, WeaviateSources.of_object, json_object),
+    _write("PUT PATCH DELETE", f"{_O}/{{id}}", WeaviateSources.of_id),
+    _write("PUT PATCH", _ONE, WeaviateSources.of_object, json_object),
     _write("DELETE", _ONE),
     _write("POST PUT DELETE", _REFERENCES),
-    _write("POST", f"{_V1}/batch/objects", Places.of_objects, json_object),
-    _write("DELETE", f"{_V1}/batch/objects", Places.of_matches, json_object),
-    _write("POST", f"{_V1}/batch/references", Places.of_references, json_array),
-    _renames("POST", _S, Places.of_object, json_object),
+    _write("POST", f"{_V1}/batch/objects", WeaviateSources.of_objects, json_object),
+    _write("DELETE", f"{_V1}/batch/objects", WeaviateSources.of_matches, json_object),
+    _write("POST", f"{_V1}/batch/references", WeaviateSources.of_references, json_array),
+    _renames("POST", _S, WeaviateSources.of_object, json_object),
     _renames("PUT DELETE", _C),
     _write("POST", f"{_C}/properties"),
     _write("PUT", f"{_C}/shards/{{shard}}"),
     _write("POST PUT DELETE", _TENANTS),
     # Points a name to another collection.
-    Route("POST", f"{_V1}/aliases", _ADMIN),
-    Route("PUT DELETE", f"{_V1}/aliases/{{alias}}", _ADMIN),
+    ProtocolRoute("POST", f"{_V1}/aliases", _ADMIN),
+    ProtocolRoute("PUT DELETE", f"{_V1}/aliases/{{alias}}", _ADMIN),
     # It reads and writes across collections.
-    Route("POST", f"{_V1}/classifications", _ADMIN),
-    Route("GET", f"{_V1}/classifications/{{id}}", _ADMIN),
-    Route("GET", f"{_V1}/cluster/statistics", _ADMIN),
-    Route("POST", f"{_V1}/replication/replicate", _ADMIN),
-    Route("GET POST", f"{_V1}/authz/roles", _ADMIN),
-    Route("GET", f"{_V1}/users/db", _ADMIN),
-    Route("GET POST", f"{_V1}/backups/{{backend}}", _BULK),
-    Route("GET DELETE", f"{_V1}/backups/{{backend}}/{{id}}", _BULK),
-    Route("GET POST DELETE", f"{_V1}/backups/{{backend}}/{{id}}/restore", _BULK),
-    Route("POST", f"{_V1}/export/{{backend}}", _BULK),
-    Route("GET DELETE", f"{_V1}/export/{{backend}}/{{id}}", _BULK),
-    Route("GET", _V1, _OPEN),
-    Route("GET", f"{_V1}/meta", _OPEN),
-    Route("POST", f"{_V1}/tokenize", _OPEN),
+    ProtocolRoute("POST", f"{_V1}/classifications", _ADMIN),
+    ProtocolRoute("GET", f"{_V1}/classifications/{{id}}", _ADMIN),
+    ProtocolRoute("GET", f"{_V1}/cluster/statistics", _ADMIN),
+    ProtocolRoute("POST", f"{_V1}/replication/replicate", _ADMIN),
+    ProtocolRoute("GET POST", f"{_V1}/authz/roles", _ADMIN),
+    ProtocolRoute("GET", f"{_V1}/users/db", _ADMIN),
+    ProtocolRoute("GET POST", f"{_V1}/backups/{{backend}}", _BULK),
+    ProtocolRoute("GET DELETE", f"{_V1}/backups/{{backend}}/{{id}}", _BULK),
+    ProtocolRoute("GET POST DELETE", f"{_V1}/backups/{{backend}}/{{id}}/restore", _BULK),
+    ProtocolRoute("POST", f"{_V1}/export/{{backend}}", _BULK),
+    ProtocolRoute("GET DELETE", f"{_V1}/export/{{backend}}/{{id}}", _BULK),
+    ProtocolRoute("GET", _V1, _OPEN),
+    ProtocolRoute("GET", f"{_V1}/meta", _OPEN),
+    ProtocolRoute("POST", f"{_V1}/tokenize", _OPEN),
     *(
-        Route("GET", f"{_V1}/.well-known/{what}", _OPEN)
+        ProtocolRoute("GET", f"{_V1}/.well-known/{what}", _OPEN)
         for what in ("live", "ready", "openid-configuration")
     ),
 )
 
-_TABLE = Table(ROUTES)
+_TABLE = RouteTable(ROUTES)

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import OverBudget
-from sidecar.protocols.protocol import Asked, Place, Unresolved
+from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.shared.aliases import Aliases
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_members import member, of_query
 from sidecar.protocols.weaviate import mcp
 from sidecar.protocols.weaviate.classes import Classes
 from sidecar.protocols.weaviate.graphql import sources
 from sidecar.protocols.weaviate.lists import aliases_of
-from sidecar.protocols.weaviate.names import Named, collection, named, of_beacon, tenant
+from sidecar.protocols.weaviate.names import CollectionName, collection, named, of_beacon, tenant
 from sidecar.protocols.weaviate.references import MOST_NAMES, referred
 from sidecar.settings.model import Source
 
@@ -30,62 +30,62 @@ _SEARCH_MEMBERS = frozenset((
 ))  # fmt: skip
 
 
-class Places:
+class WeaviateSources:
     """One Weaviate server, and what is known of its aliases."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._naming = Naming(source)
+        self._naming = SourceNames(source)
         # A Weaviate from before 1.32 has no aliases.
         self._aliases = Aliases(monotonic, f"{_V1}/aliases", aliases_of, absent=(404,))
         self._classes = Classes(monotonic, f"{_V1}/schema")
 
-    async def of_queries(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_queries(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collections of a GraphQL request, or of each of a batch."""
         return await self._places(
             asked, (each for one in asked.body for each in sources(one, asked.budget))
         )
 
-    async def of_search(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_search(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of a REST search, and those that its filter goes through."""
         unknown = asked.body.keys() - _SEARCH_MEMBERS
         if unknown:
             raise Unresolved(f"what `{min(unknown)[:64]}` asks for is not known here")
         whose = tenant(asked.body.get("tenant"))
-        names = [Named(asked.values[0], whose)]
+        names = [CollectionName(asked.values[0], whose)]
         for name in referred(asked.body, asked.budget):
-            names += [Named(name), Named(name, whose)]
+            names += [CollectionName(name), CollectionName(name, whose)]
         return await self._places(asked, names)
 
-    async def of_path(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_path(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that the path names, with the tenant of the query."""
         [whose] = of_query(asked.target.query, "tenant")
-        return await self._places(asked, [Named(asked.values[0], tenant(whose))])
+        return await self._places(asked, [CollectionName(asked.values[0], tenant(whose))])
 
-    async def of_tenant(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_tenant(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection and the tenant that the path names."""
-        return await self._places(asked, [Named(asked.values[0], tenant(asked.values[1]))])
+        return await self._places(asked, [CollectionName(asked.values[0], tenant(asked.values[1]))])
 
-    async def of_listing(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_listing(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that the query names."""
         name, whose = of_query(asked.target.query, "class", "tenant")
         if name is None:
             raise Unresolved("without `class`, objects of every collection are asked for")
-        return await self._places(asked, [Named(name, tenant(whose))])
+        return await self._places(asked, [CollectionName(name, tenant(whose))])
 
-    async def of_id(self, _asked: Asked) -> tuple[Place, ...]:
+    async def of_id(self, _asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """An id alone may be of any collection."""
         raise Unresolved("an object is asked for by id alone, without its collection")
 
-    async def of_object(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_object(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of the object in the body, and that of the path."""
         within = asked.values[0] if asked.values else None
         [whose] = of_query(asked.target.query, "tenant")
         names = [named(asked.body, within)]
         if within is not None:
-            names += [Named(within, each) for each in (names[0].tenant, tenant(whose))]
+            names += [CollectionName(within, each) for each in (names[0].tenant, tenant(whose))]
         return await self._places(asked, names)
 
-    async def of_objects(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_objects(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of each object of a batch."""
         [objects] = member(asked.body, "objects")
         if not isinstance(objects, list):
@@ -93,31 +93,33 @@ class Places:
         asked.budget.charge_parts(len(objects))
         return await self._places(asked, [named(each) for each in objects])
 
-    async def of_matches(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_matches(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of which objects are deleted, and those that the filter goes through."""
         [match] = member(asked.body, "match")
         [whose] = of_query(asked.target.query, "tenant")
         found = named(match)
-        names = [found, Named(found.collection, tenant(whose))]
-        return await self._places(asked, [*names, *map(Named, referred(match, asked.budget))])
+        names = [found, CollectionName(found.collection, tenant(whose))]
+        return await self._places(
+            asked, [*names, *map(CollectionName, referred(match, asked.budget))]
+        )
 
-    async def of_references(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_references(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collections that hold the references of a batch."""
         names = []
         for each in asked.body:
             start, whose = member(each, "from", "tenant")
-            names.append(Named(of_beacon(start), tenant(whose)))
+            names.append(CollectionName(of_beacon(start), tenant(whose)))
         return await self._places(asked, names)
 
-    async def of_tool(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_tool(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that a tool of Weaviate's own MCP server is called for."""
         return await self._places(asked, mcp.named(asked.body, asked.budget))
 
-    async def of_alias(self, asked: Asked) -> tuple[Place, ...]:
+    async def of_alias(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """What the alias in the path stands for."""
-        return await self._places(asked, [Named(asked.values[0])])
+        return await self._places(asked, [CollectionName(asked.values[0])])
 
-    def hint(self, asked: Asked) -> Place | None:
+    def hint(self, asked: RoutedRequest) -> SourceRef | None:
         try:
             name = collection(asked.values[0] if asked.values else None)
         except Unresolved:
@@ -128,10 +130,12 @@ class Places:
         self._aliases.forget()
         self._classes.forget()
 
-    async def _places(self, asked: Asked, names: Iterable[Named]) -> tuple[Place, ...]:
-        read: dict[Named, None] = {}
+    async def _places(
+        self, asked: RoutedRequest, names: Iterable[CollectionName]
+    ) -> tuple[SourceRef, ...]:
+        read: dict[CollectionName, None] = {}
         for each in names:
-            read[Named(collection(each.collection), each.tenant)] = None
+            read[CollectionName(collection(each.collection), each.tenant)] = None
             if len(read) > MOST_NAMES:
                 raise OverBudget(f"the request names more than {MOST_NAMES} collections")
         aliases = await self._aliases.table(asked)
@@ -141,9 +145,9 @@ class Places:
         }
         return tuple(dict.fromkeys(self._of(own[name], whose) for name, whose in read))
 
-    def _target(self, name: str, asked: Asked) -> str:
+    def _target(self, name: str, asked: RoutedRequest) -> str:
         """What `name` stands for, as far as that is known."""
         return (self._aliases.known(asked) or {}).get(name, name)
 
-    def _of(self, name: str, whose: str | None) -> Place:
+    def _of(self, name: str, whose: str | None) -> SourceRef:
         return self._naming.of(name) if whose is None else self._naming.of(name, whose)

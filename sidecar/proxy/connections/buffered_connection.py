@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from sidecar.proxy.connections.splice import Splice, Way
+from sidecar.proxy.connections.splice import Splice, SpliceDirection
 
 Lost = Callable[[Exception | None], None]
 
 
-class Side(asyncio.Protocol):
+class BufferedConnection(asyncio.Protocol):
     """Holds at most `most` bytes, and what one read gave beyond them. `lost` is called when the
     connection is."""
 
@@ -24,8 +24,8 @@ class Side(asyncio.Protocol):
         self._held = bytearray()
         self._inner: asyncio.Protocol | None = None
         self._splice: Splice | None = None
-        self._out: Way | None = None
-        self._into: Way | None = None
+        self._out: SpliceDirection | None = None
+        self._into: SpliceDirection | None = None
         self._arrived: asyncio.Future[None] | None = None
         self._paused = False
         self.ended = False
@@ -35,7 +35,7 @@ class Side(asyncio.Protocol):
 
     def adopt(
         self, transport: asyncio.BaseTransport, held: bytes = b"", *, ended: bool = False
-    ) -> "Side":
+    ) -> "BufferedConnection":
         """Takes a connection over from another protocol, with what that has left; `ended` where
         nothing more will come."""
         # uvloop's transports are none of asyncio's by type.
@@ -79,7 +79,7 @@ class Side(asyncio.Protocol):
         elif self._paused:
             self.transport.resume_reading()
 
-    def join(self, splice: Splice, out: Way, into: Way) -> None:
+    def join(self, splice: Splice, out: SpliceDirection, into: SpliceDirection) -> None:
         """From now on what arrives goes out, beginning with what is held; see `Splice`."""
         if self.over.done():
             splice.lost()

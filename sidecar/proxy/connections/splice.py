@@ -36,7 +36,7 @@ class Spliced(NamedTuple):
     down: int
 
 
-class Way:
+class SpliceDirection:
     """One direction: what `source` sends goes out on `sink`."""
 
     def __init__(
@@ -97,8 +97,8 @@ class Splice:
         self._finished: asyncio.Future[Ended] = self._loop.create_future()
         self._last = self._loop.time()
         self._timer = self._loop.call_later(idle_seconds, self._look)
-        self.up = Way(self, agent, upstream)
-        self.down = Way(self, upstream, agent)
+        self.up = SpliceDirection(self, agent, upstream)
+        self.down = SpliceDirection(self, upstream, agent)
 
     @property
     def over(self) -> bool:
@@ -119,7 +119,7 @@ class Splice:
             raise
         return Spliced(self._finished.result(), self.up.count, self.down.count)
 
-    def passed(self, way: Way, data: bytes) -> None:
+    def passed(self, way: SpliceDirection, data: bytes) -> None:
         self._last = self._loop.time()
         if way is self.down and self._seen is not None:
             self._seen(data)

@@ -21,27 +21,27 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.web_server import Server
 
 from policies.ground.errors import SluiceError
-from sidecar.http.connection import Connection
-from sidecar.proxy.connections.buffered_connection import Side
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.local_response import Reply, Sent
-from sidecar.proxy.messages.request import Inbound
-from sidecar.proxy.pipeline.fast_path import BEGUN, LONG, ShortWay
-from sidecar.proxy.pipeline.fast_path_exchange import UnderWay
+from sidecar.http.connection import HttpConnection
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
+from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.pipeline.fast_path import BEGUN, LONG, FastPath
+from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.proxy.proxy_metrics import Flow
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Inbound], Awaitable[Reply | Sent]]
+Handler = Callable[[AgentRequest], Awaitable[LocalResponse | ResponseSent]]
 
-Within = Callable[[Handler], "AgentConnection"]
+Within = Callable[[Handler], "DownstreamConnection"]
 """Makes a connection within another one, on which the handler answers."""
 
 HELD_SECONDS = 1.0
 """How long the rest of a message is waited for before its beginning goes the long way."""
 
 
-class AgentConnection(Connection):
+class DownstreamConnection(HttpConnection):
     """One connection of the agent's, each of its requests answered by `handler`."""
 
     __slots__ = (
@@ -68,9 +68,9 @@ class AgentConnection(Connection):
         self,
         manager: Server,
         handler: Handler,
-        limits: Limits,
+        limits: ProxyLimits,
         flow: Flow,
-        short_way: ShortWay | None = None,
+        short_way: FastPath | None = None,
     ) -> None:
         super().__init__(
             manager,
@@ -105,7 +105,7 @@ class AgentConnection(Connection):
         self._missing = 0
         """How many bytes of it are still to come."""
         self._held_until: asyncio.TimerHandle | None = None
-        self._under_way: UnderWay | None = None
+        self._under_way: FastPathExchange | None = None
         self._carries_on = False
         """Whether it is to be answered on the long way."""
 
@@ -152,7 +152,7 @@ class AgentConnection(Connection):
                 return
         self._long(data)
 
-    def _offered(self, short_way: ShortWay, data: bytes) -> int:
+    def _offered(self, short_way: FastPath, data: bytes) -> int:
         try:
             return short_way.begin(self, data)
         except Exception:
@@ -161,7 +161,7 @@ class AgentConnection(Connection):
             log.exception("the short way failed; the long way comes to the same and says so")
             return LONG
 
-    def begun(self, under_way: UnderWay) -> None:
+    def begun(self, under_way: FastPathExchange) -> None:
         self._under_way = under_way
         self._request_in_progress = True
 
@@ -276,7 +276,7 @@ class AgentConnection(Connection):
             return await super()._next()
         self._under_way, self._carries_on = None, False
         ask = under_way.known.ask
-        request = Inbound.plain(ask.method, ask.target, self)
+        request = AgentRequest.plain(ask.method, ask.target, self)
         self._current_request = request  # type: ignore[assignment]  # see `_answered`
         return await self._finished(request, under_way.carried_on(request))
 
@@ -305,7 +305,7 @@ class AgentConnection(Connection):
         self._message_tail = b""
         self.close()
 
-    def tunnel(self, most: int) -> "tuple[Side, Within]":
+    def tunnel(self, most: int) -> "tuple[BufferedConnection, Within]":
         """Leaves the connection to another protocol, with what arrived behind the request. Whatever
         becomes of it, its end is told here too. `ConnectionResetError` where the agent is gone."""
         tail, self._message_tail = self._message_tail, b""
@@ -313,7 +313,9 @@ class AgentConnection(Connection):
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the agent closed the connection")
         self._stop_waiting()
-        side = Side(most, self.connection_lost).adopt(transport, tail, ended=self._half_closed)
+        side = BufferedConnection(most, self.connection_lost).adopt(
+            transport, tail, ended=self._half_closed
+        )
         if self._buffer_paused:
             self._buffer_paused = False
             transport.resume_reading()
@@ -349,17 +351,19 @@ class AgentConnection(Connection):
 
     async def _answered(self, message: object, body: StreamReader) -> bool:
         """Whether the connection may carry another request."""
-        request = Inbound(message, body, self)
+        request = AgentRequest(message, body, self)
         self._request_in_progress = True
         self._answers_offer = self._offer is not None and self._offer[0] is message
         self._current_request = request  # type: ignore[assignment]  # its `_cancel` is used
         return await self._finished(request, self._handler(request))
 
-    async def _finished(self, request: Inbound, answering: Awaitable[Reply | Sent]) -> bool:
+    async def _finished(
+        self, request: AgentRequest, answering: Awaitable[LocalResponse | ResponseSent]
+    ) -> bool:
         body = request.body
         try:
             answer = await self._handled(request, answering)
-            if isinstance(answer, Reply):
+            if isinstance(answer, LocalResponse):
                 keep = request.keep_alive and not answer.close
                 empty = request.method == "HEAD"
                 request.begin(answer.encode(keep_alive=keep, empty=empty, old=request.old))
@@ -372,16 +376,18 @@ class AgentConnection(Connection):
         finally:
             self._rested()
 
-    async def _handled(self, request: Inbound, answering: Awaitable[Reply | Sent]) -> Reply | Sent:
+    async def _handled(
+        self, request: AgentRequest, answering: Awaitable[LocalResponse | ResponseSent]
+    ) -> LocalResponse | ResponseSent:
         try:
             return await answering
         except Exception:
             # A fault of ours: logged here, and nothing of it told to the agent.
             log.exception("a proxied request failed")
             if request.begun:
-                return Sent(keep_alive=False)
+                return ResponseSent(keep_alive=False)
             error = SluiceError("the proxy failed; see the sidecar's log")
-            return Reply.of_error(error, close=True)
+            return LocalResponse.of_error(error, close=True)
 
     def _stop_waiting(self) -> None:
         if self._grace is not None:
@@ -399,5 +405,7 @@ def _has_ended(body: StreamReader) -> bool:
     return body.is_eof() or body.exception() is not None
 
 
-def _within(manager: Server, limits: Limits, flow: Flow, handler: Handler) -> AgentConnection:
-    return AgentConnection(manager, handler, limits, flow)
+def _within(
+    manager: Server, limits: ProxyLimits, flow: Flow, handler: Handler
+) -> DownstreamConnection:
+    return DownstreamConnection(manager, handler, limits, flow)

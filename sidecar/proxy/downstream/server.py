@@ -6,16 +6,18 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server
 
-from sidecar.proxy.downstream.downstream_connection import AgentConnection, Handler
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.pipeline.fast_path import ShortWay
+from sidecar.proxy.downstream.downstream_connection import DownstreamConnection, Handler
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.pipeline.fast_path import FastPath
 from sidecar.proxy.proxy_metrics import Flow
 
 
-class AgentServer(Server):
+class DownstreamServer(Server):
     """Every connection has these limits and answers by `handler`."""
 
-    def __init__(self, handler: Handler, limits: Limits, short_way: ShortWay | None = None) -> None:
+    def __init__(
+        self, handler: Handler, limits: ProxyLimits, short_way: FastPath | None = None
+    ) -> None:
         # With `handler_cancellation` an agent that goes away ends its request.
         super().__init__(_unused, handler_cancellation=True)
         self._handler = handler
@@ -23,13 +25,13 @@ class AgentServer(Server):
         self.flow = Flow()
         self._short_way = short_way
 
-    def __call__(self) -> AgentConnection:
+    def __call__(self) -> DownstreamConnection:
         # aiohttp's own drops every setting, limits included, when it is given one it doesn't know.
-        return AgentConnection(self, self._handler, self._limits, self.flow, self._short_way)
+        return DownstreamConnection(self, self._handler, self._limits, self.flow, self._short_way)
 
-    def within(self, handler: Handler) -> AgentConnection:
+    def within(self, handler: Handler) -> DownstreamConnection:
         """A connection of this server's on one that is there already, answered by `handler`."""
-        return AgentConnection(self, handler, self._limits, self.flow)
+        return DownstreamConnection(self, handler, self._limits, self.flow)
 
     def prove_settings(self) -> None:
         """Raises `RuntimeError` unless a connection is as it was told to be (proxy.md 0 fact 4):
@@ -52,5 +54,5 @@ class AgentServer(Server):
 
 
 async def _unused(_request: BaseRequest) -> StreamResponse:
-    """aiohttp wants a handler of its own kind; `AgentConnection` calls ours."""
+    """aiohttp wants a handler of its own kind; `DownstreamConnection` calls ours."""
     raise RuntimeError("aiohttp's own loop runs in place of ours")

@@ -1,14 +1,14 @@
 """A stream of events as it is filtered: short events on the loop, long ones in the worker thread.
 Knows nothing of what events mean."""
 
-from sidecar.proxy.messages.sse import Events
-from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, Worker
+from sidecar.proxy.messages.sse import EventParser
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, WorkerThread
 
 
-class Filtered:
+class FilteredStream:
     """`events` of one answer. `fresh` is called before the worker looks at them."""
 
-    def __init__(self, events: Events, worker: Worker, fresh: Fresh) -> None:
+    def __init__(self, events: EventParser, worker: WorkerThread, fresh: Fresh) -> None:
         self._events = events
         self._worker = worker
         self._fresh = fresh

@@ -9,7 +9,7 @@ import re
 from aiohttp import HttpVersion, HttpVersion10, HttpVersion11
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import Head
+from sidecar.http.headers import RequestHead
 from sidecar.proxy.messages.upgrade import asks, check
 
 _HOST = re.compile(
@@ -21,7 +21,7 @@ class Tunnelling(Malformed):
     """the connection is asked to become something else; nothing behind the request is read"""
 
 
-def check_frame(method: str, version: HttpVersion, head: Head) -> None:
+def check_frame(method: str, version: HttpVersion, head: RequestHead) -> None:
     """Raises `Malformed`; `Tunnelling` where what follows on the connection may not be HTTP."""
     read = head.read
     # RFC 9931: who refuses CONNECT or Upgrade must not read on, or an optimistic client's tunnelled

@@ -10,17 +10,17 @@ from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import ERROR
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import Head
+from sidecar.http.headers import RequestHead
 
 if TYPE_CHECKING:
-    from sidecar.proxy.connections.buffered_connection import Side
-    from sidecar.proxy.downstream.downstream_connection import AgentConnection, Within
+    from sidecar.proxy.connections.buffered_connection import BufferedConnection
+    from sidecar.proxy.downstream.downstream_connection import DownstreamConnection, Within
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET = struct.pack("ii", 1, 0)
 
 
-class Inbound:
+class AgentRequest:
     """One request of the agent's.
 
     `fault` is None unless the parser could make nothing of it; then the rest says nothing. `old` is
@@ -45,7 +45,9 @@ class Inbound:
         "version",
     )
 
-    def __init__(self, message: object, body: StreamReader, connection: "AgentConnection") -> None:
+    def __init__(
+        self, message: object, body: StreamReader, connection: "DownstreamConnection"
+    ) -> None:
         self.fault: Malformed | None = None
         if not isinstance(message, RawRequestMessage):
             # The parser's words echo the offending line; what is told is that there was one.
@@ -58,13 +60,13 @@ class Inbound:
         self.old = message.version == HttpVersion10
         self.body = body
         self.begun = False
-        self.head: Head | None = None
+        self.head: RequestHead | None = None
         self.partly_read = False
         self._last = message.should_close
         self._connection = connection
 
     @classmethod
-    def plain(cls, method: str, target: str, connection: "AgentConnection") -> "Inbound":
+    def plain(cls, method: str, target: str, connection: "DownstreamConnection") -> "AgentRequest":
         """A request that was read without the parser, its body included."""
         request = cls.__new__(cls)
         request.fault = None
@@ -114,9 +116,9 @@ class Inbound:
         """Nothing behind this request is read: it may not be HTTP (RFC 9931)."""
         self._connection.stop_reading()
 
-    def tunnel(self, most: int) -> "tuple[Side, Within]":
+    def tunnel(self, most: int) -> "tuple[BufferedConnection, Within]":
         """Its connection, as the one end of a tunnel, and who makes connections within it. This
-        request is answered when the tunnel has ended. See `Side` for `most`."""
+        request is answered when the tunnel has ended. See `BufferedConnection` for `most`."""
         return self._connection.tunnel(most)
 
     def reset(self) -> None:

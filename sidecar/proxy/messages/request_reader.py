@@ -11,13 +11,13 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from policies.ground.errors import Malformed
 from sidecar.http.body_budget import Lease
-from sidecar.http.headers import Head, lines_of, request_head
+from sidecar.http.headers import RequestHead, lines_of, request_head
 from sidecar.http.request_target import Target
-from sidecar.proxy.limits import Limits
+from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.framing import check_frame
-from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.upgrade import asks
-from sidecar.proxy.upstream.client import Ask
+from sidecar.proxy.upstream.client import UpstreamRequest
 
 # What would make an answer that must be read partial, or none.
 _CONDITIONS = frozenset(
@@ -35,7 +35,7 @@ _OF_A_BODY = frozenset((b"accept", b"content-type", b"content-encoding", b"conte
 _IDENTITY = (b"Accept-Encoding", b"identity")
 
 
-def read_head(request: Inbound) -> Head:
+def read_head(request: AgentRequest) -> RequestHead:
     """The head of a request whose frame can be trusted; `Malformed` for any other.
 
     It is kept with its request, whose reader before the source is known and whose gate both ask,
@@ -50,7 +50,7 @@ def read_head(request: Inbound) -> Head:
 
 
 async def read_body(
-    request: Inbound, head: Head, limits: Limits, lease: Lease
+    request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> tuple[bytes, str | None]:
     """The body as sent, and its media type; `Malformed` where it can't be judged (data-sources.md
     R3, R6), `BodiesHeld` where `lease` can't grow that far."""
@@ -66,7 +66,9 @@ async def read_body(
     return raw, None if media is None else media.decode("latin-1")
 
 
-async def _whole(request: Inbound, head: Head, limits: Limits, lease: Lease) -> bytes:
+async def _whole(
+    request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
+) -> bytes:
     body = request.body
     if body.is_eof() and body.exception() is None:
         raw = body.read_nowait(-1)
@@ -93,8 +95,8 @@ async def _whole(request: Inbound, head: Head, limits: Limits, lease: Lease) -> 
 
 
 def forwarded(
-    request: Inbound, head: Head, target: Target, body: bytes | None, *, readable: bool
-) -> Ask:
+    request: AgentRequest, head: RequestHead, target: Target, body: bytes | None, *, readable: bool
+) -> UpstreamRequest:
     """The request as the data source gets it. `body` is what was read of it to be judged. With
     `readable` it is asked so that its answer can be read here: whole, and not encoded."""
     stream = None
@@ -111,14 +113,16 @@ def forwarded(
         method = "GET" if method == "HEAD" else method
         lines = _readable_lines(head, _CONDITIONS)
     chunked = length is None and b"transfer-encoding" in head.read
-    return Ask(method, target.forwarded, lines, length, chunked, body, stream, asks(head))
+    return UpstreamRequest(
+        method, target.forwarded, lines, length, chunked, body, stream, asks(head)
+    )
 
 
-def lookup(head: Head, target: str) -> Ask:
+def lookup(head: RequestHead, target: str) -> UpstreamRequest:
     """A GET of the sidecar's own in the agent's name: with its credentials, and no more."""
-    return Ask("GET", target, _readable_lines(head, _CONDITIONS | _OF_A_BODY))
+    return UpstreamRequest("GET", target, _readable_lines(head, _CONDITIONS | _OF_A_BODY))
 
 
-def _readable_lines(head: Head, without: frozenset[bytes]) -> bytes:
+def _readable_lines(head: RequestHead, without: frozenset[bytes]) -> bytes:
     fields = [field for field in head.forward if field[0].lower() not in without]
     return lines_of([*fields, _IDENTITY])

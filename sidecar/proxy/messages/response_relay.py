@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.proxy.local_response import Fields, Sent
-from sidecar.proxy.messages.filtered_response import Filtered
-from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.local_response import Fields, ResponseSent
+from sidecar.proxy.messages.filtered_response import FilteredStream
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.sse import is_event_stream
-from sidecar.proxy.upstream.response import Exchange
+from sidecar.proxy.upstream.response import UpstreamResponse
 
 _NO_CONTENT = 204
 
 
 @dataclass(slots=True)
-class Tally:
+class RelayedResponse:
     """What was handed on of an answer: its status as the agent got it, the bytes of its body, and
     their SHA-256, how many documents were left out, how often it was asked again, and how it ended
     where that is known already."""
@@ -54,12 +54,12 @@ class Tally:
 
 
 async def relay(
-    request: Inbound,
-    exchange: Exchange,
+    request: AgentRequest,
+    exchange: UpstreamResponse,
     event: Fields,
-    tally: Tally,
-    events: Filtered | None = None,
-) -> Sent:
+    tally: RelayedResponse,
+    events: FilteredStream | None = None,
+) -> ResponseSent:
     """Writes the answer of `exchange`; of one that comes as `events`, what they let pass. Raises
     `UpstreamFailed` where it breaks off on the way, and `ConnectionError` where the agent does."""
     if events is not None:
@@ -76,7 +76,7 @@ async def relay(
     tally.begun = True
     if empty:
         request.begin(head)
-        return Sent(keep_alive=keep_alive, status=exchange.status)
+        return ResponseSent(keep_alive=keep_alive, status=exchange.status)
     whole = None if events is not None else exchange.at_hand()
     if whole is not None:
         # The usual case: an answer that came in one piece goes on in one piece.
@@ -84,7 +84,7 @@ async def relay(
         request.begin(head + (_chunk(whole, last=True) if chunked else whole))
         if request.congested:
             await request.drain()
-        return Sent(keep_alive=keep_alive, status=exchange.status)
+        return ResponseSent(keep_alive=keep_alive, status=exchange.status)
     try:
         await _stream(request, exchange, head, tally, events, chunked=chunked)
     except UpstreamFailed:
@@ -92,15 +92,15 @@ async def relay(
             # An orderly end would look like the end of the body.
             request.reset()
         raise
-    return Sent(keep_alive=keep_alive, status=exchange.status)
+    return ResponseSent(keep_alive=keep_alive, status=exchange.status)
 
 
 async def _stream(
-    request: Inbound,
-    exchange: Exchange,
+    request: AgentRequest,
+    exchange: UpstreamResponse,
     head: bytes,
-    tally: Tally,
-    events: Filtered | None,
+    tally: RelayedResponse,
+    events: FilteredStream | None,
     *,
     chunked: bool,
 ) -> None:
@@ -123,13 +123,13 @@ async def _stream(
 
 
 async def write_whole(
-    request: Inbound,
+    request: AgentRequest,
     status: int,
     reason: str,
     fields: list[tuple[bytes, bytes]],
     body: bytes,
     event: Fields,
-) -> Sent:
+) -> ResponseSent:
     """Writes an answer that was read whole, or put together here."""
     old = request.old
     keep_alive = request.keep_alive
@@ -141,11 +141,11 @@ async def write_whole(
     request.begin(head if request.method == "HEAD" else head + body)
     if request.congested:
         await request.drain()
-    return Sent(keep_alive=keep_alive, status=status)
+    return ResponseSent(keep_alive=keep_alive, status=status)
 
 
 def _head(
-    exchange: Exchange, event: Fields, *, chunked: bool, keep_alive: bool, old: bool
+    exchange: UpstreamResponse, event: Fields, *, chunked: bool, keep_alive: bool, old: bool
 ) -> bytes:
     reason = exchange.reason.encode("utf-8", "surrogateescape")
     lines = [b"HTTP/1.1 %d %b" % (exchange.status, reason)]

@@ -15,7 +15,7 @@ from aiohttp import HttpVersion11
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution, attribution
-from sidecar.http.headers import Head, request_head
+from sidecar.http.headers import RequestHead, request_head
 from sidecar.proxy.messages.framing import check_frame
 
 LONGEST = 4096
@@ -37,7 +37,7 @@ NOT_PLAIN = frozenset(
 """What makes a message more than its fields and so many bytes."""
 
 
-class PlainHead(NamedTuple):
+class SimpleHead(NamedTuple):
     """What a request's fields say, without what they hold: this is kept for the next request that
     has the same. `runs` are the parts of the block, from byte to byte, that are forwarded; None
     where they are not forwarded as they stand. `stated` is the value of `Content-Length`, `length`
@@ -65,7 +65,7 @@ def request_line(line: bytes) -> tuple[str, str] | None:
     return None if found is None else (found[1].decode(), found[2].decode())
 
 
-def request_fields(block: bytes, default: Attribution) -> tuple[PlainHead, Head] | None:
+def request_fields(block: bytes, default: Attribution) -> tuple[SimpleHead, RequestHead] | None:
     """The fields of a request, up to and with the empty line; None too where they are refused:
     a refusal has to be recorded, and that is not done here."""
     fields = _split(block)
@@ -84,10 +84,12 @@ def request_fields(block: bytes, default: Attribution) -> tuple[PlainHead, Head]
         return None
     length = 0 if head.length is None else int(head.length)
     type_ = None if media is None else media.decode("latin-1")
-    return PlainHead(who, head.length, length, type_, _runs(fields, head)), head
+    return SimpleHead(who, head.length, length, type_, _runs(fields, head)), head
 
 
-def _runs(fields: list[tuple[bytes, bytes]], head: Head) -> tuple[tuple[int, int], ...] | None:
+def _runs(
+    fields: list[tuple[bytes, bytes]], head: RequestHead
+) -> tuple[tuple[int, int], ...] | None:
     """Where the forwarded fields stand; None where one was changed, or moved."""
     runs: list[tuple[int, int]] = []
     at, left = 0, iter(head.forward)

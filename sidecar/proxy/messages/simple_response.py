@@ -44,7 +44,7 @@ _NUMBER = re.compile(rb"[0-9]{1,9}").fullmatch
 _NO_BODY = frozenset((204, 205, 304))
 
 
-class PlainAnswer(NamedTuple):
+class SimpleResponse(NamedTuple):
     """A whole answer: its status line, and the `fields` to pass on, each with its line end."""
 
     status: int
@@ -70,7 +70,7 @@ _known: dict[bytes, _Line] = {}
 _STRANGE = _Line(_Kind.STRANGE)
 
 
-def plain_answer(data: bytes) -> PlainAnswer | None:
+def plain_answer(data: bytes) -> SimpleResponse | None:
     """The answer in `data` where that is one whole answer that has a body and its length."""
     end = data.find(b"\r\n\r\n")
     if not 0 < end <= LONGEST:
@@ -92,7 +92,7 @@ def plain_answer(data: bytes) -> PlainAnswer | None:
     if len(data) != end + 4 + length or length < 0:
         return None
     passed.append(b"")
-    return PlainAnswer(status.number, lines[0], b"\r\n".join(passed), data[end + 4 :])
+    return SimpleResponse(status.number, lines[0], b"\r\n".join(passed), data[end + 4 :])
 
 
 def _status(line: bytes) -> _Line:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Fields, Passed
+from sidecar.protocols.protocol import Fields, ForwardedPart
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -27,7 +27,7 @@ def is_event_stream(fields: Fields) -> bool:
     )
 
 
-class Events:
+class EventParser:
     """One stream. `event` is given the data of each event (see `Prepared.event`). An event of more
     than `limit` bytes, its line ends included, is an answer that can't be read.
 
@@ -36,7 +36,7 @@ class Events:
     where the last one stopped.
     """
 
-    def __init__(self, event: Callable[[bytes], Passed | None], limit: int) -> None:
+    def __init__(self, event: Callable[[bytes], ForwardedPart | None], limit: int) -> None:
         self._event = event
         self._limit = limit
         # INVARIANT: the buffer begins with the `\n` that ended the previous line, so that an

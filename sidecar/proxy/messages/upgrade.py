@@ -7,7 +7,7 @@ import re
 from aiohttp import HttpVersion, HttpVersion11
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import Fields, Head, answer_head, lines_of
+from sidecar.http.headers import Fields, RequestHead, answer_head, lines_of
 from sidecar.proxy.proxy_metrics import Unanswered
 
 ASKS = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -18,13 +18,13 @@ _HEAD = re.compile(
 ).fullmatch
 
 
-def asks(head: Head) -> bool:
+def asks(head: RequestHead) -> bool:
     """Whether a request asks for WebSocket, in whatever form: `check` says whether it is the right
     one. Any other protocol is an offer that is ignored (RFC 9110 section 7.8), never granted."""
     return any(protocol.startswith(b"websocket") for protocol in _protocols(head))
 
 
-def check(method: str, version: HttpVersion, head: Head) -> None:
+def check(method: str, version: HttpVersion, head: RequestHead) -> None:
     """Raises `Malformed` where a request that asks for it does not in the one form."""
     read = head.read
     named = b",".join(read.get(b"connection", ())).lower().split(b",")
@@ -41,7 +41,7 @@ def check(method: str, version: HttpVersion, head: Head) -> None:
         raise Malformed("a request with a body asks for another protocol")
 
 
-def _protocols(head: Head) -> list[bytes]:
+def _protocols(head: RequestHead) -> list[bytes]:
     """What the header names, in lower case, over all its lines."""
     lines = head.read.get(b"upgrade", ())
     return [each.strip(b" \t").lower() for line in lines for each in line.split(b",")]

@@ -17,9 +17,9 @@ from policies.retrieval import Retrieval
 from sidecar.enforce import Enforcer, allows
 from sidecar.http.attribution import Attribution
 from sidecar.identity import AgentIdentity
-from sidecar.policy_cache.document_fetcher import NotHeld
-from sidecar.protocols.protocol import Place
-from sidecar.recorder import Pending
+from sidecar.policy_cache.document_fetcher import MissingDocument
+from sidecar.protocols.protocol import SourceRef
+from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolError
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,8 @@ _LONGEST_REASON = 512
 
 class Refused(Exception):
     """A request that may not happen for a reason that is none of the ten checks. Nothing is
-    recorded yet: `Judge.refuse` does that. `place` is what it asks for, as far as that is known."""
+    recorded yet: `Authorizer.refuse` does that. `place` is what it asks for, as far as that is
+    known."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Refused(Exception):
         reason: str,
         who: Attribution,
         *,
-        place: Place | None = None,
+        place: SourceRef | None = None,
         close: bool = False,
     ) -> None:
         super().__init__(reason)
@@ -56,7 +57,7 @@ class Denied(Exception):
     """A request that may not happen; its record is durable, and the agent is to be told with
     `status`."""
 
-    def __init__(self, status: int, pending: Pending, *, close: bool = False) -> None:
+    def __init__(self, status: int, pending: RecordedDecision, *, close: bool = False) -> None:
         super().__init__()
         self.status = status
         self.pending = pending
@@ -65,7 +66,7 @@ class Denied(Exception):
         self.close = close
 
 
-class Judge:
+class Authorizer:
     """Decides for one agent about one data source: `kind` is the audit trail's `source_type`,
     `whole` what is named where a request can't be told more closely. Where it `reports`, what would
     be denied is recorded as that and goes on (the source's `mode`)."""
@@ -73,7 +74,7 @@ class Judge:
     def __init__(
         self,
         kind: str,
-        whole: Place,
+        whole: SourceRef,
         agent: AgentIdentity,
         enforcer: Enforcer,
         *,
@@ -85,7 +86,7 @@ class Judge:
         self._agent = agent
         self._enforcer = enforcer
 
-    async def allow(self, places: Iterable[Place], who: Attribution) -> list[Pending]:
+    async def allow(self, places: Iterable[SourceRef], who: Attribution) -> list[RecordedDecision]:
         """One pending decision for each place, every one of which passes; else raises `Denied`, or
         `Refused` for a name that the audit trail can't hold."""
         key = self._agent.key()
@@ -104,14 +105,14 @@ class Judge:
                 raise Denied(403, pending)
         return pendings
 
-    async def still(self, places: Iterable[Place], who: Attribution) -> None:
+    async def still(self, places: Iterable[SourceRef], who: Attribution) -> None:
         """Raises `Denied`, recorded, where one of them may not be any more."""
         permits = await self.permitting(who)
         denied = [place for place in places if not permits(place)]
         if denied:
             await self.allow(denied, who)
 
-    def at_once(self, place: Place, who: Attribution) -> Pending | None:
+    def at_once(self, place: SourceRef, who: Attribution) -> RecordedDecision | None:
         """The decision for one place where it can be made without waiting for anybody; None where
         it can't, and nothing is recorded."""
         if identifier_fault(place.source_id) is not None:
@@ -121,18 +122,18 @@ class Judge:
             if self._enforcer.must_claim(retrieval, key):
                 return None
             return self._enforcer.decide(retrieval, key, reports=self.reports)
-        except (NotHeld, SpoolError):
+        except (MissingDocument, SpoolError):
             return None  # the long way comes to the same, or brings what is lacking
 
-    async def permitting(self, who: Attribution) -> "Permitting":
+    async def permitting(self, who: Attribution) -> "Permission":
         """Whether a name may be seen in a list. Not recorded: nothing is read."""
         await self._enforcer.prepare(self._retrieval(self._whole, who), self._agent.key())
         return self.permits_at_once(who)
 
-    def permits_at_once(self, who: Attribution) -> "Permitting":
+    def permits_at_once(self, who: Attribution) -> "Permission":
         """As `permitting`, by the documents that are here."""
         outlook = partial(self._outlook, who)
-        return Permitting(partial(self._retrieval, who=who), outlook, everything=self._everything)
+        return Permission(partial(self._retrieval, who=who), outlook, everything=self._everything)
 
     def _everything(self) -> bool:
         return self._enforcer.may_report(self.reports)
@@ -163,7 +164,7 @@ class Judge:
         except SluiceError as error:
             log.warning("a denial by `%s` can't be recorded: %s", refused.policy_name, error)
 
-    def _retrieval(self, place: Place, who: Attribution) -> Retrieval:
+    def _retrieval(self, place: SourceRef, who: Attribution) -> Retrieval:
         return Retrieval(
             self._agent.role,
             who.user,
@@ -177,7 +178,7 @@ class Judge:
         )
 
 
-class Permitting:
+class Permission:
     """Whether one caller may see a name, by place.
 
     On the loop it looks at the policy set anew for each name: a stream may last for hours, and the
@@ -189,7 +190,7 @@ class Permitting:
 
     def __init__(
         self,
-        retrieval: Callable[[Place], Retrieval],
+        retrieval: Callable[[SourceRef], Retrieval],
         outlook: Callable[[], Facts | None],
         *,
         everything: Callable[[], bool],
@@ -206,7 +207,7 @@ class Permitting:
         self._all = self._everything()
         self._facts = self._outlook()
 
-    def __call__(self, place: Place) -> bool:
+    def __call__(self, place: SourceRef) -> bool:
         if get_ident() == self._loop:
             self.refresh()
         if self._all:

@@ -10,49 +10,49 @@ from functools import partial
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution, attribution
-from sidecar.http.headers import Head
+from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import Target, canonical
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import (
     CLOSED,
-    Asked,
-    Class,
-    Dialect,
-    Fetched,
-    Match,
-    Route,
+    FetchedResponse,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    SourceProtocol,
 )
-from sidecar.proxy.limits import Limits
+from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages import request_reader as intake
 from sidecar.proxy.messages import upgrade
 from sidecar.proxy.messages.framing import Tunnelling
-from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Refused
 from sidecar.proxy.pipeline.lookups import Lookups
-from sidecar.proxy.pipeline.request_context import Case
+from sidecar.proxy.pipeline.request_context import RequestContext
 
 UNCLASSIFIED = "unclassified_route"
 WRITE_DENIED = "write_denied"
 ROUTE_DENIED = "route_denied"
 
-Reading = tuple[Route, Asked, Head]
+Reading = tuple[ProtocolRoute, RoutedRequest, RequestHead]
 
-_BARRED = CLOSED | {Class.WRITE}
+_BARRED = CLOSED | {RouteClass.WRITE}
 
 _MOST_KNOWN = 512
 _LONGEST_KNOWN = 512
 
 
-class Reader:
+class RequestClassifier:
     """Reads requests to one data source. `writes` is whether writes are judged, or denied without a
     look; `fetch` asks the data source for a target in the name of whoever sent a head."""
 
     def __init__(
         self,
-        dialect: Dialect,
+        dialect: SourceProtocol,
         default: Attribution,
-        fetch: Callable[[Head, str], Awaitable[Fetched]],
-        limits: Limits,
+        fetch: Callable[[RequestHead, str], Awaitable[FetchedResponse]],
+        limits: ProxyLimits,
         *,
         writes: bool,
     ) -> None:
@@ -61,9 +61,9 @@ class Reader:
         self._fetch = fetch
         self._limits = limits
         self._writes = writes
-        self._known: dict[tuple[str, str, bytes | None], tuple[Target, Match | None]] = {}
+        self._known: dict[tuple[str, str, bytes | None], tuple[Target, RouteMatch | None]] = {}
 
-    def read(self, request: Inbound, case: Case) -> Reading:
+    def read(self, request: AgentRequest, case: RequestContext) -> Reading:
         """The request as far as its head tells; raises `Refused`."""
         who = self._default
         try:
@@ -82,7 +82,9 @@ class Reader:
         values = () if match is None else match.values
         budget = Budget()
         fetch = Lookups(partial(self._fetch, head), budget, self._limits.lookup_seconds)
-        asked = Asked(request.method, target, values, None, fetch, head.forward, who, budget)
+        asked = RoutedRequest(
+            request.method, target, values, None, fetch, head.forward, who, budget
+        )
         case.read = asked
         if match is None:
             reason = f"the data source has no route for `{request.method}` of this path known here"
@@ -95,7 +97,7 @@ class Reader:
             raise Refused(403, ROUTE_DENIED, reason, who)
         return route, asked, head
 
-    def opened(self, route: Route | None, asked: Asked) -> Route:
+    def opened(self, route: ProtocolRoute | None, asked: RoutedRequest) -> ProtocolRoute:
         """The row that a body came to; raises `Refused`."""
         if route is None:
             reason = "the data source has no method as in this body known here"
@@ -106,7 +108,7 @@ class Reader:
 
     def found(
         self, method: str, raw: str, host: bytes | None = None
-    ) -> tuple[Target, Match | None]:
+    ) -> tuple[Target, RouteMatch | None]:
         """The canonical form of a target, and the row of the table. Raises `Malformed`.
 
         What a method and a path come to is the same every time, and agents ask the same paths
@@ -125,7 +127,7 @@ class Reader:
             self._known[method, raw, host] = found
         return found
 
-    def _check_open(self, route: Route, asked: Asked) -> None:
+    def _check_open(self, route: ProtocolRoute, asked: RoutedRequest) -> None:
         who = asked.who
         if route.class_ in CLOSED:
             reason = f"`{asked.method} {route.pattern}` is closed: {route.class_.value}"
@@ -138,7 +140,7 @@ class Reader:
             raise Refused(403, WRITE_DENIED, reason, who, place=place)
 
 
-def _streams(route: Route) -> bool:
+def _streams(route: ProtocolRoute) -> bool:
     """Whether nothing of its bodies has to be read, so that they may be of any protocol."""
     reads = (route.inspected, route.refined, route.shows, route.composed, route.prepared)
-    return route.class_ is Class.RETRIEVE and not any(each is not None for each in reads)
+    return route.class_ is RouteClass.RETRIEVE and not any(each is not None for each in reads)

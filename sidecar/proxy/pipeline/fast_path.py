@@ -22,21 +22,25 @@ from sidecar.http.request_target import Target
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import (
     NOTHING,
-    Asked,
-    Class,
-    Fetched,
-    Match,
-    Place,
-    Route,
-    Sight,
+    FetchedResponse,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    RouteMatch,
+    SourceRef,
     Unresolved,
+    Visibility,
 )
 from sidecar.proxy.messages import simple_request as plain
-from sidecar.proxy.pipeline.fast_path_exchange import Connection, PlainRequest, UnderWay
-from sidecar.proxy.pipeline.pipeline import Gate
-from sidecar.proxy.upstream.client import Ask, framing
-from sidecar.proxy.upstream.pool import Wire
-from sidecar.recorder import Pending
+from sidecar.proxy.pipeline.fast_path_exchange import (
+    FastPathConnection,
+    FastPathExchange,
+    SimpleRequest,
+)
+from sidecar.proxy.pipeline.pipeline import ProxyPipeline
+from sidecar.proxy.upstream.client import UpstreamRequest, framing
+from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.recorder import RecordedDecision
 
 LONGEST_BODY = 64 * 1024
 """A request with a longer body goes the long way."""
@@ -47,13 +51,13 @@ is how many bytes of the body are still to come, with which all of it is to be o
 
 _MOST_KNOWN = 256
 _END = b"\r\n\r\n"
-_READS = (Class.RETRIEVE, Class.METADATA, Class.OPEN)
+_READS = (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN)
 
 
-class _Line(NamedTuple):
+class _RequestLine(NamedTuple):
     method: str
     target: Target
-    route: Route
+    route: ProtocolRoute
     values: tuple[str, ...]
 
 
@@ -61,8 +65,8 @@ class _Known(NamedTuple):
     """What a head came to; its fields begin at the byte `begins`, and `front` is how the head
     begins that the data source gets."""
 
-    line: _Line
-    head: plain.PlainHead
+    line: _RequestLine
+    head: plain.SimpleHead
     begins: int
     front: bytes
 
@@ -79,18 +83,18 @@ class _Fields:
         return iter(fields_of(self._lines))
 
 
-class ShortWay:
+class FastPath:
     """Of one gate. What was made of a head is kept, for a bounded number of small ones."""
 
-    def __init__(self, gate: Gate, digest: HeadDigest) -> None:
+    def __init__(self, gate: ProxyPipeline, digest: HeadDigest) -> None:
         self._gate = gate
         self._digest = digest
         # INVARIANT: what is kept holds no value of a field that is forwarded, and no query.
         self._heads: dict[bytes, _Known] = {}
-        self._blocks: dict[bytes, plain.PlainHead] = {}
-        self._lines: dict[bytes, _Line] = {}
+        self._blocks: dict[bytes, plain.SimpleHead] = {}
+        self._lines: dict[bytes, _RequestLine] = {}
 
-    def begin(self, connection: Connection, data: bytes) -> int:
+    def begin(self, connection: FastPathConnection, data: bytes) -> int:
         """`LONG`, `BEGUN`, or how many bytes are missing. `data` begins a message, and nothing else
         is under way."""
         end = data.find(_END) + 4
@@ -110,13 +114,15 @@ class ShortWay:
                 read = route.inspected(body, known.media, budget)
             ask, values = known.ask, known.values
             fields = _Fields(ask.lines)
-            asked = Asked(ask.method, known.target, values, read, _fetch, fields, known.who, budget)
+            asked = RoutedRequest(
+                ask.method, known.target, values, read, _fetch, fields, known.who, budget
+            )
             places = () if route.at_once is None else route.at_once(gate.dialect, asked)
         except (Malformed, Unresolved):
             return LONG
         if places is None or len(places) > 1:
             return LONG
-        if not places and route.class_ is Class.RETRIEVE:
+        if not places and route.class_ is RouteClass.RETRIEVE:
             return LONG
         if route.prepared is not None and not self._as_it_is(route, asked, places):
             return LONG
@@ -129,10 +135,12 @@ class ShortWay:
             if pending is None:
                 return LONG
         # The decision is made, and its record is under way.
-        UnderWay(gate, connection, known, asked, places, body, pending, wire, started).start()
+        FastPathExchange(
+            gate, connection, known, asked, places, body, pending, wire, started
+        ).start()
         return BEGUN
 
-    def _read(self, data: bytes, end: int) -> PlainRequest | None:
+    def _read(self, data: bytes, end: int) -> SimpleRequest | None:
         if end < 4 or end > plain.LONGEST:
             return None
         digest = self._digest(data[:end])
@@ -142,7 +150,7 @@ class ShortWay:
         line, head, begins, front = known
         return self._made(line, head, head.lines(data[begins:end]), front)
 
-    def _read_anew(self, data: bytes, end: int, digest: bytes) -> PlainRequest | None:
+    def _read_anew(self, data: bytes, end: int, digest: bytes) -> SimpleRequest | None:
         line_end = data.find(b"\r\n")
         raw, begins = data[:line_end], line_end + 2
         line = self._lines.get(raw) or self._read_line(raw)
@@ -167,13 +175,17 @@ class ShortWay:
             _keep(self._heads, digest, _Known(line, head, begins, front))
         return self._made(line, head, lines, front)
 
-    def _made(self, line: _Line, head: plain.PlainHead, lines: bytes, front: bytes) -> PlainRequest:
+    def _made(
+        self, line: _RequestLine, head: plain.SimpleHead, lines: bytes, front: bytes
+    ) -> SimpleRequest:
         method, target, route, values = line
-        ask = Ask(method, target.forwarded, lines, head.stated)
+        ask = UpstreamRequest(method, target.forwarded, lines, head.stated)
         sent = b"%b%b%b\r\n" % (front, lines, framing(head.stated, chunked=False))
-        return PlainRequest(route, target, values, head.who, ask, sent, head.length, head.media)
+        return SimpleRequest(route, target, values, head.who, ask, sent, head.length, head.media)
 
-    def _judged(self, place: Place, who: Attribution, wire: Wire) -> Pending | None:
+    def _judged(
+        self, place: SourceRef, who: Attribution, wire: UpstreamConnection
+    ) -> RecordedDecision | None:
         pending = None
         try:
             pending = self._gate.judge.at_once(place, who)
@@ -182,15 +194,17 @@ class ShortWay:
             if pending is None:
                 self._gate.upstream.give_back(wire)
 
-    def _as_it_is(self, route: Route, asked: Asked, places: tuple[Place, ...]) -> bool:
+    def _as_it_is(
+        self, route: ProtocolRoute, asked: RoutedRequest, places: tuple[SourceRef, ...]
+    ) -> bool:
         """Whether the answer passes as it comes."""
         gate = self._gate
         if gate.marked is not None or route.prepared is None:
             return False
-        sight = Sight(gate.judge.permits_at_once(asked.who), "", None)
+        sight = Visibility(gate.judge.permits_at_once(asked.who), "", None)
         return route.prepared(gate.dialect, asked, places, sight) is NOTHING
 
-    def _read_line(self, raw: bytes) -> _Line | None:
+    def _read_line(self, raw: bytes) -> _RequestLine | None:
         if len(raw) > plain.LONGEST:
             return None
         read = plain.request_line(raw)
@@ -203,7 +217,7 @@ class ShortWay:
         dialect = self._gate.dialect
         if match is None or dialect.by_host or dialect.signs or not _is_short(match):
             return None
-        line = _Line(read[0], target, *match)
+        line = _RequestLine(read[0], target, *match)
         if target.query is None:
             _keep(self._lines, raw, line)
         return line
@@ -215,13 +229,13 @@ def _keep(known: dict[bytes, Any], raw: bytes, made: object) -> None:
     known[raw] = made
 
 
-def _is_short(match: Match) -> bool:
+def _is_short(match: RouteMatch) -> bool:
     route = match.route
     waits = (route.composed, route.refined, route.shows, route.before, route.after)
     if route.class_ not in _READS or any(each is not None for each in waits):
         return False
-    return route.at_once is not None or (route.places is None and route.class_ is Class.OPEN)
+    return route.at_once is not None or (route.places is None and route.class_ is RouteClass.OPEN)
 
 
-async def _fetch(_target: str) -> Fetched:
+async def _fetch(_target: str) -> FetchedResponse:
     raise AssertionError("nothing is looked up on the short way")

@@ -9,24 +9,24 @@ from typing import NamedTuple, Protocol
 
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import Target
-from sidecar.protocols.protocol import NOTHING, Asked, Class, Place, Route
-from sidecar.proxy.local_response import Reply, Sent
-from sidecar.proxy.messages.request import Inbound
-from sidecar.proxy.messages.response_relay import Tally
-from sidecar.proxy.messages.simple_response import PlainAnswer, plain_answer
-from sidecar.proxy.pipeline.forward import Allowed
+from sidecar.protocols.protocol import NOTHING, ProtocolRoute, RouteClass, RoutedRequest, SourceRef
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
+from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.messages.response_relay import RelayedResponse
+from sidecar.proxy.messages.simple_response import SimpleResponse, plain_answer
+from sidecar.proxy.pipeline.forward import AllowedRequest
 from sidecar.proxy.pipeline.lineage import COMPLETED, TRUNCATED
-from sidecar.proxy.pipeline.pipeline import Gate
+from sidecar.proxy.pipeline.pipeline import ProxyPipeline
 from sidecar.proxy.proxy_metrics import UNDECIDED
-from sidecar.proxy.upstream.client import Ask
-from sidecar.proxy.upstream.pool import Wire
-from sidecar.recorder import Pending
+from sidecar.proxy.upstream.client import UpstreamRequest
+from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.recorder import RecordedDecision
 
 
-class Connection(Protocol):
+class FastPathConnection(Protocol):
     """What the short way needs of the agent's connection."""
 
-    def begun(self, under_way: "UnderWay") -> None:
+    def begun(self, under_way: "FastPathExchange") -> None:
         """A request is under way, and nothing else until it is answered."""
         ...
 
@@ -39,21 +39,21 @@ class Connection(Protocol):
         ...
 
 
-class PlainRequest(NamedTuple):
+class SimpleRequest(NamedTuple):
     """What a head came to: everything that its body does not change. It ends with its
     request. `sent` is the head that the data source gets, `length` how many bytes follow it."""
 
-    route: Route
+    route: ProtocolRoute
     target: Target
     values: tuple[str, ...]
     who: Attribution
-    ask: Ask
+    ask: UpstreamRequest
     sent: bytes
     length: int
     media: str | None
 
 
-class UnderWay:
+class FastPathExchange:
     """One request from its decision to its answer. Belongs to its connection, which ends it."""
 
     __slots__ = (
@@ -73,14 +73,14 @@ class UnderWay:
 
     def __init__(
         self,
-        gate: Gate,
-        connection: Connection,
-        known: PlainRequest,
-        asked: Asked,
-        places: tuple[Place, ...],
+        gate: ProxyPipeline,
+        connection: FastPathConnection,
+        known: SimpleRequest,
+        asked: RoutedRequest,
+        places: tuple[SourceRef, ...],
         body: bytes,
-        pending: Pending | None,
-        wire: Wire,
+        pending: RecordedDecision | None,
+        wire: UpstreamConnection,
         started: float,
     ) -> None:
         self.known = known
@@ -90,10 +90,10 @@ class UnderWay:
         self._places = places
         self._body = body
         self._pending = pending
-        self._wire: Wire | None = wire
+        self._wire: UpstreamConnection | None = wire
         self._started = started
         self._kept = pending is None
-        self._answer: PlainAnswer | None = None
+        self._answer: SimpleResponse | None = None
         self._over = False
         """Whether it is answered, handed over, or nobody's any more."""
 
@@ -148,19 +148,19 @@ class UnderWay:
             self._gate.upstream.discard(self._wire)
             self._wire = None
         self._gate.traffic.answered(self._decision(), 0)
-        if self.known.route.class_ is Class.RETRIEVE and not self._denied():
-            self._gate.note(self._allowed(), Tally(), TRUNCATED)
+        if self.known.route.class_ is RouteClass.RETRIEVE and not self._denied():
+            self._gate.note(self._allowed(), RelayedResponse(), TRUNCATED)
 
-    async def carried_on(self, request: Inbound) -> Reply | Sent:
+    async def carried_on(self, request: AgentRequest) -> LocalResponse | ResponseSent:
         """The rest of it, on the long way."""
         wire, self._wire = self._wire, None
         allowed = self._allowed()
         return await self._gate.carried_on(request, allowed, self._pending, wire)
 
-    def _allowed(self) -> Allowed:
+    def _allowed(self) -> AllowedRequest:
         pendings = [] if self._pending is None else [self._pending]
         ask = self.known.ask._replace(body=self._body)
-        return Allowed(
+        return AllowedRequest(
             self.known.route, self._asked, ask, NOTHING, self._places, pendings, self._started
         )
 
@@ -183,7 +183,7 @@ class UnderWay:
             return UNDECIDED
         return "DENY" if pending.let_through else pending.decision.decision
 
-    def _finish(self, answer: PlainAnswer) -> None:
+    def _finish(self, answer: SimpleResponse) -> None:
         self._over = True
         status, line, fields, body = answer
         pending = self._pending
@@ -194,7 +194,7 @@ class UnderWay:
         if not self._connection.tell(head, body):
             return  # the connection is ending, and says so by `gone`
         self._gate.traffic.answered(self._decision(), status)
-        if pending is not None and self.known.route.class_ is Class.RETRIEVE:
-            tally = Tally(status)
+        if pending is not None and self.known.route.class_ is RouteClass.RETRIEVE:
+            tally = RelayedResponse(status)
             tally.count(body)
             self._gate.noted(pending, tally, COMPLETED, self._started)

@@ -9,67 +9,73 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.http.headers import Head, fields_of, lines_of, refuse_encoded, without_whole
+from sidecar.http.headers import RequestHead, fields_of, lines_of, refuse_encoded, without_whole
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.protocols.protocol import (
-    AnswerTooLarge,
-    Asked,
-    Class,
-    Dialect,
-    Fetched,
+    FetchedResponse,
     Outgoing,
-    Place,
     Prepared,
-    Route,
+    ProtocolRoute,
+    ResponseTooLarge,
+    RouteClass,
+    RoutedRequest,
+    SourceProtocol,
+    SourceRef,
 )
 from sidecar.protocols.strict_body import MOST_BRACKETS, is_crowded
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.local_response import Fields, Reply, Sent, fields_of_event
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.local_response import Fields, LocalResponse, ResponseSent, fields_of_event
 from sidecar.proxy.messages import request_reader as intake
-from sidecar.proxy.messages.filtered_response import Filtered
-from sidecar.proxy.messages.request import Inbound
-from sidecar.proxy.messages.response_relay import Tally, relay, write_whole
-from sidecar.proxy.messages.sse import Events, is_event_stream
-from sidecar.proxy.pipeline.authorizer import Judge
-from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, Lineage, Returned
+from sidecar.proxy.messages.filtered_response import FilteredStream
+from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
+from sidecar.proxy.messages.sse import EventParser, is_event_stream
+from sidecar.proxy.pipeline.authorizer import Authorizer
+from sidecar.proxy.pipeline.lineage import (
+    COMPLETED,
+    FAILED,
+    TRUNCATED,
+    LineageRecorder,
+    ReturnedDocuments,
+)
 from sidecar.proxy.pipeline.websocket import WebSocket
-from sidecar.proxy.proxy_metrics import Traffic
-from sidecar.proxy.upstream.client import Ask, Upstream
-from sidecar.proxy.upstream.pool import Wire
-from sidecar.proxy.upstream.response import Exchange
-from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, Worker, as_it_is
-from sidecar.recorder import Pending
+from sidecar.proxy.proxy_metrics import ProxyMetrics
+from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
+from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.proxy.upstream.response import UpstreamResponse
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, WorkerThread, as_it_is
+from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolError
 
 
-class Allowed(NamedTuple):
+class AllowedRequest(NamedTuple):
     """A request that may happen, for each of `places` by one of `pendings`; both are empty where
     there is nothing to decide. `started` is when its head was read."""
 
-    route: Route
-    asked: Asked
-    ask: Ask
+    route: ProtocolRoute
+    asked: RoutedRequest
+    ask: UpstreamRequest
     prepared: Prepared
-    places: tuple[Place, ...]
-    pendings: list[Pending]
+    places: tuple[SourceRef, ...]
+    pendings: list[RecordedDecision]
     started: float
     fresh: Fresh = as_it_is
     """Called before `prepared` looks at an answer in the worker thread."""
 
 
-class Forward:
+class Forwarder:
     """The way to one data source and back."""
 
     def __init__(
         self,
-        dialect: Dialect,
-        upstream: Upstream,
-        judge: Judge,
-        lineage: Lineage,
-        traffic: Traffic,
+        dialect: SourceProtocol,
+        upstream: UpstreamClient,
+        judge: Authorizer,
+        lineage: LineageRecorder,
+        traffic: ProxyMetrics,
         monotonic: Callable[[], float],
-        limits: Limits,
-        worker: Worker,
+        limits: ProxyLimits,
+        worker: WorkerThread,
     ) -> None:
         self._dialect = dialect
         self.upstream = upstream
@@ -80,22 +86,22 @@ class Forward:
         self.worker = worker
         self.now = monotonic
 
-    async def fetch(self, head: Head, target: str) -> Fetched:
+    async def fetch(self, head: RequestHead, target: str) -> FetchedResponse:
         """GET `target` in the agent's name, for the sidecar's own eyes."""
         exchange = await self._send(intake.lookup(head, target), [])
         try:
             body = await _readable(exchange, self._limits)
         finally:
             await exchange.finish()
-        return Fetched(exchange.status, exchange.reason, exchange.fields, body)
+        return FetchedResponse(exchange.status, exchange.reason, exchange.fields, body)
 
     async def passed(
-        self, request: Inbound, allowed: Allowed, wire: Wire | None = None
-    ) -> Reply | Sent:
+        self, request: AgentRequest, allowed: AllowedRequest, wire: UpstreamConnection | None = None
+    ) -> LocalResponse | ResponseSent:
         """Forwards `allowed` and answers `request` with what comes back. With `wire` it has been
         sent on that connection already."""
         route, pendings = allowed.route, allowed.pendings
-        tally = Tally()
+        tally = RelayedResponse()
         outcome: str | None = FAILED
         if route.before is not None:
             route.before(self._dialect)
@@ -116,7 +122,7 @@ class Forward:
             if tally.begun:
                 # The agent has part of it. The connection ends short, and it can tell.
                 outcome = TRUNCATED
-                return Sent(keep_alive=False, status=tally.status)
+                return ResponseSent(keep_alive=False, status=tally.status)
             for pending in pendings:
                 await pending.durable
             tally.status = error.status
@@ -131,12 +137,15 @@ class Forward:
         finally:
             if route.after is not None:
                 route.after(self._dialect)
-            if route.class_ is Class.RETRIEVE and outcome is not None:
+            if route.class_ is RouteClass.RETRIEVE and outcome is not None:
                 self.note(allowed, tally, outcome)
 
     async def _send(
-        self, ask: Ask, first: list[asyncio.Future[None]], wire: Wire | None = None
-    ) -> Exchange:
+        self,
+        ask: UpstreamRequest,
+        first: list[asyncio.Future[None]],
+        wire: UpstreamConnection | None = None,
+    ) -> UpstreamResponse:
         if wire is not None:
             return await self.upstream.received(wire, ask, first)
         if self._dialect.signs:
@@ -148,8 +157,12 @@ class Forward:
         return await self.upstream.send(ask, first)
 
     async def _streamed(
-        self, request: Inbound, allowed: Allowed, tally: Tally, wire: Wire | None
-    ) -> Sent:
+        self,
+        request: AgentRequest,
+        allowed: AllowedRequest,
+        tally: RelayedResponse,
+        wire: UpstreamConnection | None,
+    ) -> ResponseSent:
         # The data source has the request meanwhile. If the record can't be kept, its answer goes
         # nowhere.
         exchange = await self._send(allowed.ask, _records(allowed.pendings), wire)
@@ -159,7 +172,9 @@ class Forward:
         finally:
             await exchange.finish()
 
-    async def _switched(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
+    async def _switched(
+        self, request: AgentRequest, allowed: AllowedRequest, tally: RelayedResponse
+    ) -> ResponseSent:
         event, places, who = _event(allowed.pendings), allowed.places, allowed.asked.who
 
         async def still() -> None:
@@ -170,13 +185,13 @@ class Forward:
             request, allowed.ask, _records(allowed.pendings), event, tally
         )
         if exchange is None:
-            return Sent(keep_alive=False, status=101)
+            return ResponseSent(keep_alive=False, status=101)
         try:
             return await relay(request, exchange, event, tally)
         finally:
             await exchange.finish()
 
-    async def _shown(self, request: Inbound, allowed: Allowed) -> Sent:
+    async def _shown(self, request: AgentRequest, allowed: AllowedRequest) -> ResponseSent:
         """An answer that tells of a source goes out only if it is the source that was judged, or
         one that is allowed as well: a name may have a spelling that nobody here knows of."""
         shows, pendings = allowed.route.shows, allowed.pendings
@@ -199,7 +214,9 @@ class Forward:
             request, exchange.status, exchange.reason, exchange.fields, body, _event(pendings)
         )
 
-    async def _read(self, request: Inbound, allowed: Allowed, tally: Tally) -> Sent:
+    async def _read(
+        self, request: AgentRequest, allowed: AllowedRequest, tally: RelayedResponse
+    ) -> ResponseSent:
         """An answer goes out as far as it may be seen: whole, or event by event."""
         prepared, event = allowed.prepared, _event(allowed.pendings)
         exchange = await self._send(allowed.ask, _records(allowed.pendings))
@@ -209,8 +226,8 @@ class Forward:
                 return await relay(request, exchange, event, tally)
             if prepared.event is not None and is_event_stream(exchange.fields):
                 refuse_encoded(exchange.fields)
-                events = Events(prepared.event, self._limits.read_answer_bytes)
-                filtered = Filtered(events, self.worker, allowed.fresh)
+                events = EventParser(prepared.event, self._limits.read_answer_bytes)
+                filtered = FilteredStream(events, self.worker, allowed.fresh)
                 return await relay(request, exchange, event, tally, filtered)
             if prepared.read is None:
                 return await relay(request, exchange, event, tally)
@@ -219,7 +236,7 @@ class Forward:
         finally:
             await exchange.finish()
         fields = exchange.fields
-        answer = Fetched(exchange.status, exchange.reason, fields, body)
+        answer = FetchedResponse(exchange.status, exchange.reason, fields, body)
         if len(body) > LONGEST_INLINE:
             allowed.fresh()
         passed = await self.worker.call(len(body), prepared.read, answer)
@@ -234,45 +251,47 @@ class Forward:
             request, exchange.status, exchange.reason, fields, passed.body, event
         )
 
-    async def composed(self, request: Inbound, answer: Fetched) -> Sent:
+    async def composed(self, request: AgentRequest, answer: FetchedResponse) -> ResponseSent:
         """Answers with what was put together of what may be seen."""
         status, reason, fields, body = answer
         return await write_whole(request, status, reason, fields, body, ())
 
-    def note(self, allowed: Allowed, tally: Tally, outcome: str) -> None:
+    def note(self, allowed: AllowedRequest, tally: RelayedResponse, outcome: str) -> None:
         """What an allowed retrieval returned."""
         for pending in allowed.pendings:
             self.noted(pending, tally, outcome, allowed.started)
 
-    def noted(self, pending: Pending, tally: Tally, outcome: str, started: float) -> None:
+    def noted(
+        self, pending: RecordedDecision, tally: RelayedResponse, outcome: str, started: float
+    ) -> None:
         """What the retrieval of one decision returned."""
         took = int((self.now() - started) * 1000)
         size, digest = tally.size, tally.sha256
         self._lineage.note(
-            Returned(
+            ReturnedDocuments(
                 pending, outcome, tally.status, size, digest, took, tally.withheld, tally.retries
             )
         )
 
 
-def _records(pendings: list[Pending]) -> list[asyncio.Future[None]]:
+def _records(pendings: list[RecordedDecision]) -> list[asyncio.Future[None]]:
     return [pending.durable for pending in pendings]
 
 
-def _tell_head(allowed: Allowed, exchange: Exchange) -> None:
+def _tell_head(allowed: AllowedRequest, exchange: UpstreamResponse) -> None:
     if allowed.prepared.head is not None:
         allowed.prepared.head(exchange.status, exchange.fields)
 
 
-async def _readable(exchange: Exchange, limits: Limits) -> bytes:
+async def _readable(exchange: UpstreamResponse, limits: ProxyLimits) -> bytes:
     body = await exchange.read(limits.read_answer_bytes)
     refuse_encoded(exchange.fields)
     if is_crowded(body):
-        raise AnswerTooLarge(f"the data source's answer has more than {MOST_BRACKETS} brackets")
+        raise ResponseTooLarge(f"the data source's answer has more than {MOST_BRACKETS} brackets")
     return body
 
 
-def _event(pendings: list[Pending]) -> Fields:
+def _event(pendings: list[RecordedDecision]) -> Fields:
     """Of several, a denial that is let through is what the agent is to hear of."""
     if not pendings:
         return ()
@@ -280,10 +299,10 @@ def _event(pendings: list[Pending]) -> Fields:
     return fields_of_event(told.event_id, let_through=told.let_through)
 
 
-def _failed(request: Inbound, error: UpstreamFailed, event: Fields) -> Reply:
+def _failed(request: AgentRequest, error: UpstreamFailed, event: Fields) -> LocalResponse:
     fault = request.body.exception()
     if fault is not None:
         if not isinstance(fault, BodyTooSlow):
             fault = Malformed("the body's framing is broken")
-        return Reply.of_error(fault, event=event, close=True)
-    return Reply.of_error(error, event=event, close=not request.body.is_eof())
+        return LocalResponse.of_error(fault, event=event, close=True)
+    return LocalResponse.of_error(error, event=event, close=not request.body.is_eof())

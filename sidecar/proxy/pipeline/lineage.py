@@ -8,7 +8,7 @@ import asyncio
 from typing import NamedTuple
 
 from sidecar.enforce import Enforcer
-from sidecar.recorder import Pending
+from sidecar.recorder import RecordedDecision
 
 COMPLETED, TRUNCATED, FAILED = "completed", "truncated", "failed"
 
@@ -17,12 +17,12 @@ MOST = 256
 """Gathered, they are handed over without waiting: memory stays flat."""
 
 
-class Returned(NamedTuple):
+class ReturnedDocuments(NamedTuple):
     """What one retrieval returned. `sha256` in hex, of the body as it was handed on;
     `withheld` counts the documents that were left out of it, `retries` how often the request was
     sent again."""
 
-    pending: Pending
+    pending: RecordedDecision
     outcome: str
     status: int
     size: int
@@ -32,15 +32,15 @@ class Returned(NamedTuple):
     retries: int = 0
 
 
-class Lineage:
+class LineageRecorder:
     """Gathers for `DELAY_SECONDS`."""
 
     def __init__(self, enforcer: Enforcer) -> None:
         self._enforcer = enforcer
-        self._gathered: list[Returned] = []
+        self._gathered: list[ReturnedDocuments] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def note(self, returned: Returned) -> None:
+    def note(self, returned: ReturnedDocuments) -> None:
         # If we die before it is handed over, the retrieval is in the log without what it returned.
         self._gathered.append(returned)
         if len(self._gathered) >= MOST:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import Fetched
+from sidecar.protocols.protocol import FetchedResponse
 
 _KEPT_BYTES = 64 * 1024
 """A longer answer is not kept: what a request may hold in memory is bounded too."""
@@ -23,15 +23,15 @@ class Lookups:
     __slots__ = ("_budget", "_fetch", "_known", "_seconds", "_until")
 
     def __init__(
-        self, fetch: Callable[[str], Awaitable[Fetched]], budget: Budget, seconds: float
+        self, fetch: Callable[[str], Awaitable[FetchedResponse]], budget: Budget, seconds: float
     ) -> None:
         self._fetch = fetch
         self._budget = budget
         self._seconds = seconds
         self._until: float | None = None
-        self._known: dict[str, Fetched] = {}
+        self._known: dict[str, FetchedResponse] = {}
 
-    async def __call__(self, target: str) -> Fetched:
+    async def __call__(self, target: str) -> FetchedResponse:
         known = self._known.get(target)
         if known is not None:
             return known

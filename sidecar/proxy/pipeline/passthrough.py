@@ -15,38 +15,38 @@ from typing import NamedTuple
 from policies.definitions.model import RANK
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.protocol import Place
-from sidecar.proxy.connections.buffered_connection import Side
+from sidecar.protocols.protocol import SourceRef
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import Splice
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.pipeline.authorizer import Denied, Judge, Refused
-from sidecar.proxy.pipeline.lineage import FAILED, Lineage, Returned
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.pipeline.authorizer import Authorizer, Denied, Refused
+from sidecar.proxy.pipeline.lineage import FAILED, LineageRecorder, ReturnedDocuments
 from sidecar.proxy.pipeline.request_context import decided
-from sidecar.proxy.pipeline.tunnel_session import Carried, joined
-from sidecar.proxy.proxy_metrics import Flow, Traffic
-from sidecar.proxy.upstream.dialler import Dialler, Heard
-from sidecar.recorder import Pending
+from sidecar.proxy.pipeline.tunnel_session import TunnelSession, joined
+from sidecar.proxy.proxy_metrics import Flow, ProxyMetrics
+from sidecar.proxy.upstream.dialler import Dialler, EarlyData
+from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 from sidecar.spool.errors import SpoolError
 
 WRITE_DENIED = "write_denied"
 
-_NOTHING = Carried(FAILED, 0, 0, hashlib.sha256().hexdigest())
+_NOTHING = TunnelSession(FAILED, 0, 0, hashlib.sha256().hexdigest())
 
 
-class Opaque:
+class Passthrough:
     """The connections to one source that nobody reads."""
 
     def __init__(
         self,
         source: Source,
-        judge: Judge,
+        judge: Authorizer,
         dialler: Dialler,
-        lineage: Lineage,
-        traffic: Traffic,
-        limits: Limits,
+        lineage: LineageRecorder,
+        traffic: ProxyMetrics,
+        limits: ProxyLimits,
     ) -> None:
-        self._place = Place(f"{source.kind}://{source.alias}", _highest(source))
+        self._place = SourceRef(f"{source.kind}://{source.alias}", _highest(source))
         # What is no HTTP has no writes that could be told from reads.
         self._writes = source.writes == "allow" or source.kind == "tcp"
         self._judge = judge
@@ -57,7 +57,7 @@ class Opaque:
         self._open: set[Splice] = set()
         self._limits = limits
 
-    async def open(self, who: Attribution) -> "Passed":
+    async def open(self, who: Attribution) -> "AllowedTunnel":
         """Decides, and connects once the record is on disk. Raises `Denied` or `Refused`,
         `UpstreamFailed` where the data source can't be reached, `SpoolError`."""
         started = asyncio.get_running_loop().time()
@@ -80,18 +80,18 @@ class Opaque:
             raise
         transport, heard = connection.transport, connection.protocol
         assert transport is not None
-        assert isinstance(heard, Heard)
+        assert isinstance(heard, EarlyData)
         self._traffic.answered(decided(pendings), 200)
 
         def lost(_exc: Exception | None) -> None:
             connection.close()
 
-        side = Side(self._limits.buffer_bytes, lost).adopt(transport, heard.held)
+        side = BufferedConnection(self._limits.buffer_bytes, lost).adopt(transport, heard.held)
         if heard.ended:
             side.eof_received()
-        return Passed(self, who, pendings, side, started)
+        return AllowedTunnel(self, who, pendings, side, started)
 
-    async def carry(self, agent: Side, passed: "Passed") -> None:
+    async def carry(self, agent: BufferedConnection, passed: "AllowedTunnel") -> None:
         """Joins the two until both have ended, one is lost, nothing passes for long, or it may be
         no longer."""
         who = passed.who
@@ -99,7 +99,7 @@ class Opaque:
         async def still() -> None:
             await self._judge.still((self._place,), who)
 
-        def done(carried: Carried) -> None:
+        def done(carried: TunnelSession) -> None:
             self._carried.received += carried.up
             self._carried.sent += carried.down
             self._note(passed.pendings, carried, 200, passed.started)
@@ -119,11 +119,11 @@ class Opaque:
         flow.sent = self._carried.sent + sum(each.down.count for each in self._open)
         return flow
 
-    def drop(self, passed: "Passed") -> None:
+    def drop(self, passed: "AllowedTunnel") -> None:
         passed.upstream.transport.abort()
         self._note(passed.pendings, _NOTHING, 502, passed.started)
 
-    async def _judged(self, who: Attribution) -> list[Pending]:
+    async def _judged(self, who: Attribution) -> list[RecordedDecision]:
         if self._writes:
             return await self._judge.allow((self._place,), who)
         reason = (
@@ -135,23 +135,25 @@ class Opaque:
             raise denied
         return [denied.pending]
 
-    def _note(self, pendings: list[Pending], carried: Carried, status: int, started: float) -> None:
+    def _note(
+        self, pendings: list[RecordedDecision], carried: TunnelSession, status: int, started: float
+    ) -> None:
         took = int((asyncio.get_running_loop().time() - started) * 1000)
         outcome, _, size, sha256 = carried
         for pending in pendings:
-            self._lineage.note(Returned(pending, outcome, status, size, sha256, took, 0))
+            self._lineage.note(ReturnedDocuments(pending, outcome, status, size, sha256, took, 0))
 
 
-class Passed(NamedTuple):
+class AllowedTunnel(NamedTuple):
     """A connection that may be: on whose behalf and why, and the way to the data source."""
 
-    opaque: Opaque
+    opaque: Passthrough
     who: Attribution
-    pendings: list[Pending]
-    upstream: Side
+    pendings: list[RecordedDecision]
+    upstream: BufferedConnection
     started: float
 
-    async def carry(self, agent: Side) -> None:
+    async def carry(self, agent: BufferedConnection) -> None:
         """Lasts as long as the connection."""
         await self.opaque.carry(agent, self)
 

@@ -16,47 +16,47 @@ from typing import Any
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.body_budget import BodyBudget
-from sidecar.http.headers import Head
+from sidecar.http.headers import RequestHead
 from sidecar.protocols.protocol import (
-    Asked,
-    Class,
-    Dialect,
+    DenialResponse,
     Missing,
-    Place,
     Prepared,
-    Refusal,
-    Route,
+    ProtocolRoute,
+    RouteClass,
+    RoutedRequest,
+    SourceProtocol,
+    SourceRef,
     Unresolved,
 )
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.local_response import Reply, Sent
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages import request_reader as intake
 from sidecar.proxy.messages import upgrade
-from sidecar.proxy.messages.request import Inbound
-from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Judge, Refused
-from sidecar.proxy.pipeline.classifier import WRITE_DENIED, Reader
-from sidecar.proxy.pipeline.forward import Allowed, Forward
+from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Denied, Refused
+from sidecar.proxy.pipeline.classifier import WRITE_DENIED, RequestClassifier
+from sidecar.proxy.pipeline.forward import AllowedRequest, Forwarder
 from sidecar.proxy.pipeline.protocol_calls import ProtocolCalls
-from sidecar.proxy.pipeline.request_context import Case, decided
-from sidecar.proxy.upstream.client import Ask
-from sidecar.proxy.upstream.pool import Wire
-from sidecar.recorder import Pending
+from sidecar.proxy.pipeline.request_context import RequestContext, decided
+from sidecar.proxy.upstream.client import UpstreamRequest
+from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.recorder import RecordedDecision
 
 UNRESOLVED = "unresolved_source"
 
 
-class Gate:
+class ProxyPipeline:
     """What stands between one agent and one data source. `writes` is whether writes are judged, or
     denied without a look; `marked` where the data source marks its documents with their level, None
     where it does not."""
 
     def __init__(
         self,
-        dialect: Dialect,
-        judge: Judge,
-        forward: Forward,
+        dialect: SourceProtocol,
+        judge: Authorizer,
+        forward: Forwarder,
         default: Attribution,
-        limits: Limits,
+        limits: ProxyLimits,
         bodies: BodyBudget,
         *,
         writes: bool,
@@ -75,33 +75,37 @@ class Gate:
         self._calls = ProtocolCalls(dialect, judge, forward.worker, marked)
         self._bodies = bodies
         self.marked = marked
-        self._reader = Reader(dialect, default, forward.fetch, limits, writes=writes)
+        self._reader = RequestClassifier(dialect, default, forward.fetch, limits, writes=writes)
         self.found = self._reader.found
 
-    async def serve(self, request: Inbound) -> Reply | Sent:
+    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
         """Answers one request. Whatever is refused has been recorded; where even that can't be,
         the answer is the spool's 503."""
         with self._bodies.lease() as lease:
-            case = Case(self.now(), lease)
+            case = RequestContext(self.now(), lease)
             return await self._answered(request, case, self._serve(request, case))
 
     async def carried_on(
-        self, request: Inbound, allowed: Allowed, pending: Pending | None, wire: Wire | None
-    ) -> Reply | Sent:
+        self,
+        request: AgentRequest,
+        allowed: AllowedRequest,
+        pending: RecordedDecision | None,
+        wire: UpstreamConnection | None,
+    ) -> LocalResponse | ResponseSent:
         """The rest of a request that was decided on the short way, and was sent on `wire`."""
         with self._bodies.lease() as lease:
-            case = Case(allowed.started, lease, allowed.asked)
+            case = RequestContext(allowed.started, lease, allowed.asked)
             carried = self._carried(request, case, allowed, pending, wire)
             return await self._answered(request, case, carried)
 
     async def _carried(
         self,
-        request: Inbound,
-        case: Case,
-        allowed: Allowed,
-        pending: Pending | None,
-        wire: Wire | None,
-    ) -> Reply | Sent:
+        request: AgentRequest,
+        case: RequestContext,
+        allowed: AllowedRequest,
+        pending: RecordedDecision | None,
+        wire: UpstreamConnection | None,
+    ) -> LocalResponse | ResponseSent:
         if pending is not None and not pending.passes:
             await pending.durable
             raise Denied(403, pending)
@@ -112,9 +116,12 @@ class Gate:
         return await self._forward.passed(request, allowed, wire)
 
     async def _answered(
-        self, request: Inbound, case: Case, serving: Coroutine[Any, Any, Reply | Sent]
-    ) -> Reply | Sent:
-        answer: Reply | Sent | None = None
+        self,
+        request: AgentRequest,
+        case: RequestContext,
+        serving: Coroutine[Any, Any, LocalResponse | ResponseSent],
+    ) -> LocalResponse | ResponseSent:
+        answer: LocalResponse | ResponseSent | None = None
         try:
             answer = await self._came_to(request, case, serving)
             if case.head is not None and upgrade.asks(case.head):
@@ -126,8 +133,11 @@ class Gate:
             self.traffic.came_to(case.decision, answer)
 
     async def _came_to(
-        self, request: Inbound, case: Case, serving: Coroutine[Any, Any, Reply | Sent]
-    ) -> Reply | Sent:
+        self,
+        request: AgentRequest,
+        case: RequestContext,
+        serving: Coroutine[Any, Any, LocalResponse | ResponseSent],
+    ) -> LocalResponse | ResponseSent:
         try:
             try:
                 return await serving
@@ -144,12 +154,14 @@ class Gate:
         except SluiceError as error:
             if isinstance(error, UpstreamFailed):
                 self.traffic.failed(error)  # when it was asked for a name
-            return Reply.of_error(error, close=not request.body.is_eof())
+            return LocalResponse.of_error(error, close=not request.body.is_eof())
         except ConnectionError:
             # The agent is gone. What was asked and decided is in the log.
-            return Sent(keep_alive=False)
+            return ResponseSent(keep_alive=False)
 
-    async def _serve(self, request: Inbound, case: Case) -> Reply | Sent:
+    async def _serve(
+        self, request: AgentRequest, case: RequestContext
+    ) -> LocalResponse | ResponseSent:
         route, asked, head = self._reader.read(request, case)
         case.asked = asked
         who = asked.who
@@ -166,23 +178,28 @@ class Gate:
         except Malformed as error:
             close = not request.body.is_eof()
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
-        pendings: list[Pending] = []
-        if route.class_ is not Class.OPEN:
+        pendings: list[RecordedDecision] = []
+        if route.class_ is not RouteClass.OPEN:
             places = self._to_judge(route, places, who)
             pendings = await self.judge.allow(places, who)
             case.decision = decided(pendings)
-        if route.class_ is Class.WRITE:
+        if route.class_ is RouteClass.WRITE:
             # A write can't be taken back: its record comes first.
             for pending in pendings:
                 await pending.durable
         prepared, fresh = await self._calls.prepared(route, asked, places, case.size)
         ask = self._ask(request, case, head, route, prepared)
-        allowed = Allowed(route, asked, ask, prepared, places, pendings, case.started, fresh)
+        allowed = AllowedRequest(route, asked, ask, prepared, places, pendings, case.started, fresh)
         return await self._forward.passed(request, allowed)
 
     def _ask(
-        self, request: Inbound, case: Case, head: Head, route: Route, prepared: Prepared
-    ) -> Ask:
+        self,
+        request: AgentRequest,
+        case: RequestContext,
+        head: RequestHead,
+        route: ProtocolRoute,
+        prepared: Prepared,
+    ) -> UpstreamRequest:
         """The allowed request as the data source gets it."""
         asked = case.asked
         assert asked is not None
@@ -196,8 +213,8 @@ class Gate:
         return ask if prepared.body is None else ask.with_body(prepared.body)
 
     async def _read_body(
-        self, request: Inbound, case: Case, route: Route, head: Head
-    ) -> tuple[Route, Asked]:
+        self, request: AgentRequest, case: RequestContext, route: ProtocolRoute, head: RequestHead
+    ) -> tuple[ProtocolRoute, RoutedRequest]:
         """The route and what is asked, with the body where it has to be read."""
         asked = case.asked
         assert asked is not None
@@ -210,22 +227,26 @@ class Gate:
         return route, asked
 
     def _to_judge(
-        self, route: Route, places: tuple[Place, ...], who: Attribution
-    ) -> tuple[Place, ...]:
-        if not places and route.class_ is not Class.METADATA:
+        self, route: ProtocolRoute, places: tuple[SourceRef, ...], who: Attribution
+    ) -> tuple[SourceRef, ...]:
+        if not places and route.class_ is not RouteClass.METADATA:
             # Of none, every one is allowed, and nobody was asked.
             raise Refused(403, UNRESOLVED, "the request names nothing that could be judged", who)
         return self.levelled(route, places)
 
-    def levelled(self, route: Route, places: tuple[Place, ...]) -> tuple[Place, ...]:
+    def levelled(
+        self, route: ProtocolRoute, places: tuple[SourceRef, ...]
+    ) -> tuple[SourceRef, ...]:
         """The places at the level at which they are judged."""
-        if self.marked is None or route.class_ is not Class.RETRIEVE or route.sieved:
+        if self.marked is None or route.class_ is not RouteClass.RETRIEVE or route.sieved:
             return places
         # It may return any document, so it is judged as if it returned the worst.
         return tuple(place._replace(sensitivity="critical") for place in places)
 
-    def _told(self, case: Case, denied: Denied) -> Reply:
-        reply = Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)
-        refusal = Refusal(denied.status, denied.decision.reason, reply.decision)
+    def _told(self, case: RequestContext, denied: Denied) -> LocalResponse:
+        reply = LocalResponse.of_denial(
+            denied.status, denied.decision, denied.event_id, close=denied.close
+        )
+        refusal = DenialResponse(denied.status, denied.decision.reason, reply.decision)
         own = self.dialect.refusal(case.asked, refusal)
         return reply if own is None else reply.in_words_of(own)

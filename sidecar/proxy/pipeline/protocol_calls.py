@@ -12,61 +12,69 @@ from typing import Any
 from policies.definitions.model import SENSITIVITIES
 from sidecar.protocols.protocol import (
     NOTHING,
-    Asked,
-    Dialect,
-    Fetched,
+    FetchedResponse,
     Permits,
-    Place,
     Prepared,
-    Route,
-    Sight,
+    ProtocolRoute,
+    RoutedRequest,
+    SourceProtocol,
+    SourceRef,
+    Visibility,
 )
-from sidecar.proxy.pipeline.authorizer import Judge
-from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, Worker, as_it_is
+from sidecar.proxy.pipeline.authorizer import Authorizer
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, WorkerThread, as_it_is
 
-Places = tuple[Place, ...]
+Places = tuple[SourceRef, ...]
 
 
 class ProtocolCalls:
     """Of one data source. `marked` as `Gate` has it."""
 
-    def __init__(self, dialect: Dialect, judge: Judge, worker: Worker, marked: str | None) -> None:
+    def __init__(
+        self, dialect: SourceProtocol, judge: Authorizer, worker: WorkerThread, marked: str | None
+    ) -> None:
         self._dialect = dialect
         self._judge = judge
         self._worker = worker
         self._marked = marked
 
-    async def inspected(self, route: Route, asked: Asked, raw: bytes, media: str | None) -> Asked:
+    async def inspected(
+        self, route: ProtocolRoute, asked: RoutedRequest, raw: bytes, media: str | None
+    ) -> RoutedRequest:
         """The request with its body as the route reads it. Raises `Malformed`."""
         assert route.inspected is not None
         call, budget = self._worker.call, asked.budget
         return asked._replace(body=await call(len(raw), route.inspected, raw, media, budget))
 
-    async def refined(self, route: Route, asked: Asked, size: int) -> Route | None:
+    async def refined(
+        self, route: ProtocolRoute, asked: RoutedRequest, size: int
+    ) -> ProtocolRoute | None:
         """The route that the body comes to. Raises `Malformed` and `Unresolved`."""
         assert route.refined is not None
         return await self._worker.call(size, route.refined, self._dialect, asked)
 
-    async def composed(self, route: Route, asked: Asked, size: int) -> Fetched:
-        """The answer that is put together here. Raises as `Route.composed`."""
+    async def composed(
+        self, route: ProtocolRoute, asked: RoutedRequest, size: int
+    ) -> FetchedResponse:
+        """The answer that is put together here. Raises as `ProtocolRoute.composed`."""
         permits = await self._judge.permitting(asked.who)
         composed = route.composed
         assert composed is not None
 
-        def compose(asked: Asked) -> Coroutine[Any, Any, Fetched]:
+        def compose(asked: RoutedRequest) -> Coroutine[Any, Any, FetchedResponse]:
             return composed(self._dialect, asked, permits)
 
         return await self._worker.drive(asked, size, compose, permits.refresh)
 
-    async def places(self, route: Route, asked: Asked, size: int) -> Places:
+    async def places(self, route: ProtocolRoute, asked: RoutedRequest, size: int) -> Places:
         """The sources that the request concerns, charged to its budget; none where the route names
-        none. Raises as `Route.places`, and `OverBudget`."""
+        none. Raises as `ProtocolRoute.places`, and `OverBudget`."""
         drive, visible = self._worker.drive, route.visible
         places: Places = ()
         if visible is not None:
             permits = await self._judge.permitting(asked.who)
 
-            def see(asked: Asked) -> Coroutine[Any, Any, Places]:
+            def see(asked: RoutedRequest) -> Coroutine[Any, Any, Places]:
                 return visible(self._dialect, asked, permits)
 
             places = await drive(asked, size, see, permits.refresh)
@@ -76,7 +84,7 @@ class ProtocolCalls:
         return places
 
     async def prepared(
-        self, route: Route, asked: Asked, places: Places, size: int
+        self, route: ProtocolRoute, asked: RoutedRequest, places: Places, size: int
     ) -> tuple[Prepared, Fresh]:
         """What becomes of the allowed request and its answer, and what is to be called before the
         worker looks at the answer."""
@@ -90,12 +98,12 @@ class ProtocolCalls:
         prepared = await call(size, route.prepared, self._dialect, asked, places, sight)
         return prepared, permits.refresh
 
-    def _sight(self, places: Places, permits: Permits) -> Sight:
+    def _sight(self, places: Places, permits: Permits) -> Visibility:
         if self._marked is None:
-            return Sight(permits, "", None)
+            return Visibility(permits, "", None)
         levels = tuple(
             level
             for level in SENSITIVITIES
             if all(permits(place._replace(sensitivity=level)) for place in places)
         )
-        return Sight(permits, self._marked, None if levels == SENSITIVITIES else levels)
+        return Visibility(permits, self._marked, None if levels == SENSITIVITIES else levels)

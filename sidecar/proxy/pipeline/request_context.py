@@ -5,16 +5,16 @@ from collections.abc import Iterable
 
 from policies.ground.errors import Malformed
 from sidecar.http.body_budget import Lease
-from sidecar.http.headers import Head
-from sidecar.protocols.protocol import NOTHING, Asked, Class, Route
+from sidecar.http.headers import RequestHead
+from sidecar.protocols.protocol import NOTHING, ProtocolRoute, RouteClass, RoutedRequest
 from sidecar.proxy.messages import request_reader as intake
-from sidecar.proxy.messages.request import Inbound
-from sidecar.proxy.pipeline.forward import Allowed
+from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.pipeline.forward import AllowedRequest
 from sidecar.proxy.proxy_metrics import UNDECIDED
-from sidecar.recorder import Pending
+from sidecar.recorder import RecordedDecision
 
 
-class Case:
+class RequestContext:
     """`read` is what the request's head says, `asked` what it is once a row of the table covers
     it; `body` is the whole body where it had to be read, and `lease` what that
     holds; `decision` what it came to. `started` is
@@ -22,13 +22,13 @@ class Case:
 
     __slots__ = ("asked", "body", "decision", "head", "lease", "read", "route", "started")
 
-    def __init__(self, started: float, lease: Lease, asked: Asked | None = None) -> None:
+    def __init__(self, started: float, lease: Lease, asked: RoutedRequest | None = None) -> None:
         self.lease = lease
         self.started = started
         self.decision = UNDECIDED
-        self.head: Head | None = None
-        self.read: Asked | None = None
-        self.route: Route | None = None
+        self.head: RequestHead | None = None
+        self.read: RoutedRequest | None = None
+        self.route: ProtocolRoute | None = None
         self.asked = asked
         self.body: bytes | None = None
 
@@ -37,7 +37,7 @@ class Case:
         """Bytes of the body that was read; 0 where there is none."""
         return 0 if self.body is None else len(self.body)
 
-    def let_through(self, request: Inbound, pending: Pending) -> Allowed:
+    def let_through(self, request: AgentRequest, pending: RecordedDecision) -> AllowedRequest:
         """The request as it came, for `pending`, whose record is durable. Raises `Malformed` where
         it was not read that far."""
         head, asked = self.head, self.read
@@ -48,18 +48,22 @@ class Case:
         if self.body is None and b"expect" in head.read:
             request.welcome_body()
         ask = intake.forwarded(request, head, asked.target, self.body, readable=False)
-        return Allowed(_as_it_is(self.route), asked, ask, NOTHING, (), [pending], self.started)
+        return AllowedRequest(
+            _as_it_is(self.route), asked, ask, NOTHING, (), [pending], self.started
+        )
 
 
-def decided(pendings: Iterable[Pending]) -> str:
+def decided(pendings: Iterable[RecordedDecision]) -> str:
     """In one word, what a set of decisions that all pass came to."""
     passing = [pending.let_through for pending in pendings]
     return UNDECIDED if not passing else "DENY" if any(passing) else "ALLOW"
 
 
-def _as_it_is(route: Route | None) -> Route:
+def _as_it_is(route: ProtocolRoute | None) -> ProtocolRoute:
     """Nothing is read of what it returns; what it may change of names is still heard of."""
     if route is None:
-        return Route("*", "/**", Class.RETRIEVE)
-    class_ = Class.WRITE if route.class_ is Class.WRITE else Class.RETRIEVE
-    return Route(route.methods, route.pattern, class_, before=route.before, after=route.after)
+        return ProtocolRoute("*", "/**", RouteClass.RETRIEVE)
+    class_ = RouteClass.WRITE if route.class_ is RouteClass.WRITE else RouteClass.RETRIEVE
+    return ProtocolRoute(
+        route.methods, route.pattern, class_, before=route.before, after=route.after
+    )

@@ -11,16 +11,16 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from policies.ground.errors import SluiceError
-from sidecar.proxy.connections.buffered_connection import Side
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import Ended, Splice
-from sidecar.proxy.limits import Limits
+from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Denied
 from sidecar.proxy.pipeline.lineage import COMPLETED, TRUNCATED
 
 log = logging.getLogger(__name__)
 
 
-class Carried(NamedTuple):
+class TunnelSession(NamedTuple):
     """How it ended, bytes from the agent and to it, and the SHA-256 in hex of the latter."""
 
     outcome: str
@@ -30,11 +30,11 @@ class Carried(NamedTuple):
 
 
 async def joined(
-    agent: Side,
-    upstream: Side,
-    limits: Limits,
+    agent: BufferedConnection,
+    upstream: BufferedConnection,
+    limits: ProxyLimits,
     still: Callable[[], Awaitable[None]],
-    done: Callable[[Carried], None],
+    done: Callable[[TunnelSession], None],
     lasting: set[Splice],
 ) -> None:
     """Joins the two until both have ended, one is lost, nothing passes for long, or `still` raises
@@ -57,4 +57,4 @@ async def joined(
         splice.lost()
         finished.cancel()
         lasting.remove(splice)
-        done(Carried(outcome, splice.up.count, splice.down.count, digest.hexdigest()))
+        done(TunnelSession(outcome, splice.up.count, splice.down.count, digest.hexdigest()))

@@ -11,16 +11,16 @@ from collections.abc import Awaitable, Callable, Iterable
 import aiohttp
 
 from sidecar.http.headers import Fields
-from sidecar.proxy.connections.buffered_connection import Side
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.messages.request import Inbound
-from sidecar.proxy.messages.response_relay import Tally
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.messages.response_relay import RelayedResponse
 from sidecar.proxy.messages.upgrade import ASKS, answered
-from sidecar.proxy.pipeline.tunnel_session import Carried, joined
+from sidecar.proxy.pipeline.tunnel_session import TunnelSession, joined
 from sidecar.proxy.proxy_metrics import Unanswered
-from sidecar.proxy.upstream.client import Ask, Upstream
-from sidecar.proxy.upstream.pool import Wire
-from sidecar.proxy.upstream.response import Exchange
+from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
+from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.proxy.upstream.response import UpstreamResponse
 
 LONGEST = 16 * 1024
 """The longest head of an answer, in bytes, that may grant one."""
@@ -32,7 +32,7 @@ class WebSocket:
     """One, to the data source of `upstream`. `still` raises `Denied` where it may not go on."""
 
     def __init__(
-        self, upstream: Upstream, limits: Limits, still: Callable[[], Awaitable[None]]
+        self, upstream: UpstreamClient, limits: ProxyLimits, still: Callable[[], Awaitable[None]]
     ) -> None:
         self._upstream = upstream
         self._limits = limits
@@ -40,12 +40,12 @@ class WebSocket:
 
     async def carry(
         self,
-        request: Inbound,
-        ask: Ask,
+        request: AgentRequest,
+        ask: UpstreamRequest,
         first: Iterable[Awaitable[None]],
         event: Fields,
-        tally: Tally,
-    ) -> Exchange | None:
+        tally: RelayedResponse,
+    ) -> UpstreamResponse | None:
         """Lasts as long as the web socket, and returns None; the exchange where the data source
         answered something else. Nothing is granted before all of `first` is done."""
         wire = await self._upstream.connect()
@@ -66,7 +66,7 @@ class WebSocket:
         return None
 
     async def _shaken(
-        self, wire: Wire, ask: Ask, first: Iterable[Awaitable[None]]
+        self, wire: UpstreamConnection, ask: UpstreamRequest, first: Iterable[Awaitable[None]]
     ) -> tuple[bytes | None, bytes]:
         handshake = Handshake(wire)
         wire.expect(body=True)
@@ -75,8 +75,10 @@ class WebSocket:
             await each
         return await handshake.granted(), handshake.tail
 
-    async def _joined(self, agent: Side, source: Side, tally: Tally) -> None:
-        def done(carried: Carried) -> None:
+    async def _joined(
+        self, agent: BufferedConnection, source: BufferedConnection, tally: RelayedResponse
+    ) -> None:
+        def done(carried: TunnelSession) -> None:
             tally.carried(carried.outcome, carried.down, carried.sha256)
 
         await joined(agent, source, self._limits, self._still, done, set())
@@ -85,7 +87,7 @@ class WebSocket:
 class Handshake:
     """The answer to a handshake that was sent on `wire`, before the parser sees it."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: UpstreamConnection) -> None:
         self._wire = wire
         self._read = b""
         self._head: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()

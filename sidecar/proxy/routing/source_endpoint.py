@@ -11,24 +11,24 @@ from sidecar.http.body_budget import BodyBudget
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.identity import AgentIdentity
 from sidecar.protocols.registry import dialect_of
-from sidecar.protocols.shared.source_names import Naming
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.pipeline.authorizer import Judge, Refused
-from sidecar.proxy.pipeline.fast_path import ShortWay
-from sidecar.proxy.pipeline.forward import Forward
-from sidecar.proxy.pipeline.lineage import Lineage
-from sidecar.proxy.pipeline.passthrough import Opaque
-from sidecar.proxy.pipeline.pipeline import Gate
-from sidecar.proxy.proxy_metrics import Traffic
+from sidecar.protocols.shared.source_names import SourceNames
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.pipeline.authorizer import Authorizer, Refused
+from sidecar.proxy.pipeline.fast_path import FastPath
+from sidecar.proxy.pipeline.forward import Forwarder
+from sidecar.proxy.pipeline.lineage import LineageRecorder
+from sidecar.proxy.pipeline.passthrough import Passthrough
+from sidecar.proxy.pipeline.pipeline import ProxyPipeline
+from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
-from sidecar.proxy.upstream.client import Upstream
+from sidecar.proxy.upstream.client import UpstreamClient
 from sidecar.proxy.upstream.dialler import Dialler
 from sidecar.proxy.upstream.egress_policy import Egress, Guard
-from sidecar.proxy.worker_thread import Worker
+from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import Source
 
 
-class Guarded:
+class SourceEndpoint:
     """`source` behind its `gate`, for one agent; `who` asks where a request does not say."""
 
     def __init__(
@@ -38,30 +38,30 @@ class Guarded:
         enforcer: Enforcer,
         clock: Clock,
         egress: Egress,
-        worker: Worker,
-        limits: Limits,
+        worker: WorkerThread,
+        limits: ProxyLimits,
         bodies: BodyBudget,
     ) -> None:
         self.source = source
         host = upstream_parts(source.upstream).authority.host
         guard = Guard(host, source.addresses, egress)
-        self._upstream = Upstream(
+        self._upstream = UpstreamClient(
             source.upstream, Dialler(source.upstream, source.tls, guard, limits), limits
         )
         # For those who speak TLS, or no HTTP, through a connection that we only open.
         unread = Dialler(source.upstream, source.tls, guard, limits, raw=True)
         self._unread = unread
-        self._lineage = Lineage(enforcer)
+        self._lineage = LineageRecorder(enforcer)
         dialect = dialect_of(source, clock.monotonic)
         self.who = default_attribution(source.defaults, agent.id or agent.role)
         reports = source.mode == "report"
-        whole = Naming(source).whole
-        self.judge = judge = Judge(source.kind, whole, agent, enforcer, reports=reports)
-        traffic = Traffic(enforcer.metrics, source.kind)
-        self.gate = Gate(
+        whole = SourceNames(source).whole
+        self.judge = judge = Authorizer(source.kind, whole, agent, enforcer, reports=reports)
+        traffic = ProxyMetrics(enforcer.metrics, source.kind)
+        self.gate = ProxyPipeline(
             dialect,
             judge,
-            Forward(
+            Forwarder(
                 dialect,
                 self._upstream,
                 judge,
@@ -77,8 +77,8 @@ class Guarded:
             writes=source.writes == "allow",
             marked=source.sensitivity_field,
         )
-        self.short_way = ShortWay(self.gate, HeadDigest(enforcer.entropy(KEY_BYTES)))
-        self.opaque = Opaque(source, judge, unread, self._lineage, traffic, limits)
+        self.short_way = FastPath(self.gate, HeadDigest(enforcer.entropy(KEY_BYTES)))
+        self.opaque = Passthrough(source, judge, unread, self._lineage, traffic, limits)
 
     async def record(self, policy_name: str, reason: str) -> None:
         """Records a denial that nobody can be told of, under the source's own name."""

@@ -21,7 +21,7 @@ from sidecar.settings.model import Source
 Segments = tuple[str, ...]
 
 
-class Found(NamedTuple):
+class FoundSource(NamedTuple):
     """A source, and what is asked of it: the target below the path that leads to it."""
 
     source: Source
@@ -59,7 +59,7 @@ class _Row(NamedTuple):
     below: Segments
 
 
-class Shared:
+class SharedPort:
     """The sources that listen on one address. A source whose `hosts` name the host comes before one
     that has none, an exact name before a wild one, and a longer path before a shorter."""
 
@@ -74,7 +74,7 @@ class Shared:
         ]
         self._rows = sorted(rows, key=_order)
 
-    def find(self, host: Authority | None, target: Target) -> Found | None:
+    def find(self, host: Authority | None, target: Target) -> FoundSource | None:
         """`host` is what the request calls its server, port 0 where it names none; None where it
         does not say."""
         for source, pattern, below in self._rows:
@@ -82,11 +82,11 @@ class Shared:
                 continue
             rest = _below(below, target)
             if rest is not None:
-                return Found(source, rest)
+                return FoundSource(source, rest)
         return None
 
 
-class Group(NamedTuple):
+class SourceGroup(NamedTuple):
     """The sources at one name and port, the longest path first."""
 
     rows: tuple[_Row, ...]
@@ -105,15 +105,15 @@ class Group(NamedTuple):
         """Whether what passes to it is no HTTP, and the data source may speak first."""
         return self.rows[0].source.kind == "tcp"
 
-    def find(self, target: Target) -> Found | None:
+    def find(self, target: Target) -> FoundSource | None:
         for source, _, below in self.rows:
             rest = _below(below, target)
             if rest is not None:
-                return Found(source, rest)
+                return FoundSource(source, rest)
         return None
 
 
-class Names:
+class SourceTable:
     """Sources by the name and port under which an agent knows them."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
@@ -127,7 +127,7 @@ class Names:
         self._exact = {name: _group(rows) for name, rows in exact.items()}
         self._wild = {name: _group(rows) for name, rows in wild.items()}
 
-    def at(self, asked: Authority) -> Group | None:
+    def at(self, asked: Authority) -> SourceGroup | None:
         """The sources that the agent means by `asked`; None where there are none."""
         found = self._exact.get(asked)
         name = asked.host
@@ -188,8 +188,8 @@ def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
             yield Authority(pattern.name, port), pattern.wild
 
 
-def _group(rows: list[_Row]) -> Group:
-    return Group(tuple(sorted(rows, key=lambda row: -len(row.below))))
+def _group(rows: list[_Row]) -> SourceGroup:
+    return SourceGroup(tuple(sorted(rows, key=lambda row: -len(row.below))))
 
 
 def _order(row: _Row) -> tuple[int, int, int]:

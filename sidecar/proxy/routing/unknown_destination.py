@@ -9,15 +9,15 @@ from policies.ground.errors import Malformed, SluiceError
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.authority import Authority
-from sidecar.http.headers import Head
+from sidecar.http.headers import RequestHead
 from sidecar.identity import AgentIdentity
-from sidecar.protocols.protocol import Place
-from sidecar.proxy.local_response import Reply
+from sidecar.protocols.protocol import SourceRef
+from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages.framing import Tunnelling
-from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.request_reader import read_head
-from sidecar.proxy.pipeline.authorizer import UNREADABLE, Judge, Refused
-from sidecar.proxy.proxy_metrics import Traffic
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
+from sidecar.proxy.proxy_metrics import ProxyMetrics
 
 UNKNOWN = "unknown_destination"
 NAME_MISMATCH = "name_mismatch"
@@ -26,17 +26,17 @@ _KIND = "web"
 _LEVEL = "critical"
 
 
-def place_of(scheme: str, where: Authority | str) -> Place:
+def place_of(scheme: str, where: Authority | str) -> SourceRef:
     """What is asked for, as the audit trail names it."""
-    return Place(f"{scheme}://{where}", _LEVEL)
+    return SourceRef(f"{scheme}://{where}", _LEVEL)
 
 
-class Outside:
+class UnknownDestination:
     """`door` names the port at which it arrived."""
 
     def __init__(self, door: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
-        self._traffic = Traffic(enforcer.metrics, _KIND)
-        self._judge = Judge(_KIND, place_of(_KIND, door), agent, enforcer)
+        self._traffic = ProxyMetrics(enforcer.metrics, _KIND)
+        self._judge = Authorizer(_KIND, place_of(_KIND, door), agent, enforcer)
         self._default = Attribution(agent.id or agent.role, None, None, None)
 
     @property
@@ -44,7 +44,7 @@ class Outside:
         """Who asks where nothing says so."""
         return self._default
 
-    def read(self, request: Inbound, place: Place | None = None) -> Head:
+    def read(self, request: AgentRequest, place: SourceRef | None = None) -> RequestHead:
         """The request's head; raises `Refused` where its frame can't be trusted. `place` is where
         it leads, as far as that is known."""
         try:
@@ -55,7 +55,7 @@ class Outside:
             raise self.unreadable(error.message, place) from error
 
     def who(
-        self, head: Head, place: Place | None = None, default: Attribution | None = None
+        self, head: RequestHead, place: SourceRef | None = None, default: Attribution | None = None
     ) -> Attribution:
         """Who asks, `default` where the request does not say; raises `Refused`."""
         try:
@@ -63,24 +63,26 @@ class Outside:
         except Malformed as error:
             raise self.unreadable(error.message, place) from error
 
-    def unreadable(self, reason: str, place: Place | None = None) -> Refused:
+    def unreadable(self, reason: str, place: SourceRef | None = None) -> Refused:
         """Where one request ends and the next begins can't be trusted any more."""
         return Refused(400, UNREADABLE, reason, self._default, place=place, close=True)
 
-    def unknown(self, reason: str, who: Attribution, place: Place | None = None) -> Refused:
+    def unknown(self, reason: str, who: Attribution, place: SourceRef | None = None) -> Refused:
         return Refused(403, UNKNOWN, reason, who, place=place)
 
-    async def record(self, policy_name: str, reason: str, place: Place | None = None) -> None:
+    async def record(self, policy_name: str, reason: str, place: SourceRef | None = None) -> None:
         """Records what nobody can be told."""
         self._traffic.answered("DENY", 0)
         await self._judge.record(Refused(403, policy_name, reason, self._default, place=place))
 
-    async def refuse(self, request: Inbound, refused: Refused) -> Reply:
+    async def refuse(self, request: AgentRequest, refused: Refused) -> LocalResponse:
         """Records it; what the agent is told."""
         try:
             denied = await self._judge.refuse(refused)
         except SluiceError as error:
             self._traffic.answered("DENY", error.status)
-            return Reply.of_error(error, close=not request.body.is_eof())
+            return LocalResponse.of_error(error, close=not request.body.is_eof())
         self._traffic.answered("DENY", denied.status)
-        return Reply.of_denial(denied.status, denied.decision, denied.event_id, close=denied.close)
+        return LocalResponse.of_denial(
+            denied.status, denied.decision, denied.event_id, close=denied.close
+        )

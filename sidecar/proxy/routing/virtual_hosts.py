@@ -8,27 +8,29 @@ data source gets, what is left. Knows the directory. Knows nothing of what is as
 from collections.abc import Mapping, Sequence
 
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority, authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.local_response import Reply, Sent
-from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
-from sidecar.proxy.routing.source_endpoint import Guarded
-from sidecar.proxy.routing.source_lookup import Shared
-from sidecar.proxy.routing.unknown_destination import Outside, place_of
+from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.source_lookup import SharedPort
+from sidecar.proxy.routing.unknown_destination import UnknownDestination, place_of
 
 
-class Switch:
+class VirtualHosts:
     """The sources at `listen`."""
 
-    def __init__(self, listen: Listen, guarded: Sequence[Guarded], outside: Outside) -> None:
+    def __init__(
+        self, listen: ListenAddress, guarded: Sequence[SourceEndpoint], outside: UnknownDestination
+    ) -> None:
         self._listen = listen
-        self._shared = Shared([each.source for each in guarded])
-        self._guarded: Mapping[str, Guarded] = {each.source.alias: each for each in guarded}
+        self._shared = SharedPort([each.source for each in guarded])
+        self._guarded: Mapping[str, SourceEndpoint] = {each.source.alias: each for each in guarded}
         self._outside = outside
 
-    async def serve(self, request: Inbound) -> Reply | Sent:
+    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
         """Answers one request. Whatever is refused has been recorded."""
         try:
             guarded = self._found(request)
@@ -36,7 +38,7 @@ class Switch:
             return await self._outside.refuse(request, refused)
         return await guarded.gate.serve(request)
 
-    def _found(self, request: Inbound) -> Guarded:
+    def _found(self, request: AgentRequest) -> SourceEndpoint:
         outside = self._outside
         head = outside.read(request)
         who = outside.who(head)

@@ -110,7 +110,7 @@ def parse(data: bytes) -> Hello | None:
 
 
 def _hello(message: bytes) -> Hello:
-    reader = _Reader(message)
+    reader = _ByteReader(message)
     reader.take(2)  # version
     reader.take(32)  # random
     if len(reader.take(reader.number(1))) > _MOST_OF_A_SESSION:
@@ -119,7 +119,7 @@ def _hello(message: bytes) -> Hello:
     methods = reader.take(reader.number(1))
     if not suites or len(suites) % 2 or not methods:
         raise Malformed("the TLS hello can't be read")
-    extensions = _Reader(reader.take(reader.number(2))) if reader.left else _Reader(b"")
+    extensions = _ByteReader(reader.take(reader.number(2))) if reader.left else _ByteReader(b"")
     reader.finish()
     found: dict[int, bytes] = {}
     while extensions.left:
@@ -133,8 +133,8 @@ def _hello(message: bytes) -> Hello:
 def _named(extension: bytes | None) -> str | None:
     if extension is None:
         return None
-    outer = _Reader(extension)
-    names = _Reader(outer.take(outer.number(2)))
+    outer = _ByteReader(extension)
+    names = _ByteReader(outer.take(outer.number(2)))
     outer.finish()
     if names.number(1) != 0:
         raise Malformed("the TLS hello names something else than a host")
@@ -157,7 +157,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-class _Reader:
+class _ByteReader:
     """Takes bytes off the front; what is missing is `Malformed`, and so is what is left over."""
 
     def __init__(self, data: bytes) -> None:

@@ -13,16 +13,16 @@ from aiohttp import HttpVersion10, HttpVersion11
 
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.http.authority import Authority, authority
-from sidecar.http.headers import Head, request_head
-from sidecar.proxy.background_tasks import Errands
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.local_response import Reply, Sent, fields_of_event
-from sidecar.proxy.messages.request import Inbound
+from sidecar.http.headers import RequestHead, request_head
+from sidecar.proxy.background_tasks import BackgroundTasks
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.local_response import LocalResponse, ResponseSent, fields_of_event
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
-from sidecar.proxy.pipeline.passthrough import Passed
-from sidecar.proxy.routing.unknown_destination import Outside, place_of
+from sidecar.proxy.pipeline.passthrough import AllowedTunnel
+from sidecar.proxy.routing.unknown_destination import UnknownDestination, place_of
 from sidecar.proxy.tunnel.fixed_destination import Destination
-from sidecar.proxy.tunnel.tunnel_dispatch import Passage
+from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch
 
 # RFC 9209.
 _WHY = {400: b"http_request_error", 403: b"http_request_denied", 502: b"destination_unavailable"}
@@ -32,14 +32,18 @@ class Connect:
     """The CONNECTs of one port."""
 
     def __init__(
-        self, passage: Passage, outside: Outside, errands: Errands, limits: Limits
+        self,
+        passage: TunnelDispatch,
+        outside: UnknownDestination,
+        errands: BackgroundTasks,
+        limits: ProxyLimits,
     ) -> None:
         self._passage = passage
         self._outside = outside
         self._errands = errands
         self._limits = limits
 
-    async def serve(self, request: Inbound) -> Reply | Sent:
+    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
         """Answers one request; where it is granted, once the tunnel has ended."""
         try:
             to = self._found(request)
@@ -47,10 +51,10 @@ class Connect:
         except Refused as refused:
             return _last(request, await self._outside.refuse(request, refused))
         except Denied as denied:
-            reply = Reply.of_denial(denied.status, denied.decision, denied.event_id)
+            reply = LocalResponse.of_denial(denied.status, denied.decision, denied.event_id)
             return _last(request, reply)
         except SluiceError as error:
-            return _last(request, Reply.of_error(error))
+            return _last(request, LocalResponse.of_error(error))
         try:
             side, within = request.tunnel(self._limits.buffer_bytes)
         except ConnectionError:
@@ -65,9 +69,9 @@ class Connect:
         except asyncio.CancelledError:
             side.transport.abort()
             raise
-        return Sent(keep_alive=False)
+        return ResponseSent(keep_alive=False)
 
-    def _found(self, request: Inbound) -> Destination:
+    def _found(self, request: AgentRequest) -> Destination:
         outside = self._outside
         try:
             head = request_head(request.fields)
@@ -83,13 +87,13 @@ class Connect:
         who = outside.who(head, place, None if guarded is None else guarded.who)
         return Destination(where, group, who)
 
-    async def _decided(self, to: Destination) -> Passed | None:
+    async def _decided(self, to: Destination) -> AllowedTunnel | None:
         """What is decided for the whole tunnel; None where each request in it will be judged."""
         guarded = self._passage.opaque(to.group)
         return None if guarded is None else await guarded.opaque.open(to.who)
 
 
-def _granted(passed: Passed | None) -> bytes:
+def _granted(passed: AllowedTunnel | None) -> bytes:
     """The answer, which tells of a denial that the source's mode lets through."""
     told = [] if passed is None else [each for each in passed.pendings if each.let_through]
     fields = fields_of_event(told[0].event_id, let_through=True) if told else ()
@@ -97,7 +101,7 @@ def _granted(passed: Passed | None) -> bytes:
     return b"HTTP/1.1 200 Connection established\r\n%b\r\n" % lines
 
 
-def _framed(request: Inbound, head: Head) -> Authority:
+def _framed(request: AgentRequest, head: RequestHead) -> Authority:
     """Where a CONNECT leads whose frame can be trusted; `Malformed` for any other."""
     read = head.read
     if request.version not in (HttpVersion10, HttpVersion11):
@@ -116,7 +120,7 @@ def _framed(request: Inbound, head: Head) -> Authority:
     return where
 
 
-def _last(request: Inbound, reply: Reply) -> Reply:
+def _last(request: AgentRequest, reply: LocalResponse) -> LocalResponse:
     """Nothing behind a tunnel that is not granted is read: it may be what was to go through it."""
     request.stop_reading()
     reply.close = True

@@ -11,48 +11,52 @@ from typing import NamedTuple
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
 from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
-from sidecar.http.headers import Head
+from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import canonical
-from sidecar.proxy.local_response import Reply, Sent
-from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
-from sidecar.proxy.routing.source_endpoint import Guarded
-from sidecar.proxy.routing.source_lookup import Group, Names
-from sidecar.proxy.routing.unknown_destination import NAME_MISMATCH, Outside, place_of
+from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.source_lookup import SourceGroup, SourceTable
+from sidecar.proxy.routing.unknown_destination import NAME_MISMATCH, UnknownDestination, place_of
 
 
 class Destination(NamedTuple):
     """Where a connection goes: `group` are the sources at `where`, `who` asks."""
 
     where: Authority
-    group: Group
+    group: SourceGroup
     who: Attribution
 
 
-class Places(NamedTuple):
+class NamedDestinations(NamedTuple):
     """Every source that can be reached by a name: `names` finds it, `guarded` has it by its
     alias."""
 
-    names: Names
-    guarded: Mapping[str, Guarded]
+    names: SourceTable
+    guarded: Mapping[str, SourceEndpoint]
 
-    def at(self, group: Group) -> Guarded | None:
+    def at(self, group: SourceGroup) -> SourceEndpoint | None:
         """The one source there; None where only a path could tell."""
         return None if group.sole is None else self.guarded[group.sole.alias]
 
 
-class Inside:
+class FixedDestination:
     """Answers the requests of one connection. `scheme` is what is spoken on it."""
 
     def __init__(
-        self, destination: Destination, places: Places, outside: Outside, scheme: str
+        self,
+        destination: Destination,
+        places: NamedDestinations,
+        outside: UnknownDestination,
+        scheme: str,
     ) -> None:
         self._destination = destination
         self._places = places
         self._outside = outside
         self._scheme = scheme
 
-    async def serve(self, request: Inbound) -> Reply | Sent:
+    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
         """Answers one request. Whatever is refused has been recorded."""
         try:
             guarded = self._found(request)
@@ -60,7 +64,7 @@ class Inside:
             return await self._outside.refuse(request, refused)
         return await guarded.gate.serve(request)
 
-    def _found(self, request: Inbound) -> Guarded:
+    def _found(self, request: AgentRequest) -> SourceEndpoint:
         outside, destination = self._outside, self._destination
         place = place_of(self._scheme, destination.where)
         head = outside.read(request, place)
@@ -80,7 +84,7 @@ class Inside:
         request.target = found.target
         return self._places.guarded[found.source.alias]
 
-    def _host(self, head: Head) -> Authority:
+    def _host(self, head: RequestHead) -> Authority:
         raw = head.one(b"host")
         if raw is None:
             return self._destination.where

@@ -21,7 +21,7 @@ _IPV4 = struct.Struct("=2x2s4s8x")
 _IPV6 = struct.Struct("=2x2s4x16s4x")
 
 
-class Socket(Protocol):
+class SocketLike(Protocol):
     """As much of a socket as is asked."""
 
     @property
@@ -29,7 +29,7 @@ class Socket(Protocol):
     def getsockopt(self, level: int, option: int, size: int, /) -> bytes: ...
 
 
-def original_destination(sock: Socket) -> Authority | None:
+def original_destination(sock: SocketLike) -> Authority | None:
     """The address and port, as they stand in the configuration; None where the system knows of no
     redirection. A connection that came straight here may have our own port for an answer."""
     if sock.family == socket.AF_INET6:
@@ -45,7 +45,7 @@ def original_destination(sock: Socket) -> Authority | None:
     return Authority(str(IPv4Address(address)), int.from_bytes(port))
 
 
-def _asked(sock: Socket, level: int, form: struct.Struct) -> tuple[bytes, bytes] | None:
+def _asked(sock: SocketLike, level: int, form: struct.Struct) -> tuple[bytes, bytes] | None:
     try:
         told = sock.getsockopt(level, _OPTION, form.size)
     except OSError:

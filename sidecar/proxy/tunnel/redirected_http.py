@@ -8,25 +8,27 @@ The two must agree, and the address that was meant counts for nothing: it is nev
 from policies.ground.errors import Malformed
 from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.local_response import Reply, Sent
-from sidecar.proxy.messages.request import Inbound
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
+from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
-from sidecar.proxy.routing.source_endpoint import Guarded
-from sidecar.proxy.routing.unknown_destination import NAME_MISMATCH, Outside, place_of
-from sidecar.proxy.tunnel.fixed_destination import Places
+from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.unknown_destination import NAME_MISMATCH, UnknownDestination, place_of
+from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
 
 _SCHEME = "http"
 
 
-class Redirected:
+class RedirectedHttp:
     """Answers the requests of one connection that was `meant` for an address and port."""
 
-    def __init__(self, meant: Authority, places: Places, outside: Outside) -> None:
+    def __init__(
+        self, meant: Authority, places: NamedDestinations, outside: UnknownDestination
+    ) -> None:
         self._meant = meant
         self._places = places
         self._outside = outside
 
-    async def serve(self, request: Inbound) -> Reply | Sent:
+    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
         """Answers one request. Whatever is refused has been recorded."""
         try:
             guarded = self._found(request)
@@ -34,7 +36,7 @@ class Redirected:
             return await self._outside.refuse(request, refused)
         return await guarded.gate.serve(request)
 
-    def _found(self, request: Inbound) -> Guarded:
+    def _found(self, request: AgentRequest) -> SourceEndpoint:
         outside = self._outside
         place = place_of(_SCHEME, self._meant)
         head = outside.read(request, place)

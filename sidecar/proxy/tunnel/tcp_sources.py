@@ -8,13 +8,13 @@ Pure. Which connection is meant is settled here; what it reaches is what the con
 from collections.abc import Iterator, Sequence
 
 from sidecar.http.authority import Authority
-from sidecar.proxy.routing.source_lookup import Group, Names, names_of, upstream_parts
+from sidecar.proxy.routing.source_lookup import SourceGroup, SourceTable, names_of, upstream_parts
 from sidecar.settings.model import Source
 
-NOBODY = Group(())
+NOBODY = SourceGroup(())
 
 
-class Unread:
+class TcpSources:
     """Of all `sources`, those of the kind `tcp`."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -27,15 +27,15 @@ class Unread:
                 else:
                     self._others.setdefault(port, source)
 
-    def at(self, meant: Authority) -> Group | None:
+    def at(self, meant: Authority) -> SourceGroup | None:
         """The source that a connection to this address and port means; None where the port is that
         of none, `NOBODY` where it is that of several and the address is none of theirs."""
         there = self._ports.get(meant.port)
         if there is None:
             return None
         if len(there) > 1:
-            return Names(there).at(meant) or NOBODY
-        return Names(there).at(upstream_parts(there[0].upstream).authority)
+            return SourceTable(there).at(meant) or NOBODY
+        return SourceTable(there).at(upstream_parts(there[0].upstream).authority)
 
     def clashes(self) -> Iterator[tuple[Source, Source, int]]:
         """A source of the kind, another that can't be told from it, and the port they share."""

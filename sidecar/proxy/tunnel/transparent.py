@@ -20,24 +20,24 @@ from collections.abc import Callable
 from ipaddress import ip_address
 
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
-from sidecar.http.loop_guard import OwnPorts
-from sidecar.proxy.background_tasks import Errands
-from sidecar.proxy.connections.buffered_connection import Side
+from sidecar.http.loop_guard import LoopGuard
+from sidecar.proxy.background_tasks import BackgroundTasks
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import reset
-from sidecar.proxy.downstream.connection_acceptor import Arrivals, join
-from sidecar.proxy.downstream.server import AgentServer
-from sidecar.proxy.limits import Limits
+from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor, join
+from sidecar.proxy.downstream.server import DownstreamServer
+from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE
-from sidecar.proxy.routing.source_lookup import Group
-from sidecar.proxy.routing.unknown_destination import UNKNOWN, Outside, place_of
+from sidecar.proxy.routing.source_lookup import SourceGroup
+from sidecar.proxy.routing.unknown_destination import UNKNOWN, UnknownDestination, place_of
 from sidecar.proxy.tunnel.client_hello import Hello
 from sidecar.proxy.tunnel.fixed_destination import Destination
 from sidecar.proxy.tunnel.original_destination import original_destination
-from sidecar.proxy.tunnel.redirected_http import Redirected
-from sidecar.proxy.tunnel.tcp_sources import Unread
-from sidecar.proxy.tunnel.tunnel_dispatch import Passage, opening
+from sidecar.proxy.tunnel.redirected_http import RedirectedHttp
+from sidecar.proxy.tunnel.tcp_sources import TcpSources
+from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, opening
 
 _TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::"}  # noqa: S104  # nothing is bound by this
 
@@ -51,7 +51,7 @@ def by_socket(transport: asyncio.Transport) -> Authority | None:
     return None if sock is None else original_destination(sock)
 
 
-def twin_of(listen: Listen) -> str | None:
+def twin_of(listen: ListenAddress) -> str | None:
     """The same host of IPv6, to which the packet filter redirects what is IPv6; None where there is
     none, this host has no such address, or each port would be another."""
     twin = _TWINS.get(listen.host)
@@ -65,26 +65,26 @@ def twin_of(listen: Listen) -> str | None:
     return twin
 
 
-class Transparent(Arrivals):
+class Transparent(ConnectionAcceptor):
     """The connections of one port. `own` are the ports of this sidecar."""
 
     def __init__(
         self,
-        passage: Passage,
-        outside: Outside,
-        errands: Errands,
-        own: OwnPorts,
-        limits: Limits,
+        passage: TunnelDispatch,
+        outside: UnknownDestination,
+        errands: BackgroundTasks,
+        own: LoopGuard,
+        limits: ProxyLimits,
         meant: Meant = by_socket,
     ) -> None:
         super().__init__(outside, errands, limits)
         self._passage = passage
         self._places = passage.places
-        self._unread = Unread([each.source for each in passage.places.guarded.values()])
+        self._unread = TcpSources([each.source for each in passage.places.guarded.values()])
         self._own = own
         self._meant = meant
 
-    async def see_through(self, agent: Side, server: AgentServer) -> None:
+    async def see_through(self, agent: BufferedConnection, server: DownstreamServer) -> None:
         to = self._meant(agent.transport)
         if to is None or self._own.has(ip_address(to.host), to.port):
             reason = "it was not redirected here, or was meant for a port of this sidecar"
@@ -102,11 +102,11 @@ class Transparent(Arrivals):
             await self._break(agent, UNREADABLE, why, to)
             return
         if hello is None:
-            agent.give(server.within(Redirected(to, self._places, self.outside).serve))
+            agent.give(server.within(RedirectedHttp(to, self._places, self.outside).serve))
         else:
             await self._named(agent, server, to, hello)
 
-    async def _joined(self, agent: Side, to: Authority, group: Group) -> None:
+    async def _joined(self, agent: BufferedConnection, to: Authority, group: SourceGroup) -> None:
         guarded = self._places.at(group) if group.rows else None
         if guarded is None:
             reason = "several sources have this port, and none of them this address"
@@ -114,7 +114,9 @@ class Transparent(Arrivals):
         else:
             await join(agent, guarded)
 
-    async def _named(self, agent: Side, server: AgentServer, to: Authority, hello: Hello) -> None:
+    async def _named(
+        self, agent: BufferedConnection, server: DownstreamServer, to: Authority, hello: Hello
+    ) -> None:
         name = hello.server_name
         lacks = self._passage.nameless(hello)
         if lacks is not None or name is None:
@@ -132,7 +134,7 @@ class Transparent(Arrivals):
         await self._passage.go(agent, server.within, Destination(where, group, who), None)
 
     async def _break(
-        self, agent: Side, policy_name: str, reason: str, to: Authority | None
+        self, agent: BufferedConnection, policy_name: str, reason: str, to: Authority | None
     ) -> None:
         """Records it, unless the agent went away before it had said anything."""
         if agent.held or not agent.ended:

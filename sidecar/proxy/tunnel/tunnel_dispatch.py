@@ -19,19 +19,19 @@ from functools import partial
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.http.authority import Authority
 from sidecar.http.tls_contexts import server_context
-from sidecar.protocols.protocol import Place
-from sidecar.proxy.background_tasks import Errands
-from sidecar.proxy.connections.buffered_connection import Side
+from sidecar.protocols.protocol import SourceRef
+from sidecar.proxy.background_tasks import BackgroundTasks
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.tls import TlsLayer
 from sidecar.proxy.downstream.downstream_connection import Within
-from sidecar.proxy.limits import Limits
+from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Refused
-from sidecar.proxy.pipeline.passthrough import Passed
-from sidecar.proxy.routing.source_endpoint import Guarded
-from sidecar.proxy.routing.source_lookup import Group, upstream_parts
-from sidecar.proxy.routing.unknown_destination import NAME_MISMATCH, Outside, place_of
+from sidecar.proxy.pipeline.passthrough import AllowedTunnel
+from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
+from sidecar.proxy.routing.unknown_destination import NAME_MISMATCH, UnknownDestination, place_of
 from sidecar.proxy.tunnel.client_hello import HANDSHAKE, Hello, HelloReader
-from sidecar.proxy.tunnel.fixed_destination import Destination, Inside, Places
+from sidecar.proxy.tunnel.fixed_destination import Destination, FixedDestination, NamedDestinations
 
 NO_SERVER_NAME = "no_server_name"
 ENCRYPTED_HELLO = "encrypted_hello"
@@ -40,16 +40,16 @@ ENCRYPTED_HELLO = "encrypted_hello"
 _ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 
 
-class Passage:
+class TunnelDispatch:
     """For the connections of one port. `hidden` is whether a hello may hide the name that counts
     behind the one that it shows."""
 
     def __init__(
         self,
-        places: Places,
-        outside: Outside,
-        errands: Errands,
-        limits: Limits,
+        places: NamedDestinations,
+        outside: UnknownDestination,
+        errands: BackgroundTasks,
+        limits: ProxyLimits,
         *,
         hidden: bool,
     ) -> None:
@@ -64,12 +64,12 @@ class Passage:
             if guarded.source.terminate is not None
         }
 
-    def terminates(self, group: Group) -> ssl.SSLContext | None:
+    def terminates(self, group: SourceGroup) -> ssl.SSLContext | None:
         """By which certificate TLS to these sources ends here; None where it does not."""
         found = [self._contexts.get(alias) for alias in group.aliases]
         return found[0] if all(found) else None
 
-    def opaque(self, group: Group) -> Guarded | None:
+    def opaque(self, group: SourceGroup) -> SourceEndpoint | None:
         """The source that TLS is passed on to unread; None where it may not be."""
         guarded = self.places.at(group)
         if guarded is None or self.terminates(group) is not None:
@@ -77,7 +77,13 @@ class Passage:
         spoken = upstream_parts(guarded.source.upstream).scheme
         return guarded if spoken in ("https", "tcp") else None
 
-    async def go(self, agent: Side, within: Within, to: Destination, passed: Passed | None) -> None:
+    async def go(
+        self,
+        agent: BufferedConnection,
+        within: Within,
+        to: Destination,
+        passed: AllowedTunnel | None,
+    ) -> None:
         """Sees one connection through to its end. `passed` is what was decided for all of it
         already."""
         try:
@@ -93,7 +99,7 @@ class Passage:
                 passed.drop()
             agent.transport.abort()
 
-    async def _unread(self, agent: Side, within: Within, to: Destination) -> bool:
+    async def _unread(self, agent: BufferedConnection, within: Within, to: Destination) -> bool:
         """Whether it is TLS that is passed on unread; else somebody speaks on it, or it ends."""
         try:
             async with asyncio.timeout(self._limits.opening_seconds):
@@ -105,7 +111,7 @@ class Passage:
             agent.transport.close()
             return False
         if hello is None:
-            inside = Inside(to, self.places, self._outside, "http")
+            inside = FixedDestination(to, self.places, self._outside, "http")
             agent.give(within(inside.serve))
             return False
         refused = self._named(hello, to)
@@ -115,13 +121,15 @@ class Passage:
         context = self.terminates(to.group)
         if context is None:
             return True
-        inside = Inside(to, self.places, self._outside, "https")
+        inside = FixedDestination(to, self.places, self._outside, "https")
         made = partial(within, inside.serve)
         failed = partial(self._failed, to)
         agent.give(TlsLayer(context, made, self._limits.handshake_seconds, failed))
         return False
 
-    async def _joined(self, agent: Side, to: Destination, passed: Passed | None) -> None:
+    async def _joined(
+        self, agent: BufferedConnection, to: Destination, passed: AllowedTunnel | None
+    ) -> None:
         guarded = self.opaque(to.group)
         if guarded is None:
             reason = "TLS to a source that speaks none, or that a path tells from others"
@@ -154,7 +162,9 @@ class Passage:
             return NAME_MISMATCH, "the TLS hello names another server than the connection leads to"
         return None
 
-    async def refuse(self, agent: Side, policy_name: str, reason: str, place: Place) -> None:
+    async def refuse(
+        self, agent: BufferedConnection, policy_name: str, reason: str, place: SourceRef
+    ) -> None:
         """Records it, and tells the agent with an alert in place of an answer."""
         await self._outside.record(policy_name, reason, place)
         agent.transport.write(_ALERT)
@@ -165,7 +175,7 @@ class Passage:
         self._errands.run(self._outside.record(UNREADABLE, reason, place))
 
 
-async def opening(agent: Side) -> Hello | None:
+async def opening(agent: BufferedConnection) -> Hello | None:
     """The TLS hello that a connection begins with; None where it begins with something else. Raises
     `Malformed`, also where it ends before it has begun."""
     reader = HelloReader()

@@ -8,18 +8,20 @@ from aiohttp import StreamReader
 from aiohttp.web_protocol import PayloadAccessError, RequestPayloadError
 
 from sidecar.http.request_body import BodyTooSlow
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.upstream.pool import Wire
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.upstream.pool import UpstreamConnection
 
 _CLIENT_BROKE_OFF = (RequestPayloadError, PayloadAccessError, ConnectionError)
 
 
-class Pump:
+class BodySender:
     """One body on its way. Its task belongs to the exchange that made it, which always stops it."""
 
     __slots__ = ("_chunked", "_limits", "_stream", "_task", "_wire", "broken_off")
 
-    def __init__(self, stream: StreamReader, wire: Wire, limits: Limits, *, chunked: bool) -> None:
+    def __init__(
+        self, stream: StreamReader, wire: UpstreamConnection, limits: ProxyLimits, *, chunked: bool
+    ) -> None:
         self._limits = limits
         self._stream = stream
         self._wire = wire

@@ -20,19 +20,19 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from sidecar.http.headers import answer_head
-from sidecar.proxy.limits import Limits
+from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import Unanswered
-from sidecar.proxy.upstream.body_sender import Pump
+from sidecar.proxy.upstream.body_sender import BodySender
 from sidecar.proxy.upstream.dialler import Dialler
-from sidecar.proxy.upstream.pool import Pool, Short, Wire
-from sidecar.proxy.upstream.response import Exchange
+from sidecar.proxy.upstream.pool import Pool, Short, UpstreamConnection
+from sidecar.proxy.upstream.response import UpstreamResponse
 
 log = logging.getLogger(__name__)
 
 _BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
 
 
-class Ask(NamedTuple):
+class UpstreamRequest(NamedTuple):
     """A request to the data source.
 
     `lines` are its header fields, each with its line end, but for those that frame it: `length` is
@@ -50,7 +50,7 @@ class Ask(NamedTuple):
     upgrade: bool = False
     """Whether it asks for WebSocket."""
 
-    def with_body(self, body: bytes) -> "Ask":
+    def with_body(self, body: bytes) -> "UpstreamRequest":
         """The same request with another body, at hand."""
         length = None if self.chunked else b"%d" % len(body)
         return self._replace(body=body, length=length, stream=None)
@@ -63,10 +63,10 @@ def framing(length: bytes | None, *, chunked: bool) -> bytes:
     return b"Transfer-Encoding: chunked\r\n" if chunked else b""
 
 
-class Upstream:
+class UpstreamClient:
     """The data source at `url`, with an optional path prefix; `dialler` opens its connections."""
 
-    def __init__(self, url: str, dialler: Dialler, limits: Limits) -> None:
+    def __init__(self, url: str, dialler: Dialler, limits: ProxyLimits) -> None:
         parsed = URL(url)
         self._prefix = parsed.raw_path.rstrip("/").encode()
         self.host = parsed.host_port_subcomponent or ""
@@ -87,7 +87,9 @@ class Upstream:
         """How many to the data source are open."""
         return self._pool.connections
 
-    async def send(self, ask: Ask, first: Iterable[Awaitable[None]] = ()) -> Exchange:
+    async def send(
+        self, ask: UpstreamRequest, first: Iterable[Awaitable[None]] = ()
+    ) -> UpstreamResponse:
         """Sends `ask`; the answer once its head is there. `UpstreamFailed` where there is none.
 
         What comes back is not looked at before all of `first` is done; what one of them raises
@@ -99,8 +101,12 @@ class Upstream:
         return await self.received(wire, ask, first, self._sent(wire, ask))
 
     async def received(
-        self, wire: Wire, ask: Ask, first: Iterable[Awaitable[None]], pump: Pump | None = None
-    ) -> Exchange:
+        self,
+        wire: UpstreamConnection,
+        ask: UpstreamRequest,
+        first: Iterable[Awaitable[None]],
+        pump: BodySender | None = None,
+    ) -> UpstreamResponse:
         """The answer to `ask`, which was sent on `wire`; as `send`.
 
         A connection that rested may have been closed by the data source while the request was on
@@ -122,7 +128,7 @@ class Upstream:
         log.info("a request is sent once more: the data source had closed the connection")
         return await self._again(ask)
 
-    async def _again(self, ask: Ask) -> Exchange:
+    async def _again(self, ask: UpstreamRequest) -> UpstreamResponse:
         wire = await self._pool.connect()
         try:
             self._sent(wire, ask)
@@ -135,7 +141,7 @@ class Upstream:
         exchange.retries = 1
         return exchange
 
-    def _sent(self, wire: Wire, ask: Ask) -> Pump | None:
+    def _sent(self, wire: UpstreamConnection, ask: UpstreamRequest) -> BodySender | None:
         wire.expect(body=ask.method != "HEAD")
         try:
             wire.write(self.head(ask) + _body(ask))
@@ -146,38 +152,40 @@ class Upstream:
             raise
         if ask.stream is None:
             return None
-        return Pump(ask.stream, wire, self._limits, chunked=ask.chunked)
+        return BodySender(ask.stream, wire, self._limits, chunked=ask.chunked)
 
-    async def _answered(self, wire: Wire, ask: Ask, pump: Pump | None) -> Exchange:
+    async def _answered(
+        self, wire: UpstreamConnection, ask: UpstreamRequest, pump: BodySender | None
+    ) -> UpstreamResponse:
         while True:
             message, stream = await wire.read()
             # Interim answers are not relayed (proxy.md A1); `101` nobody here asked for.
             if message.code >= 200 or message.code == 101:
                 return self._answer(wire, pump, ask.method, message, stream)
 
-    def post(self, wire: Wire, data: bytes, short: Short) -> None:
+    def post(self, wire: UpstreamConnection, data: bytes, short: Short) -> None:
         """Sends a whole request on a connection that rested. What comes back is `short`'s, or where
         that does not take it to be had by `received`."""
         wire.expect(body=True)
         wire.short = short
         wire.write(data)
 
-    def path(self, ask: Ask) -> str:
+    def path(self, ask: UpstreamRequest) -> str:
         """The target on the request line to the data source."""
         return self._prefix.decode() + ask.target
 
     def _answer(
         self,
-        wire: Wire,
-        pump: Pump | None,
+        wire: UpstreamConnection,
+        pump: BodySender | None,
         method: str,
         message: RawResponseMessage,
         stream: StreamReader,
-    ) -> Exchange:
+    ) -> UpstreamResponse:
         head = answer_head(message.raw_headers)
         length = _framed(message.code, head.lengths, head.codings)
         empty = method == "HEAD" or message.code in (204, 304)
-        return Exchange(
+        return UpstreamResponse(
             self._pool,
             wire,
             pump,
@@ -190,7 +198,7 @@ class Upstream:
             self._limits.stream_idle_seconds,
         )
 
-    def head(self, ask: Ask) -> bytes:
+    def head(self, ask: UpstreamRequest) -> bytes:
         """The head of `ask` as it is sent."""
         front = self.front(ask.method, ask.target)
         return b"%b%b%b\r\n" % (front, ask.lines, framing(ask.length, chunked=ask.chunked))
@@ -201,12 +209,12 @@ class Upstream:
         return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n" % line
 
 
-def _harmless(ask: Ask) -> bool:
+def _harmless(ask: UpstreamRequest) -> bool:
     """Whether the data source may be asked this twice (RFC 9110 section 9.2.2)."""
     return ask.method in ("GET", "HEAD") and ask.stream is None and not ask.body
 
 
-def _body(ask: Ask) -> bytes:
+def _body(ask: UpstreamRequest) -> bytes:
     if not ask.chunked or ask.stream is not None:
         return ask.body
     body = ask.body

@@ -17,15 +17,15 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from sidecar.http.tls_contexts import client_context
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.proxy_metrics import Unreachable, Unverified
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.proxy_metrics import Unverified, UpstreamUnreachable
 from sidecar.proxy.upstream.egress_policy import Guard
 from sidecar.settings.model import UpstreamTls
 
 _PLAIN = {"https": "http", "tcp": "http"}
 
 
-class Heard(ResponseHandler):
+class EarlyData(ResponseHandler):
     """What a data source says, and that it ends, before whoever is to hear it has the connection:
     it may speak as soon as it is reached."""
 
@@ -47,7 +47,7 @@ class Dialler:
     `raw` TLS is left to whoever speaks through them."""
 
     def __init__(
-        self, url: str, tls: UpstreamTls, guard: Guard, limits: Limits, *, raw: bool = False
+        self, url: str, tls: UpstreamTls, guard: Guard, limits: ProxyLimits, *, raw: bool = False
     ) -> None:
         parsed = URL(url)
         port = parsed.port
@@ -77,7 +77,7 @@ class Dialler:
             socket_factory=self._guard.socket,
         )
         if self._raw:
-            heard: Callable[[], ResponseHandler] = partial(Heard, asyncio.get_running_loop())
+            heard: Callable[[], ResponseHandler] = partial(EarlyData, asyncio.get_running_loop())
             self.connector._factory = heard  # type: ignore[assignment]  # it is only called
         # What the connector asks of a request: where to, with which TLS. It is never sent.
         self._template = ClientRequest(
@@ -88,18 +88,18 @@ class Dialler:
         )
 
     async def connect(self) -> Connection:
-        """A new connection. `Unreachable` or `Unverified` where there is none to be had."""
+        """A new connection. `UpstreamUnreachable` or `Unverified` where there is none to be had."""
         assert self.connector is not None
         try:
             connection = await self.connector.connect(self._template, [], self._timeout)
         except aiohttp.ClientSSLError as error:
             raise Unverified from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable from error
+            raise UpstreamUnreachable from error
         if connection.transport is None or connection.transport.is_closing():
             # It was lost again before anybody could use it.
             connection.close()
-            raise Unreachable
+            raise UpstreamUnreachable
         return connection
 
     async def close(self) -> None:

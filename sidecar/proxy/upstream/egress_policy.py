@@ -21,7 +21,7 @@ from aiohttp.resolver import ThreadedResolver
 
 from policies.ground import egress as not_public
 from policies.ground.egress import Address, Network
-from sidecar.http.loop_guard import OwnPorts
+from sidecar.http.loop_guard import LoopGuard
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class AddressRefused(OSError):
 class Egress(NamedTuple):
     """What holds for all that goes out: `own` ports, and who hears the reason of each refusal."""
 
-    own: OwnPorts
+    own: LoopGuard
     refused: Callable[[str], None]
 
 

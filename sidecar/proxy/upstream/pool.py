@@ -18,8 +18,8 @@ from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.helpers import EMPTY_BODY_STATUS_CODES, TimerNoop
 
-from sidecar.proxy.connections.buffered_connection import Side
-from sidecar.proxy.limits import Limits
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
+from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.upstream.dialler import Dialler
 
 _TIMER = TimerNoop()
@@ -39,10 +39,10 @@ class Short(Protocol):
         ...
 
 
-class Wire(ResponseHandler):
+class UpstreamConnection(ResponseHandler):
     """One connection to the data source: what is written to it, and aiohttp's reading side."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: Limits) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ProxyLimits) -> None:
         super().__init__(loop)
         self._limits = limits
         self._reads_bodies: bool | None = None
@@ -157,10 +157,10 @@ class Wire(ResponseHandler):
 class Pool:
     """At most `limits.connections`, opened by `dialler`."""
 
-    def __init__(self, dialler: Dialler, limits: Limits) -> None:
+    def __init__(self, dialler: Dialler, limits: ProxyLimits) -> None:
         self._dialler = dialler
         self._limits = limits
-        self._resting: deque[Wire] = deque()
+        self._resting: deque[UpstreamConnection] = deque()
         self._held = 0
         self._waiting = 0
         self._sweeping: asyncio.TimerHandle | None = None
@@ -170,7 +170,7 @@ class Pool:
         starting."""
         self._loop = asyncio.get_running_loop()
         self._dialler.open()
-        made: Any = partial(Wire, self._loop, self._limits)
+        made: Any = partial(UpstreamConnection, self._loop, self._limits)
         assert self._dialler.connector is not None
         self._dialler.connector._factory = made
 
@@ -186,7 +186,7 @@ class Pool:
         """How many are open, in use or at rest."""
         return self._held
 
-    def resting(self) -> Wire | None:
+    def resting(self) -> UpstreamConnection | None:
         """A connection that is there, of the caller's own, to be given back or discarded."""
         while self._resting:
             wire = self._resting.pop()
@@ -198,7 +198,7 @@ class Pool:
             self.discard(wire)
         return None
 
-    async def connect(self) -> Wire:
+    async def connect(self) -> UpstreamConnection:
         """A new connection, as `resting`. `UpstreamFailed` where there is none to be had."""
         self._waiting += 1
         try:
@@ -206,12 +206,12 @@ class Pool:
         finally:
             self._waiting -= 1
         made = connection.protocol
-        assert isinstance(made, Wire)
+        assert isinstance(made, UpstreamConnection)
         made.connection = connection
         self._held += 1
         return made
 
-    def give_back(self, wire: Wire) -> None:
+    def give_back(self, wire: UpstreamConnection) -> None:
         """The answer was read to its end, and nothing is left of the request."""
         if wire.should_close or not wire.is_connected() or not wire.even:
             self.discard(wire)
@@ -227,7 +227,7 @@ class Pool:
             if self._sweeping is None:
                 self._sweep_later()
 
-    def tunnel(self, wire: Wire, tail: bytes) -> Side:
+    def tunnel(self, wire: UpstreamConnection, tail: bytes) -> BufferedConnection:
         """Its connection as the other end of a tunnel, with what has arrived already."""
         connection, wire.connection = wire.connection, None
         transport = wire.transport
@@ -239,11 +239,11 @@ class Pool:
         def lost(_exc: Exception | None) -> None:
             connection.close()
 
-        side = Side(self._limits.buffer_bytes, lost).adopt(transport, tail)
+        side = BufferedConnection(self._limits.buffer_bytes, lost).adopt(transport, tail)
         side.transport.resume_reading()
         return side
 
-    def discard(self, wire: Wire) -> None:
+    def discard(self, wire: UpstreamConnection) -> None:
         """Breaks the connection, which is how the data source learns that nobody listens."""
         connection, wire.connection = wire.connection, None
         wire.short = None
@@ -252,7 +252,7 @@ class Pool:
             self._held -= 1
             connection.close()
 
-    def _stale(self, wire: Wire) -> bool:
+    def _stale(self, wire: UpstreamConnection) -> bool:
         return self._loop.time() - wire.rested > self._limits.upstream_idle_seconds
 
     def _sweep_later(self) -> None:

@@ -5,15 +5,15 @@ import asyncio
 import aiohttp
 from aiohttp import StreamReader
 
-from sidecar.protocols.protocol import AnswerTooLarge
+from sidecar.protocols.protocol import ResponseTooLarge
 from sidecar.proxy.proxy_metrics import BrokenOff
-from sidecar.proxy.upstream.body_sender import Pump
-from sidecar.proxy.upstream.pool import Pool, Wire
+from sidecar.proxy.upstream.body_sender import BodySender
+from sidecar.proxy.upstream.pool import Pool, UpstreamConnection
 
 _BROKEN = (aiohttp.ClientError, OSError)
 
 
-class Exchange:
+class UpstreamResponse:
     """`fields` are what passes of the answer's head; `length` the value of its `Content-Length`,
     None where the end of the body tells; `empty` where no body follows whatever the head says."""
 
@@ -34,8 +34,8 @@ class Exchange:
     def __init__(
         self,
         pool: Pool,
-        wire: Wire,
-        pump: Pump | None,
+        wire: UpstreamConnection,
+        pump: BodySender | None,
         status: int,
         reason: str,
         fields: list[tuple[bytes, bytes]],
@@ -82,13 +82,13 @@ class Exchange:
             raise BrokenOff from error
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; `BrokenOff` where it breaks off, `AnswerTooLarge` where it is larger
+        """The whole body; `BrokenOff` where it breaks off, `ResponseTooLarge` where it is larger
         than `limit` bytes."""
         whole = bytearray()
         while part := await self.next():
             whole += part
             if len(whole) > limit:
-                raise AnswerTooLarge(f"the data source's answer is larger than {limit} bytes")
+                raise ResponseTooLarge(f"the data source's answer is larger than {limit} bytes")
         return bytes(whole)
 
     async def finish(self) -> None:

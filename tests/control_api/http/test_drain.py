@@ -8,8 +8,8 @@ import socket
 import pytest
 from aiohttp import web
 
-from control_api.http.server import Listener
-from policies.ground.listen_address import Listen
+from control_api.http.server import ApiListener
+from policies.ground.listen_address import ListenAddress
 from tests.sidecar.proxy.certificates import authority
 
 
@@ -24,7 +24,7 @@ class Hello:
 
 
 async def test_a_connection_that_waits_is_answered() -> None:
-    listener = await Listener.open(Listen("127.0.0.1", 0), "X", Hello(), [])
+    listener = await ApiListener.open(ListenAddress("127.0.0.1", 0), "X", Hello(), [])
     # In the kernel's queue: the loop has no turn before the drain begins.
     waiting = socket.create_connection(("127.0.0.1", listener.address.port))
     waiting.setblocking(False)
@@ -40,7 +40,7 @@ async def test_the_port_is_closed_before_those_that_waited_are_served() -> None:
     """A connection that came while they are served would be broken off without an answer. One that
     never shakes hands makes this last as long as it may."""
     tls = authority().server("127.0.0.1")
-    listener = await Listener.open(Listen("127.0.0.1", 0), "X", Hello(), [], tls)
+    listener = await ApiListener.open(ListenAddress("127.0.0.1", 0), "X", Hello(), [], tls)
     silent = socket.create_connection(("127.0.0.1", listener.address.port))
     draining = asyncio.ensure_future(listener.drain(5))
     await asyncio.sleep(0)

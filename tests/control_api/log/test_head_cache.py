@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from control_api.log.verify import verify
-from control_api.store.log_heads import End
+from control_api.store.log_heads import LogEnd
 from control_api.store.transaction import Transaction
 from policies.trail.record import change_record
 from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
@@ -122,7 +122,7 @@ async def test_a_head_of_the_same_size_with_another_leaf_is_another_log(
         placed = await world.log.append(TENANT, decision())
         end = world.log._ends._ends[TENANT]
         assert (end.size, end.last_leaf) == (3, placed.leaf_hash)
-        world.log._ends._ends[TENANT] = End(*end[:2], b"\1" * 32, *end[3:])
+        world.log._ends._ends[TENANT] = LogEnd(*end[:2], b"\1" * 32, *end[3:])
         assert (await world.log.append(TENANT, decision())).seq == 3
         await verified(world, 4)
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from control_api.log.ingest import NOTHING, PART, Receipt, ingest
+from control_api.log.ingest import NOTHING, PART, IngestReceipt, ingest
 from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
 from policies.trail.record import gap_record, retrieval_lineage
@@ -17,7 +17,7 @@ from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision,
 Payload = dict[str, Any]
 
 
-async def take(world: World, payloads: list[Payload], spool: Spool | None = None) -> Receipt:
+async def take(world: World, payloads: list[Payload], spool: Spool | None = None) -> IngestReceipt:
     spool = spool or Spool()
     return await ingest(world.store, TENANT, spool.source, spool.instance, payloads)
 
@@ -42,7 +42,7 @@ async def refused(world: World, payloads: list[Payload], kind: type[SluiceError]
 async def test_a_batch_is_recorded_in_order(world: World) -> None:
     spool = Spool()
     batch = spool.records(5)
-    assert await take(world, batch) == Receipt(4, spool.hashes[4])
+    assert await take(world, batch) == IngestReceipt(4, spool.hashes[4])
     assert await eids(world) == named(batch)
     assert (await verify(world.store, TENANT))["valid"]
 
@@ -53,7 +53,7 @@ async def test_a_batch_in_several_parts_is_recorded_whole_or_not_at_all(world: W
     await world.log.append(TENANT, record)
     batch = spool.records(PART + 20)
     await refused(world, [*batch, spool.record(record)], Conflict)
-    assert await take(world, batch) == Receipt(PART + 19, spool.hashes[PART + 19])
+    assert await take(world, batch) == IngestReceipt(PART + 19, spool.hashes[PART + 19])
     assert (await eids(world))[1:] == named(batch)
     assert (await verify(world.store, TENANT))["valid"]
 
@@ -77,7 +77,7 @@ async def test_only_what_is_not_held_is_recorded(world: World) -> None:
     spool = Spool()
     first, second = spool.records(5), spool.records(5)
     await take(world, first)
-    assert await take(world, first[2:] + second) == Receipt(9, spool.hashes[9])
+    assert await take(world, first[2:] + second) == IngestReceipt(9, spool.hashes[9])
     assert await eids(world) == named(first + second)
 
 
@@ -85,7 +85,7 @@ async def test_nothing_delivered_is_answered_with_what_is_held(world: World) -> 
     assert await take(world, []) == NOTHING
     spool = Spool()
     await take(world, spool.records(3))
-    assert await take(world, []) == Receipt(2, spool.hashes[2])
+    assert await take(world, []) == IngestReceipt(2, spool.hashes[2])
 
 
 async def test_a_gap_is_refused_and_says_what_is_held(world: World) -> None:
@@ -236,7 +236,7 @@ async def test_a_receipt_that_was_lost_is_given_again(
     monkeypatch.setattr(world.store._database, "run", deaf)
     spool = Spool()
     batch = spool.records(4)
-    assert await take(world, batch) == Receipt(3, spool.hashes[3])
+    assert await take(world, batch) == IngestReceipt(3, spool.hashes[3])
     assert await eids(world) == named(batch)
 
 

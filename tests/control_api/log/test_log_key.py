@@ -18,7 +18,7 @@ import pytest
 from control_api.log import log_key
 from control_api.maintenance.purge_command import purge
 from control_api.security.secret_file import UnusableFile
-from control_api.store.url import Unusable
+from control_api.store.url import UnusableDatabase
 from policies.ground.canonical import b64
 from policies.ground.signing import endorsed
 from tests.control_api.centre import Centre, running
@@ -150,7 +150,7 @@ def test_another_key_than_the_database_s_is_refused_and_what_to_copy_is_said(
     with pytest.raises(BaseExceptionGroup) as refused:
         other.start()
     said = str(refused.value.exceptions[0])
-    assert isinstance(refused.value.exceptions[0], Unusable)
+    assert isinstance(refused.value.exceptions[0], UnusableDatabase)
     assert f"to `{other.directory / 'data' / 'log.key'}`" in said
     assert key_of(shared)["log_key"] in said
     shutil.copy(shared.directory / "data" / "log.key", other.directory / "data")
@@ -236,4 +236,4 @@ def test_a_purge_by_another_key_than_the_database_s_is_refused(
     work = purge(other.settings, other.time.clock(), os.urandom, "default", print)
     with pytest.raises(BaseExceptionGroup) as refused:
         asyncio.run(work)
-    assert isinstance(refused.value.exceptions[0], Unusable)
+    assert isinstance(refused.value.exceptions[0], UnusableDatabase)

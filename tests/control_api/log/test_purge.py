@@ -14,8 +14,8 @@ from control_api.log import purge as purging
 from control_api.log import read
 from control_api.log.append import Log
 from control_api.log.ingest import ingest
-from control_api.log.purge import Outcome, Purge
-from control_api.log.purge_plan import Unproven, prove
+from control_api.log.purge import Purge, PurgeResult
+from control_api.log.purge_plan import PurgeMismatch, prove
 from control_api.log.search import Filters
 from control_api.log.verify import verify
 from control_api.store import log_index
@@ -145,15 +145,15 @@ async def test_nothing_goes_that_is_young_or_kept_for_ever(world: World) -> None
     await keep_days(world, 3)
     await fill(world, 40)
     world.now.ahead += 2 * DAY
-    assert await purge(world).run(TENANT) == Outcome(0, None)
+    assert await purge(world).run(TENANT) == PurgeResult(0, None)
     world.now.ahead += 20 * DAY
     await keep_days(world, 0)
-    assert await purge(world).run(TENANT) == Outcome(0, None)
+    assert await purge(world).run(TENANT) == PurgeResult(0, None)
     assert await seqs(world) == list(range(40))
 
 
 async def test_a_log_without_an_entry_is_left_alone(world: World) -> None:
-    assert await purge(world).run(OTHER) == Outcome(0, None)
+    assert await purge(world).run(OTHER) == PurgeResult(0, None)
 
 
 async def test_an_idle_log_does_not_purge_its_own_purges_for_ever(world: World) -> None:
@@ -287,7 +287,7 @@ async def test_a_longer_retention_set_meanwhile_stops_it(
         return due
 
     monkeypatch.setattr(purging, "prove", slow)
-    assert await purge(world).run(TENANT) == Outcome(0, None)
+    assert await purge(world).run(TENANT) == PurgeResult(0, None)
     assert await seqs(world) == list(range(50))
 
 
@@ -308,7 +308,7 @@ async def test_a_prefix_that_does_not_hold_is_not_removed(either_url: str, state
         await aged(world, 40, 10)
         await sql(either_url, statement)
         left = await seqs(world)
-        with pytest.raises(Unproven):
+        with pytest.raises(PurgeMismatch):
             await purge(world).run(TENANT)
         assert await seqs(world) == left
         assert await world.rows("SELECT * FROM purges") == []

@@ -12,7 +12,7 @@ from control_api.log.ingest import ingest
 from control_api.log.read import Filters, event, events, lineage, session_trail
 from control_api.log.verify import verify
 from control_api.store import log_index
-from control_api.store.queries.sessions import Sessions
+from control_api.store.queries.sessions import SessionClaimer
 from policies.ground.canonical import micros
 from policies.ground.errors import NotFound
 from policies.trail.record import change_record
@@ -196,7 +196,7 @@ async def test_a_session_never_seen_is_not_found(world: World) -> None:
 
 
 async def test_a_session_that_was_claimed_and_not_used_is_empty(world: World) -> None:
-    sessions = Sessions(world.store)
+    sessions = SessionClaimer(world.store)
     await sessions.claim(TENANT, "one", "support", None, "u-1", 10, world.now())
     assert (await session_trail(world.store, TENANT, "one", 10)).events == []
 

@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from policies.sets.merkle_map import ROOT, node_digest, nodes_of, prove
 from policies.sets.redis_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
-from policies.sets.signed_head import Head, Heartbeat, NotBelieved
+from policies.sets.signed_head import Heartbeat, SetHead, SignatureRejected
 from tests.control_api.centre import Centre, within
 from tests.redis import Redis
 
@@ -53,10 +53,10 @@ class Reader:
         page = self.centre.admin("GET", "/v1/sidecars/policy-set?since=0")
         return base64.b64decode(page["log_key"])
 
-    def opened(self, sealed: bytes) -> Head:
-        return Head.opened(sealed, self.public, self.tenant_id)
+    def opened(self, sealed: bytes) -> SetHead:
+        return SetHead.opened(sealed, self.public, self.tenant_id)
 
-    def head(self) -> Head | None:
+    def head(self) -> SetHead | None:
         sealed = self.redis.hget(set_key(self.tenant_id), "head")
         return None if sealed is None else self.opened(sealed)
 
@@ -69,7 +69,7 @@ class Reader:
         try:
             fields = self.fields()
             head = self.opened(fields[b"head"])
-        except (KeyError, NotBelieved, redis_py.ResponseError):
+        except (KeyError, SignatureRejected, redis_py.ResponseError):
             return False
         epoch, revision, documents = self.store()
         if fields.get(AT) != f"{epoch}:{revision}".encode():
@@ -87,7 +87,7 @@ class Reader:
     def follows(self, seconds: float = 5) -> None:
         within(seconds, self.is_the_store_s, "the set in Redis is the store's")
 
-    def changes(self) -> list[Head]:
+    def changes(self) -> list[SetHead]:
         return [self.opened(e[b"h"]) for _, e in self.redis.xrange(changes_key(self.tenant_id))]
 
     def ask(self, *doubted: str, tenant_id: str | None = None) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from control_api import settings
-from control_api.maintenance.rollback_recovery import PutBack
+from control_api.maintenance.rollback_recovery import RollbackRecovery
 from control_api.metrics.metrics import Instruments
 from control_api.publishing.publishing import Publishing
 from control_api.store import set_nodes
@@ -26,7 +26,7 @@ from policies.ground.redis_url import RedisUrl
 from policies.ground.signing import KeyRing, Signer
 from policies.sets.merkle_map import ROOT, node_digest
 from policies.sets.redis_keys import beats_key, changes_key, document_field, node_field, set_key
-from policies.sets.signed_head import Head, Heartbeat
+from policies.sets.signed_head import Heartbeat, SetHead
 from tests.control_api.store.world import TENANT, event_id, opened
 
 SIGNER = Signer(b"r" * 32)
@@ -62,7 +62,7 @@ class Replica:
         at = fields.pop(b"at", None)
         if at != f"epoch:{revision}".encode():
             return f"it stands at {at!r}, the store at {revision}"
-        head = Head.opened(fields.pop(b"head"), SIGNER.public, TENANT)
+        head = SetHead.opened(fields.pop(b"head"), SIGNER.public, TENANT)
         if (head.revision, head.root) != (revision, node_digest(nodes[ROOT])):
             return "the head is another's"
         fields.pop(b"keys")
@@ -91,7 +91,7 @@ async def replica(database_url: str, redis_url: str) -> AsyncIterator[Replica]:
             Clock(world.now, time.monotonic),
             os.urandom,
             Instruments.on(registry),
-            PutBack(world.store, settings.read({}), event_id).go_on,
+            RollbackRecovery(world.store, settings.read({}), event_id).go_on,
         )
         loops = [world.store.group.create_task(loop()) for loop in publishing.loops]
         try:
@@ -102,10 +102,10 @@ async def replica(database_url: str, redis_url: str) -> AsyncIterator[Replica]:
             await publishing.close()
 
 
-def heads(redis: Any) -> list[Head]:
+def heads(redis: Any) -> list[SetHead]:
     """The stream of changes, each believed."""
     entries = redis.xrange(changes_key(TENANT))
-    return [Head.opened(entry[b"h"], SIGNER.public, TENANT) for _, entry in entries]
+    return [SetHead.opened(entry[b"h"], SIGNER.public, TENANT) for _, entry in entries]
 
 
 def beats(redis: Any) -> list[Heartbeat]:

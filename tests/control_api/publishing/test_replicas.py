@@ -14,7 +14,7 @@ import redis as redis_py
 from sqlalchemy import make_url
 
 from policies.sets.redis_keys import CHALLENGES, doubts_key, set_key
-from policies.sets.signed_head import Head, Heartbeat
+from policies.sets.signed_head import Heartbeat, SetHead
 from tests import redis
 from tests.control_api.publishing.replica import SIGNER, Replica, beats, heads, replica
 from tests.control_api.store.databases import postgresql_url
@@ -200,5 +200,5 @@ async def _until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-def _opened(sealed: bytes) -> Head:
-    return Head.opened(sealed, SIGNER.public, TENANT)
+def _opened(sealed: bytes) -> SetHead:
+    return SetHead.opened(sealed, SIGNER.public, TENANT)

@@ -6,9 +6,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from control_api.security.egress import Allowed, MailServer
+from control_api.security.egress import AllowedHosts, MailServer
 
-NOTHING = Allowed()
+NOTHING = AllowedHosts()
 
 
 PRIVATE = """
@@ -30,7 +30,9 @@ def test_a_public_address_is_permitted(address: str) -> None:
 
 
 def test_what_the_operator_lists_is_permitted() -> None:
-    allowed = Allowed.parse("hooks.internal, other.internal:8443, 10.0.0.0/8, [::1]:9000, fd00::/8")
+    allowed = AllowedHosts.parse(
+        "hooks.internal, other.internal:8443, 10.0.0.0/8, [::1]:9000, fd00::/8"
+    )
     private = ip_address("192.168.1.1")
     assert allowed.permits("Hooks.Internal.", 1, private)
     assert allowed.permits("other.internal", 8443, private)
@@ -45,7 +47,7 @@ def test_what_the_operator_lists_is_permitted() -> None:
 @pytest.mark.parametrize("text", ["a:b", "a:0", "a:99999", "http://a", "a b", ":80", "a,b:c"])
 def test_an_entry_that_is_nothing_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="is no host"):
-        Allowed.parse(text)
+        AllowedHosts.parse(text)
 
 
 def test_a_mail_server_is_read_and_its_password_not_shown() -> None:

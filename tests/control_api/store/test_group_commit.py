@@ -8,7 +8,7 @@ import pytest
 
 from control_api.store import group_commit as gather
 from control_api.store.errors import WriteFault
-from control_api.store.group_commit import Gather, Overfull
+from control_api.store.group_commit import GroupCommit, Overfull
 from policies.ground.errors import Conflict, SluiceError
 from tests.waiting import turns
 
@@ -32,7 +32,7 @@ class Batches:
 async def test_what_comes_while_a_batch_commits_is_the_next_batch() -> None:
     batches = Batches()
     async with asyncio.TaskGroup() as group:
-        gathered: Gather[int, int] = Gather(group, batches.commit)
+        gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
         batches.go_on.clear()
         first = [group.create_task(gathered.submit("a", n)) for n in range(3)]
         await turns()
@@ -47,7 +47,7 @@ async def test_what_comes_while_a_batch_commits_is_the_next_batch() -> None:
 
 async def test_an_item_that_is_refused_is_refused_alone() -> None:
     async with asyncio.TaskGroup() as group:
-        gathered: Gather[int, int] = Gather(group, Batches().commit)
+        gathered: GroupCommit[int, int] = GroupCommit(group, Batches().commit)
         answers = await asyncio.gather(
             *(gathered.submit("a", n) for n in (12, 13, 14)), return_exceptions=True
         )
@@ -58,7 +58,7 @@ async def test_an_item_that_is_refused_is_refused_alone() -> None:
 
 async def test_a_mistake_in_a_batch_reaches_its_callers_and_ends_nothing() -> None:
     async with asyncio.TaskGroup() as group:
-        gathered: Gather[int, int] = Gather(group, Batches().commit)
+        gathered: GroupCommit[int, int] = GroupCommit(group, Batches().commit)
         answers = await asyncio.gather(
             *(gathered.submit("a", n) for n in (1, -1)), return_exceptions=True
         )
@@ -72,7 +72,7 @@ async def test_whoever_comes_when_too_many_wait_is_told_at_once(
     monkeypatch.setattr(gather, "WAITING", 4)
     batches = Batches()
     async with asyncio.TaskGroup() as group:
-        gathered: Gather[int, int] = Gather(group, batches.commit)
+        gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
         batches.go_on.clear()
         waiting = [group.create_task(gathered.submit("a", n)) for n in range(4)]
         await turns()
@@ -88,7 +88,7 @@ async def test_a_batch_has_a_most(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather, "BATCH", 4)
     batches = Batches()
     async with asyncio.TaskGroup() as group:
-        gathered: Gather[int, int] = Gather(group, batches.commit)
+        gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
         await asyncio.gather(*(gathered.submit("a", n) for n in range(10)))
     assert [len(items) for _, items in batches.seen] == [4, 4, 2]
 
@@ -99,7 +99,7 @@ async def test_a_service_that_ends_leaves_no_caller_waiting() -> None:
 
     async def end() -> None:
         async with asyncio.TaskGroup() as group:
-            gathered: Gather[int, int] = Gather(group, batches.commit)
+            gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
             batches.go_on.clear()
             for at in range(2):
                 callers = (gathered.submit("a", at) for _ in range(3))

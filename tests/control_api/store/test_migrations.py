@@ -22,7 +22,7 @@ from control_api.store.migrate import migrate
 from control_api.store.schema.tables import metadata
 from control_api.store.schema.version import MIGRATIONS, head, revisions
 from control_api.store.transaction import Transaction
-from control_api.store.url import Unusable, parse
+from control_api.store.url import UnusableDatabase, parse
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
 from tests.postgres import unbound
 
@@ -210,7 +210,7 @@ async def test_sqlite_is_brought_to_head_when_it_is_opened(sqlite_url: str) -> N
 async def test_postgresql_without_a_schema_is_refused(postgres_url: str) -> None:
     with pytest.raises(BaseExceptionGroup) as caught:
         await opening(postgres_url)
-    assert caught.group_contains(Unusable, match="has no schema yet.*run `sluice migrate`")
+    assert caught.group_contains(UnusableDatabase, match="has no schema yet.*run `sluice migrate`")
 
 
 async def test_an_older_postgresql_schema_is_refused(
@@ -220,7 +220,9 @@ async def test_an_older_postgresql_schema_is_refused(
     monkeypatch.setattr("control_api.store.schema.version.head", lambda: "0099")
     with pytest.raises(BaseExceptionGroup) as caught:
         await opening(postgres_url)
-    assert caught.group_contains(Unusable, match="`[0-9]{4}`, and this version needs `0099`")
+    assert caught.group_contains(
+        UnusableDatabase, match="`[0-9]{4}`, and this version needs `0099`"
+    )
 
 
 async def test_a_newer_schema_is_refused(either_url: str) -> None:
@@ -228,8 +230,10 @@ async def test_a_newer_schema_is_refused(either_url: str) -> None:
     await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(BaseExceptionGroup) as caught:
         await opening(either_url)
-    assert caught.group_contains(Unusable, match="`9999`, which is newer than this version knows")
-    with pytest.raises(Unusable):
+    assert caught.group_contains(
+        UnusableDatabase, match="`9999`, which is newer than this version knows"
+    )
+    with pytest.raises(UnusableDatabase):
         await migrate(either_url)
 
 

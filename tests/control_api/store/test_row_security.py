@@ -20,7 +20,7 @@ from control_api.store.queries.keys import StoredKey
 from control_api.store.schema.tables import metadata
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
-from control_api.store.url import Unusable
+from control_api.store.url import UnusableDatabase
 from tests.control_api.store.world import OTHER, TENANT, World, decision, opened, sql
 from tests.postgres import serving, unbound
 
@@ -185,7 +185,9 @@ async def test_a_role_that_the_wall_does_not_bind_is_refused(postgres_url: str) 
     with pytest.raises(BaseExceptionGroup) as caught:
         async with opened(unbound(postgres_url)):
             pass
-    assert caught.group_contains(Unusable, match="`sluice`, which row-level security does not bind")
+    assert caught.group_contains(
+        UnusableDatabase, match="`sluice`, which row-level security does not bind"
+    )
 
 
 async def test_a_service_without_its_grants_is_told_how_to_get_them(postgres_url: str) -> None:
@@ -193,11 +195,13 @@ async def test_a_service_without_its_grants_is_told_how_to_get_them(postgres_url
     with pytest.raises(BaseExceptionGroup) as caught:
         async with opened(serving(postgres_url)):
             pass
-    assert caught.group_contains(Unusable, match="may not SELECT `agents`: run `sluice migrate`")
+    assert caught.group_contains(
+        UnusableDatabase, match="may not SELECT `agents`: run `sluice migrate`"
+    )
 
 
 async def test_a_role_that_is_not_there_is_not_granted_anything(postgres_url: str) -> None:
-    with pytest.raises(Unusable, match="there is no role `nobody`"):
+    with pytest.raises(UnusableDatabase, match="there is no role `nobody`"):
         await migrate(postgres_url, postgres_url.replace("//owner:", "//nobody:"))
 
 

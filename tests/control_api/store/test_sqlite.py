@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from control_api.store.errors import ReadFault, WriteFault
 from control_api.store.store import Store
-from control_api.store.url import Unusable, parse
+from control_api.store.url import UnusableDatabase, parse
 from tests.control_api.store.world import TENANT, decision, opened
 
 
@@ -118,7 +118,7 @@ async def test_a_writer_does_not_wait_for_ever(
     ],
 )
 def test_a_url_that_keeps_nothing_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(Unusable) as caught:
+    with pytest.raises(UnusableDatabase) as caught:
         parse(url)
     assert "secret" not in str(caught.value)
 

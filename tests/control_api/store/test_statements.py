@@ -18,7 +18,7 @@ from sqlalchemy import Engine, event
 from control_api.alerts.cleanup import forget_deliveries
 from control_api.log.ingest import ingest
 from control_api.maintenance.purge_command import purge
-from control_api.security.random_buffer import Entropy
+from control_api.security.random_buffer import RandomBuffer
 from control_api.store.postgresql.role import GRANTS
 from control_api.store.schema.tables import metadata
 from policies.ground.clock import Clock
@@ -100,7 +100,9 @@ def walk(directory: Path, url: str) -> None:
     finally:
         centre.stop()
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
-    assert asyncio.run(purge(centre.settings, clock, Entropy(os.urandom), None, lambda _: None))
+    assert asyncio.run(
+        purge(centre.settings, clock, RandomBuffer(os.urandom), None, lambda _: None)
+    )
     asyncio.run(_more(url))
 
 

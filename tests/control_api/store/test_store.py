@@ -68,7 +68,7 @@ async def test_a_removed_document_stays_as_news(world: World) -> None:
     async with world.store.reading(TENANT) as connection:
         page = await documents.since(connection, TENANT, 0, limit=10, most_bytes=1000)
         assert await documents.load(connection, TENANT) == (2, {})
-    assert page.documents == [documents.Document("role/a", 2, None, None)]
+    assert page.documents == [documents.StoredDocument("role/a", 2, None, None)]
     assert await publish(world.store, {"role/a": b"[1]"}) == 3
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from deploy.client.client import Client
-from deploy.client.connection import Connection, Refused
-from deploy.client.follow import Trail
+from deploy.client.connection import ApiConnection, RequestRefused
+from deploy.client.follow import EventFollower
 from deploy.client.output import Output
 from tests.deploy.client.conftest import Operator, environ_of, evaluate
 from tests.stack import Stack, wait_until
@@ -95,7 +95,7 @@ def test_a_long_stretch_is_walked_in_pages_while_the_log_grows(
     for number in range(made):
         evaluate(stack, user_id=str(number), session_id=session)
 
-    class Growing(Connection):
+    class Growing(ApiConnection):
         asked = 0
 
         def ask(self, *given: Any, **more: Any) -> Any:
@@ -106,19 +106,19 @@ def test_a_long_stretch_is_walked_in_pages_while_the_log_grows(
                 made += 1
             answer = super().ask(*given, **more)
             if Growing.asked in (2, 5, 13, 14, 21):
-                raise Refused(answer)
+                raise RequestRefused(answer)
             return answer
 
     api = Growing(f"http://127.0.0.1:{stack.control.port}", stack.admin_key)
     client = Client(api, Output(as_json=True, environ={}))
-    trail = Trail(client, "/v1/audit/events", {"session_id": session}, most)
+    trail = EventFollower(client, "/v1/audit/events", {"session_id": session}, most)
     users: list[int] = []
     end = time.monotonic() + 120
     while (not users or users[-1] < 19) and time.monotonic() < end:
         try:
             for page in trail.new():
                 users += [int(event["user_id"]) for event in page]
-        except Refused:
+        except RequestRefused:
             continue
     assert users == list(range(users[0], 20))
     if most is None:

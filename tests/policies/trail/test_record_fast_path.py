@@ -17,7 +17,7 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import Invalid
 from policies.retrieval import Retrieval
 from policies.trail.record import Record, decision_record
-from policies.trail.record_fast_path import Known, known, known_batch, read
+from policies.trail.record_fast_path import KnownRecord, known, known_batch, read
 from policies.trail.spool_chain import spool_payload, src_member
 from tests.policies.strategies import situations
 from tests.policies.test_fast_reading import HOSTILE, VALUES, kept, slowly
@@ -71,7 +71,7 @@ def test_what_a_sidecar_sends_is_told(name: str, n: int) -> None:
     raw = wire(ALL[name], n)
     assert agree(body(raw, raw))
     decision = name in ("decision", "masked", "bare") and n < 10**15
-    assert isinstance(known(raw), Known) == decision
+    assert isinstance(known(raw), KnownRecord) == decision
 
 
 @given(situations(), st.integers(0, 2**53 - 1), st.text(max_size=60))
@@ -110,7 +110,7 @@ def test_a_source_type_is_told_where_it_is_a_name(form: str) -> None:
     raw = wire(decided(RETRIEVAL._replace(source_type=form)))
     assert agree(body(raw))
     good = form in ("x", "a-b_9", "x" * 32)
-    assert isinstance(known(raw), Known) == good
+    assert isinstance(known(raw), KnownRecord) == good
     assert isinstance(said(known(raw) or orjson.loads(raw)), str) != good
 
 

@@ -12,25 +12,25 @@ from policies.ground.canonical import b64, encode, rfc3339
 from policies.trail.entry import Index, index_of
 from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import MAX_ENTRY, make_record
-from policies.trail.stored_entry import Row
-from policies.trail.verify import Head, Report, Verifier
+from policies.trail.stored_entry import StoredRow
+from policies.trail.verify import LogHead, VerificationReport, Verifier
 from tests.policies.world import LOG, START, Log, decided, every_kind
 
 WHOLE = every_kind()
 ROWS = WHOLE.rows
 HEAD = WHOLE.head()
 SIZE = len(ROWS)
-BARE = [Row(row.seq, row.entry) for row in ROWS]
+BARE = [StoredRow(row.seq, row.entry) for row in ROWS]
 EACH = pytest.mark.parametrize("at", range(SIZE))
 
 
-def walk(rows: list[Row], head: Head | None = HEAD, log: str = LOG) -> Report:
+def walk(rows: list[StoredRow], head: LogHead | None = HEAD, log: str = LOG) -> VerificationReport:
     verifier = Verifier(log)
     verifier.feed_all(rows)
     return verifier.finish(head)
 
 
-def broken(rows: list[Row], at: int | None = None, head: Head | None = HEAD) -> str:
+def broken(rows: list[StoredRow], at: int | None = None, head: LogHead | None = HEAD) -> str:
     """The reason, of a log that must be found broken: after `at` good entries, where that is
     given."""
     report = walk(rows, head)
@@ -42,14 +42,14 @@ def broken(rows: list[Row], at: int | None = None, head: Head | None = HEAD) -> 
     return report.reason
 
 
-def replaced(at: int, row: Row, rows: list[Row] = ROWS) -> list[Row]:
+def replaced(at: int, row: StoredRow, rows: list[StoredRow] = ROWS) -> list[StoredRow]:
     return [*rows[:at], row, *rows[at + 1 :]]
 
 
 def test_the_log_as_it_is_holds() -> None:
     for rows in (ROWS, BARE):
         report = walk(rows)
-        assert report == Report(
+        assert report == VerificationReport(
             valid=True,
             total=SIZE,
             events=4,
@@ -63,7 +63,7 @@ def test_the_log_as_it_is_holds() -> None:
 
 
 def test_an_empty_log_holds() -> None:
-    report = walk([], Head(0, b"", "", b""))
+    report = walk([], LogHead(0, b"", "", b""))
     assert (report.valid, report.total, report.first_seq, report.head_hash) == (True, 0, None, None)
     assert not walk([]).valid
 
@@ -97,7 +97,7 @@ def test_every_flipped_byte_of_bare_entries_is_found_at_the_next(at: int) -> Non
     for place in range(0, len(ROWS[at].entry), 3):
         raw = bytearray(ROWS[at].entry)
         raw[place] ^= 1
-        reason = broken(replaced(at, Row(at, bytes(raw)), BARE))
+        reason = broken(replaced(at, StoredRow(at, bytes(raw)), BARE))
         assert reason.startswith((f"seq {at}: ", f"seq {at + 1}: ", "the head"))
 
 
@@ -111,7 +111,7 @@ def test_every_dropped_or_added_byte_is_found(at: int) -> None:
 
 @EACH
 @pytest.mark.parametrize("rows", [ROWS, BARE], ids=["rows", "bare"])
-def test_a_deleted_entry_is_found(at: int, rows: list[Row]) -> None:
+def test_a_deleted_entry_is_found(at: int, rows: list[StoredRow]) -> None:
     without = [*rows[:at], *rows[at + 1 :]]
     broken(without, at if at < SIZE - 1 else None)
     renumbered = [row._replace(seq=seq) for seq, row in enumerate(without)]
@@ -164,7 +164,7 @@ def test_two_swapped_entries_are_found_at_the_first(one: int) -> None:
      b"[" * 900 + b"]" * 900],
 )  # fmt: skip
 def test_bytes_that_are_no_entry_are_a_finding_and_no_crash(raw: bytes) -> None:
-    for row in (Row(1, raw), ROWS[1]._replace(entry=raw)):
+    for row in (StoredRow(1, raw), ROWS[1]._replace(entry=raw)):
         broken(replaced(1, row), 1)
 
 
@@ -246,7 +246,7 @@ def test_every_part_of_the_head_is_held_against_the_entries() -> None:
 # ------------------------------------------------- logs that were forged whole, hash for hash
 
 
-def forged(change: Callable[[int, dict[str, Any]], object], seal: Any = encode) -> list[Row]:
+def forged(change: Callable[[int, dict[str, Any]], object], seal: Any = encode) -> list[StoredRow]:
     """The log with entries changed, and every later `prev` and every `src.prev` made to fit."""
     rows, prev = [], ""
     for row in ROWS:
@@ -255,17 +255,17 @@ def forged(change: Callable[[int, dict[str, Any]], object], seal: Any = encode) 
         change(row.seq, entry)
         raw: bytes = seal(entry)
         leaf = leaf_hash(raw)
-        rows.append(Row(row.seq, raw, leaf))
+        rows.append(StoredRow(row.seq, raw, leaf))
         prev = b64(leaf)
     return rows
 
 
-def head_of(rows: list[Row]) -> Head:
+def head_of(rows: list[StoredRow]) -> LogHead:
     tree = Frontier()
     for row in rows:
         tree.append(leaf_hash(row.entry))
     last = orjson.loads(rows[-1].entry)["ts"]
-    return Head(len(rows), leaf_hash(rows[-1].entry), last, tree.to_bytes())
+    return LogHead(len(rows), leaf_hash(rows[-1].entry), last, tree.to_bytes())
 
 
 def at_one(change: Callable[[dict[str, Any]], object]) -> Callable[[int, dict[str, Any]], object]:
@@ -348,7 +348,7 @@ def test_a_forged_entry_in_another_encoding_is_found(spoil: Callable[[bytes], by
 # ------------------------------------------------------------------------------- sources
 
 
-def shipped(order: list[int]) -> list[Row]:
+def shipped(order: list[int]) -> list[StoredRow]:
     """A log of one sidecar's records, of which the centre lets those of `order` in."""
     made = Log()
     for n in range(6):
@@ -360,7 +360,7 @@ def shipped(order: list[int]) -> list[Row]:
         raw = encode(entry)
         leaf = leaf_hash(raw)
         log.prev = b64(leaf)
-        rows.append(Row(seq, raw, leaf, index_of(entry)))
+        rows.append(StoredRow(seq, raw, leaf, index_of(entry)))
     return rows
 
 
@@ -392,7 +392,7 @@ def test_a_record_exchanged_behind_a_sidecar_is_found_at_its_next(at: int) -> No
         if seq == at:
             entry["pub"]["response"]["decision"] = "DENY"
         raw = encode(entry)
-        rows[seq] = Row(seq, raw)
+        rows[seq] = StoredRow(seq, raw)
         prev = b64(leaf_hash(raw))
     reason = broken(rows, at + 1, head_of(rows))
     assert f"`src.prev` is not the hash of record {at} of source `sidecar-1`" in reason
@@ -421,7 +421,7 @@ def long_log() -> Log:
 LONG = long_log()
 
 
-def joined(rows: list[Row], stretch: int, head: Head | None = None) -> Report:
+def joined(rows: list[StoredRow], stretch: int, head: LogHead | None = None) -> VerificationReport:
     """Walked in stretches of a power of two, each by a verifier of its own, and joined."""
     walks = []
     for start in range(0, len(rows) or 1, stretch):

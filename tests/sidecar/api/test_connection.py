@@ -11,7 +11,7 @@ from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_document, key_name
 from sidecar.api.connection import OwnConnection
-from sidecar.http.head_cache import KEPT, Known, KnownHeads
+from sidecar.http.head_cache import KEPT, CachedHead, HeadCache
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from tests import waiting
 from tests.sidecar.centre import EVALUATE_KEY, control_api
@@ -332,12 +332,14 @@ async def test_a_client_that_never_reads_leaves_the_short_way(
 
 
 def test_known_heads_are_bounded_and_keep_no_key() -> None:
-    heads = KnownHeads(HeadDigest(bytes(KEY_BYTES)))
+    heads = HeadCache(HeadDigest(bytes(KEY_BYTES)))
     for number in range(KEPT + 10):
-        heads.learn(b"POST / HTTP/1.1\r\nX-API-Key: %d\r\n\r\n" % number, Known("head", number))
+        heads.learn(
+            b"POST / HTTP/1.1\r\nX-API-Key: %d\r\n\r\n" % number, CachedHead("head", number)
+        )
     assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 9\r\n\r\n") is None
-    assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 10\r\n\r\n") == Known("head", 10)
+    assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 10\r\n\r\n") == CachedHead("head", 10)
     assert len(heads._known) == KEPT
     assert not any(b"X-API-Key" in kept for kept in heads._known)
-    heads.learn(b"x" * 5000, Known("head", 1))
+    heads.learn(b"x" * 5000, CachedHead("head", 1))
     assert heads.find(b"x" * 5000) is None

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from policies import __version__
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.request_body import MAX_BODY
 from tests import waiting
 from tests.sidecar.centre import EVALUATE_KEY, READ_KEY, SIDECAR_KEY, control_api
@@ -359,7 +359,7 @@ async def test_health_and_readiness_need_no_key_and_show_no_path(tmp_path: Path)
 async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
-        own = Listen("127.0.0.1", 0)
+        own = ListenAddress("127.0.0.1", 0)
         async with sidecar(tmp_path, centre, metrics_listen=own) as stand:
             assert (await stand.call("GET", "/metrics", key=None)).status == 404
             stand.address = stand.ports[1].address

@@ -9,7 +9,7 @@ import pytest
 from policies.definitions.model import Agent, Key, Policy
 from policies.definitions.wildcard import matcher, may_begin
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import (
     agent_document,
     agent_name,
@@ -18,7 +18,7 @@ from policies.sets.policy_set import (
     role_document,
     role_name,
 )
-from sidecar.settings.model import Defaults, Named, Route, Source
+from sidecar.settings.model import Defaults, NamedSource, RestRule, Source
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, READ_KEY, ControlApi, control_api, policy
 from tests.sidecar.stand import Stand, sidecar, until
 
@@ -30,24 +30,24 @@ KB = Source(
     alias="kb",
     kind="chroma",
     upstream="http://127.0.0.1:9",
-    listen=Listen("127.0.0.1", 0),
+    listen=ListenAddress("127.0.0.1", 0),
     sensitivity="medium",
     names={
-        "chroma://kb/t/d/contracts": Named("contracts", "high"),
-        "chroma://kb/t/d/payroll": Named("payroll", "medium"),
-        "chroma://kb/t/d/board": Named("contracts-board", "critical"),
+        "chroma://kb/t/d/contracts": NamedSource("contracts", "high"),
+        "chroma://kb/t/d/payroll": NamedSource("payroll", "medium"),
+        "chroma://kb/t/d/board": NamedSource("contracts-board", "critical"),
     },
 )
 CRM = Source(
     alias="crm",
     kind="rest",
     upstream="http://127.0.0.1:9",
-    listen=Listen("127.0.0.1", 0),
+    listen=ListenAddress("127.0.0.1", 0),
     sensitivity="low",
     routes=(
-        Route("GET", "/rates", "retrieve", "rates", "high"),
-        Route("GET", "/customers/{id}", "retrieve", "customers-{id}"),
-        Route("GET", "/keys", "deny", "keys"),
+        RestRule("GET", "/rates", "retrieve", "rates", "high"),
+        RestRule("GET", "/customers/{id}", "retrieve", "customers-{id}"),
+        RestRule("GET", "/keys", "deny", "keys"),
     ),
 )
 

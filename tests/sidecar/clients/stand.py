@@ -13,8 +13,8 @@ from pathlib import Path
 
 import orjson
 
-from policies.ground.listen_address import Listen
-from sidecar.proxy.assembly import FORWARD_PROXY, NOT_NAMED, Named, Ways
+from policies.ground.listen_address import ListenAddress
+from sidecar.proxy.assembly import FORWARD_PROXY, NOT_NAMED, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.clients.library import Library, lending
@@ -109,9 +109,9 @@ class Stand:
 async def standing(tmp_path: Path, way: str) -> AsyncIterator[Stand]:
     tls = authority().server("localhost")
     async with lending(tls) as library, sidecar(tmp_path, READERS) as made:
-        named = Named(Listen("127.0.0.1", 0)) if way in _BY_PROXY else NOT_NAMED
+        named = ProxyPorts(ListenAddress("127.0.0.1", 0)) if way in _BY_PROXY else NOT_NAMED
         sources = (configured(library, way),)
-        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress, _LIMITS, named)
+        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, _LIMITS, named)
         await ways.start()
         await warm(ways)
         try:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.settings.model import Pair, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.settings.test_model import LEAST, base, complaints, load
@@ -167,7 +167,7 @@ def test_a_forward_proxy_leads_to_sources_that_listen_nowhere(
 ) -> None:
     text = "forward_proxy: 127.0.0.1:8711\nencrypted_hello: allow\n" + AGENT
     told = load(base, text + "sources:\n" + item("a", f"terminate: {pair}", port=0))
-    assert told.forward_proxy == Listen("127.0.0.1", 8711)
+    assert told.forward_proxy == ListenAddress("127.0.0.1", 8711)
     assert told.encrypted_hello == "allow"
     assert told.sources[0].listen is None
     assert told.sources[0].terminate == Pair(base / "tls.crt", base / "tls.key")
@@ -207,7 +207,7 @@ def unread(alias: str, upstream: str, *lines: str) -> str:
 def test_what_is_redirected_leads_to_sources_that_listen_nowhere(base: Path) -> None:
     text = TRANSPARENT + item("a", port=0) + unread("pg", "tcp://pg.test:5432")
     told = load(base, text)
-    assert told.transparent == Listen("127.0.0.1", 8712)
+    assert told.transparent == ListenAddress("127.0.0.1", 8712)
     assert [each.listen for each in told.sources] == [None, None]
     assert told.sources[1].upstream == "tcp://pg.test:5432"
 

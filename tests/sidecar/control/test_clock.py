@@ -9,7 +9,7 @@ import pytest
 
 from policies.ground.canonical import micros
 from policies.ground.clock import Clock
-from sidecar.control.clock import CentreTime
+from sidecar.control.clock import ControlClock
 from tests.sidecar.centre import control_api
 from tests.sidecar.stand import FakeClock, sidecar, until
 
@@ -32,7 +32,7 @@ class Host:
 
 def test_it_is_the_host_s_until_the_centre_is_heard() -> None:
     host = Host()
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     host.passes(2.5)
     assert time.now() == NOON + 2_500_000
 
@@ -40,7 +40,7 @@ def test_it_is_the_host_s_until_the_centre_is_heard() -> None:
 @pytest.mark.parametrize("off", [-HOUR, -2_000_000, 2_000_000, HOUR])
 def test_it_is_the_centre_s_from_the_first_answer_on(off: int) -> None:
     host = Host(NOON + off)
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     assert time.now() == NOON + off
     host.passes(1)
     time.learn(NOON + 1_000_000, 101.0, 101.0)
@@ -51,7 +51,7 @@ def test_it_is_the_centre_s_from_the_first_answer_on(off: int) -> None:
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 def test_a_host_clock_that_is_set_changes_nothing(step: int) -> None:
     host = Host()
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.0)
     host.wall += step
     host.passes(5)
@@ -61,7 +61,7 @@ def test_a_host_clock_that_is_set_changes_nothing(step: int) -> None:
 @pytest.mark.parametrize("step", [-HOUR, -1_500_000, 1_500_000, HOUR])
 def test_a_centre_clock_that_is_set_is_followed_once_it_is_told_twice(step: int) -> None:
     host = Host()
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.001)
     host.passes(5)
     time.learn(NOON + 5_000_000 + step, 105.0, 105.01)
@@ -74,7 +74,7 @@ def test_a_centre_clock_that_is_set_is_followed_once_it_is_told_twice(step: int)
 @pytest.mark.parametrize("off", [-HOUR, -2_000_000, 2_000_000, HOUR])
 def test_two_replicas_that_differ_do_not_flip_it(off: int) -> None:
     host = Host()
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.001)
     for turn in range(1, 20):
         host.passes(5)
@@ -85,7 +85,7 @@ def test_two_replicas_that_differ_do_not_flip_it(off: int) -> None:
 
 def test_two_exchanges_that_differ_from_each_other_confirm_nothing() -> None:
     host = Host()
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.001)
     for turn, off in enumerate((HOUR, -HOUR, 2 * HOUR), 1):
         host.passes(5)
@@ -97,7 +97,7 @@ def test_two_exchanges_that_differ_from_each_other_confirm_nothing() -> None:
 def test_a_quick_exchange_corrects_a_slow_one_at_once() -> None:
     """It contradicts nothing: the slow one said no more than about when."""
     host = Host()
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 104.0)
     host.passes(5)
     time.learn(NOON + 4_500_000, 105.0, 105.001)
@@ -106,7 +106,7 @@ def test_a_quick_exchange_corrects_a_slow_one_at_once() -> None:
 
 def test_time_never_turns_back_for_a_small_correction() -> None:
     host = Host()
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.2)
     host.passes(1)
     before = time.now()
@@ -118,7 +118,7 @@ def test_time_never_turns_back_for_a_small_correction() -> None:
 
 def test_a_slow_exchange_says_less_than_a_quick_one_did() -> None:
     host = Host()
-    time = CentreTime(host.clock)
+    time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.002)
     host.passes(10)
     exact = time.now()

@@ -14,7 +14,7 @@ from aiohttp import web
 
 import sidecar.control.shipper
 from policies.ground.signing import Signer
-from sidecar.control.client import Centre
+from sidecar.control.client import ControlClient
 from sidecar.control.shipper import Shipper
 from sidecar.spool import Spool
 from tests.sidecar.spool.ledger import MAX_BODY, TENANT, Ledger, refusal, serving
@@ -41,7 +41,7 @@ async def shipping(
     log_keys: Callable[[], tuple[bytes, ...]] | None = None,
     compress: bool = False,
 ) -> AsyncIterator[Shipper]:
-    async with Centre(address or ledger.address, KEY) as centre:
+    async with ControlClient(address or ledger.address, KEY) as centre:
         shipper = Shipper(
             spool,
             centre,
@@ -512,7 +512,7 @@ async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         await keep(spool, *range(2000))
         ledger.orders = [refusal(503)]
-        async with Centre(ledger.address, KEY) as centre:
+        async with ControlClient(ledger.address, KEY) as centre:
             public = ledger.signer.public
             shipper = Shipper(
                 spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
@@ -527,7 +527,7 @@ async def test_draining_waits_for_what_is_on_its_way_to_the_disk(tmp_path: Path)
         disk.hold()
         spool.put(record("last"), denial=False)
         asyncio.get_running_loop().call_later(0.1, disk.release)
-        async with Centre(ledger.address, KEY) as centre:
+        async with ControlClient(ledger.address, KEY) as centre:
             public = ledger.signer.public
             shipper = Shipper(
                 spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)
@@ -540,7 +540,7 @@ async def test_draining_ends_at_its_deadline_and_loses_nothing(tmp_path: Path) -
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         await keep(spool, *range(5))
         ledger.always = refusal(503)
-        async with Centre(ledger.address, KEY) as centre:
+        async with ControlClient(ledger.address, KEY) as centre:
             public = ledger.signer.public
             shipper = Shipper(
                 spool, centre, CLOCK, tenant_id=lambda: TENANT, log_keys=lambda: (public,)

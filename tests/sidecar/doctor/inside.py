@@ -20,7 +20,7 @@ from pathlib import Path
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
 from sidecar.doctor.context import look
-from sidecar.doctor.host import TOOLS, Machine
+from sidecar.doctor.host import TOOLS, Host
 from tests.sidecar.doctor.stand import AGENT, SIDECAR
 
 SOURCE_ADDRESS, SOURCE_PORT = "192.0.2.10", 6333
@@ -98,7 +98,7 @@ def main() -> None:
     subprocess.run(["sh", "-ec", CABLE], check=True)
     serve(b"sidecar", SIDECAR, ("127.0.0.1", 8710), ("127.0.0.1", 8712), ("::1", 8712))
     serve(b"source", 0, (SOURCE_ADDRESS, SOURCE_PORT))
-    machine = Machine(tools=os.environ.get("IPTABLES_FOLDER", TOOLS))
+    machine = Host(tools=os.environ.get("IPTABLES_FOLDER", TOOLS))
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         word, *told = json.loads(line)

@@ -7,10 +7,10 @@ from pathlib import Path
 from policies.ground.keys import make_key
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
-from sidecar.doctor.context import Scene, look
-from sidecar.doctor.finding import Finding
-from sidecar.doctor.host import Address, Machine, Socket, Unseen
-from sidecar.doctor.iptables import Rules, parse
+from sidecar.doctor.context import DoctorContext, look
+from sidecar.doctor.finding import DoctorFinding
+from sidecar.doctor.host import Address, Host, ListeningSocket, Unseen
+from sidecar.doctor.iptables import RuleSet, parse
 
 RECORDED = Path(__file__).parent / "recorded"
 SIDECAR, AGENT = 1337, 1000
@@ -32,24 +32,24 @@ sources:
 """
 
 
-def recorded(name: str) -> Rules:
+def recorded(name: str) -> RuleSet:
     return parse((RECORDED / name).read_text())
 
 
-class Recorded(Machine):
+class Recorded(Host):
     """This machine, but for its rules, its interfaces and who listens."""
 
-    def __init__(self, *, v4: Rules | Unseen, v6: Rules | Unseen | None = None) -> None:
+    def __init__(self, *, v4: RuleSet | Unseen, v6: RuleSet | Unseen | None = None) -> None:
         super().__init__()
-        self.told: dict[int, Rules | Unseen | None] = {4: v4, 6: v6}
+        self.told: dict[int, RuleSet | Unseen | None] = {4: v4, 6: v6}
         """None for an IP version that is not in use."""
         self.named: dict[str, list[Address]] = {}
         """Names that resolve, beside those that do so here."""
         self.sockets = [
-            Socket(ip_address("127.0.0.1"), port, SIDECAR) for port in (8710, 8712, 15001)
+            ListeningSocket(ip_address("127.0.0.1"), port, SIDECAR) for port in (8710, 8712, 15001)
         ]
 
-    def rules(self, version: int) -> Rules:
+    def rules(self, version: int) -> RuleSet:
         told = self.told[version]
         if isinstance(told, Unseen):
             raise told
@@ -62,7 +62,7 @@ class Recorded(Machine):
     def interfaces(self) -> list[str]:
         return ["eth0"]
 
-    def listening(self) -> list[Socket]:
+    def listening(self) -> list[ListeningSocket]:
         return self.sockets
 
     def addresses(self, host: str) -> list[Address]:
@@ -76,7 +76,7 @@ class Recorded(Machine):
 
 def bare() -> Recorded:
     """Without any rule, and without IPv6."""
-    return Recorded(v4=Rules())
+    return Recorded(v4=RuleSet())
 
 
 def write(tmp_path: Path, text: str = TEXT) -> Path:
@@ -89,19 +89,19 @@ def write(tmp_path: Path, text: str = TEXT) -> Path:
 
 def scene(
     tmp_path: Path,
-    machine: Machine | None = None,
+    machine: Host | None = None,
     text: str = TEXT,
     agent_uid: int | None = AGENT,
-) -> Scene:
+) -> DoctorContext:
     file = write(tmp_path, text)
     return look(read(file, {}, "host"), file, machine or bare(), agent_uid)
 
 
-def found(scene: Scene, *checks: str) -> list[Finding]:
+def found(scene: DoctorContext, *checks: str) -> list[DoctorFinding]:
     """What these checks found, or all of them."""
     return [each for each in examine(scene) if not checks or each.check in checks]
 
 
-def seen(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+def seen(findings: Iterable[DoctorFinding]) -> list[tuple[str, str]]:
     """Severity and what was seen."""
     return [(each.severity.value, each.seen) for each in findings]

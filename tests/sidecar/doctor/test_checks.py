@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.doctor.checks import CHECKS
-from sidecar.doctor.context import Scene, look
+from sidecar.doctor.context import DoctorContext, look
 from sidecar.doctor.direct_access import TWINS
 from sidecar.doctor.finding import Severity, as_json, as_text, ordered
-from sidecar.doctor.host import Machine, Socket, Unseen
+from sidecar.doctor.host import Host, ListeningSocket, Unseen
 from sidecar.settings.model import Pair, Source
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.stand import (
@@ -43,7 +43,7 @@ def with_source(port: int, host: str = "127.0.0.1") -> str:
     return TEXT + SOURCE.replace("127.0.0.1:9", f"{host}:{port}")
 
 
-def of_kind(whole: Scene, kind: str, **changes: object) -> Scene:
+def of_kind(whole: DoctorContext, kind: str, **changes: object) -> DoctorContext:
     """The same, its source of a kind that need not be spoken here."""
     [only] = whole.settings.sources
     source: Source = replace(only, kind=kind, **changes)  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def test_the_sidecar_is_who_listens_at_its_address(
     tmp_path: Path, listen: str, address: str, is_there: bool
 ) -> None:
     machine = bare()
-    machine.sockets = [Socket(ip_address(address), 8710, SIDECAR)]
+    machine.sockets = [ListeningSocket(ip_address(address), 8710, SIDECAR)]
     whole = scene(tmp_path, machine, f"{TEXT}listen: '{listen}'\n")
     assert bool(whole.uids) is is_there
 
@@ -143,7 +143,7 @@ def test_a_port_that_asks_for_a_key_is_the_lesser(tmp_path: Path) -> None:
 
 
 def test_a_source_that_the_agent_reaches_itself_is_found(tmp_path: Path, open_port: int) -> None:
-    machine = Machine()
+    machine = Host()
     whole = scene(tmp_path, machine, with_source(open_port), agent_uid=os.geteuid())
     [finding] = found(whole, "direct")
     assert finding.severity is Severity.HIGH
@@ -152,7 +152,7 @@ def test_a_source_that_the_agent_reaches_itself_is_found(tmp_path: Path, open_po
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
 def test_it_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
-    whole = scene(tmp_path, Machine(), with_source(open_port), agent_uid=12_345)
+    whole = scene(tmp_path, Host(), with_source(open_port), agent_uid=12_345)
     [finding] = found(whole, "direct")
     assert "UID 12345, the agent's" in finding.seen
     assert os.geteuid() == 0
@@ -160,13 +160,13 @@ def test_it_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
 def test_it_is_said_when_it_is_not_the_agent_who_tried(tmp_path: Path, open_port: int) -> None:
-    whole = scene(tmp_path, Machine(), with_source(open_port), agent_uid=None)
+    whole = scene(tmp_path, Host(), with_source(open_port), agent_uid=None)
     [finding] = found(whole, "direct")
     assert "this process's own" in finding.seen
 
 
 def test_another_user_can_not_be_tried_without_root(tmp_path: Path, open_port: int) -> None:
-    class NotRoot(Machine):
+    class NotRoot(Host):
         def connects(self, address: object, port: int, uid: int) -> bool:
             raise Unseen("only root can connect as UID 7")
 
@@ -176,7 +176,7 @@ def test_another_user_can_not_be_tried_without_root(tmp_path: Path, open_port: i
 
 
 def test_a_source_that_takes_no_connection_is_no_finding(tmp_path: Path, open_port: int) -> None:
-    whole = scene(tmp_path, Machine(), with_source(9), agent_uid=os.geteuid())
+    whole = scene(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
     assert found(whole, "direct") == []
 
 
@@ -211,7 +211,7 @@ def test_an_open_grpc_twin_is_found(
     tmp_path: Path, open_port: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(TWINS, kind, open_port)
-    whole = scene(tmp_path, Machine(), with_source(9), agent_uid=os.geteuid())
+    whole = scene(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
     assert found(whole, "grpc_twins") == []
     [finding] = found(of_kind(whole, kind), "grpc_twins")
     assert f"127.0.0.1:{open_port} takes connections for gRPC" in finding.seen
@@ -280,7 +280,7 @@ def test_a_name_that_belongs_to_many_is_found_where_a_name_decides(
     whole = scene(tmp_path, machine, with_source(9))
     [only] = whole.settings.sources
     made: Source = replace(only, upstream=upstream, **changes)  # type: ignore[arg-type]
-    for proxy, expected in ((None, False), (Listen("127.0.0.1", 8711), found_there)):
+    for proxy, expected in ((None, False), (ListenAddress("127.0.0.1", 8711), found_there)):
         settings = replace(whole.settings, sources=(made,), forward_proxy=proxy)
         seen_there = look(settings, whole.file, machine, AGENT)
         assert bool(found(seen_there, "broad_hosts")) is expected

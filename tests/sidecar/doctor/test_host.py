@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.host import Machine, Socket, Unseen
+from sidecar.doctor.host import Host, ListeningSocket, Unseen
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
 
@@ -18,19 +18,19 @@ def test_who_listens_is_seen(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with closing(socket.create_server((address, 0), family=family)) as listening:
         port = listening.getsockname()[1]
-        assert Socket(ip_address(address), port, os.geteuid()) in Machine().listening()
+        assert ListeningSocket(ip_address(address), port, os.geteuid()) in Host().listening()
 
 
 def test_a_connection_that_is_open_does_not_listen(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     lines = "   0: 0100007F:2206 0100007F:9A8B {} 00000000:00000000 00:00000000 00000000  1337\n"
     (tmp_path / "net" / "tcp").write_text(HEAD + lines.format("01") + lines.format("0A"))
-    assert Machine(tmp_path).listening() == [Socket(ip_address("127.0.0.1"), 8710, 1337)]
+    assert Host(tmp_path).listening() == [ListeningSocket(ip_address("127.0.0.1"), 8710, 1337)]
 
 
 def test_without_proc_it_is_said(tmp_path: Path) -> None:
     with pytest.raises(Unseen, match="net/tcp"):
-        Machine(tmp_path).listening()
+        Host(tmp_path).listening()
 
 
 @pytest.mark.parametrize(
@@ -47,27 +47,27 @@ def test_ipv6_is_in_use_where_an_address_leads_further(
 ) -> None:
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "if_inet6").write_text(lines)
-    assert Machine(tmp_path).has_ipv6() is has
+    assert Host(tmp_path).has_ipv6() is has
 
 
 def test_loopback_leaves_by_loopback() -> None:
-    assert Machine().leaves_by(ip_address("127.0.0.1")) == ("lo",)
-    assert "lo" not in Machine().leaves_by(ip_address("203.0.113.9"))
+    assert Host().leaves_by(ip_address("127.0.0.1")) == ("lo",)
+    assert "lo" not in Host().leaves_by(ip_address("203.0.113.9"))
 
 
 def test_a_name_that_means_nothing_is_said() -> None:
     # Too long for a name: no server is asked.
     with pytest.raises(Unseen, match="can't be resolved"):
-        Machine().addresses("k" * 64)
-    assert Machine().addresses("127.0.0.1") == [ip_address("127.0.0.1")]
+        Host().addresses("k" * 64)
+    assert Host().addresses("127.0.0.1") == [ip_address("127.0.0.1")]
 
 
-def tool(folder: Path, text: str) -> Machine:
+def tool(folder: Path, text: str) -> Host:
     """In place of `iptables-save`, a program that behaves so."""
     path = folder / "iptables-save"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
-    return Machine(tools=str(folder))
+    return Host(tools=str(folder))
 
 
 def test_rules_come_from_the_tool(tmp_path: Path) -> None:

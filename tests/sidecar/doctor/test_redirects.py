@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.host import Socket, Unseen
-from sidecar.doctor.iptables import Rules, parse
+from sidecar.doctor.host import ListeningSocket, Unseen
+from sidecar.doctor.iptables import RuleSet, parse
 from sidecar.doctor.redirects import SAMPLE
 from tests.sidecar.doctor.stand import (
     AGENT,
@@ -40,7 +40,7 @@ def test_where_nothing_is_redirected_nothing_is_asked_of_rules(tmp_path: Path) -
 
 
 def test_missing_rules_for_ipv6_are_found(tmp_path: Path) -> None:
-    findings = told(tmp_path, Recorded(v4=recorded("complete.iptables"), v6=Rules()))
+    findings = told(tmp_path, Recorded(v4=recorded("complete.iptables"), v6=RuleSet()))
     assert ("high", f"TCP over IPv6 leaves UID {AGENT} as it is") in findings
     assert ("high", f"UDP over IPv6 leaves UID {AGENT}, to ports: 443, 53, others") in findings
     assert len(findings) == 2
@@ -95,7 +95,7 @@ def test_an_exception_for_a_source_is_the_worse(tmp_path: Path) -> None:
 
 def test_another_user_of_the_exempt_is_found(tmp_path: Path) -> None:
     machine = Recorded(v4=recorded("complete.iptables"))
-    machine.sockets = [Socket(ip_address("127.0.0.1"), port, 99) for port in (8710, 8712)]
+    machine.sockets = [ListeningSocket(ip_address("127.0.0.1"), port, 99) for port in (8710, 8712)]
     assert told(tmp_path, machine) == [
         ("medium", f"TCP over IPv4 of UID {SIDECAR} is not redirected")
     ]
@@ -117,8 +117,8 @@ def test_rules_for_the_agent_alone_leave_everybody_else(tmp_path: Path) -> None:
 def test_a_redirect_to_where_no_sidecar_listens_is_found(tmp_path: Path) -> None:
     machine = Recorded(v4=recorded("complete.iptables"))
     machine.sockets = [
-        Socket(ip_address("127.0.0.1"), 8710, SIDECAR),
-        Socket(ip_address("127.0.0.1"), 8712, 99),
+        ListeningSocket(ip_address("127.0.0.1"), 8710, SIDECAR),
+        ListeningSocket(ip_address("127.0.0.1"), 8712, 99),
     ]
     assert told(tmp_path, machine) == [
         ("medium", "TCP over IPv4 is redirected to `8712`, where no sidecar listens")

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from sidecar.doctor.iptables import Option, Rules, parse
+from sidecar.doctor.iptables import Option, RuleSet, parse
 from sidecar.doctor.packet_trace import Fate, Packet, fate
 from tests.sidecar.doctor.stand import AGENT, SIDECAR, recorded
 
@@ -84,10 +84,10 @@ def test_a_policy_that_drops_stops_what_no_rule_takes() -> None:
 
 
 def test_without_rules_everything_passes() -> None:
-    assert fate(Rules(), packet(FAR, 443)) == PASSES
+    assert fate(RuleSet(), packet(FAR, 443)) == PASSES
 
 
-def nat(*lines: str) -> Rules:
+def nat(*lines: str) -> RuleSet:
     return parse("\n".join(["*nat", ":OUTPUT ACCEPT [0:0]", ":OWN - [0:0]", *lines, "COMMIT"]))
 
 

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from policies.checks import NAMES
 from policies.evaluate import Decision, refuse
-from sidecar.metrics.counters import Count, Durations, Watches
+from sidecar.metrics.counters import Counter, Durations, Observations
 from sidecar.metrics.metrics import REFUSALS, make_metrics
-from sidecar.platform.random_buffer import Entropy
+from sidecar.platform.random_buffer import RandomPool
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -26,7 +26,7 @@ def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str
 
 def test_a_count_counts_by_labels() -> None:
     registry = CollectorRegistry()
-    count = Count("things_total", "Things", ("kind",), registry=registry)
+    count = Counter("things_total", "Things", ("kind",), registry=registry)
     assert samples(registry) == {}
     for kind in "aab":
         count.add(kind)
@@ -38,7 +38,7 @@ def test_a_count_counts_by_labels() -> None:
 
 def test_a_count_without_labels_begins_at_nought() -> None:
     registry = CollectorRegistry()
-    count = Count("things_total", "Things", registry=registry)
+    count = Counter("things_total", "Things", registry=registry)
     assert samples(registry) == {("things_total", ()): 0}
     count.add()
     assert samples(registry) == {("things_total", ()): 1}
@@ -59,7 +59,7 @@ def test_durations_are_a_histogram() -> None:
 
 def test_watches_are_read_when_asked() -> None:
     registry = CollectorRegistry()
-    watches = Watches(registry)
+    watches = Observations(registry)
     held = [1.0]
     watches.gauge("level", "Level", lambda: held[0])
     watches.count("events_total", "Events", lambda: held[0] * 10)
@@ -98,7 +98,7 @@ def test_no_byte_of_entropy_is_given_twice() -> None:
         drawn.extend(made)
         return made
 
-    entropy, end = Entropy(source), 0
+    entropy, end = RandomPool(source), 0
     for size in (42, 4, 16, 4000, 42, 5000, 42, 4096, 32) * 5:
         given = entropy(size)
         assert len(given) == size

@@ -13,14 +13,14 @@ from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.mcp.messages import Things
+from sidecar.protocols.mcp.messages import McpObjects
 from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.multi_search import searches
-from sidecar.protocols.protocol import Asked
+from sidecar.protocols.protocol import RoutedRequest
 from sidecar.protocols.qdrant.filter import LIST, narrowed
-from sidecar.protocols.shared.document_levels import Marks, dumped
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.document_levels import DocumentLevels, dumped
+from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MOST_DEEP, json_object
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.proxy.stand import policy, source
@@ -76,16 +76,16 @@ def test_excluded_members_are_compared_once_each() -> None:
     count = 2000
     names = [_Name("acl" if at % 2 else f"x{at}") for at in range(count)]
     _Name.compared = 0
-    narrowed({"with_payload": {"exclude": names}}, Marks(("acl", "level"), ("low",)), LIST)
+    narrowed({"with_payload": {"exclude": names}}, DocumentLevels(("acl", "level"), ("low",)), LIST)
     assert _Name.compared < 3 * count
 
 
-def _asked(target: str, body: Any) -> Asked:
+def _asked(target: str, body: Any) -> RoutedRequest:
     async def fetch(_: str) -> Any:
         raise AssertionError("nothing is looked up here")
 
     path = canonical(target)
-    return Asked("POST", path, (path.segments[0],), body, fetch, [], WHO, Budget())
+    return RoutedRequest("POST", path, (path.segments[0],), body, fetch, [], WHO, Budget())
 
 
 def _lines(path: str, count: int) -> int:
@@ -123,7 +123,7 @@ def test_an_index_expression_holds_each_name_once_and_not_too_many() -> None:
 
 
 def test_a_tool_that_is_to_read_too_many_sources_is_refused_before_they_are_named() -> None:
-    things = Things(Naming(source(1, "mcp")), {"search": "collections"})
+    things = McpObjects(SourceNames(source(1, "mcp")), {"search": "collections"})
     params = {"name": "search", "arguments": {"collections": [f"c{at}" for at in range(65)]}}
     with pytest.raises(OverBudget, match="more than 64 sources"):
         things.called(params)

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, ValidationError
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.mcp.answers import Answer, Tokens, asked_token
-from sidecar.protocols.mcp.messages import Things
+from sidecar.protocols.mcp.answers import McpResponse, Tokens, asked_token
+from sidecar.protocols.mcp.messages import McpObjects
 from sidecar.protocols.mcp.uri import canonical_uri
-from sidecar.protocols.protocol import Place, Sight, Unresolved
+from sidecar.protocols.protocol import SourceRef, Unresolved, Visibility
 from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.source_names import Naming
+from sidecar.protocols.shared.source_names import SourceNames
 from tests.properties import examples
 from tests.sidecar.protocols.mcp_wire import Wire, wired
 from tests.sidecar.proxy.stand import source
@@ -196,16 +196,16 @@ def test_what_may_not_be_read_any_more_is_not_sent_again() -> None:
     """Between a call and the stream that brings its result a policy may change."""
     who = Attribution("ada", None, None, None)
     tokens = Tokens(*(Continuations(lambda: 0.0) for _ in range(3)))
-    things = Things(Naming(source(1, "mcp")), {})
-    tokens.asked.issue(asked_token("s", 1), who, (Place("mcp://kb/tool/open", "low"),))
+    things = McpObjects(SourceNames(source(1, "mcp")), {})
+    tokens.asked.issue(asked_token("s", 1), who, (SourceRef("mcp://kb/tool/open", "low"),))
     said = b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}'
     for allowed in (True, False):
-        sight = Sight(partial(_answer, allowed), "", None)
-        passed = Answer(things, tokens, sight, who, "s").message(said)
+        sight = Visibility(partial(_answer, allowed), "", None)
+        passed = McpResponse(things, tokens, sight, who, "s").message(said)
         assert passed is not None
         assert (passed.body == said) is allowed
         assert passed.withheld == (0 if allowed else 1)
 
 
-def _answer(allowed: bool, _place: Place) -> bool:
+def _answer(allowed: bool, _place: SourceRef) -> bool:
     return allowed

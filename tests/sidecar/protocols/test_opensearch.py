@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.settings.model import Named
+from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.opensearch_front import (
     READERS,
@@ -206,7 +206,7 @@ async def test_a_name_that_nothing_has_is_itself(front: Minimal) -> None:
 
 
 async def test_policies_may_know_an_index_by_a_plain_name(tmp_path: Path) -> None:
-    names = {"opensearch://kb/shut_docs": Named("contracts", "low")}
+    names = {"opensearch://kb/shut_docs": NamedSource("contracts", "low")}
     readers = policy(allowed_sources=("contracts",))
     async with fronting(tmp_path, named_server(), readers, names=names) as front:
         for expression in ("shut_docs", "open_alias", "shut_d*"):

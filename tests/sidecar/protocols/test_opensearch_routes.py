@@ -12,7 +12,7 @@ import opensearchpy
 from sidecar.http.request_target import canonical
 from sidecar.protocols.opensearch.dialect import OpenSearch
 from sidecar.protocols.opensearch.routes import ROUTES
-from sidecar.protocols.protocol import Class
+from sidecar.protocols.protocol import RouteClass
 from tests.sidecar.proxy.stand import CLOCK, source
 
 # The part of a path by which it is told, for what is denied as `unclassified_route`.
@@ -100,9 +100,9 @@ def test_what_is_left_out_stands_in_no_row() -> None:
 
 def test_a_row_that_reads_says_what_it_reads() -> None:
     for route in ROUTES:
-        if route.class_ in (Class.RETRIEVE, Class.WRITE, Class.METADATA):
+        if route.class_ in (RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.METADATA):
             assert route.places is not None or route.composed is not None, route.pattern
-        if route.class_ is Class.OPEN and route.places is None:
+        if route.class_ is RouteClass.OPEN and route.places is None:
             assert route.pattern == "/"
 
 

@@ -11,62 +11,62 @@ from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
 from sidecar.protocols import rest
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import Asked, Class, Match
-from sidecar.protocols.protocol import Route as Route_
+from sidecar.protocols.protocol import ProtocolRoute as Route_
+from sidecar.protocols.protocol import RouteClass, RoutedRequest, RouteMatch
 from sidecar.protocols.rest import Rest
-from sidecar.settings.model import Named, Route
+from sidecar.settings.model import NamedSource, RestRule
 from tests.sidecar.proxy.stand import get, policy, source, standing
 
 NOBODY = Attribution("somebody", None, None, None)
 
 ROUTES = (
-    Route("GET", "/health", "metadata", None, "low"),
-    Route("*", "/admin/**", "deny"),
-    Route("POST", "/search/{index}", "retrieve", "{index}-index", "high"),
-    Route("GET", "/{kind}/{id}/export/**", "retrieve", "rest://kb/exports/{kind}"),
-    Route("PUT", "/drafts/{name}.txt", "write", "drafts"),
-    Route("*", "/**/private/**", "deny"),
+    RestRule("GET", "/health", "metadata", None, "low"),
+    RestRule("*", "/admin/**", "deny"),
+    RestRule("POST", "/search/{index}", "retrieve", "{index}-index", "high"),
+    RestRule("GET", "/{kind}/{id}/export/**", "retrieve", "rest://kb/exports/{kind}"),
+    RestRule("PUT", "/drafts/{name}.txt", "write", "drafts"),
+    RestRule("*", "/**/private/**", "deny"),
 )
 
 ROWS = [
     # method, target, class, source, level
-    ("GET", "/a", Class.RETRIEVE, "rest://kb/a", "medium"),
-    ("HEAD", "/a", Class.RETRIEVE, "rest://kb/a", "medium"),
-    ("GET", "/", Class.RETRIEVE, "rest://kb/", "medium"),
-    ("GET", "/a/", Class.RETRIEVE, "rest://kb/a/", "medium"),
-    ("GET", "/%61?x", Class.RETRIEVE, "rest://kb/a", "medium"),
-    ("GET", "/a%20b", Class.RETRIEVE, "rest://kb/a%20b", "medium"),
-    ("POST", "/a", Class.WRITE, "rest://kb/a", "medium"),
-    ("DELETE", "/a", Class.WRITE, "rest://kb/a", "medium"),
-    ("OPTIONS", "/a", Class.WRITE, "rest://kb/a", "medium"),
-    ("TRACE", "/a", Class.WRITE, "rest://kb/a", "medium"),
-    ("GET", "/health", Class.METADATA, "rest://kb/health", "low"),
-    ("HEAD", "/health", Class.METADATA, "rest://kb/health", "low"),
-    ("POST", "/health", Class.WRITE, "rest://kb/health", "medium"),
-    ("GET", "/admin", Class.DENY, None, None),
-    ("GET", "/admin/", Class.DENY, None, None),
-    ("GET", "/admin/a/b", Class.DENY, None, None),
-    ("DELETE", "/%61dmin/x", Class.DENY, None, None),
-    ("GET", "/administrator", Class.RETRIEVE, "rest://kb/administrator", "medium"),
-    ("POST", "/search/books", Class.RETRIEVE, "books-index", "high"),
-    ("POST", "/search/a%20b", Class.RETRIEVE, "a%20b-index", "high"),
-    ("POST", "/search/a/b", Class.WRITE, "rest://kb/search/a/b", "medium"),
-    ("GET", "/search/books", Class.RETRIEVE, "rest://kb/search/books", "medium"),
-    ("GET", "/orders/7/export", Class.RETRIEVE, "rest://kb/exports/orders", "medium"),
-    ("GET", "/orders/7/export/all/x", Class.RETRIEVE, "rest://kb/exports/orders", "medium"),
-    ("PUT", "/drafts/x.txt", Class.WRITE, "drafts", "low"),
-    ("PUT", "/drafts/xtxt", Class.WRITE, "rest://kb/drafts/xtxt", "medium"),
-    ("GET", "/private", Class.DENY, None, None),
-    ("GET", "/a/b/private/c", Class.DENY, None, None),
-    ("GET", "/a/privateer", Class.RETRIEVE, "rest://kb/a/privateer", "medium"),
+    ("GET", "/a", RouteClass.RETRIEVE, "rest://kb/a", "medium"),
+    ("HEAD", "/a", RouteClass.RETRIEVE, "rest://kb/a", "medium"),
+    ("GET", "/", RouteClass.RETRIEVE, "rest://kb/", "medium"),
+    ("GET", "/a/", RouteClass.RETRIEVE, "rest://kb/a/", "medium"),
+    ("GET", "/%61?x", RouteClass.RETRIEVE, "rest://kb/a", "medium"),
+    ("GET", "/a%20b", RouteClass.RETRIEVE, "rest://kb/a%20b", "medium"),
+    ("POST", "/a", RouteClass.WRITE, "rest://kb/a", "medium"),
+    ("DELETE", "/a", RouteClass.WRITE, "rest://kb/a", "medium"),
+    ("OPTIONS", "/a", RouteClass.WRITE, "rest://kb/a", "medium"),
+    ("TRACE", "/a", RouteClass.WRITE, "rest://kb/a", "medium"),
+    ("GET", "/health", RouteClass.METADATA, "rest://kb/health", "low"),
+    ("HEAD", "/health", RouteClass.METADATA, "rest://kb/health", "low"),
+    ("POST", "/health", RouteClass.WRITE, "rest://kb/health", "medium"),
+    ("GET", "/admin", RouteClass.DENY, None, None),
+    ("GET", "/admin/", RouteClass.DENY, None, None),
+    ("GET", "/admin/a/b", RouteClass.DENY, None, None),
+    ("DELETE", "/%61dmin/x", RouteClass.DENY, None, None),
+    ("GET", "/administrator", RouteClass.RETRIEVE, "rest://kb/administrator", "medium"),
+    ("POST", "/search/books", RouteClass.RETRIEVE, "books-index", "high"),
+    ("POST", "/search/a%20b", RouteClass.RETRIEVE, "a%20b-index", "high"),
+    ("POST", "/search/a/b", RouteClass.WRITE, "rest://kb/search/a/b", "medium"),
+    ("GET", "/search/books", RouteClass.RETRIEVE, "rest://kb/search/books", "medium"),
+    ("GET", "/orders/7/export", RouteClass.RETRIEVE, "rest://kb/exports/orders", "medium"),
+    ("GET", "/orders/7/export/all/x", RouteClass.RETRIEVE, "rest://kb/exports/orders", "medium"),
+    ("PUT", "/drafts/x.txt", RouteClass.WRITE, "drafts", "low"),
+    ("PUT", "/drafts/xtxt", RouteClass.WRITE, "rest://kb/drafts/xtxt", "medium"),
+    ("GET", "/private", RouteClass.DENY, None, None),
+    ("GET", "/a/b/private/c", RouteClass.DENY, None, None),
+    ("GET", "/a/privateer", RouteClass.RETRIEVE, "rest://kb/a/privateer", "medium"),
 ]
 
 
 @pytest.mark.parametrize(("method", "target", "class_", "source_id", "level"), ROWS)
 async def test_the_first_route_that_matches_wins(
-    method: str, target: str, class_: Class, source_id: str | None, level: str | None
+    method: str, target: str, class_: RouteClass, source_id: str | None, level: str | None
 ) -> None:
-    configured = source(1, routes=ROUTES, names={"drafts": Named("drafts", "low")})
+    configured = source(1, routes=ROUTES, names={"drafts": NamedSource("drafts", "low")})
     dialect = Rest(configured, lambda: 0.0)
     match = dialect.match(method, canonical(target))
     assert match is not None
@@ -77,7 +77,9 @@ async def test_the_first_route_that_matches_wins(
     async def fetch(_: str) -> Any:
         raise AssertionError("a path needs no look-up")
 
-    asked = Asked(method, canonical(target), match.values, None, fetch, [], NOBODY, Budget())
+    asked = RoutedRequest(
+        method, canonical(target), match.values, None, fetch, [], NOBODY, Budget()
+    )
     assert match.route.places is not None
     assert match.route.hint is not None
     places = await match.route.places(dialect, asked)
@@ -153,7 +155,9 @@ async def test_a_protocol_that_names_no_source_lets_nothing_through(
     async def none(*_: Any) -> tuple[()]:
         return ()
 
-    monkeypatch.setattr(rest, "_READ", Match(Route_("GET", "/**", Class.RETRIEVE, none), ()))
+    monkeypatch.setattr(
+        rest, "_READ", RouteMatch(Route_("GET", "/**", RouteClass.RETRIEVE, none), ())
+    )
     async with standing(tmp_path) as stand:
         assert (await stand.ask(get("/a"))).status == 403
         assert await stand.sidecar.decisions() == [("DENY", "unresolved_source", "rest://kb")]

@@ -11,9 +11,9 @@ from typing import Any
 from unittest.mock import patch
 
 from policies.definitions.model import Policy
-from policies.ground.listen_address import Listen
-from sidecar.proxy.assembly import Ways
-from sidecar.proxy.pipeline.fast_path import LONG, ShortWay
+from policies.ground.listen_address import ListenAddress
+from sidecar.proxy.assembly import Proxy
+from sidecar.proxy.pipeline.fast_path import LONG, FastPath
 from tests.ports import free_port
 from tests.sidecar.proxy.detour import Detour, Plain, detour
 from tests.sidecar.proxy.stand import (
@@ -43,7 +43,7 @@ async def alone(
     tmp_path: Path, given: Policy, *, short: bool, **changes: Any
 ) -> AsyncIterator[Stand]:
     """A port of its own. What may take the short way does, or nothing may."""
-    never = patch.object(ShortWay, "begin", lambda *_: LONG)
+    never = patch.object(FastPath, "begin", lambda *_: LONG)
     async with (
         data_source() as upstream,
         sidecar(tmp_path, given) as made,
@@ -60,7 +60,7 @@ async def alone(
 async def shared(tmp_path: Path, given: Policy, *, by: str, **changes: Any) -> AsyncIterator[Stand]:
     """Another source listens at the same address."""
     port = free_port()
-    listen = Listen("127.0.0.1", port)
+    listen = ListenAddress("127.0.0.1", port)
     kb = {"hosts": ("kb.test", "kb")} if by == "host" else {"path": "/kb"}
     crm = {"hosts": ("crm.test",)} if by == "host" else {"path": "/crm"}
     async with data_source() as upstream, data_source() as other, sidecar(tmp_path, given) as made:
@@ -68,7 +68,7 @@ async def shared(tmp_path: Path, given: Policy, *, by: str, **changes: Any) -> A
             source(upstream.port, listen=listen, writes="allow", **kb, **changes),
             source(other.port, alias="crm", listen=listen, writes="allow", **crm),
         )
-        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         await warm(ways)
         to = Below("path", port)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
-from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Named, Ways
-from sidecar.proxy.limits import LIMITS, Limits
-from sidecar.proxy.listener import Listener
+from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
+from sidecar.proxy.limits import LIMITS, ProxyLimits
+from sidecar.proxy.listener import ProxyListener
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -167,7 +167,7 @@ class Door:
     way: str
     upstream: DataSource
     sidecar: Sidecar
-    ways: Ways
+    ways: Proxy
     kind: str
 
     async def agent(self) -> Agent:
@@ -198,7 +198,7 @@ class Door:
         return TRANSPARENT if self.way in (REDIRECTED, UNWRAPPED) else "kb"
 
 
-def _protocol_of(port: Listener) -> Protocol:
+def _protocol_of(port: ProxyListener) -> Protocol:
     server = port._server
     assert server is not None
     arrivals = port._arrivals
@@ -207,7 +207,7 @@ def _protocol_of(port: Listener) -> Protocol:
 
 @asynccontextmanager
 async def door(
-    tmp_path: Path, way: str, kind: str = "qdrant", limits: Limits = LIMITS
+    tmp_path: Path, way: str, kind: str = "qdrant", limits: ProxyLimits = LIMITS
 ) -> AsyncIterator[Door]:
     tmp_path.mkdir(exist_ok=True)
     async with data_source(_answer) as upstream, sidecar(tmp_path) as made:
@@ -217,10 +217,10 @@ async def door(
         elif way != OWN:
             ends = authority().issue("kb.test") if way in _TLS else None
             configured = replace(configured, hosts=("kb.test",), listen=None, terminate=ends)
-        listen = Listen("127.0.0.1", 0)
+        listen = ListenAddress("127.0.0.1", 0)
         meant = Authority("198.51.100.7", 443 if way in _TLS else 80)
-        named = Named(listen, False, listen, lambda _transport: meant)
-        ways = Ways(
+        named = ProxyPorts(listen, False, listen, lambda _transport: meant)
+        ways = Proxy(
             (configured,), made.agent, made.enforcer, CLOCK, made.egress, limits, named=named
         )
         await ways.start()

@@ -19,9 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from policies.definitions.model import Policy
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
-from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Named, Ways
+from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT, Proxy, ProxyPorts
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import CLOCK, Stand, data_source, leave, sidecar, source, warm
 
@@ -178,11 +178,11 @@ async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[S
         configured = replace(
             source(upstream.port, hosts=NAMES, listen=None, writes="allow"), terminate=terminate
         )
-        listen = Listen("127.0.0.1", 0)
-        named = Named(None, False, listen, lambda _transport: meant)
+        listen = ListenAddress("127.0.0.1", 0)
+        named = ProxyPorts(None, False, listen, lambda _transport: meant)
         if way not in REDIRECTED:
-            named = Named(listen)
-        ways = Ways((configured,), made.agent, made.enforcer, CLOCK, made.egress, named=named)
+            named = ProxyPorts(listen)
+        ways = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress, named=named)
         await ways.start()
         await warm(ways)
         to = Detour(way, ways.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))

@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from sidecar.proxy.listener import Listener
+from sidecar.proxy.listener import ProxyListener
 
 
 class InMemory(asyncio.Transport):
@@ -19,7 +19,7 @@ class InMemory(asyncio.Transport):
         self._protocol: Any = None
         self._loop = asyncio.get_running_loop()
 
-    async def talk(self, port: Listener, segments: Sequence[bytes], turns: int) -> bytes:
+    async def talk(self, port: ProxyListener, segments: Sequence[bytes], turns: int) -> bytes:
         """Sends `segments`, so many turns of the loop apart, and the end of the sending side; what
         came back until the connection ended."""
         assert port._server is not None

@@ -24,8 +24,8 @@ from typing import Any
 
 import uvloop
 
-from policies.ground.listen_address import Listen
-from sidecar.proxy.assembly import Named, Ways
+from policies.ground.listen_address import ListenAddress
+from sidecar.proxy.assembly import Proxy, ProxyPorts
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
@@ -167,8 +167,8 @@ async def world(folder: Path) -> Any:
         sidecar(folder, closed) as made,
     ):
         configured = sources(http.port, tls.port, tcp.sockets[0].getsockname()[1])
-        named = Named(None, transparent=Listen("127.0.0.1", PORT))
-        ways = Ways(configured, made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        named = ProxyPorts(None, transparent=ListenAddress("127.0.0.1", PORT))
+        ways = Proxy(configured, made.agent, made.enforcer, CLOCK, made.egress, named=named)
         await ways.start()
         # Where the agent thinks they are somebody listens too, and must not be reached.
         there = [

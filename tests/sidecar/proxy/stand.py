@@ -24,7 +24,7 @@ from policies.definitions.model import Key, Policy, TenantSettings
 from policies.ground.clock import Clock
 from policies.ground.errors import UpstreamFailed
 from policies.ground.keys import key_digest, make_key
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.sets.policy_set import (
     PolicySet,
     key_document,
@@ -34,18 +34,18 @@ from policies.sets.policy_set import (
     tenant_document,
 )
 from policies.trail.spool_chain import read_payload
-from sidecar.control.client import Centre
+from sidecar.control.client import ControlClient
 from sidecar.enforce import Enforcer
-from sidecar.http.loop_guard import OwnPorts
-from sidecar.identity import AgentIdentity, Keys
+from sidecar.http.loop_guard import LoopGuard
+from sidecar.identity import AgentIdentity, LiveKeys
 from sidecar.metrics.metrics import Metrics, make_metrics
 from sidecar.policy_cache.cache_file import CacheFile
-from sidecar.policy_cache.document_fetcher import Everything
+from sidecar.policy_cache.document_fetcher import AllDocuments
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.proxy.assembly import Ways
-from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.assembly import Proxy
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.upstream.egress_policy import Egress
-from sidecar.sessions import Sessions
+from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import Defaults, Source
 from sidecar.settings.spool import SMALLEST_SEGMENT, SpoolSettings
 from sidecar.spool.spool import Spool
@@ -84,7 +84,7 @@ class Sidecar:
         self.publish = publish
         self.enforcer = enforcer
         self.metrics = metrics
-        self.egress = Egress(OwnPorts(), metrics.egress_refused.add)
+        self.egress = Egress(LoopGuard(), metrics.egress_refused.add)
         self.spool = spool
         self.agent = agent
 
@@ -140,8 +140,8 @@ async def sidecar(
     opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
     running = asyncio.get_running_loop().create_task(opened.run())
     # Nobody is the centre here: a session can't be claimed, and nothing else needs it.
-    centre = await Centre("http://127.0.0.1:9", "unused").__aenter__()
-    sessions = Sessions(centre, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
+    centre = await ControlClient("http://127.0.0.1:9", "unused").__aenter__()
+    sessions = SessionRegistry(centre, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
     metrics = make_metrics(CollectorRegistry())
     enforcer = Enforcer(
         policy_set,
@@ -151,7 +151,7 @@ async def sidecar(
         metrics,
         CLOCK,
         os.urandom,
-        Everything(),
+        AllDocuments(),
     )
 
     def publish(settings: TenantSettings) -> None:
@@ -159,7 +159,7 @@ async def sidecar(
         policy_set.apply(["tenant"], policy_set.revision + 1)
 
     try:
-        agent = AgentIdentity.of(None, ROLE, key, Keys(policy_set, CLOCK))
+        agent = AgentIdentity.of(None, ROLE, key, LiveKeys(policy_set, CLOCK))
         yield Sidecar(enforcer, opened, agent, metrics, publish)
     finally:
         await centre.__aexit__(None, None, None)
@@ -173,7 +173,7 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
         alias="kb",
         kind=kind,
         upstream=f"http://127.0.0.1:{port}",
-        listen=Listen("127.0.0.1", 0),
+        listen=ListenAddress("127.0.0.1", 0),
         sensitivity="medium",
         defaults=Defaults(user="ada"),
     )
@@ -182,11 +182,11 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
 
 @asynccontextmanager
 async def listening(
-    made: Sidecar, configured: Source, limits: Limits = LIMITS, clock: Clock = CLOCK
+    made: Sidecar, configured: Source, limits: ProxyLimits = LIMITS, clock: Clock = CLOCK
 ) -> AsyncIterator[int]:
     """The port of a listener. Under uvloop it has connections to the data source already, so that
     what may takes the short way; under asyncio's own loop what comes first takes the long one."""
-    ways = Ways((configured,), made.agent, made.enforcer, clock, made.egress, limits)
+    ways = Proxy((configured,), made.agent, made.enforcer, clock, made.egress, limits)
     await ways.start()
     if type(asyncio.get_running_loop()).__module__.startswith("uvloop"):
         await warm(ways)
@@ -196,7 +196,7 @@ async def listening(
         await ways.close(1)
 
 
-async def warm(ways: Ways, connections: int = 1) -> None:
+async def warm(ways: Proxy, connections: int = 1) -> None:
     """Opens connections to the data source, where there is one, and lays them to rest."""
     upstream = ways._sources[0]._upstream
     with contextlib.suppress(UpstreamFailed):
@@ -353,7 +353,7 @@ class Stand:
 
 @asynccontextmanager
 async def standing(
-    tmp_path: Path, *policies: Policy, limits: Limits = LIMITS, **changes: Any
+    tmp_path: Path, *policies: Policy, limits: ProxyLimits = LIMITS, **changes: Any
 ) -> AsyncIterator[Stand]:
     async with (
         data_source() as upstream,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from policies.ground.listen_address import Listen
-from sidecar.policy_cache.document_fetcher import NotBrought, NotHeld
-from sidecar.proxy.assembly import Ways
+from policies.ground.listen_address import ListenAddress
+from sidecar.policy_cache.document_fetcher import FetchFailed, MissingDocument
+from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.limits import LIMITS
 from tests.ports import free_port
 from tests.sidecar.proxy.bypass_ways import alone
@@ -33,14 +33,14 @@ pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
 @pytest.fixture(params=["/kb", "/kb/v1", "/k%C3%A9"])
 async def below(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Stand, str]]:
     """A source below a path, and another beside it."""
-    listen = Listen("127.0.0.1", free_port())
+    listen = ListenAddress("127.0.0.1", free_port())
     reader = policy(allowed_sources=("rest://kb/info/*", "rest://crm/*"))
     async with data_source() as kb, data_source() as crm, sidecar(tmp_path, reader) as made:
         sources = (
             source(kb.port, listen=listen, path=request.param),
             source(crm.port, alias="crm", listen=listen, path="/crm"),
         )
-        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         try:
             yield Stand(listen.port, kb, made), request.param
@@ -94,12 +94,12 @@ def _facts(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
 
 
 def _bundle(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
-    patched.setattr("sidecar.enforce.gather", _raises(NotHeld("role:analyst")))
+    patched.setattr("sidecar.enforce.gather", _raises(MissingDocument("role:analyst")))
     patched.setattr(made.enforcer._supply, "bring", _brings_nothing)
 
 
 async def _brings_nothing(_names: object) -> None:
-    raise NotBrought("nobody answers")
+    raise FetchFailed("nobody answers")
 
 
 def _stale(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def _stale(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
 
 
 def _key(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
-    patched.setattr("sidecar.identity.Keys.find", lambda *_: None)
+    patched.setattr("sidecar.identity.LiveKeys.find", lambda *_: None)
 
 
 def _junk(made: Sidecar, patched: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from policies.checks.finding import Facts
 from sidecar.enforce import Enforcer
-from sidecar.proxy.pipeline.fast_path_exchange import UnderWay
-from sidecar.recorder import Pending
+from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
+from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolFull, SpoolUnwritable
 from tests import waiting
 from tests.sidecar.proxy.stand import Stand, get, policy, standing, until
@@ -29,12 +29,12 @@ class Held:
         self.waiting: list[asyncio.Future[None]] = []
         self.notes: list[tuple[dict[str, Any], str]] = []
 
-    async def submit_together(self, *arguments: Any, **more: Any) -> list[Pending]:
+    async def submit_together(self, *arguments: Any, **more: Any) -> list[RecordedDecision]:
         pendings = await self._enforcer.submit_together(*arguments, **more)
         held = self._held()
         return [pending._replace(durable=held) for pending in pendings]
 
-    def decide(self, *arguments: Any, **more: Any) -> Pending:
+    def decide(self, *arguments: Any, **more: Any) -> RecordedDecision:
         return self._enforcer.decide(*arguments, **more)._replace(durable=self._held())
 
     def must_claim(self, *arguments: Any) -> bool:
@@ -43,7 +43,7 @@ class Held:
     async def prepare(self, *arguments: Any) -> None:
         await self._enforcer.prepare(*arguments)
 
-    async def refuse(self, *arguments: Any, **more: Any) -> Pending:
+    async def refuse(self, *arguments: Any, **more: Any) -> RecordedDecision:
         pending = await self._enforcer.refuse(*arguments, **more)
         held = self._held()
         await held
@@ -52,7 +52,9 @@ class Held:
     def outlook(self, *arguments: Any) -> Facts | None:
         return self._enforcer.outlook(*arguments)
 
-    def note_retrieval(self, _pending: Pending, detail: dict[str, Any], outcome: str) -> None:
+    def note_retrieval(
+        self, _pending: RecordedDecision, detail: dict[str, Any], outcome: str
+    ) -> None:
         self.notes.append((detail, outcome))
 
     def _held(self) -> asyncio.Future[None]:
@@ -142,10 +144,10 @@ async def test_an_answer_that_comes_right_after_its_record_was_lost_goes_nowhere
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the loss and the long way's turn the loop may read the data source's answer."""
-    unsure = UnderWay.unsure
+    unsure = FastPathExchange.unsure
     came: list[bool] = []
 
-    def and_then_the_answer(self: UnderWay) -> None:
+    def and_then_the_answer(self: FastPathExchange) -> None:
         unsure(self)
         if not came:
             came.append(True)
@@ -154,7 +156,7 @@ async def test_an_answer_that_comes_right_after_its_record_was_lost_goes_nowhere
     async def silence(_seen: Any, _writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(UnderWay, "unsure", and_then_the_answer)
+    monkeypatch.setattr(FastPathExchange, "unsure", and_then_the_answer)
     async with held(tmp_path) as (stand, slow):
         stand.upstream.script = silence
         reader, writer = await opened(stand, get("/a"))

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import Listen
-from sidecar.proxy.assembly import FORWARD_PROXY, Named, Ways
+from policies.ground.listen_address import ListenAddress
+from sidecar.proxy.assembly import FORWARD_PROXY, Proxy, ProxyPorts
 from sidecar.proxy.forward_proxy import absolute
-from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
@@ -30,11 +30,11 @@ from tests.sidecar.proxy.stand import (
 
 @asynccontextmanager
 async def proxying(
-    made: Sidecar, *sources: Source, limits: Limits = LIMITS, hidden: bool = False
+    made: Sidecar, *sources: Source, limits: ProxyLimits = LIMITS, hidden: bool = False
 ) -> AsyncIterator[int]:
     """The port of a forward proxy to these sources."""
-    named = Named(Listen("127.0.0.1", 0), hidden)
-    ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
+    named = ProxyPorts(ListenAddress("127.0.0.1", 0), hidden)
+    ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
     await ways.start()
     try:
         yield ways.port(FORWARD_PROXY)

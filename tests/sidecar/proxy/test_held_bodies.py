@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sidecar.http.body_budget import BodiesHeld, BodyBudget
-from sidecar.proxy.assembly import Ways
-from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.assembly import Proxy
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from tests.sidecar.proxy.cut import OWN, Agent, Door, answers, cut, door
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -123,7 +123,7 @@ async def test_sources_and_ports_share_one_budget(tmp_path: Path) -> None:
     bodies = BodyBudget(MIB)
     async with sidecar(tmp_path) as made:
         both = [source(9, "qdrant", alias=alias) for alias in ("one", "two")]
-        ways = Ways(both, made.agent, made.enforcer, CLOCK, made.egress, bodies=bodies)
+        ways = Proxy(both, made.agent, made.enforcer, CLOCK, made.egress, bodies=bodies)
         assert {each.gate._bodies for each in ways._sources} == {bodies}
 
 
@@ -132,7 +132,7 @@ async def test_sources_and_ports_share_one_budget(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def short(tmp_path: Path, **changed: float) -> AsyncIterator[Door]:
-    limits: Limits = replace(LIMITS, **changed)  # type: ignore[arg-type]  # all are seconds
+    limits: ProxyLimits = replace(LIMITS, **changed)  # type: ignore[arg-type]  # all are seconds
     async with door(tmp_path, OWN, "qdrant", limits) as made:
         yield made
 

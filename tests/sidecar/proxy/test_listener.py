@@ -10,8 +10,8 @@ import aiohttp.web_protocol
 import pytest
 from aiohttp.http_parser import HttpRequestParserPy
 
-from policies.ground.listen_address import Listen
-from sidecar.proxy.assembly import Ways
+from policies.ground.listen_address import ListenAddress
+from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.downstream import server as agent_server
 from sidecar.proxy.limits import LIMITS
 from tests import waiting
@@ -38,7 +38,7 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     async with data_source(slow) as upstream, sidecar(tmp_path) as made:
-        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         port = ways.port("kb")
         _, idle = await asyncio.open_connection("127.0.0.1", port)
@@ -64,7 +64,7 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
         await waiting.never()
 
     async with data_source(never) as upstream, sidecar(tmp_path) as made:
-        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         asking = asyncio.get_running_loop().create_task(ask(ways.port("kb"), get("/a")))
         await until(lambda: len(upstream.seen) == 1)
@@ -78,9 +78,9 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        where = Listen("127.0.0.1", taken.getsockname()[1])
+        where = ListenAddress("127.0.0.1", taken.getsockname()[1])
         async with sidecar(tmp_path) as made:
-            ways = Ways([source(1, listen=where)], made.agent, made.enforcer, CLOCK, made.egress)
+            ways = Proxy([source(1, listen=where)], made.agent, made.enforcer, CLOCK, made.egress)
             with pytest.raises(OSError, match="in use"):
                 await ways.start()
             await ways.close(1)
@@ -88,7 +88,7 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
 
 async def test_a_listener_that_never_started_closes(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as made:
-        await Ways([source(1)], made.agent, made.enforcer, CLOCK, made.egress).close(1)
+        await Proxy([source(1)], made.agent, made.enforcer, CLOCK, made.egress).close(1)
 
 
 async def test_a_data_source_that_does_not_take_connections_is_a_502(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ async def test_the_settings_that_were_meant_are_in_force(
     async def unused(_: Any) -> Any:
         raise AssertionError
 
-    server = agent_server.AgentServer(unused, LIMITS)
+    server = agent_server.DownstreamServer(unused, LIMITS)
     server.prove_settings()
     # A release that drops what it does not know would be found out at the start.
     original = aiohttp.web_protocol.RequestHandler.__init__
@@ -170,4 +170,4 @@ async def test_the_parser_in_python_is_not_accepted(
 
     monkeypatch.setattr(agent_server, "HttpRequestParser", HttpRequestParserPy)
     with pytest.raises(RuntimeError, match="C parser"):
-        agent_server.AgentServer(unused, LIMITS).prove_settings()
+        agent_server.DownstreamServer(unused, LIMITS).prove_settings()

@@ -12,7 +12,7 @@ import pytest
 from sidecar.http import headers
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.proxy.messages import simple_response as plain_answer
-from sidecar.proxy.upstream.pool import Wire
+from sidecar.proxy.upstream.pool import UpstreamConnection
 from tests.sidecar.centre import EVALUATE_KEY, control_api
 from tests.sidecar.proxy.cut import WAYS, answers, door
 from tests.sidecar.proxy.stand import Seen, until
@@ -39,7 +39,7 @@ _CLOSED = (
     asyncio.AbstractEventLoop,
     # The parser of a connection at rest has the last answer's head until the next one, or until
     # the connection ends 15 s later.
-    Wire,
+    UpstreamConnection,
 )
 
 

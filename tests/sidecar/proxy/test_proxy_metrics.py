@@ -9,13 +9,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from policies.ground.errors import UpstreamFailed
-from policies.ground.listen_address import Listen
-from sidecar.metrics.counters import Watches
+from policies.ground.listen_address import ListenAddress
+from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import make_metrics
-from sidecar.protocols.protocol import AnswerTooLarge
-from sidecar.proxy.assembly import FORWARD_PROXY, Named, Ways
-from sidecar.proxy.limits import Limits
-from sidecar.proxy.proxy_metrics import CAUSES, Traffic
+from sidecar.protocols.protocol import ResponseTooLarge
+from sidecar.proxy.assembly import FORWARD_PROXY, Proxy, ProxyPorts
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.proxy_metrics import CAUSES, ProxyMetrics
 from sidecar.telemetry.collectors import watch_proxy
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
@@ -106,7 +106,7 @@ async def test_an_agent_that_leaves_hears_no_status(tmp_path: Path) -> None:
     async def silent(_seen: Any, _writer: Any) -> None:
         await waiting.never()
 
-    async with standing(tmp_path, CLOSED, limits=Limits(half_close_seconds=0.1)) as stand:
+    async with standing(tmp_path, CLOSED, limits=ProxyLimits(half_close_seconds=0.1)) as stand:
         stand.upstream.script = silent
         _, writer = await asyncio.open_connection("127.0.0.1", stand.port)
         writer.write(get("/a"))
@@ -148,7 +148,7 @@ async def test_a_data_source_that_is_away_is_unreachable(tmp_path: Path) -> None
     async with data_source() as upstream:
         port = upstream.port
     async with sidecar(tmp_path) as made:
-        ways = Ways([source(port)], made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy([source(port)], made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         try:
             assert (await ask(ways.port("kb"), get("/a"))).status == 502
@@ -172,7 +172,7 @@ async def test_a_look_up_that_fails_counts_too(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_is_too_large_to_be_read_is_a_cause(tmp_path: Path) -> None:
-    limits = Limits(read_answer_bytes=16)
+    limits = ProxyLimits(read_answer_bytes=16)
     async with standing(tmp_path, CLOSED, limits=limits, kind="chroma") as stand:
         stand.upstream.script = answer(body=b"x" * 64)
         target = "/api/v2/tenants/t/databases/d/collections/name"
@@ -184,8 +184,8 @@ async def test_an_answer_that_is_too_large_to_be_read_is_a_cause(tmp_path: Path)
 async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     async with data_source() as upstream, sidecar(tmp_path) as made:
-        ways = Ways([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
-        watch_proxy(Watches(registry), ways)
+        ways = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        watch_proxy(Observations(registry), ways)
 
         def told(name: str) -> float:
             return registry.get_sample_value(f"sluice_proxy_{name}") or 0
@@ -224,9 +224,9 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
         api = replace(api, upstream=f"https://localhost:{upstream.port}")
         shut = replace(api, alias="shut", hosts=("shut.test",), writes="deny")
         shut = replace(shut, upstream=f"https://127.0.0.1:{upstream.port}")
-        named = Named(Listen("127.0.0.1", 0))
-        ways = Ways([api, shut], made.agent, made.enforcer, CLOCK, made.egress, named=named)
-        watch_proxy(Watches(registry), ways)
+        named = ProxyPorts(ListenAddress("127.0.0.1", 0))
+        ways = Proxy([api, shut], made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        watch_proxy(Observations(registry), ways)
 
         def told(name: str) -> float:
             return registry.get_sample_value(f"sluice_proxy_{name}") or 0
@@ -262,9 +262,9 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
 @pytest.mark.parametrize("status", [0, 100, 204, 302, 403, 599, 600, 999])
 def test_labels_are_of_closed_sets(status: int) -> None:
     metrics = make_metrics(CollectorRegistry())
-    traffic = Traffic(metrics, "rest")
+    traffic = ProxyMetrics(metrics, "rest")
     traffic.answered("ALLOW", status)
-    failures: list[type[UpstreamFailed]] = [UpstreamFailed, AnswerTooLarge, *CAUSES]
+    failures: list[type[UpstreamFailed]] = [UpstreamFailed, ResponseTooLarge, *CAUSES]
     for failure in failures:
         traffic.failed(failure("somebody's words"))
     text = str(list(metrics.registry.collect()))

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.protocol import Place
-from sidecar.proxy.assembly import Ways
-from sidecar.proxy.pipeline.authorizer import UNREADABLE, Judge, Refused
+from sidecar.protocols.protocol import SourceRef
+from sidecar.proxy.assembly import Proxy
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
 from tests.ports import free_port
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -44,13 +44,13 @@ async def test_a_denied_write_to_a_name_that_no_record_holds(
 
 async def test_the_longest_host_there_is(tmp_path: Path) -> None:
     host = ".".join(["a" * 61] * 4) + ".abcde"
-    listen = Listen("127.0.0.1", free_port())
+    listen = ListenAddress("127.0.0.1", free_port())
     async with sidecar(tmp_path) as made:
         sources = (
             source(1, listen=listen, hosts=("kb.test",)),
             source(2, alias="b", listen=listen, hosts=("b.test",)),
         )
-        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         try:
             found = await ask(listen.port, get("/a", host=f"{host}:65535"))
@@ -64,7 +64,7 @@ async def test_the_longest_host_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reason", ["x" * 200_000, "a lone surrogate: \ud800", "é" * 100_000])
 async def test_a_reason_that_quotes_the_request(tmp_path: Path, reason: str) -> None:
     async with sidecar(tmp_path) as made:
-        judge = Judge("rest", Place("rest://kb", "low"), made.agent, made.enforcer)
+        judge = Authorizer("rest", SourceRef("rest://kb", "low"), made.agent, made.enforcer)
         denied = await judge.refuse(Refused(400, UNREADABLE, reason, NOBODY))
         assert denied.decision.reason.startswith(reason[:10])
         assert [each[:2] for each in await made.decisions()] == [("DENY", UNREADABLE)]

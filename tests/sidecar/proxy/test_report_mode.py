@@ -12,7 +12,7 @@ import pytest
 
 from policies.definitions.model import TenantSettings
 from sidecar.recorder import LET_THROUGH
-from sidecar.settings.model import Named, Route
+from sidecar.settings.model import NamedSource, RestRule
 from sidecar.spool.errors import SpoolFull
 from tests.sidecar.proxy.certificates import authority
 from tests.sidecar.proxy.stand import (
@@ -150,7 +150,7 @@ async def test_what_can_be_read_in_two_ways_is_refused_all_the_same(
     [
         ({}, post("/a", b"\x00raw, and no JSON"), "write_denied"),
         (
-            {"routes": (Route("GET", "/shut/**", "deny"),)},
+            {"routes": (RestRule("GET", "/shut/**", "deny"),)},
             get("/shut/door"),
             "route_denied",
         ),
@@ -201,7 +201,7 @@ async def test_lists_and_documents_are_not_filtered(tmp_path: Path) -> None:
         {"id": UNKNOWN_ID, "name": name, "tenant": "t", "database": "d"}
         for name in ("contracts", "wiki")
     ]
-    names = {"chroma://kb/t/d/contracts": Named("contracts", "high")}
+    names = {"chroma://kb/t/d/contracts": NamedSource("contracts", "high")}
 
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
         found: object = {"ids": [["1"]], "documents": [["worst"]], "metadatas": [[{}]]}

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.trail.record import Record
-from sidecar.proxy.assembly import Ways
+from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.fast_path import LONG
-from sidecar.proxy.pipeline.fast_path_exchange import UnderWay
-from sidecar.settings.model import Route
+from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
+from sidecar.settings.model import RestRule
 from tests.properties import examples
 from tests.sidecar.proxy.in_memory import InMemory
 from tests.sidecar.proxy.mutated import SOUND, Sent, sendings
@@ -85,11 +85,11 @@ class Way:
             return put(records, **more)
 
         made.spool.put_together = heard  # type: ignore[method-assign]
-        asks = Route("POST", "/ask/**", "retrieve", None, None)
+        asks = RestRule("POST", "/ask/**", "retrieve", None, None)
         configured = source(
             self.upstream.port, self.kind, routes=(asks,) if self.kind == "rest" else ()
         )
-        self.ways = Ways((configured,), made.agent, made.enforcer, CLOCK, made.egress)
+        self.ways = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress)
         await self.ways.start()
         stack.push_async_callback(self.ways.close, 1)
         if not self.short:
@@ -151,9 +151,9 @@ def _decision(record: Record) -> Any:
 @pytest.fixture(scope="module", params=sorted(SOUND))
 def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, Way, list[str]]]:
     taken: list[str] = []
-    started = UnderWay.start
+    started = FastPathExchange.start
 
-    def start(self: UnderWay) -> None:
+    def start(self: FastPathExchange) -> None:
         taken.append(self.known.ask.target)
         started(self)
 
@@ -162,7 +162,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, 
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         pytest.MonkeyPatch.context() as patched,
     ):
-        patched.setattr(UnderWay, "start", start)
+        patched.setattr(FastPathExchange, "start", start)
         stack = AsyncExitStack()
         short, long = Way(request.param, short=True), Way(request.param, short=False)
         runner.run(short.open(stack, Path(folder, "short")))

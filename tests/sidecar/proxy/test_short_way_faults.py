@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sidecar.protocols.protocol import Class, Match, Route
-from sidecar.proxy.assembly import Ways
-from sidecar.proxy.pipeline.fast_path_exchange import UnderWay
+from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch
+from sidecar.proxy.assembly import Proxy
+from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.spool.errors import SpoolUnwritable
 from tests import waiting
 from tests.sidecar.proxy.pipeline.test_fast_path import Talk
@@ -36,7 +36,7 @@ from tests.sidecar.proxy.test_durability import Held
 class Warm:
     """A listener whose requests take the short way, and its parts."""
 
-    def __init__(self, ways: Ways, upstream: DataSource, made: Sidecar) -> None:
+    def __init__(self, ways: Proxy, upstream: DataSource, made: Sidecar) -> None:
         self.ways, self.upstream, self.sidecar = ways, upstream, made
         self.port = ways.port("kb")
 
@@ -51,7 +51,7 @@ class Warm:
 @asynccontextmanager
 async def warmed(made: Sidecar) -> AsyncIterator[Warm]:
     async with data_source() as upstream:
-        ways = Ways((source(upstream.port),), made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy((source(upstream.port),), made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         await warm(ways)
         try:
@@ -86,13 +86,13 @@ async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
     made: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     talk = await made.talk()
-    finish = UnderWay._finish
+    finish = FastPathExchange._finish
 
-    def gone(self: UnderWay, *arguments: Any) -> None:
+    def gone(self: FastPathExchange, *arguments: Any) -> None:
         self._connection.transport.abort()  # type: ignore[attr-defined]
         finish(self, *arguments)
 
-    monkeypatch.setattr(UnderWay, "_finish", gone)
+    monkeypatch.setattr(FastPathExchange, "_finish", gone)
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
     await waiting.turns()
@@ -236,6 +236,6 @@ async def _nothing(_rest: object, _asked: object) -> tuple[()]:
     return ()
 
 
-_OF_NOTHING = Match(
-    Route("GET", "/**", Class.RETRIEVE, _nothing, at_once=lambda _rest, _asked: ()), ()
+_OF_NOTHING = RouteMatch(
+    ProtocolRoute("GET", "/**", RouteClass.RETRIEVE, _nothing, at_once=lambda _rest, _asked: ()), ()
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
@@ -120,7 +120,7 @@ class OverTls:
 
 
 @asynccontextmanager
-async def over_tls(tmp_path: Path, limits: Limits = LIMITS) -> AsyncIterator[OverTls]:
+async def over_tls(tmp_path: Path, limits: ProxyLimits = LIMITS) -> AsyncIterator[OverTls]:
     closed = policy(denied_sources=("rest://kb/secret",))
     ours = authority()
     pair = ours.issue("kb.test")

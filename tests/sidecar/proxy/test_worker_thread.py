@@ -14,9 +14,9 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.protocol import Asked, Fetched, Place
+from sidecar.protocols.protocol import FetchedResponse, RoutedRequest, SourceRef
 from sidecar.protocols.strict_body import MOST_BRACKETS
-from sidecar.proxy.worker_thread import LONGEST_INLINE, Worker
+from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.proxy.stand import policy
 
@@ -25,30 +25,32 @@ LARGE = LONGEST_INLINE + 1
 
 @pytest.fixture
 def worker() -> Any:
-    made = Worker()
+    made = WorkerThread()
     yield made
     made.close()
 
 
-def asked(answers: dict[str, Any]) -> Asked:
-    async def fetch(target: str) -> Fetched:
+def asked(answers: dict[str, Any]) -> RoutedRequest:
+    async def fetch(target: str) -> FetchedResponse:
         assert threading.current_thread() is threading.main_thread()
         answer = answers[target]
         if isinstance(answer, Exception):
             raise answer
-        return Fetched(200, "OK", [], answer)
+        return FetchedResponse(200, "OK", [], answer)
 
     who = Attribution("ada", None, None, None)
-    return Asked("GET", canonical("/a"), (), None, fetch, [], who, Budget())
+    return RoutedRequest("GET", canonical("/a"), (), None, fetch, [], who, Budget())
 
 
 @pytest.mark.parametrize(("size", "beside"), [(LONGEST_INLINE, False), (LARGE, True)])
-async def test_only_what_is_long_leaves_the_loop(worker: Worker, size: int, beside: bool) -> None:
+async def test_only_what_is_long_leaves_the_loop(
+    worker: WorkerThread, size: int, beside: bool
+) -> None:
     thread = await worker.call(size, threading.current_thread)
     assert (thread is not threading.main_thread()) is beside
 
 
-async def test_the_loop_turns_while_the_worker_computes(worker: Worker) -> None:
+async def test_the_loop_turns_while_the_worker_computes(worker: WorkerThread) -> None:
     turns = 0
 
     def long() -> int:
@@ -64,7 +66,7 @@ async def test_the_loop_turns_while_the_worker_computes(worker: Worker) -> None:
     assert computing.result() >= 20
 
 
-async def test_a_failure_in_the_worker_is_the_callers(worker: Worker) -> None:
+async def test_a_failure_in_the_worker_is_the_callers(worker: WorkerThread) -> None:
     def failing() -> None:
         raise OverBudget("too much")
 
@@ -74,11 +76,11 @@ async def test_a_failure_in_the_worker_is_the_callers(worker: Worker) -> None:
 
 @pytest.mark.parametrize("size", [0, LARGE])
 async def test_look_ups_run_on_the_loop_and_what_is_between_them_where_it_should(
-    worker: Worker, size: int
+    worker: WorkerThread, size: int
 ) -> None:
     threads = []
 
-    async def places(asked: Asked) -> list[bytes]:
+    async def places(asked: RoutedRequest) -> list[bytes]:
         found = []
         for target in ("/short", "/long", "/short"):
             threads.append(threading.current_thread())
@@ -93,8 +95,8 @@ async def test_look_ups_run_on_the_loop_and_what_is_between_them_where_it_should
     assert beside == ([True] * 4 if size else [False, False, True, False])
 
 
-async def test_a_look_up_that_fails_fails_where_it_was_made(worker: Worker) -> None:
-    async def places(asked: Asked) -> str:
+async def test_a_look_up_that_fails_fails_where_it_was_made(worker: WorkerThread) -> None:
+    async def places(asked: RoutedRequest) -> str:
         try:
             await asked.fetch("/away")
         except UpstreamFailed as error:
@@ -105,10 +107,12 @@ async def test_a_look_up_that_fails_fails_where_it_was_made(worker: Worker) -> N
     assert await worker.drive(away, LARGE, places) == "caught gone"
 
 
-async def test_what_is_permitted_is_fresh_before_each_step_beside_the_loop(worker: Worker) -> None:
+async def test_what_is_permitted_is_fresh_before_each_step_beside_the_loop(
+    worker: WorkerThread,
+) -> None:
     looked: list[str] = []
 
-    async def places(asked: Asked) -> tuple[Place, ...]:
+    async def places(asked: RoutedRequest) -> tuple[SourceRef, ...]:
         await asked.fetch("/x")
         return ()
 
@@ -119,17 +123,17 @@ async def test_what_is_permitted_is_fresh_before_each_step_beside_the_loop(worke
     assert looked == ["MainThread"] * 2
 
 
-async def test_a_caller_that_leaves_ends_its_look_ups(worker: Worker) -> None:
+async def test_a_caller_that_leaves_ends_its_look_ups(worker: WorkerThread) -> None:
     begun = asyncio.Event()
     closed = threading.Event()
 
-    async def places(asked: Asked) -> None:
+    async def places(asked: RoutedRequest) -> None:
         try:
             await asked.fetch("/never")
         finally:
             closed.set()
 
-    async def never(_: str) -> Fetched:
+    async def never(_: str) -> FetchedResponse:
         begun.set()
         await asyncio.Event().wait()
         raise AssertionError

@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 
 from policies.ground.keys import make_key
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
 from sidecar.settings import model as declared
-from sidecar.settings.model import Defaults, Named, Route, Settings, Source, UpstreamTls
+from sidecar.settings.model import (
+    Defaults,
+    NamedSource,
+    RestRule,
+    SidecarSettings,
+    Source,
+    UpstreamTls,
+)
 from sidecar.settings.spool import SpoolSettings
 
 KEY = make_key(b"k" * 32)
@@ -64,7 +71,7 @@ def base(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(base: Path, text: str, **environ: str) -> Settings:
+def load(base: Path, text: str, **environ: str) -> SidecarSettings:
     path = base / "sidecar.yaml"
     path.write_text(text)
     variables = {f"SLUICE_SIDECAR_{name}": value for name, value in environ.items()}
@@ -79,14 +86,14 @@ def complaints(base: Path, text: str, **environ: str) -> list[str]:
 
 
 def test_two_keys_are_enough(base: Path) -> None:
-    assert load(base, LEAST) == Settings(
+    assert load(base, LEAST) == SidecarSettings(
         id="host-1",
         control="http://127.0.0.1:8700",
         control_tls=UpstreamTls(),
         redis=None,
         compress="auto",
         key_file=base / "sidecar.key",
-        listen=Listen("127.0.0.1", 8710),
+        listen=ListenAddress("127.0.0.1", 8710),
         metrics_listen=None,
         forward_proxy=None,
         transparent=None,
@@ -103,7 +110,10 @@ def test_two_keys_are_enough(base: Path) -> None:
 def test_every_key_is_read_and_paths_are_relative_to_the_file(base: Path) -> None:
     told = load(base, WHOLE)
     assert (told.id, told.control) == ("sc-7", "https://control.example:8443")
-    assert (told.listen, told.metrics_listen) == (Listen("127.0.0.1", 9710), Listen("::1", 9711))
+    assert (told.listen, told.metrics_listen) == (
+        ListenAddress("127.0.0.1", 9710),
+        ListenAddress("::1", 9711),
+    )
     assert (told.cache, told.staleness_seconds, told.drain_seconds) == (base / "copy", 12.5, 0.0)
     assert told.spool == SpoolSettings(
         base / "records", mode="strict", max_bytes=268435456, timeout_ms=100
@@ -118,22 +128,25 @@ def test_every_key_is_read_and_paths_are_relative_to_the_file(base: Path) -> Non
             alias="kb",
             kind="chroma",
             upstream="http://127.0.0.1:8000",
-            listen=Listen("127.0.0.1", 18000),
+            listen=ListenAddress("127.0.0.1", 18000),
             sensitivity="medium",
-            names={contracts: Named("contracts", "high"), rates: Named("rates", "medium")},
+            names={
+                contracts: NamedSource("contracts", "high"),
+                rates: NamedSource("rates", "medium"),
+            },
             defaults=Defaults("service", None, "underwriting"),
         ),
         Source(
             alias="crm",
             kind="rest",
             upstream="http://127.0.0.1:8001/api",
-            listen=Listen("127.0.0.1", 18001),
+            listen=ListenAddress("127.0.0.1", 18001),
             sensitivity="high",
             writes="allow",
             mode="report",
             routes=(
-                Route("GET", "/customers/{id}/**", "retrieve", "customers-{id}", "critical"),
-                Route("*", "/health", "metadata"),
+                RestRule("GET", "/customers/{id}/**", "retrieve", "customers-{id}", "critical"),
+                RestRule("*", "/health", "metadata"),
             ),
         ),
     )
@@ -160,7 +173,7 @@ def test_the_environment_overrides_a_key(base: Path) -> None:
     assert told.agent.role == "teller"
     assert told.sources[1].upstream == "http://127.0.0.1:9"
     assert told.sources[0].defaults == Defaults("service", "s-1", "underwriting")
-    assert told.listen == Listen("127.0.0.1", 1)
+    assert told.listen == ListenAddress("127.0.0.1", 1)
 
 
 def test_the_environment_can_make_what_the_file_has_not(base: Path) -> None:
@@ -423,7 +436,7 @@ def test_the_kinds_are_those_that_a_listener_speaks() -> None:
     assert sorted(MODULES) == sorted(declared.KINDS)
     for kind in declared.KINDS:
         whole: dict[str, Any] = {"alias": "a", "kind": kind, "upstream": "http://a"}
-        source = Source(**whole, listen=Listen("127.0.0.1", 0), sensitivity="low")
+        source = Source(**whole, listen=ListenAddress("127.0.0.1", 0), sensitivity="low")
         assert dialect_of(source, lambda: 0.0).match is not None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sidecar.spool.oldest_age import Age
+from sidecar.spool.oldest_age import OldestAge
 from tests.sidecar.spool.parts import (
     MIB,
     FaultyDisk,
@@ -275,7 +275,7 @@ async def test_a_payload_is_core_and_openings_as_they_go_over_the_wire(tmp_path:
 
 def test_the_age_is_that_of_the_oldest_and_needs_little_memory() -> None:
     now = 0.0
-    age = Age(lambda: now)
+    age = OldestAge(lambda: now)
     assert age.seconds() == 0
     depth = 0
     for _ in range(20_000):

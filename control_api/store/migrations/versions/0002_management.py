@@ -8,7 +8,7 @@ import orjson
 import sqlalchemy as sa
 from alembic import op
 
-from control_api.store.counters.counters import Tally
+from control_api.store.counters.counters import BatchCounts
 from policies.trail.entry import index_of
 
 revision = "0002"
@@ -127,7 +127,7 @@ def count_what_is_there() -> None:
             if not rows:
                 break
             after = rows[-1].seq
-            tally = Tally()
+            tally = BatchCounts()
             for row in rows:
                 if row.kind == "decision":
                     entry = orjson.loads(row.entry)

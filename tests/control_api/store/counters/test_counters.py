@@ -10,9 +10,9 @@ import orjson
 from sqlalchemy import Connection
 
 from control_api.log.ingest import ingest
-from control_api.store.chain import Chain
+from control_api.store.chain import LogChain
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.counters import Tally, counted, forget_before
+from control_api.store.counters.counters import BatchCounts, counted, forget_before
 from control_api.store.counters.dimensions import BETWEEN, BUCKETS, DAY, Facet
 from control_api.store.transaction import Transaction
 from policies.trail.entry import index_of
@@ -145,8 +145,8 @@ async def test_what_leaves_the_log_is_counted_no_more(world: World) -> None:
     )
 
     def take(connection: Connection, again: bool) -> None:
-        Chain.load(connection, TENANT)
-        tally = Tally()
+        LogChain.load(connection, TENANT)
+        tally = BatchCounts()
         for (raw,) in gone:
             entry = orjson.loads(raw)
             tally.add(index_of(entry), entry["pub"]["request"]["source_type"])

@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import DBAPIError
 
-from control_api.database_limits import Limits
+from control_api.database_limits import DatabaseLimits
 from control_api.log.append import Log
 from control_api.log.verify import verify
 from control_api.store.chain import Appended
@@ -183,7 +183,7 @@ async def impatient(url: str) -> AsyncIterator[World]:
     """A world that waits for a second, and has few connections."""
     async with opened(url), asyncio.TaskGroup() as group:
         clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
-        store = await Store.open(url, clock, group, Limits(connections=3, seconds=1))
+        store = await Store.open(url, clock, group, DatabaseLimits(connections=3, seconds=1))
         yield World(url, store, await Log.open(store), clock.now)  # type: ignore[arg-type]
     await store.close()
 

@@ -12,7 +12,7 @@ from policies.ground.errors import NotFound
 from tests.control_api.store.world import TENANT, World
 
 
-async def fetch(world: World, since: int, limit: int, most_bytes: int) -> documents.Page:
+async def fetch(world: World, since: int, limit: int, most_bytes: int) -> documents.ChangePage:
     async with world.store.reading(TENANT) as connection:
         return await documents.since(connection, TENANT, since, limit=limit, most_bytes=most_bytes)
 
@@ -70,8 +70,8 @@ async def test_a_document_larger_than_a_page_comes_alone(world: World) -> None:
 
 async def test_with_nothing_newer_a_page_is_empty(world: World) -> None:
     await publish(world, {"a": b"1"})
-    assert await fetch(world, 1, 10, 100) == documents.Page(1, [], more=False)
-    assert await fetch(world, 9, 10, 100) == documents.Page(1, [], more=False)
+    assert await fetch(world, 1, 10, 100) == documents.ChangePage(1, [], more=False)
+    assert await fetch(world, 9, 10, 100) == documents.ChangePage(1, [], more=False)
 
 
 async def test_following_while_others_publish_leaves_nothing_out(world: World) -> None:
@@ -95,7 +95,7 @@ async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
             await documents.since(connection, "ten_none", 0, limit=1, most_bytes=1)
 
 
-async def named(world: World, names: list[str], most_bytes: int = 1000) -> documents.Page:
+async def named(world: World, names: list[str], most_bytes: int = 1000) -> documents.ChangePage:
     async with world.store.reading(TENANT) as connection:
         return await documents.named(connection, TENANT, names, most_bytes=most_bytes)
 

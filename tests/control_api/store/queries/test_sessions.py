@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from control_api.store.queries.sessions import MINUTE, SessionRow, Sessions, find
+from control_api.store.queries.sessions import MINUTE, SessionClaimer, SessionRow, find
 from tests.control_api.store.world import OTHER, TENANT, World, opened
 
 
 async def claim(
-    sessions: Sessions,
+    sessions: SessionClaimer,
     session_id: str = "s-1",
     role: str = "support",
     agent: str | None = "agt_1",
@@ -25,7 +25,7 @@ async def claim(
 
 
 async def test_the_first_claim_makes_the_session(world: World) -> None:
-    row = await claim(Sessions(world.store), ttl=10, now=7)
+    row = await claim(SessionClaimer(world.store), ttl=10, now=7)
     assert row == SessionRow("s-1", "support", "agt_1", "u-1", 7, 7 + 10 * MINUTE, None, None)
     assert row.at(7).state == "active"
     async with world.store.reading(TENANT) as connection:
@@ -34,7 +34,7 @@ async def test_the_first_claim_makes_the_session(world: World) -> None:
 
 
 async def test_of_many_who_claim_at_once_one_owns(world: World) -> None:
-    sessions = [Sessions(world.store) for _ in range(4)]
+    sessions = [SessionClaimer(world.store) for _ in range(4)]
     rows = await asyncio.gather(
         *(claim(random.choice(sessions), agent=f"agt_{n}", now=n) for n in range(64))
     )
@@ -43,7 +43,7 @@ async def test_of_many_who_claim_at_once_one_owns(world: World) -> None:
 
 async def test_two_replicas_agree_on_the_owner(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
-        both = [Sessions(one.store), Sessions(two.store)]
+        both = [SessionClaimer(one.store), SessionClaimer(two.store)]
         for number in range(10):
             rows = await asyncio.gather(
                 *(claim(both[n % 2], f"s-{number}-{n % 5}", agent=f"agt_{n}") for n in range(40))
@@ -52,13 +52,13 @@ async def test_two_replicas_agree_on_the_owner(postgresql_url: str) -> None:
 
 
 async def test_a_later_claim_moves_nothing(world: World) -> None:
-    sessions = Sessions(world.store)
+    sessions = SessionClaimer(world.store)
     first = await claim(sessions, ttl=10, now=0)
     assert await claim(sessions, role="other", agent=None, ttl=999, now=5) == first
 
 
 async def test_an_expired_session_never_comes_back(world: World) -> None:
-    sessions = Sessions(world.store)
+    sessions = SessionClaimer(world.store)
     end = (await claim(sessions, ttl=10)).expires_at
     assert (await claim(sessions, now=end - 1)).state(end - 1) == "active"
     for later in (end, end + 1, end + 1000 * MINUTE):
@@ -66,7 +66,7 @@ async def test_an_expired_session_never_comes_back(world: World) -> None:
 
 
 async def test_a_revoked_session_never_comes_back(world: World) -> None:
-    sessions = Sessions(world.store)
+    sessions = SessionClaimer(world.store)
     await claim(sessions)
     await world.rows("UPDATE sessions SET revoked_at = 5, revocation_reason = 'stolen'")
     for now in (0, 5, 1000 * MINUTE):
@@ -76,7 +76,7 @@ async def test_a_revoked_session_never_comes_back(world: World) -> None:
 
 
 async def test_each_tenant_has_sessions_of_its_own(world: World) -> None:
-    sessions = Sessions(world.store)
+    sessions = SessionClaimer(world.store)
     mine, theirs = await asyncio.gather(
         claim(sessions, agent="agt_1"), claim(sessions, agent="agt_2", tenant_id=OTHER)
     )
@@ -85,4 +85,4 @@ async def test_each_tenant_has_sessions_of_its_own(world: World) -> None:
 
 @pytest.mark.parametrize("session_id", ["x" * 256, "é/%2F", "😀" * 64, "'; DROP TABLE sessions"])
 async def test_an_id_is_kept_byte_for_byte(world: World, session_id: str) -> None:
-    assert (await claim(Sessions(world.store), session_id)).session_id == session_id
+    assert (await claim(SessionClaimer(world.store), session_id)).session_id == session_id

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from policies.definitions.model import Policy
 from sidecar.http.request_target import canonical
 from sidecar.protocols.bedrock.routes import ROUTES, Bedrock
-from sidecar.protocols.protocol import CLOSED, Class
+from sidecar.protocols.protocol import CLOSED, RouteClass
 from sidecar.settings.model import Aws
 from tests.sidecar.protocols.aws import REGION, credentials_file
 from tests.sidecar.protocols.bedrock_server import LEVELS, OPEN, SHUT
@@ -570,7 +570,7 @@ FILLED = re.compile(r"\{.*?\}")
 def test_every_operation_of_bedrock_has_its_row() -> None:
     model = botocore.session.get_session().get_service_model("bedrock-agent-runtime")
     dialect = Bedrock(source(1, "bedrock"), CLOCK.monotonic)
-    classes: dict[str, Class] = {}
+    classes: dict[str, RouteClass] = {}
     for name in model.operation_names:
         http = model.operation_model(name).http
         found = dialect.match(http["method"], canonical(FILLED.sub("x", http["requestUri"])))
@@ -583,7 +583,7 @@ def test_every_operation_of_bedrock_has_its_row() -> None:
         "ListInvocations", "PutInvocationStep", "GetInvocationStep", "ListInvocationSteps",
         "TagResource", "UntagResource", "ListTagsForResource",
     }  # fmt: skip
-    assert {name for name, class_ in classes.items() if class_ is Class.WRITE} == {
+    assert {name for name, class_ in classes.items() if class_ is RouteClass.WRITE} == {
         "DeleteAgentMemory", "StopFlowExecution",
     }  # fmt: skip
 

@@ -12,15 +12,15 @@ import pytest
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.chroma import filter as chroma_documents
-from sidecar.protocols.protocol import Fetched
-from sidecar.protocols.shared.document_levels import Marks
+from sidecar.protocols.protocol import FetchedResponse
+from sidecar.protocols.shared.document_levels import DocumentLevels
 from tests.sidecar.protocols.conftest import Front, fronting
 from tests.sidecar.proxy.stand import policy
 
 LEVELS = ["low", "high", "medium", None, "Low", "critical", "low"]
 MINE = ["id0", "id2", "id6"]
 READERS = policy(max_sensitivity="medium")
-MARKS = Marks(("level",), ("low", "medium"))
+MARKS = DocumentLevels(("level",), ("low", "medium"))
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ async def test_an_own_condition_can_not_undo_ours(marked: Front) -> None:
     assert b"text of 5" not in marked.relay.answered
 
 
-def fetched(body: object) -> Fetched:
-    return Fetched(200, "OK", [], json.dumps(body).encode())
+def fetched(body: object) -> FetchedResponse:
+    return FetchedResponse(200, "OK", [], json.dumps(body).encode())
 
 
 def test_an_answer_that_does_not_keep_to_the_condition_is_cut_and_counted() -> None:

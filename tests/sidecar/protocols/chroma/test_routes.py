@@ -14,9 +14,9 @@ import pytest
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.chroma.routes import ROUTES, Chroma
-from sidecar.protocols.protocol import Class
+from sidecar.protocols.protocol import RouteClass
 from sidecar.proxy.pipeline.lineage import DELAY_SECONDS
-from sidecar.settings.model import Named
+from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.conftest import TENANT, Front, fronting
 from tests.sidecar.proxy.stand import CLOCK, Answered, policy, source
 
@@ -113,8 +113,8 @@ async def test_plain_names_and_levels_come_from_the_configuration(
         from tests.sidecar.proxy.stand import listening
 
         names = {
-            front.source("open_docs"): Named("handbook", "low"),
-            front.source("shut_docs"): Named("contracts", "high"),
+            front.source("open_docs"): NamedSource("handbook", "low"),
+            front.source("shut_docs"): NamedSource("contracts", "high"),
         }
         configured = source(front.chroma, "chroma", names=names)
         async with listening(front.sidecar, configured) as port:
@@ -470,16 +470,21 @@ async def test_every_route_that_chroma_has_is_classed(front: Front) -> None:
 
 
 async def test_the_classes_are_those_of_the_specification() -> None:
-    classes: dict[str, Class] = {}
+    classes: dict[str, RouteClass] = {}
     for route in ROUTES:
         for method in route.methods.split():
             classes[f"{method} {route.pattern.split('/')[-1]}"] = route.class_
-    assert classes["POST query"] == classes["POST get"] == classes["POST search"] == Class.RETRIEVE
+    assert (
+        classes["POST query"]
+        == classes["POST get"]
+        == classes["POST search"]
+        == RouteClass.RETRIEVE
+    )
     for verb in ("add", "update", "upsert", "delete"):
-        assert classes[f"POST {verb}"] == Class.WRITE
+        assert classes[f"POST {verb}"] == RouteClass.WRITE
     for verb in ("fork", "attach", "detach"):
-        assert classes[f"POST {verb}"] == Class.BULK
-    assert classes["POST reset"] == Class.ADMIN
+        assert classes[f"POST {verb}"] == RouteClass.BULK
+    assert classes["POST reset"] == RouteClass.ADMIN
 
 
 CLOSED = [

@@ -13,7 +13,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
-from sidecar.settings.model import Named
+from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.mcp_server import Served, serving
 from tests.sidecar.proxy.stand import Sidecar, listening, policy, sidecar, source
 
@@ -29,9 +29,9 @@ ALLOWED = policy(
     )
 )
 NAMES = {
-    "mcp://kb/tool/weather": Named("mcp://kb/tool/weather", "low"),
-    "mcp://kb/tool/contracts": Named("mcp://kb/tool/contracts", "high"),
-    "mcp://kb/tool/payroll": Named("mcp://kb/tool/payroll", "critical"),
+    "mcp://kb/tool/weather": NamedSource("mcp://kb/tool/weather", "low"),
+    "mcp://kb/tool/contracts": NamedSource("mcp://kb/tool/contracts", "high"),
+    "mcp://kb/tool/payroll": NamedSource("mcp://kb/tool/payroll", "critical"),
 }
 
 

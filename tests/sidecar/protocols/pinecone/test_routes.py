@@ -11,8 +11,8 @@ import pytest
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.pinecone.routes import ROUTES, Pinecone
-from sidecar.protocols.protocol import Class
-from sidecar.settings.model import Named
+from sidecar.protocols.protocol import RouteClass
+from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.pinecone_server import Server
 from tests.sidecar.proxy.stand import CLOCK, policy, source
@@ -87,8 +87,8 @@ async def test_what_was_judged_is_forwarded_byte_for_byte(front: Minimal) -> Non
 
 async def test_plain_names_and_levels_come_from_the_configuration(tmp_path: Path) -> None:
     names = {
-        "pinecone://kb/__default__": Named("handbook", "low"),
-        "pinecone://kb/shut": Named("contracts", "high"),
+        "pinecone://kb/__default__": NamedSource("handbook", "low"),
+        "pinecone://kb/shut": NamedSource("contracts", "high"),
     }
     readers = policy(allowed_sources=("handbook", "contracts"), max_sensitivity="medium")
     server = scripted(Server("low").answer)
@@ -205,7 +205,7 @@ async def test_a_page_is_judged_by_what_it_was_begun_for(tmp_path: Path) -> None
     raised = policy(max_sensitivity="medium")
     async with minimal(
         tmp_path, "pinecone", server, raised,
-        names={"pinecone://kb/open": Named("open", "medium")}, sensitivity="low",
+        names={"pinecone://kb/open": NamedSource("open", "medium")}, sensitivity="low",
     ) as front:  # fmt: skip
         body = {"filter": {"text": {"$eq": "x"}}, "namespace": "open"}
         assert (await front.ask("POST", "/vectors/fetch_by_metadata", body)).status == 200
@@ -440,7 +440,7 @@ async def test_what_is_closed_never_arrives(
 def test_no_route_reads_without_naming_its_source() -> None:
     lists = ("/namespaces", "/describe_index_stats")
     for route in ROUTES:
-        if route.class_ in (Class.RETRIEVE, Class.METADATA, Class.WRITE):
+        if route.class_ in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE):
             assert route.places is not None or route.pattern in lists, route.pattern
         if route.sieved:
             assert route.prepared is not None, route.pattern
@@ -449,9 +449,9 @@ def test_no_route_reads_without_naming_its_source() -> None:
 def test_routes_are_of_their_class() -> None:
     dialect = Pinecone(source(1, "pinecone"), CLOCK.monotonic)
     for method, path, class_ in (
-        ("POST", "/vectors/fetch_by_metadata", Class.RETRIEVE),
-        ("POST", "/namespaces/a/documents/upsert", Class.WRITE),
-        ("GET", "/assistant/files/a/b", Class.RETRIEVE),
+        ("POST", "/vectors/fetch_by_metadata", RouteClass.RETRIEVE),
+        ("POST", "/namespaces/a/documents/upsert", RouteClass.WRITE),
+        ("GET", "/assistant/files/a/b", RouteClass.RETRIEVE),
     ):
         match = dialect.match(method, canonical(path))
         assert match is not None

@@ -14,9 +14,9 @@ from qdrant_client import models as m
 from qdrant_client.http.exceptions import UnexpectedResponse
 
 from sidecar.http.request_target import canonical
-from sidecar.protocols.protocol import Class
+from sidecar.protocols.protocol import RouteClass
 from sidecar.protocols.qdrant.routes import ROUTES, Qdrant
-from sidecar.settings.model import Named
+from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.qdrant_server import Server
 from tests.sidecar.proxy.stand import CLOCK, policy, source
@@ -93,8 +93,8 @@ async def test_plain_names_and_levels_come_from_the_configuration(
     tmp_path: Path, server: Server
 ) -> None:
     names = {
-        "qdrant://kb/open_docs": Named("handbook", "low"),
-        "qdrant://kb/shut_docs": Named("contracts", "high"),
+        "qdrant://kb/open_docs": NamedSource("handbook", "low"),
+        "qdrant://kb/shut_docs": NamedSource("contracts", "high"),
     }
     readers = policy(allowed_sources=("handbook", "contracts"), max_sensitivity="medium")
     async with minimal(tmp_path, "qdrant", scripted(server.answer), readers, names=names) as front:
@@ -299,9 +299,12 @@ async def test_what_tells_of_no_source_passes_without_a_record(front: Minimal) -
 def test_no_route_reads_without_naming_its_source() -> None:
     for route in ROUTES:
         listing = route.pattern in ("/collections", "/aliases")
-        if route.class_ in (Class.RETRIEVE, Class.METADATA, Class.WRITE) and not listing:
+        if (
+            route.class_ in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE)
+            and not listing
+        ):
             assert route.places is not None, route.pattern
-        if route.class_ is Class.WRITE:
+        if route.class_ is RouteClass.WRITE:
             assert route.hint is not None, route.pattern
         if route.sieved:
             assert route.prepared is not None, route.pattern
@@ -310,24 +313,24 @@ def test_no_route_reads_without_naming_its_source() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "class_"),
     [
-        ("POST", "/collections/aliases", Class.ADMIN),
-        ("GET", "/collections/aliases", Class.METADATA),
-        ("POST", "/collections/c/points", Class.RETRIEVE),
-        ("PUT", "/collections/c/points", Class.WRITE),
-        ("POST", "/collections/c/points/delete", Class.WRITE),
-        ("POST", "/collections/c/points/payload/clear", Class.WRITE),
-        ("GET", "/collections/c/points/1", Class.RETRIEVE),
-        ("POST", "/collections/c/facet", Class.RETRIEVE),
-        ("POST", "/collections/c/points/search/matrix/pairs", Class.RETRIEVE),
-        ("POST", "/collections/c/shards/0/points/scroll", Class.RETRIEVE),
-        ("GET", "/collections/c/snapshots/s", Class.BULK),
-        ("GET", "/snapshots/s", Class.BULK),
-        ("GET", "/collections/c/shards/0/snapshot", Class.BULK),
-        ("PUT", "/collections/c/snapshots/recover", Class.BULK),
-        ("GET", "/telemetry", Class.ADMIN),
+        ("POST", "/collections/aliases", RouteClass.ADMIN),
+        ("GET", "/collections/aliases", RouteClass.METADATA),
+        ("POST", "/collections/c/points", RouteClass.RETRIEVE),
+        ("PUT", "/collections/c/points", RouteClass.WRITE),
+        ("POST", "/collections/c/points/delete", RouteClass.WRITE),
+        ("POST", "/collections/c/points/payload/clear", RouteClass.WRITE),
+        ("GET", "/collections/c/points/1", RouteClass.RETRIEVE),
+        ("POST", "/collections/c/facet", RouteClass.RETRIEVE),
+        ("POST", "/collections/c/points/search/matrix/pairs", RouteClass.RETRIEVE),
+        ("POST", "/collections/c/shards/0/points/scroll", RouteClass.RETRIEVE),
+        ("GET", "/collections/c/snapshots/s", RouteClass.BULK),
+        ("GET", "/snapshots/s", RouteClass.BULK),
+        ("GET", "/collections/c/shards/0/snapshot", RouteClass.BULK),
+        ("PUT", "/collections/c/snapshots/recover", RouteClass.BULK),
+        ("GET", "/telemetry", RouteClass.ADMIN),
     ],
 )
-def test_routes_are_of_their_class(method: str, path: str, class_: Class) -> None:
+def test_routes_are_of_their_class(method: str, path: str, class_: RouteClass) -> None:
     match = Qdrant(source(1, "qdrant"), CLOCK.monotonic).match(method, canonical(path))
     assert match is not None
     assert match.route.class_ is class_

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.s3.lists import buckets, listed
-from sidecar.protocols.s3.xml import Unreadable, read
+from sidecar.protocols.s3.xml import UnreadableXml, read
 from tests.properties import examples
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/">'
@@ -194,7 +194,7 @@ def test_what_is_left_is_exactly_what_may_be_seen(
     )
     try:
         read(whole)
-    except Unreadable:
+    except UnreadableXml:
         return
     passed = listed(whole, visible)
     found = [each.text for each in ET.fromstring(passed.body).iter() if each.tag.endswith("Key")]

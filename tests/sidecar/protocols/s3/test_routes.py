@@ -16,9 +16,9 @@ from botocore.exceptions import ClientError
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical
-from sidecar.protocols.protocol import CLOSED, Class
+from sidecar.protocols.protocol import CLOSED, RouteClass
 from sidecar.protocols.s3.routes import ROWS, S3
-from sidecar.settings.model import Named
+from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.s3_stand import KEYS, S3Front, client, s3_fronting
 from tests.sidecar.proxy.stand import CLOCK, Answered, ask, listening, policy, source
 
@@ -417,8 +417,8 @@ async def test_plain_names_and_levels_come_from_the_configuration(
     readers = policy(allowed_sources=("handbook", "contracts", "*/"), max_sensitivity="medium")
     async with s3_fronting(moto, tmp_path, readers) as front:
         names = {
-            front.place("open/a.txt"): Named("handbook", "low"),
-            front.place("open/b.txt"): Named("contracts", "high"),
+            front.place("open/a.txt"): NamedSource("handbook", "low"),
+            front.place("open/b.txt"): NamedSource("contracts", "high"),
         }
         async with listening(front.sidecar, replace(front.source, names=names)) as port:
             front.port = port
@@ -553,7 +553,7 @@ async def test_a_write_that_says_who_may_read_is_closed(writing: S3Front, field:
 
 def test_every_operation_of_s3_has_its_row() -> None:
     model = botocore.session.get_session().get_service_model("s3")
-    classes: dict[str, Class] = {}
+    classes: dict[str, RouteClass] = {}
     dialect = S3(source(1, "s3"), CLOCK.monotonic)
     for name in model.operation_names:
         operation = model.operation_model(name)

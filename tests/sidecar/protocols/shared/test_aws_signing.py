@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from policies.ground.errors import SluiceError
-from sidecar.protocols.shared.aws_signing import KEPT_SECONDS, Signer
+from sidecar.protocols.shared.aws_signing import KEPT_SECONDS, AwsSigner
 from sidecar.settings.model import Aws, Source
 from tests.ports import free_port
 from tests.sidecar.protocols.aws import (
@@ -341,7 +341,7 @@ def test_a_sidecar_without_the_library_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)
     with pytest.raises(SluiceError, match=r"sluice\[aws\]"):
-        Signer(Aws(), "s3", time.monotonic)
+        AwsSigner(Aws(), "s3", time.monotonic)
 
 
 # another verifier

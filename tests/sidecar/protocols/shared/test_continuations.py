@@ -3,11 +3,11 @@
 import pytest
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.protocol import Place, Unresolved
+from sidecar.protocols.protocol import SourceRef, Unresolved
 from sidecar.protocols.shared.continuations import KEPT, KEPT_SECONDS, MOST_PLACES, Continuations
 
 ADA = Attribution("ada", "s1", None, None)
-A, B = Place("rest://kb/a", "low"), Place("rest://kb/b", "high")
+A, B = SourceRef("rest://kb/a", "low"), SourceRef("rest://kb/b", "high")
 
 
 class Clock:
@@ -52,6 +52,6 @@ def test_what_is_kept_is_bounded() -> None:
         made.find("0", ADA)
     assert made.find(str(KEPT), ADA) == (A,)
     for number in range(MOST_PLACES + 1):
-        made.issue("chosen", ADA, (Place(f"rest://kb/{number}", "low"),))
+        made.issue("chosen", ADA, (SourceRef(f"rest://kb/{number}", "low"),))
     with pytest.raises(Unresolved):
         made.find("chosen", ADA)

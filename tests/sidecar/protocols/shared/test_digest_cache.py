@@ -2,7 +2,7 @@
 
 import pytest
 
-from sidecar.protocols.shared.digest_cache import Known, digest, digest_of_fields
+from sidecar.protocols.shared.digest_cache import DigestCache, digest, digest_of_fields
 
 
 class Time:
@@ -12,12 +12,12 @@ class Time:
         return self.now
 
 
-def kept(known: Known[str], key: bytes, value: str = "value", size: int = 10) -> None:
+def kept(known: DigestCache[str], key: bytes, value: str = "value", size: int = 10) -> None:
     known.keep(key, value, size, known.moment())
 
 
 def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
-    known: Known[str] = Known(Time(), most_bytes=100)
+    known: DigestCache[str] = DigestCache(Time(), most_bytes=100)
     for number in range(30):
         kept(known, b"%d" % number)
         assert known.bytes <= 100
@@ -27,7 +27,7 @@ def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
 
 
 def test_what_is_larger_than_the_bound_is_not_kept_and_drops_what_it_replaces() -> None:
-    known: Known[str] = Known(Time(), most_bytes=100)
+    known: DigestCache[str] = DigestCache(Time(), most_bytes=100)
     kept(known, b"a")
     kept(known, b"a", "huge", 101)
     assert known.find(b"a") is None
@@ -35,7 +35,7 @@ def test_what_is_larger_than_the_bound_is_not_kept_and_drops_what_it_replaces() 
 
 
 def test_entries_are_bounded() -> None:
-    known: Known[str] = Known(Time(), most=3)
+    known: DigestCache[str] = DigestCache(Time(), most=3)
     for number in range(5):
         kept(known, b"%d" % number, size=0)
     assert [known.find(b"%d" % number) for number in range(5)] == [None, None, *["value"] * 3]
@@ -43,7 +43,7 @@ def test_entries_are_bounded() -> None:
 
 def test_a_value_is_good_for_a_while_and_until_names_change() -> None:
     time = Time()
-    known: Known[str] = Known(time, seconds=30)
+    known: DigestCache[str] = DigestCache(time, seconds=30)
     kept(known, b"a")
     time.now += 30
     assert known.find(b"a") == "value"
@@ -58,7 +58,7 @@ def test_a_value_is_good_for_a_while_and_until_names_change() -> None:
 
 
 def test_a_value_that_is_kept_anew_counts_once() -> None:
-    known: Known[str] = Known(Time())
+    known: DigestCache[str] = DigestCache(Time())
     for _ in range(3):
         kept(known, b"a")
     assert known.bytes == 10

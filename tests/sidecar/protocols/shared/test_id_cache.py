@@ -2,15 +2,15 @@
 
 from uuid import UUID
 
-from sidecar.protocols.protocol import Place
+from sidecar.protocols.protocol import SourceRef
 from sidecar.protocols.shared.digest_cache import KEPT
-from sidecar.protocols.shared.id_cache import Collection, Collections
+from sidecar.protocols.shared.id_cache import CollectionCache, KnownCollection
 
 ONE = UUID(int=1)
 
 
-def named(name: str) -> Collection:
-    return Collection("t", "d", name, Place(f"chroma://kb/t/d/{name}", "low"))
+def named(name: str) -> KnownCollection:
+    return KnownCollection("t", "d", name, SourceRef(f"chroma://kb/t/d/{name}", "low"))
 
 
 class Time:
@@ -22,7 +22,7 @@ class Time:
 
 def test_what_is_known_is_known_for_thirty_seconds_from_the_question() -> None:
     time = Time()
-    known = Collections(time)
+    known = CollectionCache(time)
     asked = known.moment()
     time.now += 10  # the answer took ten seconds
     known.learn(ONE, named("a"), asked)
@@ -33,7 +33,7 @@ def test_what_is_known_is_known_for_thirty_seconds_from_the_question() -> None:
 
 
 def test_an_answer_to_a_question_from_before_a_change_is_not_believed() -> None:
-    known = Collections(Time())
+    known = CollectionCache(Time())
     asked = known.moment()
     known.forget()
     known.learn(ONE, named("a"), asked)
@@ -43,14 +43,14 @@ def test_an_answer_to_a_question_from_before_a_change_is_not_believed() -> None:
 
 
 def test_a_change_forgets_everything() -> None:
-    known = Collections(Time())
+    known = CollectionCache(Time())
     known.learn(ONE, named("a"), known.moment())
     known.forget()
     assert known.find(ONE) is None
 
 
 def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
-    known = Collections(Time())
+    known = CollectionCache(Time())
     for number in range(KEPT + 10):
         known.learn(UUID(int=number), named(str(number)), known.moment())
     assert known.find(UUID(int=9)) is None

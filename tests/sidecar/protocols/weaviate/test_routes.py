@@ -12,9 +12,9 @@ import weaviate
 from graphql import parse
 
 from sidecar.http.request_target import canonical
-from sidecar.protocols.protocol import Class
+from sidecar.protocols.protocol import RouteClass
 from sidecar.protocols.weaviate.routes import ROUTES, Weaviate
-from sidecar.settings.model import Named
+from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate_server import Server
 from tests.sidecar.proxy.stand import CLOCK, ask, policy, source
@@ -100,8 +100,8 @@ async def test_block_strings_go_on_as_plain_ones(front: Minimal) -> None:
 
 async def test_plain_names_and_levels_come_from_the_configuration(tmp_path: Path) -> None:
     names = {
-        "weaviate://kb/Open": Named("handbook", "low"),
-        "weaviate://kb/Shut/ours": Named("contracts", "high"),
+        "weaviate://kb/Open": NamedSource("handbook", "low"),
+        "weaviate://kb/Shut/ours": NamedSource("contracts", "high"),
     }
     readers = policy(allowed_sources=("handbook", "contracts"), max_sensitivity="medium")
     server = scripted(Server("low").answer)
@@ -503,7 +503,7 @@ async def test_what_tells_of_no_collection_passes(front: Minimal) -> None:
 def test_no_route_reads_without_naming_its_source() -> None:
     lists = ("/v1/schema", "/v1/aliases", "/v1/nodes")
     for route in ROUTES:
-        if route.class_ in (Class.RETRIEVE, Class.METADATA, Class.WRITE):
+        if route.class_ in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE):
             assert route.places or route.pattern.rstrip("/") in lists or route.refined, (
                 route.pattern
             )
@@ -514,15 +514,15 @@ def test_no_route_reads_without_naming_its_source() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "class_"),
     [
-        ("POST", "/v1/objects/validate", Class.METADATA),
-        ("POST", "/v1/graphql/batch", Class.RETRIEVE),
-        ("DELETE", "/v1/batch/objects", Class.WRITE),
-        ("HEAD", f"/v1/objects/A/{ID}", Class.RETRIEVE),
-        ("DELETE", "/v1/aliases/a", Class.ADMIN),
-        ("POST", "/v1/backups/s3/b/restore", Class.BULK),
+        ("POST", "/v1/objects/validate", RouteClass.METADATA),
+        ("POST", "/v1/graphql/batch", RouteClass.RETRIEVE),
+        ("DELETE", "/v1/batch/objects", RouteClass.WRITE),
+        ("HEAD", f"/v1/objects/A/{ID}", RouteClass.RETRIEVE),
+        ("DELETE", "/v1/aliases/a", RouteClass.ADMIN),
+        ("POST", "/v1/backups/s3/b/restore", RouteClass.BULK),
     ],
 )
-def test_routes_are_of_their_class(method: str, path: str, class_: Class) -> None:
+def test_routes_are_of_their_class(method: str, path: str, class_: RouteClass) -> None:
     match = Weaviate(source(1, "weaviate"), CLOCK.monotonic).match(method, canonical(path))
     assert match is not None
     assert match.route.class_ is class_

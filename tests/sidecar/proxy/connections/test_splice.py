@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sidecar.proxy.connections.splice import Ended, Splice, Spliced, Way
+from sidecar.proxy.connections.splice import Ended, Splice, Spliced, SpliceDirection
 from tests.sidecar.proxy.stand import leave, until
 
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -17,8 +17,8 @@ Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Side(asyncio.Protocol):
     """What owns a transport, and tells of it. `out` is what it sends, `back` what it gets."""
 
-    out: Way
-    back: Way
+    out: SpliceDirection
+    back: SpliceDirection
     splice: Splice
 
     def data_received(self, data: bytes) -> None:

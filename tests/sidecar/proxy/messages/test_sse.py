@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Passed
+from sidecar.protocols.protocol import ForwardedPart
 from sidecar.proxy.messages import sse as events
-from sidecar.proxy.messages.sse import Events
+from sidecar.proxy.messages.sse import EventParser
 
 _LIMIT = 1000
 
@@ -23,13 +23,13 @@ _PIECES = st.lists(
 )  # fmt: skip
 
 
-def _judged(data: bytes) -> Passed | None:
+def _judged(data: bytes) -> ForwardedPart | None:
     """A stand-in for a protocol: it leaves out some events and changes others."""
     if b"drop" in data:
         return None
     if b"change" in data:
-        return Passed(data.replace(b"change", b"changed\nhere"), 2)
-    return Passed(data)
+        return ForwardedPart(data.replace(b"change", b"changed\nhere"), 2)
+    return ForwardedPart(data)
 
 
 def _lines(stream: bytes) -> list[bytes]:
@@ -59,7 +59,7 @@ def _expected(stream: bytes) -> tuple[bytes, int]:
         fields = [(each, *each.partition(b":")[::2]) for each in event]
         values = [value.removeprefix(b" ") for _, name, value in fields if name == b"data"]
         data = b"\n".join(values)
-        judged = _judged(data) if values else Passed(b"")
+        judged = _judged(data) if values else ForwardedPart(b"")
         kept = event
         if judged is None:
             withheld += 1
@@ -76,7 +76,7 @@ def _expected(stream: bytes) -> tuple[bytes, int]:
 
 
 def _fed(pieces: Iterable[bytes], limit: int = _LIMIT) -> tuple[bytes, int]:
-    stream = Events(_judged, limit)
+    stream = EventParser(_judged, limit)
     return b"".join(map(stream.feed, pieces)), stream.withheld
 
 
@@ -93,7 +93,7 @@ def test_a_stream_comes_to_the_same_however_it_is_cut(pieces: list[bytes]) -> No
 
 
 def test_an_event_that_ends_in_a_carriage_return_is_not_held_back() -> None:
-    stream = Events(_judged, _LIMIT)
+    stream = EventParser(_judged, _LIMIT)
     assert stream.feed(b"data: a\r\r") == b"data: a\n\n"
     assert stream.feed(b"\ndata: b\n\n") == b"data: b\n\n"
 
@@ -140,7 +140,7 @@ def test_the_work_is_linear_in_the_length_of_one_event(
     for times in (1, 2):
         _Counted.work = 0
         pieces = [body[at : at + size] for at in range(0, len(body), size)] * times
-        stream = Events(Passed, 4 * count)
+        stream = EventParser(ForwardedPart, 4 * count)
         assert len(b"".join(map(stream.feed, [*pieces, b"\n\n"]))) == len(body) * times + 2
         work.append(_Counted.work)
     # Copied once, searched once with at most one byte twice a piece, and copied out once.
@@ -151,7 +151,7 @@ def test_the_work_is_linear_in_the_length_of_one_event(
 def test_the_work_is_linear_in_the_number_of_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "bytearray", _Counted, raising=False)
     _Counted.work = 0
-    stream = Events(Passed, 1000)
+    stream = EventParser(ForwardedPart, 1000)
     whole = b"data: x\n\n" * 20_000
     assert stream.feed(whole) == whole
     assert len(whole) < _Counted.work < 5 * len(whole)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.pipeline import fast_path as short_way
-from sidecar.proxy.pipeline.fast_path_exchange import UnderWay
+from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from tests import waiting
 from tests.sidecar.proxy.stand import (
     Answered,
@@ -32,13 +32,13 @@ POST = (
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Targets of the requests that set out on the short way."""
     found: list[str] = []
-    started = UnderWay.start
+    started = FastPathExchange.start
 
-    def start(self: UnderWay) -> None:
+    def start(self: FastPathExchange) -> None:
         found.append(self.known.ask.target)
         started(self)
 
-    monkeypatch.setattr(UnderWay, "start", start)
+    monkeypatch.setattr(FastPathExchange, "start", start)
     return found
 
 
@@ -201,7 +201,7 @@ async def test_a_fault_of_ours_before_the_decision_is_told_by_the_long_way(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("internal words")
 
-    monkeypatch.setattr(short_way.ShortWay, "_read", broken)
+    monkeypatch.setattr(short_way.FastPath, "_read", broken)
     assert (await talk.ask(get("/a"))).status == 200
     assert len(await stand.sidecar.decisions()) == 2
 

@@ -5,25 +5,25 @@ from typing import Any
 import pytest
 
 from policies.ground.errors import Malformed
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority, authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.routing.source_lookup import HostPattern, Names, Shared
+from sidecar.proxy.routing.source_lookup import HostPattern, SharedPort, SourceTable
 from sidecar.settings.model import Source
 
 
 def source(alias: str, upstream: str = "http://up.test:8000", **more: Any) -> Source:
-    return Source(alias, "rest", upstream, Listen("127.0.0.1", 1), "low", **more)
+    return Source(alias, "rest", upstream, ListenAddress("127.0.0.1", 1), "low", **more)
 
 
 def shared(host: str | None, target: str, *sources: Source) -> tuple[str, str] | None:
     asked = None if host is None else authority(host, 0)
-    found = Shared(sources).find(asked, canonical(target))
+    found = SharedPort(sources).find(asked, canonical(target))
     return None if found is None else (found.source.alias, found.target)
 
 
 def named(asked: str, *sources: Source) -> list[str]:
-    group = Names(sources).at(authority(asked))
+    group = SourceTable(sources).at(authority(asked))
     return [] if group is None else [row.source.alias for row in group.rows]
 
 
@@ -119,19 +119,19 @@ def test_a_name_and_port_lead_to_the_source_that_is_known_by_them(
 
 def test_sources_at_one_name_are_told_apart_by_the_paths_of_their_upstreams() -> None:
     one, two = source("one", "http://up.test/api"), source("two", "http://up.test/api/v2/")
-    group = Names((one, two)).at(Authority("up.test", 80))
+    group = SourceTable((one, two)).at(Authority("up.test", 80))
     assert group is not None
     assert group.sole is None
     found = [group.find(canonical(each)) for each in ("/api/x", "/api/v2/x", "/api%2e/x", "/x")]
     assert [each and (each.source.alias, each.target) for each in found] == [
         ("one", "/x"), ("two", "/x"), None, None,
     ]  # fmt: skip
-    assert not list(Names((one, two)).clashes())
+    assert not list(SourceTable((one, two)).clashes())
 
 
 def test_two_sources_that_nothing_tells_apart_are_found_out() -> None:
     one, two = source("one", "https://up.test"), source("two", hosts=("up.test",))
-    [(first, second, name)] = Names((one, two)).clashes()
+    [(first, second, name)] = SourceTable((one, two)).clashes()
     assert (first.alias, second.alias, str(name)) == ("one", "two", "up.test:443")
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from policies.ground.listen_address import Listen
-from sidecar.proxy.assembly import Ways
+from policies.ground.listen_address import ListenAddress
+from sidecar.proxy.assembly import Proxy
 from tests.ports import free_port
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -38,7 +38,7 @@ async def two(tmp_path: Path, kb: dict[str, Any], crm: dict[str, Any]) -> AsyncI
     """Two sources on one address, of which the first may not be read below `/secret`."""
     closed = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*"))
     port = free_port()
-    listen = Listen("127.0.0.1", port)
+    listen = ListenAddress("127.0.0.1", port)
     async with (
         data_source(answer(body=b"of kb")) as one,
         data_source(answer(body=b"of crm")) as other,
@@ -48,7 +48,7 @@ async def two(tmp_path: Path, kb: dict[str, Any], crm: dict[str, Any]) -> AsyncI
             source(one.port, listen=listen, **kb),
             source(other.port, alias="crm", listen=listen, **crm),
         )
-        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         try:
             yield Two(port, one, other, made)

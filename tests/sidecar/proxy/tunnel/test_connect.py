@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from policies.definitions.model import Policy, TenantSettings
-from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import UpstreamTls
 from tests import waiting
 from tests.sidecar.proxy.certificates import authority
@@ -71,7 +71,7 @@ class Tunnels:
 
 @asynccontextmanager
 async def tunnels(
-    tmp_path: Path, *policies: Policy, limits: Limits = LIMITS, hidden: bool = False
+    tmp_path: Path, *policies: Policy, limits: ProxyLimits = LIMITS, hidden: bool = False
 ) -> AsyncIterator[Tunnels]:
     ours = authority()
     names = "api.test", "shut.test", "seen.test", "other.test", "localhost"

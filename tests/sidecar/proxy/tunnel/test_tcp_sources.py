@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sidecar.http.authority import Authority
-from sidecar.proxy.tunnel.tcp_sources import NOBODY, Unread
+from sidecar.proxy.tunnel.tcp_sources import NOBODY, TcpSources
 from sidecar.settings.model import Source
 from tests.sidecar.proxy.stand import source
 
@@ -14,7 +14,7 @@ def unread(alias: str, where: str, *hosts: str) -> Source:
 
 def meant(sources: list[Source], host: str, port: int) -> str | None:
     """The alias; empty where several could be meant."""
-    found = Unread(sources).at(Authority(host, port))
+    found = TcpSources(sources).at(Authority(host, port))
     if found is None or found is NOBODY:
         return None if found is None else ""
     assert found.sole is not None
@@ -48,6 +48,6 @@ def test_addresses_tell_several_apart_and_no_other_means_any() -> None:
 
 def test_what_can_not_be_told_apart_is_found() -> None:
     other = unread("other", "other.test:5432")
-    clashes = [(a.alias, b.alias, port) for a, b, port in Unread([PG, other]).clashes()]
+    clashes = [(a.alias, b.alias, port) for a, b, port in TcpSources([PG, other]).clashes()]
     assert clashes == [("other", "pg", 5432)]
-    assert list(Unread([PG, unread("one", "192.0.2.1:5433")]).clashes()) == []
+    assert list(TcpSources([PG, unread("one", "192.0.2.1:5433")]).clashes()) == []

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from policies.definitions.model import Policy
-from policies.ground.listen_address import Listen
+from policies.ground.listen_address import ListenAddress
 from sidecar.http.authority import Authority
-from sidecar.proxy.assembly import TRANSPARENT, Named, Ways
-from sidecar.proxy.limits import LIMITS, Limits
+from sidecar.proxy.assembly import TRANSPARENT, Proxy, ProxyPorts
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.tunnel.client_hello import MOST_RECORDS
 from sidecar.settings.model import UpstreamTls
 from tests import waiting
@@ -59,7 +59,7 @@ class Redirected:
     plain: DataSource
     tls: DataSource
     sidecar: Sidecar
-    ways: Ways
+    ways: Proxy
     meant: list[Authority | None]
 
     def towards(self, port: int, host: str = ELSEWHERE) -> None:
@@ -98,7 +98,7 @@ async def greets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 @asynccontextmanager
 async def redirected(
-    tmp_path: Path, *policies: Policy, limits: Limits = LIMITS, hidden: bool = False
+    tmp_path: Path, *policies: Policy, limits: ProxyLimits = LIMITS, hidden: bool = False
 ) -> AsyncIterator[Redirected]:
     ours = authority()
     pg = await asyncio.start_server(greets, "127.0.0.1", 0)
@@ -122,8 +122,8 @@ async def redirected(
             replace(opaque, upstream=f"tcp://127.0.0.1:{port}"),
         ]
         meant: list[Authority | None] = [None]
-        named = Named(None, hidden, Listen("127.0.0.1", 0), lambda _transport: meant[0])
-        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
+        named = ProxyPorts(None, hidden, ListenAddress("127.0.0.1", 0), lambda _transport: meant[0])
+        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
         await ways.start()
         try:
             yield Redirected(ways.port(TRANSPARENT), plain, tls, made, ways, meant)
@@ -435,7 +435,7 @@ async def test_a_source_of_which_nothing_is_read_may_have_a_port_of_its_own(
     pg = await asyncio.start_server(greets, "127.0.0.1", 0)
     opaque = replace(source(0, "tcp"), upstream=f"tcp://127.0.0.1:{pg.sockets[0].getsockname()[1]}")
     async with sidecar(tmp_path) as made:
-        ways = Ways([opaque], made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy([opaque], made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         try:
             answered = await ask(ways.port("kb"), b"a\n")

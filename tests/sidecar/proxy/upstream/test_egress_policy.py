@@ -13,9 +13,9 @@ from aiohttp.resolver import ThreadedResolver
 from prometheus_client import generate_latest
 
 from policies.ground.egress import refusal
-from policies.ground.listen_address import Listen
-from sidecar.http.loop_guard import OwnPorts
-from sidecar.proxy.assembly import Ways
+from policies.ground.listen_address import ListenAddress
+from sidecar.http.loop_guard import LoopGuard
+from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.upstream.egress_policy import REASONS, AddressRefused, Egress, Guard
 from sidecar.settings.model import Source
 from tests.ports import free_port
@@ -65,7 +65,7 @@ def test_public_addresses_are_not_refused_and_every_reason_is_known() -> None:
 def refused(host: str, found: str, *addresses: str, port: int = 80) -> str | None:
     """Why `host` may not lead to what a resolver found, with a comma between."""
     told: list[str] = []
-    guard = Guard(host, addresses, Egress(OwnPorts(), told.append))
+    guard = Guard(host, addresses, Egress(LoopGuard(), told.append))
     with suppress(AddressRefused):
         guard.check(found.split(","), port)
         assert not told
@@ -102,17 +102,17 @@ def test_a_name_leads_where_the_configuration_says(
 
 
 @contextmanager
-def listening_at(host: str) -> Iterator[tuple[OwnPorts, int]]:
+def listening_at(host: str) -> Iterator[tuple[LoopGuard, int]]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as made:
         made.bind((host, 0))
-        own = OwnPorts()
+        own = LoopGuard()
         own.add([made])
         yield own, made.getsockname()[1]
 
 
 def test_own_ports_are_known_by_every_address_of_this_host() -> None:
-    def reached(own: OwnPorts, port: int, *addresses: str) -> list[bool]:
+    def reached(own: LoopGuard, port: int, *addresses: str) -> list[bool]:
         return [own.has(ip_address(each), port) for each in addresses]
 
     with listening_at("127.0.0.1") as (own, port):
@@ -154,7 +154,7 @@ class Answers:
 @asynccontextmanager
 async def cold(made: Sidecar, configured: Source) -> AsyncIterator[int]:
     """The port of a listener that has no connection to the data source yet."""
-    ways = Ways((configured,), made.agent, made.enforcer, CLOCK, made.egress)
+    ways = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress)
     await ways.start()
     try:
         yield ways.port(configured.alias)
@@ -218,11 +218,11 @@ async def test_an_upstream_that_is_one_of_our_own_ports_is_refused(tmp_path: Pat
     port = free_port()
     async with sidecar(tmp_path) as made:
         sources = [
-            source(port, listen=Listen("127.0.0.1", port)),
+            source(port, listen=ListenAddress("127.0.0.1", port)),
             replace(source(port, alias="zero"), upstream=f"http://0.0.0.0:{port}"),
             replace(source(port, alias="name"), upstream=f"http://localhost:{port}"),
         ]
-        ways = Ways(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
         await ways.start()
         try:
             async with asyncio.timeout(20):
