@@ -112,7 +112,7 @@ class DefinitionFaults:
             self.found.append(
                 DefinitionFault(self.file, last, "", "the file has more faults than these")
             )
-            raise DefinitionFaults.Enough
+            raise DefinitionFaults.TooManyFaults
 
 
 def shown(text: str) -> str:

@@ -113,7 +113,7 @@ def _read(path: Path, file: str) -> tuple[list[Definition], list[DefinitionFault
             definition = define(entry, industry, process_group, faults)
             if definition is not None:
                 definitions.append(definition)
-    except DefinitionFaults.Enough:
+    except DefinitionFaults.TooManyFaults:
         pass  # what was found is in `faults`, and the last of them says that there is more
     return definitions, faults.found
 

@@ -91,7 +91,7 @@ class _FileReader:
         try:
             text = _text(path, self._faults)
             return None if text is None else _tree(text, self._faults)
-        except DefinitionFaults.Enough:
+        except DefinitionFaults.TooManyFaults:
             return None
 
     def _override(self, environ: Mapping[str, str]) -> None:

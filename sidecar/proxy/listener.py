@@ -11,9 +11,9 @@ from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.tls import TlsLayer
 from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor
-from sidecar.proxy.downstream.downstream_connection import Handler
 from sidecar.proxy.downstream.server import DownstreamServer
 from sidecar.proxy.limits import LIMITS, ProxyLimits
+from sidecar.proxy.messages.request import Handler
 from sidecar.proxy.pipeline.authorizer import UNREADABLE
 from sidecar.proxy.pipeline.fast_path import FastPath
 from sidecar.proxy.proxy_metrics import Flow

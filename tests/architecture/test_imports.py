@@ -42,8 +42,8 @@ def test_every_import_contract_holds() -> None:
         ("sidecar/enforce.py", "import sqlalchemy"),
         ("sidecar/enforce.py", "import pydantic"),
         ("sidecar/enforce.py", "import deploy"),
-        ("control_api/service.py", "import sidecar"),
-        ("control_api/service.py", "import deploy"),
+        ("control_api/settings.py", "import sidecar"),
+        ("control_api/settings.py", "import deploy"),
         ("deploy/command.py", "import sidecar"),
         ("deploy/command.py", "import control_api"),
         ("deploy/command.py", "import policies"),
@@ -56,7 +56,8 @@ def test_a_forbidden_import_is_found(tmp_path: Path, module: str, line: str) -> 
     (tmp_path / "policies" / "load.py").write_text("import yaml\n")
     (tmp_path / "policies" / "signing.py").write_text("import cryptography\n")
     config = tmp_path / "pyproject.toml"
-    config.write_text((ROOT / "pyproject.toml").read_text())
+    # The layers are those of the real tree; this one has a file for each package.
+    config.write_text((ROOT / "pyproject.toml").read_text().partition("# Layers,")[0])
     assert lint_imports(config, tmp_path).returncode == 0
     (tmp_path / module).write_text(f"{line}\n")
     answer = lint_imports(config, tmp_path)

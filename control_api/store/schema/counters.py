@@ -1,11 +1,11 @@
-"""The tables of what is counted while the log grows (`control_api/store/tally.py`)."""
+"""The tables of what is counted while the log grows (`control_api/store/counters/counters.py`)."""
 
 from sqlalchemy import Column, Index, PrimaryKeyConstraint, SmallInteger, Table
 
 from control_api.store.schema.columns import count, metadata, ordered_words, time, words
 
 # How many decisions of a facet's value were allowed and denied in a bucket of time. Which facets
-# there are, and how long a bucket of each is, stands in `control_api/store/facets.py`.
+# there are, and how long a bucket of each is, stands in `control_api/store/counters/dimensions.py`.
 tallies = Table(
     "tallies",
     metadata,

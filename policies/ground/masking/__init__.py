@@ -7,14 +7,11 @@ well, and what it costs. Pure. Nothing of it is loaded before something is maske
 time: a service that never masks never pays for the libraries.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from policies.ground.masking.masked import Masked
 
-class Masked(NamedTuple):
-    """The text as it may be written, and the labels that stand in it now, sorted."""
-
-    text: str
-    labels: tuple[str, ...]
+__all__ = ["Masked", "masked_json", "masked_text"]
 
 
 def masked_text(text: str, context: str = "") -> Masked:

@@ -5,7 +5,7 @@ plain form > spans of every likely recogniser > overlaps joined > labels in thei
 
 import re
 
-from policies.ground.masking import Masked
+from policies.ground.masking.masked import Masked
 from policies.ground.masking.normalize import fold
 from policies.ground.masking.recognizers import RECOGNISERS
 

@@ -12,7 +12,7 @@ Knows connections and messages. Knows nothing of what is asked.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -25,17 +25,12 @@ from sidecar.http.connection import HttpConnection
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
-from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.messages.request import AgentRequest, Handler, Within
 from sidecar.proxy.pipeline.fast_path import BEGUN, LONG, FastPath
 from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.proxy.proxy_metrics import Flow
 
 log = logging.getLogger(__name__)
-
-Handler = Callable[[AgentRequest], Awaitable[LocalResponse | ResponseSent]]
-
-Within = Callable[[Handler], "DownstreamConnection"]
-"""Makes a connection within another one, on which the handler answers."""
 
 HELD_SECONDS = 1.0
 """How long the rest of a message is waited for before its beginning goes the long way."""

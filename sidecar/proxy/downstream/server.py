@@ -6,8 +6,9 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server
 
-from sidecar.proxy.downstream.downstream_connection import DownstreamConnection, Handler
+from sidecar.proxy.downstream.downstream_connection import DownstreamConnection
 from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.messages.request import Handler
 from sidecar.proxy.pipeline.fast_path import FastPath
 from sidecar.proxy.proxy_metrics import Flow
 

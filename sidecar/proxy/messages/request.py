@@ -1,9 +1,11 @@
 """One request of the agent's, and what can be done about it on its connection. Knows nothing of
 what is asked."""
 
+import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from aiohttp import EMPTY_PAYLOAD, HttpVersion10, HttpVersion11, StreamReader
 from aiohttp.http import RawRequestMessage
@@ -11,13 +13,45 @@ from aiohttp.web_protocol import ERROR
 
 from policies.ground.errors import Malformed
 from sidecar.http.headers import RequestHead
-
-if TYPE_CHECKING:
-    from sidecar.proxy.connections.buffered_connection import BufferedConnection
-    from sidecar.proxy.downstream.downstream_connection import DownstreamConnection, Within
+from sidecar.proxy.connections.buffered_connection import BufferedConnection
+from sidecar.proxy.local_response import LocalResponse, ResponseSent
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET = struct.pack("ii", 1, 0)
+
+
+class AgentConnection(Protocol):
+    """What a request needs of the connection that it arrived on."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether the connection closes after the response under way."""
+
+    @property
+    def writing_paused(self) -> bool:
+        """Whether more was written than the agent takes at the moment."""
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """None once the connection is lost."""
+
+    def write(self, data: bytes) -> None:
+        """`ConnectionResetError` where the agent is gone."""
+
+    async def drain(self) -> None:
+        """Waits until the agent has taken enough of what was written."""
+
+    def answering(self) -> None:
+        """From now on a write shows whether the agent is still there."""
+
+    def until_agent_closes(self) -> None:
+        """The response ends when the agent closes its sending side."""
+
+    def stop_reading(self) -> None:
+        """Nothing behind the current request is read."""
+
+    def tunnel(self, most: int) -> "tuple[BufferedConnection, Within]":
+        """Leaves the connection to another protocol."""
 
 
 class AgentRequest:
@@ -45,9 +79,7 @@ class AgentRequest:
         "version",
     )
 
-    def __init__(
-        self, message: object, body: StreamReader, connection: "DownstreamConnection"
-    ) -> None:
+    def __init__(self, message: object, body: StreamReader, connection: AgentConnection) -> None:
         self.fault: Malformed | None = None
         if not isinstance(message, RawRequestMessage):
             # The parser's words echo the offending line; what is told is that there was one.
@@ -66,7 +98,7 @@ class AgentRequest:
         self._connection = connection
 
     @classmethod
-    def plain(cls, method: str, target: str, connection: "DownstreamConnection") -> "AgentRequest":
+    def plain(cls, method: str, target: str, connection: AgentConnection) -> "AgentRequest":
         """A request that was read without the parser, its body included."""
         request = cls.__new__(cls)
         request.fault = None
@@ -134,3 +166,9 @@ class AgentRequest:
         # aiohttp calls this when the connection is lost: whoever reads the body must know.
         if self.body is not EMPTY_PAYLOAD:
             self.body.set_exception(error)
+
+
+Handler = Callable[[AgentRequest], Awaitable[LocalResponse | ResponseSent]]
+
+Within = Callable[[Handler], asyncio.Protocol]
+"""Makes a connection within another one, on which the handler answers."""

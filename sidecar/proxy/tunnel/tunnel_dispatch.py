@@ -23,8 +23,8 @@ from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.tls import TlsLayer
-from sidecar.proxy.downstream.downstream_connection import Within
 from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.messages.request import Within
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Refused
 from sidecar.proxy.pipeline.passthrough import AllowedTunnel
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint

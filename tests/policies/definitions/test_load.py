@@ -12,7 +12,7 @@ from policies.definitions.definition import FIELDS
 from policies.definitions.load import (
     MAX_FILE,
     Definition,
-    Fault,
+    DefinitionFault,
     LoadError,
     load_file,
     load_tenant,
@@ -371,9 +371,9 @@ def test_a_hundred_faults_are_enough(tmp_path: Path) -> None:
 
 
 def test_a_fault_is_told_in_one_line(tmp_path: Path) -> None:
-    assert str(Fault("a.yaml", 0, "", "is empty")) == "a.yaml: is empty"
-    assert str(Fault("a.yaml", 3, "", "is odd")) == "a.yaml:3: is odd"
-    assert str(Fault("a.yaml", 3, "name", "is odd")) == "a.yaml:3: name: is odd"
+    assert str(DefinitionFault("a.yaml", 0, "", "is empty")) == "a.yaml: is empty"
+    assert str(DefinitionFault("a.yaml", 3, "", "is odd")) == "a.yaml:3: is odd"
+    assert str(DefinitionFault("a.yaml", 3, "name", "is odd")) == "a.yaml:3: name: is odd"
     told = complaint(tmp_path, of(ENTRY.replace("high", f'"{"x" * 300}\\n\\u2028"')))
     assert "\n" not in told
     assert len(told) < 200

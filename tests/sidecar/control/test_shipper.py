@@ -194,7 +194,7 @@ async def test_a_trouble_that_lasts_is_logged_once(
 async def test_a_refusal_of_the_sidecar_keeps_the_records_and_asks_seldom(
     tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar.ship, "REFUSED_PAUSE", 0.5)
+    monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 0.5)
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         ledger.always = refusal(status)
         async with shipping(spool, ledger) as shipper:
@@ -234,7 +234,7 @@ async def test_an_instance_that_is_refused_is_set_aside_and_another_goes_on(
 async def test_a_control_api_that_takes_nothing_at_all_costs_one_instance_not_the_disk(
     tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar.ship, "REFUSED_PAUSE", 0.1)
+    monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 0.1)
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         ledger.always = refusal(status)
         async with shipping(spool, ledger) as shipper:
@@ -303,8 +303,8 @@ async def test_what_the_control_api_holds_is_asked_until_it_is_known(
 ) -> None:
     """A batch was refused, and whether what it follows was lost could not be learnt: to take that
     for a conflict would set the instance aside for good."""
-    monkeypatch.setattr(sidecar.ship, "ANSWER_SECONDS", 0.3)
-    monkeypatch.setattr(sidecar.ship, "REFUSED_PAUSE", 0.1)
+    monkeypatch.setattr(sidecar.control.shipper, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 0.1)
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         async with shipping(spool, ledger) as shipper:
             await keep(spool, *range(5))
@@ -343,7 +343,7 @@ async def test_a_disk_that_can_not_say_what_we_had_sets_nothing_aside(tmp_path: 
 async def test_a_loss_is_noticed_though_there_is_nothing_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar.ship, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(sidecar.control.shipper, "CHECK_SECONDS", 0.1)
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         async with shipping(spool, ledger):
             await keep(spool, *range(5))

@@ -128,7 +128,7 @@ def test_ports_that_other_hosts_reach_are_found(
 ) -> None:
     text = with_source(9).replace("127.0.0.1:18000", f"'{host}:18000'")
     findings = seen(found(scene(tmp_path, text=text), "listeners"))
-    expected = [("high", f"source `kb` listens on `{Listen.parse(f'{host}:18000')}`")]
+    expected = [("high", f"source `kb` listens on `{ListenAddress.parse(f'{host}:18000')}`")]
     assert findings == (expected if found_there else [])
 
 

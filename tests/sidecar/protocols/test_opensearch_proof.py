@@ -122,7 +122,8 @@ def test_the_mark_is_taken_out_where_nobody_asked_for_it() -> None:
 @pytest.mark.parametrize(
     ("stated", "shown"),
     [
-        (None, ShownFields()), (True, ShownFields()), (False, ShownFields(False, False)), ("x", ShownFields(mark=False)),
+        (None, ShownFields()), (True, ShownFields()), (False, ShownFields(False, False)),
+        ("x", ShownFields(mark=False)),
         ("meta", ShownFields()), (["x", "meta.*"], ShownFields()), (["*"], ShownFields()),
         (["met?"], ShownFields(mark=False)),
         ([], ShownFields()), ({"excludes": ["vector"]}, ShownFields()), ({"exclude": "meta"}, None),

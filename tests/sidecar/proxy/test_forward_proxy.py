@@ -43,7 +43,7 @@ async def proxying(
 
 
 @dataclass
-class Proxy:
+class ByProxy:
     """`kb` is a plain source that is also called `kb.test`, `api` one over TLS below `/v1`."""
 
     port: int
@@ -59,7 +59,7 @@ class Proxy:
 
 
 @pytest.fixture
-async def proxy(tmp_path: Path) -> AsyncIterator[Proxy]:
+async def proxy(tmp_path: Path) -> AsyncIterator[ByProxy]:
     closed = policy(denied_sources=("rest://kb/secret", "rest://kb/secret/*"))
     ours = authority()
     async with (
@@ -73,10 +73,10 @@ async def proxy(tmp_path: Path) -> AsyncIterator[Proxy]:
         over_tls = replace(over_tls, upstream=f"https://localhost:{api.port}/v1")
         plain = source(kb.port, hosts=("kb.test", "*.kb.test"), listen=None)
         async with proxying(made, plain, over_tls) as port:
-            yield Proxy(port, kb, api, made)
+            yield ByProxy(port, kb, api, made)
 
 
-async def test_a_source_is_found_by_its_upstream_and_by_its_names(proxy: Proxy) -> None:
+async def test_a_source_is_found_by_its_upstream_and_by_its_names(proxy: ByProxy) -> None:
     here = f"127.0.0.1:{proxy.kb.port}"
     for where in (
         here,
@@ -93,7 +93,7 @@ async def test_a_source_is_found_by_its_upstream_and_by_its_names(proxy: Proxy) 
     assert {each[2] for each in await proxy.sidecar.decisions()} == {"rest://kb/a"}
 
 
-async def test_what_is_asked_for_lies_below_the_path_of_the_upstream(proxy: Proxy) -> None:
+async def test_what_is_asked_for_lies_below_the_path_of_the_upstream(proxy: ByProxy) -> None:
     where = f"localhost:{proxy.api.port}"
     for target in (f"https://{where}/v1/a", f"http://{where}/v1/a", "https://api.test/v1/a",
                    "http://api.test/v1/a", "HTTPS://API.test/%761/a"):  # fmt: skip
@@ -105,7 +105,7 @@ async def test_what_is_asked_for_lies_below_the_path_of_the_upstream(proxy: Prox
         assert answered.json["decision"]["policy_name"] == "unknown_destination"
 
 
-async def test_a_denied_request_reaches_nobody(proxy: Proxy) -> None:
+async def test_a_denied_request_reaches_nobody(proxy: ByProxy) -> None:
     for target in ("/secret", "/%73ecret", "/secret/x?y"):
         answered = await proxy.get(f"http://kb.test{target}")
         assert answered.status == 403
@@ -128,7 +128,7 @@ async def test_a_denied_request_reaches_nobody(proxy: Proxy) -> None:
     ],
 )
 async def test_what_leads_nowhere_is_denied_and_recorded(
-    proxy: Proxy, target: str, named: str
+    proxy: ByProxy, target: str, named: str
 ) -> None:
     answered = await proxy.get(target)
     assert answered.status == 403
@@ -141,7 +141,7 @@ async def test_what_leads_nowhere_is_denied_and_recorded(
 
 
 # proxy.md B 26: the sidecar's own ports are no way to anything.
-async def test_own_ports_are_not_reached_through_ourselves(proxy: Proxy) -> None:
+async def test_own_ports_are_not_reached_through_ourselves(proxy: ByProxy) -> None:
     for host in ("127.0.0.1", "localhost", "0.0.0.0", "[::1]", "127.1"):
         answered = await proxy.get(f"http://{host}:{proxy.port}/metrics")
         assert answered.status in (400, 403), host
@@ -163,7 +163,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("target", UNREADABLE)
-async def test_a_target_with_two_readings_is_refused(proxy: Proxy, target: str) -> None:
+async def test_a_target_with_two_readings_is_refused(proxy: ByProxy, target: str) -> None:
     answered = await proxy.get(target, host="kb.test")
     assert answered.status == 400, answered.raw[:300]
     assert await proxy.sidecar.decisions() == [("DENY", "unreadable_request", "web://127.0.0.1:0")]
@@ -172,7 +172,7 @@ async def test_a_target_with_two_readings_is_refused(proxy: Proxy, target: str) 
 
 @pytest.mark.parametrize("host", ["evil.test", "kb.test:81", "a@kb.test", "", "kb.test, evil.test"])
 async def test_a_host_that_means_another_server_than_the_target_is_refused(
-    proxy: Proxy, host: str
+    proxy: ByProxy, host: str
 ) -> None:
     answered = await proxy.get("http://kb.test/a", host=host)
     assert answered.status == 400
@@ -180,7 +180,7 @@ async def test_a_host_that_means_another_server_than_the_target_is_refused(
 
 
 async def test_each_request_on_a_connection_is_judged_by_its_own_destination(
-    proxy: Proxy,
+    proxy: ByProxy,
 ) -> None:
     lines = "GET {} HTTP/1.1\r\nHost: {}\r\n\r\n"
     wanted = [
@@ -194,8 +194,12 @@ async def test_each_request_on_a_connection_is_judged_by_its_own_destination(
     assert (proxy.kb.targets, proxy.api.targets) == (["/a", "/"], ["/v1/b"])
 
 
-async def test_what_is_between_agent_and_proxy_stays_there(proxy: Proxy) -> None:
-    fields = ("Proxy-Connection: keep-alive", "Proxy-Authorization: Basic x", "X-Sluice-User: eve")
+async def test_what_is_between_agent_and_proxy_stays_there(proxy: ByProxy) -> None:
+    fields = (
+        "Proxy-Connection: keep-alive",
+        "Proxy-Authorization: Basic x",
+        "X-Sluice-User: eve",
+    )
     assert (await proxy.get("http://kb.test/a", *fields)).status == 200
     [seen] = proxy.kb.seen
     assert [name for name, _ in seen.fields] == ["Host"]
