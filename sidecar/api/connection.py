@@ -1,6 +1,6 @@
 """A connection to one of the sidecar's own ports: two ways from a request to its answer.
 
-The long way is `_answered`, in the connection's task: for whatever has to wait. The short way is
+The long way is `_respond`, in the connection's task: for whatever has to wait. The short way is
 `_begin`, for a whole request whose head was read before (`known_heads`): no parser, no task, no
 future but the disk's. Only one of them is under way at a time, so answers keep their order.
 
@@ -23,7 +23,7 @@ from policies.ground.errors import SluiceError
 from sidecar.http.body_budget import BodyBudget, Lease
 from sidecar.http.connection import HttpConnection, HttpRequest
 from sidecar.http.head_cache import CachedHead, HeadCache
-from sidecar.http.request_body import arriving, whole
+from sidecar.http.request_body import read_arriving, read_complete
 from sidecar.http.response_head import Deferred, Outcome, RenderedResponse
 
 _END = b"\r\n\r\n"
@@ -96,7 +96,7 @@ class OwnConnection(HttpConnection):
         """Whether to keep the sending side open: all that the client sent is here, and waits for
         an answer."""
         waiting = len(self._messages) + self._request_in_progress + (self._asked is not None)
-        if not waiting or not all(body.is_eof() for body in self._bodies()):
+        if not waiting or not all(body.is_eof() for body in self._pending_bodies()):
             return False
         if waiting == 1:
             self.close()  # once it is answered
@@ -142,16 +142,16 @@ class OwnConnection(HttpConnection):
 
     # -------------------------------------------------------------------------------- the long way
 
-    def _due(self) -> bool:
+    def _has_pending(self) -> bool:
         return not self._request_in_progress and bool(self._asked or self._messages)
 
-    async def _next(self) -> bool:
+    async def _serve_next(self) -> bool:
         self._request_in_progress = True
         try:
             if self._asked is not None:
                 asked, self._asked = self._asked, None
                 return await self._send(await self._kept(asked), keep=not self._close)
-            return await super()._next()
+            return await super()._serve_next()
         except ConnectionError:
             return False
         finally:
@@ -159,7 +159,7 @@ class OwnConnection(HttpConnection):
             self._request_in_progress = False
             self._tell_shutdown()
 
-    async def _answered(self, message: object, body: StreamReader) -> bool:
+    async def _respond(self, message: object, body: StreamReader) -> bool:
         if not isinstance(message, RawRequestMessage):
             return await self._send(self._service.unreadable(), keep=False)
         self._current_request = HttpRequest(message, body, self)  # type: ignore[assignment]
@@ -170,7 +170,7 @@ class OwnConnection(HttpConnection):
         keep = not (message.should_close or self._close or tunnel)
         old, empty = message.version[1] == 0, message.method == hdrs.METH_HEAD
         kept = await self._send(answer, keep=keep, old=old, empty=empty)
-        return await self._drained(body) and kept
+        return await self._drain_body(body) and kept
 
     async def _answer(self, message: RawRequestMessage, body: StreamReader) -> RenderedResponse:
         with self._body_budget.lease() as lease:
@@ -183,7 +183,7 @@ class OwnConnection(HttpConnection):
         head = service.read(message)
         try:
             if body.is_eof():
-                given = whole(body)
+                given = read_complete(body)
             else:
                 # Who may not ask is not listened to.
                 refusal = service.refusal(head)
@@ -192,7 +192,7 @@ class OwnConnection(HttpConnection):
                 if message.headers.get(hdrs.EXPECT, "").lower() == "100-continue":
                     self.write(_CONTINUE)
                 length = int(message.headers.get(hdrs.CONTENT_LENGTH, 0))
-                given = await arriving(body, length, lease)
+                given = await read_arriving(body, length, lease)
         except SluiceError as error:
             return service.error(head, error)
         except ConnectionError:

@@ -26,7 +26,7 @@ from policies.ground.errors import (
 )
 from policies.ground.keys import KeysDiffer, key_digest, presented_key
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute
-from sidecar.http.body_budget import BodiesHeld
+from sidecar.http.body_budget import BodyBudgetExceeded
 from sidecar.http.response_head import JSON, Deferred, Outcome, RenderedResponse, ResponseRenderer
 from sidecar.identity import LiveKeys
 from sidecar.metrics.metrics import Metrics
@@ -156,7 +156,7 @@ class Dispatcher:
         more = b""
         if isinstance(error, MethodNotAllowed) and head.route is not None:
             more = f"Allow: {', '.join(head.route.methods)}\r\n".encode()
-        if isinstance(error, BodiesHeld):
+        if isinstance(error, BodyBudgetExceeded):
             more = b"Retry-After: %d\r\n" % error.retry_after
         return self._made(head, error.status, error.encoded(), more=more)
 
@@ -164,7 +164,7 @@ class Dispatcher:
         """The answer to what the parser could not read. It is not said what that was."""
         self._responses.add("none", "400")
         body = Malformed("this is not HTTP/1.1").encoded()
-        return self._answers.make(400, body, self._make_id(), close=True)
+        return self._answers.render(400, body, self._make_id(), close=True)
 
     def hung_up(self, head: ApiHead) -> None:
         """The client went away before its body was whole: nothing was decided."""
@@ -221,7 +221,7 @@ class Dispatcher:
         request_id = head.request_id or self._make_id()
         # Of a body that did not come in time the rest may still come, and is no request.
         close = status == 408
-        return self._answers.make(status, body, request_id, media=media, more=more, close=close)
+        return self._answers.render(status, body, request_id, media=media, more=more, close=close)
 
     def _make_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers)}"

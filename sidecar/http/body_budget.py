@@ -8,14 +8,14 @@ from typing import Self
 
 from policies.ground.errors import Unavailable
 
-HELD_BYTES = 64 * 1024 * 1024
+BODY_BUDGET_BYTES = 64 * 1024 * 1024
 """The most bytes of request bodies that are held at once: sixteen of the largest that is judged."""
 
 RETRY_AFTER_SECONDS = 1
 """When a client that was turned away may come again."""
 
 
-class BodiesHeld(Unavailable):
+class BodyBudgetExceeded(Unavailable):
     """too many request bodies are being read at the moment; nothing was decided"""
 
     retry_after = RETRY_AFTER_SECONDS
@@ -24,7 +24,7 @@ class BodiesHeld(Unavailable):
 class BodyBudget:
     """At most `most` bytes. Every body is counted by a lease of its own."""
 
-    def __init__(self, most: int = HELD_BYTES) -> None:
+    def __init__(self, most: int = BODY_BUDGET_BYTES) -> None:
         self._most = most
         self.held = 0
         """Bytes at the moment."""
@@ -36,10 +36,10 @@ class BodyBudget:
         return Lease(self)
 
     def take(self, count: int) -> None:
-        """Raises `BodiesHeld` where these bytes would be too many, and takes none."""
+        """Raises `BodyBudgetExceeded` where these bytes would be too many, and takes none."""
         if self.held + count > self._most:
             self.refused += 1
-            raise BodiesHeld
+            raise BodyBudgetExceeded
         self.held += count
 
     def give_back(self, count: int) -> None:
@@ -63,6 +63,6 @@ class Lease:
         self._count = 0
 
     def grow(self, count: int) -> None:
-        """So many bytes more. Raises `BodiesHeld`."""
+        """So many bytes more. Raises `BodyBudgetExceeded`."""
         self._budget.take(count)
         self._count += count

@@ -67,7 +67,7 @@ class HttpConnection(RequestHandler):
         self._close = self._close or closing
         # The parser reports broken framing to the connection, not to the reader of the body.
         if self._broken():
-            for body in self._bodies():
+            for body in self._pending_bodies():
                 if not body.is_eof() and body.exception() is None:
                     body.set_exception(RequestPayloadError("the body's framing is broken"))
         self._limit_queued_bytes()
@@ -93,13 +93,13 @@ class HttpConnection(RequestHandler):
         """Answers what is due until the connection ends; aiohttp runs this as the connection's one
         task, and closes it through `close`, `force_close` and `shutdown`."""
         while not self._force_close:
-            while not self._due():
+            while not self._has_pending():
                 self._waiter = self._loop.create_future()
                 try:
                     await self._waiter
                 finally:
                     self._waiter = None
-            if not await self._next():
+            if not await self._serve_next():
                 break
             self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
             if self._keepalive_handle is None:
@@ -111,11 +111,11 @@ class HttpConnection(RequestHandler):
             if self.transport is not None:
                 self.transport.close()
 
-    def _due(self) -> bool:
-        """Whether `_next` has something to do."""
+    def _has_pending(self) -> bool:
+        """Whether `_serve_next` has something to do."""
         return bool(self._messages)
 
-    async def _next(self) -> bool:
+    async def _serve_next(self) -> bool:
         """Answer what is due; whether the connection may carry another request."""
         message, body = self._messages.popleft()
         if self._parser is not None:
@@ -127,14 +127,14 @@ class HttpConnection(RequestHandler):
             # The parser counts a request once it is whole, so one with a late body is counted
             # after it was taken: the parser then stops before the queue is full.
             self.continue_parsing()
-        return await self._answered(message, body)
+        return await self._respond(message, body)
 
-    async def _answered(self, message: object, body: StreamReader) -> bool:
+    async def _respond(self, message: object, body: StreamReader) -> bool:
         """Answer one message, which is no `RawRequestMessage` where the parser could not read it;
         whether the connection may carry another."""
         raise NotImplementedError
 
-    async def _drained(self, body: StreamReader, seconds: float = LINGERING_SECONDS) -> bool:
+    async def _drain_body(self, body: StreamReader, seconds: float = LINGERING_SECONDS) -> bool:
         """Read away what a refused request still sends, for a while: a connection that is closed
         with bytes unread is reset, and the client may lose the refusal."""
         if body.is_eof():
@@ -162,9 +162,9 @@ class HttpConnection(RequestHandler):
 
     def _complete(self) -> bool:
         """Whether all that has begun has arrived whole, or broke off."""
-        return all(body.is_eof() or body.exception() is not None for body in self._bodies())
+        return all(body.is_eof() or body.exception() is not None for body in self._pending_bodies())
 
-    def _bodies(self) -> list[StreamReader]:
+    def _pending_bodies(self) -> list[StreamReader]:
         """Of the requests that are being answered, or wait for it."""
         bodies = [body for _, body in self._messages]
         request: Any = self._current_request

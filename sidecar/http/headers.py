@@ -103,7 +103,7 @@ _known_in_answers: dict[bytes, _Fate] = {}
 _NONE: Sequence[bytes] = ()
 
 
-def request_head(fields: Fields) -> RequestHead:
+def sort_request_fields(fields: Fields) -> RequestHead:
     """Sorts a request's fields. Raises `Malformed` where `Connection` names a field that decides
     how the request is read."""
     forward: list[tuple[bytes, bytes]] = []
@@ -123,10 +123,12 @@ def request_head(fields: Fields) -> RequestHead:
         forward += [(BAGGAGE, line) for line in without_own_baggage(baggage)]
     # The parser has refused a second length.
     lengths = read.get(b"content-length")
-    return RequestHead(forward, read, lines_of(forward), None if lengths is None else lengths[0])
+    return RequestHead(
+        forward, read, encode_fields(forward), None if lengths is None else lengths[0]
+    )
 
 
-def lines_of(fields: list[tuple[bytes, bytes]]) -> bytes:
+def encode_fields(fields: list[tuple[bytes, bytes]]) -> bytes:
     """Header fields as they stand in a head. `Malformed` where one holds a line break: it would be
     a field of its own."""
     lines = b"".join([b"%b: %b\r\n" % field for field in fields])
@@ -135,13 +137,13 @@ def lines_of(fields: list[tuple[bytes, bytes]]) -> bytes:
     return lines
 
 
-def fields_of(lines: bytes) -> list[tuple[bytes, bytes]]:
-    """The fields that `lines_of` made lines of."""
+def decode_fields(lines: bytes) -> list[tuple[bytes, bytes]]:
+    """The fields that `encode_fields` made lines of."""
     split = [line.partition(b": ") for line in lines.split(b"\r\n")[:-1]]
     return [(name, value) for name, _, value in split]
 
 
-def answer_head(fields: Fields) -> ResponseHead:
+def sort_response_fields(fields: Fields) -> ResponseHead:
     """Sorts an answer's fields. Whatever says `X-Sluice-…` upstream is dropped: an event id that
     we did not issue must not look like one."""
     forward: list[tuple[bytes, bytes]] = []
@@ -169,7 +171,7 @@ def refuse_encoded(fields: Fields) -> None:
             raise UpstreamFailed("the data source encodes its answer although asked not to")
 
 
-def without_whole(fields: Fields) -> list[tuple[bytes, bytes]]:
+def without_whole_body_fields(fields: Fields) -> list[tuple[bytes, bytes]]:
     """An answer's fields without what was said of a whole that is no longer passed on."""
     return [field for field in fields if field[0].lower() not in _OF_THE_WHOLE]
 

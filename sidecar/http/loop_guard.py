@@ -20,7 +20,7 @@ class LoopGuard:
             host, port = each.getsockname()[:2]
             self._open.setdefault(port, set()).add(_plain(ip_address(host)))
 
-    def has(self, address: Address, port: int) -> bool:
+    def reaches_self(self, address: Address, port: int) -> bool:
         """Whether connecting there would reach one of them, by any address of this host."""
         hosts = self._open.get(port)
         if hosts is None:

@@ -21,7 +21,7 @@ class BodyTooSlow(SluiceError):
     status = 408
 
 
-def whole(body: StreamReader) -> bytes:
+def read_complete(body: StreamReader) -> bytes:
     """A body that is all there, as nearly all are with their head. Raises `TooLarge`."""
     read = body.read_nowait()
     if len(read) > MAX_BODY:
@@ -29,10 +29,12 @@ def whole(body: StreamReader) -> bytes:
     return read
 
 
-async def arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
-    """A body that is still under way; `length` is what its head says, 0 for unknown. Raises
-    `TooLarge`, `Malformed` where its framing breaks, `BodyTooSlow`, `BodiesHeld` where `lease`
-    can't grow that far, and `ConnectionError` where the client hangs up."""
+async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
+    """Read a body that is still arriving. `length` is its `Content-Length`, 0 where unknown.
+
+    Raises `TooLarge`, `Malformed` where the framing breaks, `BodyTooSlow`, `BodyBudgetExceeded`
+    where `lease` can't grow that far, and `ConnectionError` where the client hangs up.
+    """
     if length > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
     read = bytearray()

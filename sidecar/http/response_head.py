@@ -47,7 +47,7 @@ class ResponseRenderer:
         self._second = -1
         self._dated: dict[tuple[int, bytes], bytes] = {}
 
-    def make(
+    def render(
         self,
         status: int,
         body: bytes,

@@ -3,7 +3,7 @@ operator's: these bound the process, and no workload asks for others."""
 
 from dataclasses import dataclass
 
-from sidecar.http.body_budget import HELD_BYTES
+from sidecar.http.body_budget import BODY_BUDGET_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class ProxyLimits:
     """The largest request body that is read and judged; larger is denied, never passed unread."""
     inspected_seconds: float = 30.0
     """How long such a body may take to arrive, from its first byte to its last."""
-    held_bytes: int = HELD_BYTES
+    held_bytes: int = BODY_BUDGET_BYTES
     """The most bytes of such bodies that are held at once, over all connections and together with
     those on the sidecar's own ports; a request beyond gets 503 and `Retry-After`."""
     upload_idle_seconds: float = 60.0

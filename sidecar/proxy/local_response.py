@@ -7,7 +7,7 @@ import orjson
 
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, error_body
-from sidecar.http.body_budget import BodiesHeld
+from sidecar.http.body_budget import BodyBudgetExceeded
 from sidecar.protocols.protocol import FetchedResponse
 
 Fields = tuple[tuple[bytes, bytes], ...]
@@ -43,7 +43,7 @@ class LocalResponse:
         cls, error: SluiceError, *, event: Fields = (), close: bool = False
     ) -> "LocalResponse":
         """`event` tells of the decision by which it went on that then failed."""
-        if isinstance(error, BodiesHeld):
+        if isinstance(error, BodyBudgetExceeded):
             event = (*event, (b"Retry-After", b"%d" % error.retry_after))
         return cls(error.status, (_JSON, *event, *_OWN), error.encoded(), close=close)
 

@@ -15,7 +15,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.http.body_budget import HELD_BYTES
+from sidecar.http.body_budget import BODY_BUDGET_BYTES
 from sidecar.http.request_body import MAX_BODY
 from tests.properties import examples
 from tests.sidecar.centre import control_api
@@ -116,7 +116,7 @@ def test_a_body_beyond_the_budget_is_turned_away(running: Running) -> None:
 
     async def crowded() -> bytes:
         with bodies.lease() as lease:
-            lease.grow(HELD_BYTES - 1000)
+            lease.grow(BODY_BUDGET_BYTES - 1000)
             agent = Agent(stand.ports[0])
             await agent.send(cut(message(300_000), itertools.repeat(65_536)), 2)
             received = await agent.until(lambda read: bool(answers(read)))

@@ -8,7 +8,7 @@ it over.
 from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.http.headers import without_whole
+from sidecar.http.headers import without_whole_body_fields
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import (
     items,
@@ -117,4 +117,4 @@ def _rows(server: OpenSearchServer, found: Any, column: str, permits: Permits) -
 
 
 def _composed(answer: FetchedResponse, seen: Any) -> FetchedResponse:
-    return answer._replace(fields=without_whole(answer.fields), body=dumped(seen))
+    return answer._replace(fields=without_whole_body_fields(answer.fields), body=dumped(seen))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import without_whole
+from sidecar.http.headers import without_whole_body_fields
 from sidecar.http.request_target import Target, encode_segment
 from sidecar.protocols.protocol import (
     DenialResponse,
@@ -136,7 +136,7 @@ class S3(SourceProtocol):
         if answer.status != 200:
             return answer
         body = s3_lists.buckets(answer.body, lambda name: permits(self._naming.of(name, "")))
-        return answer._replace(body=body, fields=without_whole(answer.fields))
+        return answer._replace(body=body, fields=without_whole_body_fields(answer.fields))
 
     def refusal(self, _asked: RoutedRequest | None, refusal: DenialResponse) -> FetchedResponse:
         code = "InvalidRequest" if refusal.status == 400 else "AccessDenied"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.http.headers import without_whole
+from sidecar.http.headers import without_whole_body_fields
 from sidecar.protocols.protocol import FetchedResponse, ResponseTooLarge
 
 PAGE = 256
@@ -116,7 +116,7 @@ async def count(walk: Pages) -> FetchedResponse:
 
 
 def _composed(answer: FetchedResponse, text: str) -> FetchedResponse:
-    fields = without_whole(answer.fields)
+    fields = without_whole_body_fields(answer.fields)
     return FetchedResponse(answer.status, answer.reason, fields, text.encode())
 
 

@@ -262,17 +262,17 @@ class DownstreamConnection(HttpConnection):
         super().write(data)
         self._flow.sent += len(data)
 
-    def _due(self) -> bool:
+    def _has_pending(self) -> bool:
         return self._carries_on or (self._under_way is None and bool(self._messages))
 
-    async def _next(self) -> bool:
+    async def _serve_next(self) -> bool:
         under_way = self._under_way
         if under_way is None:
-            return await super()._next()
+            return await super()._serve_next()
         self._under_way, self._carries_on = None, False
         ask = under_way.known.ask
         request = AgentRequest.plain(ask.method, ask.target, self)
-        self._current_request = request  # type: ignore[assignment]  # see `_answered`
+        self._current_request = request  # type: ignore[assignment]  # see `_respond`
         return await self._finished(request, under_way.carried_on(request))
 
     async def drain(self) -> None:
@@ -323,7 +323,7 @@ class DownstreamConnection(HttpConnection):
         without end."""
         if self._held:
             self._long()
-        bodies = self._bodies()
+        bodies = self._pending_bodies()
         waits = bool(bodies) or self._under_way is not None
         if not (waits and self._waited_for and all(map(_has_ended, bodies))):
             return False
@@ -344,7 +344,7 @@ class DownstreamConnection(HttpConnection):
             under_way.gone()
         super().connection_lost(exc)
 
-    async def _answered(self, message: object, body: StreamReader) -> bool:
+    async def _respond(self, message: object, body: StreamReader) -> bool:
         """Whether the connection may carry another request."""
         request = AgentRequest(message, body, self)
         self._request_in_progress = True
@@ -364,7 +364,7 @@ class DownstreamConnection(HttpConnection):
                 request.begin(answer.encode(keep_alive=keep, empty=empty, old=request.old))
             else:
                 keep = answer.keep_alive
-            drained = await self._drained(body, self._limits.lingering_seconds)
+            drained = await self._drain_body(body, self._limits.lingering_seconds)
             return drained and keep and not self.ending
         except ConnectionError:
             return False

@@ -11,7 +11,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from policies.ground.errors import Malformed
 from sidecar.http.body_budget import Lease
-from sidecar.http.headers import RequestHead, lines_of, request_head
+from sidecar.http.headers import RequestHead, encode_fields, sort_request_fields
 from sidecar.http.request_target import Target
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.framing import check_frame
@@ -43,7 +43,7 @@ def read_head(request: AgentRequest) -> RequestHead:
     if request.fault is not None:
         raise request.fault
     if request.head is None:
-        head = request_head(request.fields)
+        head = sort_request_fields(request.fields)
         check_frame(request.method, request.version, head)
         request.head = head
     return request.head
@@ -53,7 +53,7 @@ async def read_body(
     request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> tuple[bytes, str | None]:
     """The body as sent, and its media type; `Malformed` where it can't be judged (data-sources.md
-    R3, R6), `BodiesHeld` where `lease` can't grow that far."""
+    R3, R6), `BodyBudgetExceeded` where `lease` can't grow that far."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be judged")
@@ -125,4 +125,4 @@ def lookup(head: RequestHead, target: str) -> UpstreamRequest:
 
 def _readable_lines(head: RequestHead, without: frozenset[bytes]) -> bytes:
     fields = [field for field in head.forward if field[0].lower() not in without]
-    return lines_of([*fields, _IDENTITY])
+    return encode_fields([*fields, _IDENTITY])

@@ -15,7 +15,7 @@ from aiohttp import HttpVersion11
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution, attribution
-from sidecar.http.headers import RequestHead, request_head
+from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.proxy.messages.framing import check_frame
 
 LONGEST = 4096
@@ -72,7 +72,7 @@ def request_fields(block: bytes, default: Attribution) -> tuple[SimpleHead, Requ
     if fields is None:
         return None
     try:
-        head = request_head(fields)
+        head = sort_request_fields(fields)
         check_frame("GET", HttpVersion11, head)
         who = attribution(head, default)
         media = head.one(b"content-type")

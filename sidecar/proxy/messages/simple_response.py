@@ -10,7 +10,7 @@ import re
 from enum import Enum
 from typing import NamedTuple
 
-from sidecar.http.headers import answer_head
+from sidecar.http.headers import sort_response_fields
 from sidecar.proxy.messages.simple_request import FIELD, LONGEST, MOST_FIELDS, NOT_PLAIN
 
 _MOST_KNOWN = 2048
@@ -106,7 +106,7 @@ def _field(line: bytes) -> _Line:
     name, _, value = line.partition(b": ")
     if not _FIELD(line) or name.lower() in NOT_PLAIN:
         return _STRANGE
-    head = answer_head([(name, value)])
+    head = sort_response_fields([(name, value)])
     if head.forward:
         return _Line(_Kind.PASSES)
     if head.lengths:

@@ -7,7 +7,7 @@ import re
 from aiohttp import HttpVersion, HttpVersion11
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import Fields, RequestHead, answer_head, lines_of
+from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_response_fields
 from sidecar.proxy.proxy_metrics import Unanswered
 
 ASKS = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
@@ -60,9 +60,9 @@ def answered(head: bytes, event: Fields) -> bytes:
     upgrade = [value.lower() for name, value in fields if name.lower() == b"upgrade"]
     if upgrade != [b"websocket"]:
         raise Unanswered
-    passed = answer_head(fields).forward
+    passed = sort_response_fields(fields).forward
     return b"HTTP/1.1 101 Switching Protocols\r\n%b%b%b\r\n" % (
-        lines_of(passed),
+        encode_fields(passed),
         ASKS,
-        lines_of(list(event)),
+        encode_fields(list(event)),
     )

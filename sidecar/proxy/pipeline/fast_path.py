@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
 from sidecar.http.head_digest import HeadDigest
-from sidecar.http.headers import fields_of
+from sidecar.http.headers import decode_fields
 from sidecar.http.request_target import Target
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.protocol import (
@@ -80,7 +80,7 @@ class _Fields:
         self._lines = lines
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return iter(fields_of(self._lines))
+        return iter(decode_fields(self._lines))
 
 
 class FastPath:

@@ -9,7 +9,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.http.headers import RequestHead, fields_of, lines_of, refuse_encoded, without_whole
+from sidecar.http.headers import (
+    RequestHead,
+    decode_fields,
+    encode_fields,
+    refuse_encoded,
+    without_whole_body_fields,
+)
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.protocols.protocol import (
     FetchedResponse,
@@ -151,9 +157,9 @@ class Forwarder:
         if self._dialect.signs:
             target = self.upstream.path(ask)
             whole = None if ask.stream is not None else ask.body
-            fields = fields_of(ask.lines)
+            fields = decode_fields(ask.lines)
             outgoing = Outgoing(ask.method, self.upstream.host, target, fields, whole)
-            ask = ask._replace(lines=lines_of(await self._dialect.signed(outgoing)))
+            ask = ask._replace(lines=encode_fields(await self._dialect.signed(outgoing)))
         return await self.upstream.send(ask, first)
 
     async def _streamed(
@@ -241,7 +247,7 @@ class Forwarder:
             allowed.fresh()
         passed = await self.worker.call(len(body), prepared.read, answer)
         if passed.body != body:
-            fields = without_whole(fields)
+            fields = without_whole_body_fields(fields)
         tally.withheld = passed.withheld
         # A HEAD was asked as a GET, and its agent gets no body.
         if request.method != "HEAD":

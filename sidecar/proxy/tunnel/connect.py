@@ -13,7 +13,7 @@ from aiohttp import HttpVersion10, HttpVersion11
 
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.http.authority import Authority, authority
-from sidecar.http.headers import RequestHead, request_head
+from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse, ResponseSent, fields_of_event
@@ -74,7 +74,7 @@ class Connect:
     def _found(self, request: AgentRequest) -> Destination:
         outside = self._outside
         try:
-            head = request_head(request.fields)
+            head = sort_request_fields(request.fields)
             where = _framed(request, head)
         except Malformed as error:
             raise outside.unreadable(error.message) from error

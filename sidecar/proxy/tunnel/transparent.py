@@ -86,7 +86,7 @@ class Transparent(ConnectionAcceptor):
 
     async def see_through(self, agent: BufferedConnection, server: DownstreamServer) -> None:
         to = self._meant(agent.transport)
-        if to is None or self._own.has(ip_address(to.host), to.port):
+        if to is None or self._own.reaches_self(ip_address(to.host), to.port):
             reason = "it was not redirected here, or was meant for a port of this sidecar"
             await self._break(agent, UNKNOWN, reason, to)
             return

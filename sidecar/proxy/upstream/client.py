@@ -19,7 +19,7 @@ from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
-from sidecar.http.headers import answer_head
+from sidecar.http.headers import sort_response_fields
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import Unanswered
 from sidecar.proxy.upstream.body_sender import BodySender
@@ -182,7 +182,7 @@ class UpstreamClient:
         message: RawResponseMessage,
         stream: StreamReader,
     ) -> UpstreamResponse:
-        head = answer_head(message.raw_headers)
+        head = sort_response_fields(message.raw_headers)
         length = _framed(message.code, head.lengths, head.codings)
         empty = method == "HEAD" or message.code in (204, 304)
         return UpstreamResponse(

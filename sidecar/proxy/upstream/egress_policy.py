@@ -68,7 +68,7 @@ class Guard:
                 raise AddressRefused(reason)
 
     def _reason(self, address: Address, port: int) -> str | None:
-        if self._own.has(address, port):
+        if self._own.reaches_self(address, port):
             return "own_port"
         covered = any(address in network for network in self._covered)
         return None if covered else not_public.refusal(address)

@@ -3,7 +3,7 @@
 import pytest
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import answer_head, request_head, without_own_baggage
+from sidecar.http.headers import sort_request_fields, sort_response_fields, without_own_baggage
 from tests.sidecar.proxy.stand import Stand
 
 
@@ -15,7 +15,7 @@ def fields(*lines: str) -> list[tuple[bytes, bytes]]:
 
 
 def passed(*lines: str) -> list[str]:
-    head = request_head(fields(*lines))
+    head = sort_request_fields(fields(*lines))
     return [f"{name.decode()}: {value.decode()}" for name, value in head.forward]
 
 
@@ -37,7 +37,7 @@ HOP_BY_HOP = [
 def test_a_hop_by_hop_field_ends_here(line: str) -> None:
     assert passed(line, "Accept: x") == ["Accept: x"]
     assert passed(line.upper().replace("CLOSE", "close"), "Accept: x") == ["Accept: x"]
-    answer = answer_head(fields(line, "Server: x"))
+    answer = sort_response_fields(fields(line, "Server: x"))
     assert answer.forward == [(b"Server", b"x")]
 
 
@@ -81,7 +81,7 @@ def test_an_underscore_means_nothing_by_itself() -> None:
 
 
 def test_an_alias_of_our_own_header_is_not_read() -> None:
-    head = request_head(fields("X_Sluice_User: root", "X-Sluice_User: root"))
+    head = sort_request_fields(fields("X_Sluice_User: root", "X-Sluice_User: root"))
     assert head.read == {}
 
 
@@ -107,11 +107,11 @@ def test_every_line_of_connection_counts_the_empty_first_one_included() -> None:
 )  # fmt: skip
 def test_connection_can_not_remove_what_decides_how_a_request_is_read(name: str) -> None:
     with pytest.raises(Malformed, match="connection"):
-        request_head(fields(f"Connection: close, {name}"))
+        sort_request_fields(fields(f"Connection: close, {name}"))
 
 
 def test_an_answer_keeps_its_fields_but_not_our_name() -> None:
-    answer = answer_head(
+    answer = sort_response_fields(
         fields(
             "Date: now",
             "Set-Cookie: a",
@@ -149,8 +149,8 @@ def test_names_do_not_pile_up_in_memory() -> None:
     from sidecar.http import headers
 
     for number in range(5000):
-        request_head([(b"x-%d" % number, b""), (b"x" * 5000 + b"%d" % number, b"")])
-        answer_head([(b"y-%d" % number, b"")])
+        sort_request_fields([(b"x-%d" % number, b""), (b"x" * 5000 + b"%d" % number, b"")])
+        sort_response_fields([(b"y-%d" % number, b"")])
     assert len(headers._known) <= headers._MAX_KNOWN
     assert len(headers._known_in_answers) <= headers._MAX_KNOWN
     assert all(len(name) <= 64 for name in headers._known)
@@ -167,4 +167,4 @@ async def test_a_known_head_is_judged_anew_with_another_version_or_method(stand:
 
 def test_an_alternative_service_is_not_told_of() -> None:
     fields = [(b"Alt-Svc", b'h3="past.test:443"'), (b"X-A", b"b")]
-    assert answer_head(fields).forward == [(b"X-A", b"b")]
+    assert sort_response_fields(fields).forward == [(b"X-A", b"b")]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.http.body_budget import BodiesHeld, BodyBudget
+from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from tests.sidecar.proxy.cut import OWN, Agent, Door, answers, cut, door
@@ -55,7 +55,7 @@ def test_a_budget_takes_no_more_than_it_has() -> None:
         one.grow(60)
         with made.lease() as other:
             other.grow(40)
-            with pytest.raises(BodiesHeld):
+            with pytest.raises(BodyBudgetExceeded):
                 other.grow(1)
             assert made.held == 100
         assert made.held == 60

@@ -113,7 +113,7 @@ def listening_at(host: str) -> Iterator[tuple[LoopGuard, int]]:
 
 def test_own_ports_are_known_by_every_address_of_this_host() -> None:
     def reached(own: LoopGuard, port: int, *addresses: str) -> list[bool]:
-        return [own.has(ip_address(each), port) for each in addresses]
+        return [own.reaches_self(ip_address(each), port) for each in addresses]
 
     with listening_at("127.0.0.1") as (own, port):
         assert reached(own, port, "127.0.0.1", "0.0.0.0", "::", "::ffff:127.0.0.1") == [True] * 4
