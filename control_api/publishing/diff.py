@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.publishing.redis_sets import RedisSets
 from control_api.store import set_nodes
 from control_api.store.queries import documents
-from policies.sets.merkle_map import EMPTY_ROOT, FAN, NOTHING, ROOT, node_digest
+from policies.sets.merkle_map import EMPTY, EMPTY_ROOT, FANOUT, ROOT, node_digest
 from policies.sets.redis_keys import document_field, node_field
-from policies.sets.signed_head import MANY
+from policies.sets.signed_head import MAX_CHANGED_NAMES
 
 SMALL = 16 * 1024
 """Documents up to so many bytes are read by the hundred, larger ones by themselves."""
@@ -24,8 +24,8 @@ Field = tuple[bytes, bytes | None]
 
 class Difference:
     """Of one tenant, as one connection sees the store. After `fields` has ended, `names` are the
-    documents that differ, more than `MANY` where it is any, and `proven` is whether that is sure to
-    be all of them: whether every node of Redis' that was looked at led from `root`, the digest that
+    documents that differ, more than `MAX_CHANGED_NAMES` if it may be any, and `proven`
+    is whether that is sure to be all of them: whether every node of Redis' that was looked at led from `root`, the digest that
     Redis' own head signs."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Difference:
             return
         ours = _children(stored)
         theirs = self._read(held, self._root)
-        names = [f"{at:02x}" for at in range(FAN) if ours[at] != theirs[at]]
+        names = [f"{at:02x}" for at in range(FANOUT) if ours[at] != theirs[at]]
         branches = await self._nodes(names)
         held_branches = await self._held(names)
         for name in names:
@@ -59,7 +59,7 @@ class Difference:
         self, branch: str, stored: bytes | None, held: bytes | None, digest: str | None
     ) -> AsyncGenerator[Field, None]:
         ours, theirs = _children(stored), self._read(held, digest)
-        places = [at for at in range(FAN) if ours[at] != theirs[at]]
+        places = [at for at in range(FANOUT) if ours[at] != theirs[at]]
         names = [f"{branch}.{at:02x}" for at in places]
         buckets = await self._nodes(names)
         held_buckets = await self._held(names)
@@ -69,9 +69,9 @@ class Difference:
             if not self._known(body, theirs[at]):
                 self.proven = False
             changed |= _changed(buckets.get(name), body)
-            if self.proven and len(self.names) <= MANY:
+            if self.proven and len(self.names) <= MAX_CHANGED_NAMES:
                 # What a rebuild left that never ended is there, and new to whoever reads the head.
-                signed = None if theirs[at] == NOTHING else body
+                signed = None if theirs[at] == EMPTY else body
                 self.names.update(_changed(buckets.get(name), signed))
         async for name, document in self._documents([n for n, here in changed.items() if here]):
             yield document_field(name), document
@@ -96,18 +96,18 @@ class Difference:
 
     def _read(self, body: bytes | None, digest: str | None) -> list[str | None]:
         """The children's digests as Redis has them, None where nobody knows."""
-        if digest == NOTHING:
-            return [NOTHING] * FAN
+        if digest == EMPTY:
+            return [EMPTY] * FANOUT
         if not self._known(body, digest):
             self.proven = False
         found = _json_list(body)
-        if len(found) != FAN:
-            return [None] * FAN
+        if len(found) != FANOUT:
+            return [None] * FANOUT
         return [child if isinstance(child, str) else None for child in found]
 
     @staticmethod
     def _known(body: bytes | None, digest: str | None) -> bool:
-        if digest == NOTHING:
+        if digest == EMPTY:
             return True
         return body is not None and digest is not None and node_digest(body) == digest
 

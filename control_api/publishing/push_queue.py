@@ -27,7 +27,7 @@ from control_api.store.set_nodes import root_of
 from control_api.store.transaction import Published
 from policies.ground.errors import SluiceError
 from policies.sets.redis_keys import HISTORY, document_field, node_field
-from policies.sets.signed_head import MANY, SetHead
+from policies.sets.signed_head import MAX_CHANGED_NAMES, SetHead
 
 PUSHES = 16
 MENDS = 4
@@ -219,7 +219,7 @@ class PushQueue:
             published.since,
             published.revision,
             root_of(published.nodes),
-            names if len(names) <= MANY else None,
+            names if len(names) <= MAX_CHANGED_NAMES else None,
         )
         return await self._sets.move(
             tenant_id,

@@ -26,7 +26,7 @@ from control_api.store.store import Store
 from policies.ground.errors import Unavailable
 from policies.sets.merkle_map import EMPTY_ROOT, ROOT, node_digest, nodes_of
 from policies.sets.redis_keys import HEAD, HISTORY, document_field, node_field
-from policies.sets.signed_head import MANY, SetHead
+from policies.sets.signed_head import MAX_CHANGED_NAMES, SetHead
 
 
 class UnknownLoss(Unavailable):
@@ -181,7 +181,7 @@ class _Work:
         since, names = 0, None
         if before is not None and before.revision <= self._revision:
             since = before.revision
-            if difference.proven and len(difference.names) <= MANY:
+            if difference.proven and len(difference.names) <= MAX_CHANGED_NAMES:
                 names = tuple(sorted(difference.names))
         head = SetHead(self._tenant_id, self._seal.epoch, since, self._revision, root, names)
         return head.sealed(self._seal.ring.signer)

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.tables import set_nodes
-from policies.sets.merkle_map import ROOT, grown, node_digest, nodes_of
+from policies.sets.merkle_map import ROOT, node_digest, nodes_of, updated_nodes
 
 _CHUNK = 500
 
@@ -18,7 +18,7 @@ async def grow(
     """Every node that these documents change, as it is from now on; under the lock of the tenant's
     row. A document's digest, None where it was removed."""
     before = await bodies(connection, tenant_id, sorted(nodes_of(changed)))
-    after = grown(before, changed)
+    after = updated_nodes(before, changed)
     for chunk in _chunks(sorted(after)):
         await connection.execute(_AWAY, {"tenant": tenant_id, "nodes": chunk})
     rows = [
@@ -50,7 +50,7 @@ async def every(connection: AsyncConnection, tenant_id: str) -> dict[str, bytes]
 def root_of(nodes: Mapping[str, bytes | None]) -> str:
     """The digest that all of it comes to."""
     body = nodes[ROOT]
-    assert body is not None  # `grown` always writes it
+    assert body is not None  # `updated_nodes` always writes it
     return node_digest(body)
 
 

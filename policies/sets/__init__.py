@@ -1,1 +1,1 @@
-"""A tenant's policy set: documents under a signed Merkle root, compiled when first needed."""
+"""A tenant's policy set: documents under a signed Merkle root, compiled on first use."""

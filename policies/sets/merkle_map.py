@@ -1,14 +1,14 @@
-"""The documents of a policy set as a Merkle map: one digest stands for all of them, and a few
-nodes prove what a name's document is, or that there is none.
+"""A policy set's documents as a Merkle map: one root digest covers them all, and three nodes prove
+which document a name has, or that it has none.
 
     root      64 digests of branches
     branch    64 digests of buckets
     bucket    [[name, digest of the document], …] in order of name
 
-A name's bucket is the first 12 bits of its SHA-256. A digest is SHA-256 in hex; "" stands for a
-branch or a bucket in which there is nothing. Whoever has the root's digest from a source it trusts
-may take nodes and documents from one that it does not: what was left out, kept back or put in
-place of something newer does not lead to that digest. Knows no signature and no place.
+The first 12 bits of a name's SHA-256 select its bucket. A digest is SHA-256 in hex; "" marks an
+empty branch or bucket. A reader that gets the root's digest from a source it trusts may fetch nodes
+and documents from one that it doesn't: a document that was dropped, withheld or replaced by an
+older one no longer leads to that digest. Knows nothing of signatures or storage.
 """
 
 import hashlib
@@ -19,14 +19,14 @@ import orjson
 
 from policies.ground.canonical import encode
 
-FAN = 64
+FANOUT = 64
 ROOT = "root"
-NOTHING = ""
-EMPTY_ROOT = encode([NOTHING] * FAN)
+EMPTY = ""
+EMPTY_ROOT = encode([EMPTY] * FANOUT)
 
 
 class NotProven(ValueError):
-    """the nodes do not lead to the digest of the root"""
+    """the nodes do not lead to the root's digest"""
 
 
 def node_digest(body: bytes) -> str:
@@ -34,86 +34,87 @@ def node_digest(body: bytes) -> str:
 
 
 def path(name: str) -> tuple[str, str]:
-    """The branch and the bucket of a document's name, as nodes are called."""
+    """The names of the branch node and the bucket node that a document's name falls into."""
     first, second = hashlib.sha256(name.encode()).digest()[:2]
     branch, bucket = first >> 2, ((first & 3) << 4) | (second >> 4)
     return f"{branch:02x}", f"{branch:02x}.{bucket:02x}"
 
 
 def nodes_of(names: Iterable[str]) -> set[str]:
-    """The nodes that prove these names, and that change with them; the root among them."""
+    """The nodes that prove these names and change with them, the root included."""
     return {ROOT}.union(*map(path, names))
 
 
 def prove(root: str, nodes: Mapping[str, bytes | None], name: str) -> str | None:
-    """The digest of the document of this name under the root of this digest, None where there is
-    none. `NotProven` where `nodes` do not say."""
+    """The digest of the document `name` under the root with digest `root`; None if it has no
+    document. Raises `NotProven` if `nodes` don't prove either."""
     branch, bucket = path(name)
     top = _children(nodes, ROOT, root)
-    digest = top[_place(branch)]
-    if digest == NOTHING:
+    digest = top[_index(branch)]
+    if digest == EMPTY:
         return None
-    digest = _children(nodes, branch, digest)[_place(bucket[3:])]
-    if digest == NOTHING:
+    digest = _children(nodes, branch, digest)[_index(bucket[3:])]
+    if digest == EMPTY:
         return None
-    for held, document in _opened(nodes, bucket, digest):
-        if held == name:
+    for entry, document in _load_verified(nodes, bucket, digest):
+        if entry == name:
             return str(document)
     return None
 
 
-def grown(
+def updated_nodes(
     nodes: Mapping[str, bytes | None], changed: Mapping[str, str | None]
 ) -> dict[str, bytes | None]:
-    """The nodes as they are after these documents changed: a name's new digest, None where it was
-    removed; None for a node in which there is nothing any more. `nodes` holds what `nodes_of` names
-    of the tree before, as far as there is any of it."""
+    """The nodes that change when these documents do. `changed` maps a name to its new digest, or to
+    None if the document was removed; in the result, None means that a node became empty. `nodes`
+    holds the previous nodes that `nodes_of` lists, as far as they exist."""
     new: dict[str, bytes | None] = {}
+    # Bottom up: a bucket's digest goes into its branch, a branch's digest into the root.
     buckets: dict[str, dict[str, str]] = {}
     branches: dict[str, list[str]] = {}
     for name, digest in changed.items():
         branch, bucket = path(name)
-        held = buckets.setdefault(bucket, dict(_read(nodes.get(bucket), [])))
+        entries = buckets.setdefault(bucket, dict(_load(nodes.get(bucket), [])))
         if digest is None:
-            held.pop(name, None)
+            entries.pop(name, None)
         else:
-            held[name] = digest
-        branches.setdefault(branch, _read(nodes.get(branch), [NOTHING] * FAN))
-    for bucket, held in buckets.items():
-        new[bucket] = encode(sorted(held.items())) if held else None
-        branches[bucket[:2]][_place(bucket[3:])] = _digest(new[bucket])
-    top = _read(nodes.get(ROOT), [NOTHING] * FAN)
+            entries[name] = digest
+        branches.setdefault(branch, _load(nodes.get(branch), [EMPTY] * FANOUT))
+    for bucket, entries in buckets.items():
+        new[bucket] = encode(sorted(entries.items())) if entries else None
+        branches[bucket[:2]][_index(bucket[3:])] = _digest(new[bucket])
+    top = _load(nodes.get(ROOT), [EMPTY] * FANOUT)
     for branch, digests in branches.items():
         new[branch] = encode(digests) if any(digests) else None
-        top[_place(branch)] = _digest(new[branch])
+        top[_index(branch)] = _digest(new[branch])
     new[ROOT] = encode(top)
     return new
 
 
 def _digest(body: bytes | None) -> str:
-    return NOTHING if body is None else node_digest(body)
+    return EMPTY if body is None else node_digest(body)
 
 
-def _place(label: str) -> int:
+def _index(label: str) -> int:
     return int(label, 16)
 
 
-def _read(body: bytes | None, empty: list[Any]) -> list[Any]:
+def _load(body: bytes | None, empty: list[Any]) -> list[Any]:
     return list(empty) if body is None else list(orjson.loads(body))
 
 
 def _children(nodes: Mapping[str, bytes | None], node: str, digest: str) -> list[str]:
-    children = _opened(nodes, node, digest)
-    if len(children) != FAN:
-        raise NotProven(f"node `{node}` has not {FAN} children")
+    children = _load_verified(nodes, node, digest)
+    if len(children) != FANOUT:
+        raise NotProven(f"node `{node}` has {len(children)} children; expected {FANOUT}")
     return children
 
 
-def _opened(nodes: Mapping[str, bytes | None], node: str, digest: str) -> list[Any]:
+def _load_verified(nodes: Mapping[str, bytes | None], node: str, digest: str) -> list[Any]:
     body = nodes.get(node)
     if body is None:
         raise NotProven(f"node `{node}` is missing")
     if node_digest(body) != digest:
-        raise NotProven(f"node `{node}` is not the one that its parent names")
-    # What has the right digest was written by `grown`: it can be read.
+        raise NotProven(f"node `{node}` does not match the digest in its parent")
+    # The digest proves that `updated_nodes` wrote these bytes, so they parse.
     return list(orjson.loads(body))

@@ -1,8 +1,9 @@
-"""What to decide by: a tenant's policies, agents and keys as documents, compiled when first needed.
+"""What a decision is based on: a tenant's policies, agents and keys as documents, compiled on first
+use.
 
-Knows the documents' names and bytes. Knows nothing of where they are kept: `fetch` is the port
-(a table in the control API, a local file in a sidecar). Memory grows with what is used, not with
-the tenant.
+Knows the documents' names and bytes. Doesn't know where they are stored: `fetch` reads them (from
+a table in the control API, from a local file in a sidecar). Memory grows with what is used, not
+with the tenant.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ def agent_name(agent_id: str) -> str:
 
 
 def key_name(digest: bytes) -> str:
-    """Of the SHA-256 of a key: the document's name lets a key be looked up, never be learnt."""
+    """`digest` is the key's SHA-256, so the document's name finds a key without revealing it."""
     return f"key/{digest.hex()}"
 
 
@@ -38,12 +39,12 @@ SESSION = "session/"
 
 
 def session_name(session_id: str) -> str:
-    """Of a session that was revoked; the others have no document."""
+    """Only a revoked session has a document."""
     return SESSION + session_id
 
 
 def session_document(session_id: str) -> bytes:
-    """What tells every sidecar that a session is revoked."""
+    """The document that tells every sidecar that a session is revoked."""
     return encode({"session_id": session_id, "state": "revoked"})
 
 
@@ -52,7 +53,7 @@ def tenant_document(settings: TenantSettings) -> bytes:
 
 
 def role_document(policies: Iterable[Policy]) -> bytes | None:
-    """The document of a role's active policies; None where it has none."""
+    """The document of a role's active policies; None if the role has no active policy."""
     ordered = sorted(policies, key=lambda policy: policy.name)
     return encode([policy.to_wire() for policy in ordered]) if ordered else None
 
@@ -66,12 +67,12 @@ def key_document(key: Key) -> bytes:
 
 
 def document_digest(body: bytes) -> str:
-    """SHA-256 of a document's bytes in hex: what it is addressed and checked by."""
+    """SHA-256 of a document's bytes in hex: its address and its checksum."""
     return hashlib.sha256(body).hexdigest()
 
 
 def documents_for(retrieval: Retrieval) -> list[str]:
-    """What a decision on `retrieval` looks at, beside the key."""
+    """The documents that a decision on `retrieval` reads, apart from the key's."""
     names = [TENANT, role_name(retrieval.agent_role)]
     if retrieval.agent_id is not None:
         names.append(agent_name(retrieval.agent_id))
@@ -83,8 +84,8 @@ def documents_for(retrieval: Retrieval) -> list[str]:
 class PolicySet:
     """One tenant's policy set at `revision`.
 
-    `keep` bounds how many documents stay compiled; the one that was compiled longest ago goes
-    first, and comes back from `fetch` when it is next needed.
+    At most `keep` documents stay compiled. The one compiled longest ago is evicted first, and
+    `fetch` reads it again on its next use.
     """
 
     def __init__(self, fetch: Fetch, *, keep: int = 4096) -> None:
@@ -94,43 +95,43 @@ class PolicySet:
         self._compiled: dict[str, Any] = {}
 
     def apply(self, names: Iterable[str], revision: int) -> None:
-        """The documents of these names changed: what was compiled of them is no longer used."""
+        """Drop the compiled form of these documents: they changed in `revision`."""
         for name in names:
             self._compiled.pop(name, None)
         self.revision = revision
 
     def reset(self, revision: int) -> None:
-        """Every document may have changed."""
+        """Drop every compiled document: any of them may have changed."""
         self._compiled.clear()
         self.revision = revision
 
     def settings(self) -> TenantSettings:
-        """`LookupError` where no policy set has arrived yet."""
+        """Raises `LookupError` if no policy set has arrived yet."""
         found: TenantSettings | None = self._get(TENANT, _settings)
         if found is None:
-            raise LookupError("the policy set has no document `tenant`")
+            raise LookupError(f"the policy set has no document `{TENANT}`")
         return found
 
     def masks(self) -> bool:
-        """Whether what is personal is masked before it is written down. In doubt it is: what was
-        written can't be taken back."""
+        """Whether personal data is masked before it is recorded. If the setting can't be read,
+        masking is on: a record can't be taken back."""
         try:
             return self.settings().pii_masking
-        except Exception:  # noqa: BLE001  # whatever it is, nobody has said that it is not
+        except Exception:  # noqa: BLE001  # any failure means that masking was not switched off
             return True
 
     def frozen(self) -> bool:
-        """Whether the tenant is frozen (contract, section 6). No policy set says no freeze; a
-        document that can't be read is taken for one, since it may come from a newer version."""
+        """Whether the tenant is frozen (contract, section 6). Without a policy set it is not. A
+        document that can't be read counts as a freeze: it may come from a newer version."""
         try:
             return self.settings().frozen_at is not None
         except LookupError:
             return False
-        except Exception:  # noqa: BLE001  # whatever is wrong with the document
+        except Exception:  # noqa: BLE001  # any fault in the document fails closed
             return True
 
     def role(self, name: str) -> Role | None:
-        """None where no active policy has this role."""
+        """None if the role has no active policy."""
         found: Role | None = self._get("role/" + name, _role)
         return found
 
@@ -139,7 +140,7 @@ class PolicySet:
         return found
 
     def key(self, digest: bytes) -> Key | None:
-        """Of the SHA-256 of a key; whether it has expired is for the caller's clock to say."""
+        """The key with this SHA-256. Doesn't check its expiry, which needs the caller's clock."""
         found: Key | None = self._get("key/" + digest.hex(), _key)
         return found
 
@@ -150,7 +151,7 @@ class PolicySet:
             pass
         body = self._fetch(name)
         found = None if body is None else compiled(body)
-        # Absence is kept too: a stranger who tries names must not make each one cost a look-up.
+        # Cache absence too: a stranger guessing names must not cause a fetch for each guess.
         while len(self._compiled) >= self._keep:
             self._compiled.pop(next(iter(self._compiled)))
         self._compiled[name] = found

@@ -1,22 +1,25 @@
-"""What the keys of a tenant's policy set are called in Redis, for both who write and who read them.
+"""The Redis key names of a tenant's policy set, shared by the control API that writes them and the
+sidecars that read them.
 
-All keys of a tenant share a hash tag, so that on a cluster they lie in one slot and one script may
-touch them together. Knows names alone.
+A tenant's keys share a hash tag, so that on Redis Cluster they lie in one slot and one script may
+touch them together. Knows names only.
 """
 
 CHALLENGES = "sluice:challenges"
-"""A stream: what sidecars of all tenants want answered by a heartbeat. All of them may read it, so
-nothing of a tenant's stands in it but its id."""
+"""A stream of nonces that sidecars want a heartbeat to answer. Sidecars of every tenant can read
+it, so an entry holds nothing of a tenant but its id."""
 
 AT = b"at"
-"""A field of the set: `<epoch>:<revision>`, unsigned, for whoever writes."""
+"""A field of the set's hash: `<epoch>:<revision>`, unsigned, for the writers."""
 HEAD = b"head"
+"""A field of the set's hash: the signed head."""
 HISTORY = b"keys"
-"""A field of the set: by which key the log was signed before, and which it endorsed."""
+"""A field of the set's hash: which keys signed the log before, and which successor each
+endorsed."""
 
 
 def set_key(tenant_id: str) -> str:
-    """A hash: the head, documents and nodes."""
+    """A hash that holds the head, the documents and the nodes."""
     return f"{_tag(tenant_id)}:set"
 
 
@@ -31,12 +34,12 @@ def beats_key(tenant_id: str) -> str:
 
 
 def doubts_key(tenant_id: str) -> str:
-    """A stream: which fields of the set a sidecar did not find as they should be."""
+    """A stream of fields of the set that a sidecar found missing or wrong."""
     return f"{_tag(tenant_id)}:doubts"
 
 
 def session_key(tenant_id: str, session_id: str) -> str:
-    """A hash: whose the session is."""
+    """A hash that says who holds the session."""
     return f"{_tag(tenant_id)}:session:{session_id}"
 
 
@@ -53,6 +56,6 @@ def at(epoch: str, revision: int) -> bytes:
 
 
 def _tag(tenant_id: str) -> str:
-    # A brace in an id would end the tag early.
+    # A brace in an id would end the hash tag early.
     safe = tenant_id.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
     return f"sluice:{{{safe}}}"

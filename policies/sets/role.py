@@ -1,7 +1,7 @@
-"""The active policies of one role, made ready for decisions. Knows nothing of identity or sessions.
+"""The active policies of one role, compiled for decisions. Knows nothing of identity or sessions.
 
-Compiled once when its document is first needed; a decision then costs the policies of its own
-role and nothing of the tenant's others.
+A role is compiled once, when a decision first needs its document. A decision then costs the
+policies of its own role and nothing for the tenant's others.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from policies.ground.canonical import encode
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One policy, ready to be asked. `admits` is None where every agent is admitted; the lists of
-    sources are what `allows` and `denies` were made of, the prefixes their literal beginnings,
-    sorted (`policies.definitions.wildcard`)."""
+    """One compiled policy. `admits` is None if the policy permits every agent. `allows` and
+    `denies` match the patterns in the lists of sources; the prefixes are the literal beginnings of
+    these patterns, sorted (`policies.definitions.wildcard`)."""
 
     policy_id: str
     version: int
@@ -37,10 +37,11 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """The clauses of a role in order of name, and what all of them say together.
+    """A role's clauses, ordered by name, with the limits that they set together.
 
-    `digest` is the SHA-256, in hex, of the document it was made from: a decision cites it, so that
-    it can be derived again. `session_ttl_minutes` is the smallest of the policies', or None.
+    `digest` is the SHA-256, in hex, of the document it was compiled from. A decision cites it, so
+    that the decision can be derived again. `session_ttl_minutes` is the smallest of the policies'
+    limits, or None if no policy sets one.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Role:
 
 
 def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Role:
-    """A `Role` of at least one policy, all of which have the role `name`."""
+    """Compile at least one policy, all with the role `name`."""
     ordered = sorted(policies, key=lambda policy: policy.name)
     limits = [p.session_ttl_minutes for p in ordered if p.session_ttl_minutes is not None]
     return Role(

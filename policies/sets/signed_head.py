@@ -1,10 +1,11 @@
-"""What a control API says, signed, of a policy set: how it stands, that it still stands so,
-and whose a session is. It may come by way of anybody.
+"""The control API's signed statements: a policy set's head, the heartbeat that confirms it, and who
+holds a session. The signature allows any carrier in between.
 
     sealed = signature (64 bytes, Ed25519) ‖ canonical JSON
 
-Each kind is signed under a prefix of its own, and names its tenant and the store's epoch: none can
-be shown as another's. Knows the forms. Knows neither keys of a database nor when to believe.
+Each kind is signed under its own prefix, and names its tenant and the store's epoch, so that one
+statement can't be passed off as another. Knows the formats. Doesn't know where statements are
+stored, or when one is too old to trust.
 """
 
 from collections.abc import Callable
@@ -18,8 +19,8 @@ from policies.ground.canonical import encode
 from policies.ground.signing import Signer, verify
 
 SIGNATURE = 64
-MANY = 1000
-"""Past so many changed names a head says that any may have changed."""
+MAX_CHANGED_NAMES = 1000
+"""A head lists at most this many changed names; past that it says that any may have changed."""
 
 _HEAD = b"sluice/policy-set/head/v1\0"
 _BEAT = b"sluice/policy-set/heartbeat/v1\0"
@@ -29,14 +30,14 @@ T = TypeVar("T")
 
 
 class SignatureRejected(ValueError):
-    """it is not signed by the key, or is about another tenant"""
+    """the statement is not signed by the log's key, or concerns another tenant"""
 
 
 @dataclass(frozen=True, slots=True)
 class SetHead:
-    """The policy set at `revision`: `root` is the digest of its Merkle map
-    (`policies.sets.merkle_map`).
-    `names` are the documents that changed after the revision `since`, None for any."""
+    """The policy set at `revision`. `root` is the digest of its Merkle map
+    (`policies.sets.merkle_map`). `names` lists the documents that changed after the revision
+    `since`; None means that any may have changed."""
 
     tenant_id: str
     epoch: str
@@ -51,7 +52,7 @@ class SetHead:
 
     @classmethod
     def opened(cls, sealed: bytes, public: bytes, tenant_id: str) -> "SetHead":
-        """`SignatureRejected` where it is none of the tenant's, signed by this key."""
+        """Raises `SignatureRejected` unless it is signed by `public` and concerns the tenant."""
         return _opened(_HEAD, sealed, public, tenant_id, cls._read)
 
     @classmethod
@@ -62,8 +63,8 @@ class SetHead:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The store had the tenant's policy set at `revision` after each of `nonces` had been drawn;
-    `now` is the control API's clock then, in microseconds."""
+    """Confirms that the store held the tenant's policy set at `revision` after each of `nonces` was
+    drawn. `now` is the control API's clock at that time, in microseconds."""
 
     tenant_id: str
     epoch: str
@@ -85,7 +86,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Whose a session is, as the store has it. `expires_at` in microseconds."""
+    """Who holds a session, according to the store. `expires_at` is in microseconds."""
 
     tenant_id: str
     epoch: str
@@ -96,7 +97,7 @@ class Claim:
     expires_at: int
 
     def session(self) -> Session:
-        """As it stood when this was signed."""
+        """The session as it was when this was signed."""
         return Session(self.session_id, self.state, self.agent_role, self.agent_id)
 
     def sealed(self, signer: Signer) -> bytes:
@@ -107,8 +108,8 @@ class Claim:
         return _opened(_CLAIM, sealed, public, tenant_id, lambda body: cls(**body))
 
 
-def _fields(said: SetHead | Heartbeat | Claim) -> dict[str, Any]:
-    return {name: getattr(said, name) for name in said.__slots__}
+def _fields(statement: SetHead | Heartbeat | Claim) -> dict[str, Any]:
+    return {name: getattr(statement, name) for name in statement.__slots__}
 
 
 def _sealed(prefix: bytes, fields: dict[str, Any], signer: Signer) -> bytes:
@@ -125,9 +126,10 @@ def _opened(
 ) -> T:
     signature, body = sealed[:SIGNATURE], sealed[SIGNATURE:]
     if not verify(public, signature, prefix + body):
-        raise SignatureRejected("the signature is not by the log's key")
-    # Signed by the key: it is what `sealed` wrote, of this tenant or another.
+        raise SignatureRejected("the signature was not made by the log's key")
+    # INVARIANT: nothing is decoded before its signature is verified. With a good signature these
+    # are the bytes that `sealed` wrote, for this tenant or another.
     fields = orjson.loads(body)
     if fields["tenant_id"] != tenant_id:
-        raise SignatureRejected("it is about another tenant")
+        raise SignatureRejected(f"it does not concern tenant `{tenant_id}`")
     return read(fields)

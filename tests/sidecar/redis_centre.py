@@ -18,7 +18,7 @@ from redis.retry import Retry
 from policies.definitions.model import Key, Policy, TenantSettings
 from policies.ground.keys import key_digest
 from policies.ground.redis_url import RedisUrl
-from policies.sets.merkle_map import ROOT, grown, node_digest
+from policies.sets.merkle_map import ROOT, node_digest, updated_nodes
 from policies.sets.policy_set import document_digest, key_document, key_name
 from policies.sets.redis_keys import (
     AT,
@@ -71,7 +71,7 @@ class RedisCentre(ControlApi):
         digests = {
             name: None if body is None else document_digest(body) for name, body in changes.items()
         }
-        after = grown(self.nodes, digests)
+        after = updated_nodes(self.nodes, digests)
         self.nodes = {
             node: body for node, body in {**self.nodes, **after}.items() if body is not None
         }

@@ -7,7 +7,7 @@ Revises: 0004
 import sqlalchemy as sa
 from alembic import op
 
-from policies.sets.merkle_map import grown
+from policies.sets.merkle_map import updated_nodes
 
 revision = "0005"
 down_revision = "0004"
@@ -43,7 +43,7 @@ def plant() -> None:
             continue
         rows = [
             {"tenant_id": tenant, "node": node, "body": body}
-            for node, body in grown({}, {row.name: row.digest for row in held}).items()
+            for node, body in updated_nodes({}, {row.name: row.digest for row in held}).items()
             if body is not None
         ]
         connection.execute(sa.insert(nodes), rows)
