@@ -14,11 +14,11 @@ PATH = re.compile(r"/(?:v1/|health|metrics\b|docs\b|openapi)[\w/{}.-]*\Z")
 
 
 def settings(package: str) -> set[str]:
-    """The fields of every dataclass in the modules called `settings`."""
+    """The fields of every dataclass in `settings.py`, or in a folder of that name."""
     return {
         line.target.id.rstrip("_")
         for path, tree in modules(package)
-        if path.name == "settings.py"
+        if path.name == "settings.py" or path.parent.name == "settings"
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef)
         if any(name_of(each) == "dataclass" for each in node.decorator_list)

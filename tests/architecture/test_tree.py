@@ -22,6 +22,11 @@ def test_the_root_holds_what_the_architecture_names_and_no_more() -> None:
         "tests",
         "pyproject.toml",
         "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "LICENSE",
         "Makefile",
         "requirements.lock",
     }

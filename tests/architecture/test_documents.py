@@ -1,0 +1,55 @@
+"""What a document links to is there, and every package is on the map."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.tree import ROOT, files
+
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
+DOCUMENTS = [path for path in files() if path.suffix == ".md"]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that a Markdown viewer makes of the headings."""
+    headings = re.findall(r"^#+ +(.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_what_a_document_links_to_exists(path: Path) -> None:
+    broken = []
+    for target, anchor in LINK.findall(path.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        found = path.parent / target
+        known = found.exists() and (
+            not anchor or anchor in anchors(found.read_text(encoding="utf-8"))
+        )
+        if not known:
+            broken.append(f"{target}#{anchor}" if anchor else target)
+    assert not broken
+
+
+def test_the_map_follows_a_decision_a_request_and_a_change() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for title in ("a decision", "a proxied request", "a policy change"):
+        section = text.partition(f"## The life of {title}\n")[2].partition("\n## ")[0]
+        assert len(LINK.findall(section)) >= 7
+
+
+def test_every_folder_of_the_services_stands_in_a_layer() -> None:
+    """Import Linter proves the order; this says that no folder is outside of it."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for service in ("sidecar", "control_api", "policies"):
+        contract = text.partition(f'containers = ["{service}"]')[2].partition("]\n\n")[0]
+        folders = {each.parent.name for each in (ROOT / service).glob("*/__init__.py")}
+        named = set(re.findall(r"\w+", contract))
+        assert folders <= named
