@@ -32,10 +32,10 @@ from control_api.security.tls_files import UnusableTls
 from control_api.serve import Started, serve
 from control_api.settings import Settings, read
 from control_api.sockets import CannotListen
+from control_api.store.connection_errors import DatabaseUnreachable
 from control_api.store.errors import UnknownState
 from control_api.store.migrate import migrate
-from control_api.store.opening import opened
-from control_api.store.unreachable import DatabaseUnreachable
+from control_api.store.startup import open_with_retry
 from control_api.store.url import UnusableDatabase
 from control_api.workers.supervise import Supervisor, WorkersFailing
 from control_api.workers.worker_args import WorkerArgs
@@ -126,7 +126,7 @@ async def _migrate(settings: Settings, clock: Clock) -> None:
     """As the owner of the tables, where the environment says who that is."""
     owner = "SLUICE_MIGRATE_DATABASE_URL"
     given = os.environ.get(owner)
-    await opened(
+    await open_with_retry(
         partial(migrate, given or settings.database_url, settings.database_url),
         owner if given else settings.database_setting,
         settings.start_seconds,

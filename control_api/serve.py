@@ -32,9 +32,9 @@ from control_api.maintenance.retention import RetentionLoop
 from control_api.security.secret_file import make_directory
 from control_api.security.tls_files import RenewingContext
 from control_api.settings import Settings
-from control_api.store.opening import opened, starting
 from control_api.store.queries import tenants as tenant_rows
 from control_api.store.queries.tenants import Installation
+from control_api.store.startup import explain_startup_faults, open_with_retry
 from control_api.store.store import Store
 from control_api.tenants.tenant_settings import publish_settings
 from control_api.workers.worker_args import WorkerArgs, inherited
@@ -77,7 +77,7 @@ async def serve(
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            store = await opened(
+            store = await open_with_retry(
                 partial(Store.open, settings.database_url, clock, group, settings.database),
                 settings.database_setting,
                 settings.start_seconds,
@@ -101,10 +101,10 @@ async def _live(
     stop: asyncio.Event,
     place: WorkerArgs | None,
 ) -> None:
-    async with starting(settings.database_url, settings.database_setting):
+    async with explain_startup_faults(settings.database_url, settings.database_setting):
         ring = log_key.open_or_make(settings.data_dir)
         installed, first_keys = await first_start(store, settings, entropy)
-        await log_key.settle(store, ring, settings.data_dir)
+        await log_key.ensure_database_key(store, ring, settings.data_dir)
         log = await Log.open(store)
         service = assemble(settings, clock, entropy, store, log, installed, ring, place)
         await _publish_all_settings(service)
@@ -124,7 +124,7 @@ async def _live(
     if files is not None:
         # One turn, and the files are watched: what changes from here on is reported.
         await asyncio.sleep(0)
-        async with starting(settings.database_url, settings.database_setting):
+        async with explain_startup_faults(settings.database_url, settings.database_setting):
             await files.load()
     listeners = await _listen(service, installed, place)
     if service.siblings is not None:
@@ -150,7 +150,7 @@ async def _live(
 
 async def _publish_all_settings(service: AppContext) -> None:
     """The environment may say something else than at the start before."""
-    async with service.store.reading_across() as connection:
+    async with service.store.reading_all_tenants() as connection:
         everyone = await tenant_rows.ids(connection)
     for tenant_id in everyone:
         await publish_settings(service.store, service.settings, tenant_id)

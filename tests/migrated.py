@@ -16,7 +16,7 @@ from pathlib import Path
 
 from control_api.store import sqlite as sqlite_store
 from control_api.store.migrate import migrate
-from control_api.store.url import parse
+from control_api.store.url import parse_url
 from tests import postgres
 from tests.postgres import Server, serving
 
@@ -41,7 +41,7 @@ def _sqlite_file() -> bytes:
     """Its bytes, made once in each process that runs tests."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "sluice.db"
-        sqlite_store.migrate(parse(f"sqlite:///{path}"))
+        sqlite_store.migrate(parse_url(f"sqlite:///{path}"))
         return path.read_bytes()
 
 

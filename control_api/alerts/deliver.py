@@ -52,7 +52,7 @@ class Deliveries:
         room = AT_ONCE - len(self._under_way)
         if room <= 0:
             return
-        async with self._service.store.reading_across() as connection:
+        async with self._service.store.reading_all_tenants() as connection:
             due = await deliveries.due(connection, self._service.clock.now(), 4 * AT_ONCE)
         busy = Counter(self._under_way.values())
         for tenant_id, delivery in due:

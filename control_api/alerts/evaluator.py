@@ -46,7 +46,7 @@ class AlertEvaluator:
 
     async def look(self) -> None:
         """Measure the rules of every log that grew."""
-        async with self._service.store.reading_across() as connection:
+        async with self._service.store.reading_all_tenants() as connection:
             sizes = await alerts.watched(connection)
         self._looks += 1
         everyone = self._looks % IDLE_LOOKS == 0

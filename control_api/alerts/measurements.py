@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.dimensions import MINUTE, Facet
+from control_api.store.counters.dimensions import MINUTE, Dimension
 from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.alerts import StoredRule
 from policies.ground.canonical import rfc3339
@@ -56,14 +56,14 @@ _Found = tuple[float, bool, dict[str, Any]]
 async def _denial_spike(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
 ) -> _Found:
-    counted = await _window(connection, tenant_id, rule, now, Facet.second, Facet.minute)
+    counted = await _window(connection, tenant_id, rule, now, Dimension.second, Dimension.minute)
     return counted.denied, counted.denied >= rule.threshold, _events(counted)
 
 
 async def _high_deny_rate(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
 ) -> _Found:
-    counted = await _window(connection, tenant_id, rule, now, Facet.second, Facet.minute)
+    counted = await _window(connection, tenant_id, rule, now, Dimension.second, Dimension.minute)
     # In whole numbers: no rounding decides whether a rule fires.
     enough = counted.total >= max(rule.min_events, 1)
     reached = enough and counted.denied * 100 >= rule.threshold * counted.total
@@ -74,7 +74,7 @@ async def _high_deny_rate(
 async def _isolation_violation(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
 ) -> _Found:
-    facets = (Facet.mismatch_second, Facet.mismatch_minute)
+    facets = (Dimension.mismatch_second, Dimension.mismatch_minute)
     counted = await _window(connection, tenant_id, rule, now, *facets)
     return counted.denied, counted.denied >= rule.threshold, {}
 
@@ -93,8 +93,8 @@ async def _window(
     tenant_id: str,
     rule: StoredRule,
     now: int,
-    seconds: Facet,
-    minutes: Facet,
+    seconds: Dimension,
+    minutes: Dimension,
 ) -> CountedValue:
     facet = seconds if rule.window_minutes <= BY_SECOND else minutes
     since = now - rule.window_minutes * MINUTE

@@ -79,8 +79,8 @@ class TenantCache:
         states = list(self._loaded.values())
         if not states:
             return
-        async with self._store.reading_across() as connection:
-            found = await tenants.standing(connection, [state.tenant_id for state in states])
+        async with self._store.reading_all_tenants() as connection:
+            found = await tenants.states(connection, [state.tenant_id for state in states])
         for state in states:
             revision, active = found.get(state.tenant_id, (0, False))
             state.active = active

@@ -11,9 +11,9 @@ from sqlalchemy import Connection
 
 from control_api.log.head_cache import Answers, LogHeadCache, place
 from control_api.log.head_check import check_heads
-from control_api.store.chain import Appended, LogChain, placed
 from control_api.store.group_commit import GroupCommit
-from control_api.store.log_heads import LogEnd
+from control_api.store.log.chain import Appended, LogChain, find_appended
+from control_api.store.log.heads import LogEnd
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
@@ -77,7 +77,11 @@ def _append(
             continue
         # Only a batch that failed once can hold an id that is in the log: the unique index tells,
         # and then the batch comes here a second time.
-        held = placed(connection, tenant_id, [asked[at][1].eid for at in places]) if again else {}
+        held = (
+            find_appended(connection, tenant_id, [asked[at][1].eid for at in places])
+            if again
+            else {}
+        )
         # Every step from here to the commit may be our last: all of it is in one transaction, and a
         # log that lost it is the log as it was. No caller has been answered.
         now = clock.now()

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from sqlalchemy.exc import IntegrityError
 
-from control_api.store.chain import Appended, LogChain
-from control_api.store.errors import FAULTS, clashed, is_fault
-from control_api.store.log_heads import LogEnd
-from control_api.store.statement_batch import STATEMENT
+from control_api.store.errors import FAULTS, is_conflict, is_fault
+from control_api.store.log.chain import Appended, LogChain
+from control_api.store.log.heads import LogEnd
+from control_api.store.log.postgresql_batch import STATEMENT
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.trail.record import Record
@@ -39,7 +39,7 @@ class LogHeadCache:
 
     def know(self, tenant_id: str, end: LogEnd) -> None:
         """A batch was committed that ended there."""
-        if self._store.once is None:
+        if self._store.autocommit is None:
             return
         self._ends.pop(tenant_id, None)
         self._ends[tenant_id] = end
@@ -48,7 +48,7 @@ class LogHeadCache:
 
     async def append(self, tenant_id: str, records: list[Record]) -> Attempted:
         """The batch in one statement, where that can be."""
-        once = self._store.once
+        once = self._store.autocommit
         end = self._ends.pop(tenant_id, None)  # whatever goes wrong: it is read anew
         if once is None or end is None:
             return Attempted(None)
@@ -61,7 +61,7 @@ class LogHeadCache:
             if not await once(tenant_id, STATEMENT, chain.values()):
                 return Attempted(None)
         except FAULTS as error:
-            if clashed(error):
+            if is_conflict(error):
                 return Attempted(None)
             if is_fault(error) or isinstance(error, IntegrityError):
                 return Attempted(None, unsure=True)
@@ -73,6 +73,6 @@ class LogHeadCache:
 def place(chain: LogChain, record: Record, now: int) -> Appended | SluiceError:
     """Or why this record, of all in its batch, is not placed."""
     try:
-        return chain.place(record, now)
+        return chain.add(record, now)
     except SluiceError as error:
         return error

@@ -11,7 +11,7 @@ from sqlalchemy import and_, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.errors import UnknownState
-from control_api.store.queries.purges import newest
+from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.tables import log_entries, log_heads
 from control_api.store.store import Store
 from policies.trail.merkle_tree import Frontier, leaf_hash
@@ -35,7 +35,7 @@ async def check_heads(store: Store) -> None:
 async def _logs(store: Store, after: str) -> Sequence[str]:
     """The tenants that have a log, some of them, in order of id."""
     query = select(log_heads.c.tenant_id).where(log_heads.c.tenant_id > after)
-    async with store.reading_across() as connection:
+    async with store.reading_all_tenants() as connection:
         found = await connection.execute(query.order_by(log_heads.c.tenant_id).limit(PAGE))
         return found.scalars().all()
 
@@ -83,7 +83,7 @@ async def _begun(
     """The tree that the last entries are appended to, and the first of them: an empty one at the
     start of their subtree, or, where retention has removed that, what the anchor holds of it."""
     try:
-        anchor = await newest(connection, tenant_id)
+        anchor = await latest_anchor(connection, tenant_id)
         if anchor is None or anchor.purged.size <= first:
             return Frontier(), first
         return anchor.purged.tree(), anchor.purged.size

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, Select, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.log_index import FACETS, SPAN, block_end, covered, of_block
+from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, indexed_size
 from control_api.store.schema.tables import log_index, log_spans
 
 Fault = tuple[str, str]
@@ -23,7 +23,7 @@ async def unindexed(
     connection: AsyncConnection, tenant_id: str, first: int, until: int, size: int
 ) -> Fault | None:
     """The first entry from `first` to before `until` that the index of a log of `size` lacks."""
-    due = {f"until_{place}": min(until, covered(place, size)) for place in range(len(FACETS))}
+    due = {f"until_{place}": min(until, indexed_size(place, size)) for place in range(len(FACETS))}
     wanted = {"tenant": tenant_id, "first": first, **due}
     missing = (await connection.execute(_MISSING, wanted)).first()
     if missing is None:
@@ -37,12 +37,12 @@ class Spans:
 
     def __init__(self, first: int, until: int, size: int) -> None:
         self._first = first
-        self._due = min(until, covered(SPAN, size))
+        self._due = min(until, indexed_size(SPAN, size))
         self._times: dict[int, tuple[int, int]] = {}
 
     def feed(self, rows: Sequence[Row[Any]]) -> None:
         for row in rows:
-            first = covered(SPAN, row.seq)
+            first = indexed_size(SPAN, row.seq)
             low, high = self._times.get(first, (row.ts, row.ts))
             self._times[first] = (min(low, row.ts), max(high, row.ts))
 
@@ -69,7 +69,7 @@ class Spans:
 def _lacking(place: int, name: str) -> Select[Any]:
     """Entries of the facet of which there is no row; the index is asked once for each. Not by
     `NOT EXISTS`: PostgreSQL makes a join of that, and may read the whole index for every page."""
-    entry = of_block(name, until=f"until_{place}").subquery()
+    entry = block_rows(name, until=f"until_{place}").subquery()
     row = (
         select(log_index.c.seq)
         .where(

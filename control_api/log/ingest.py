@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from control_api.store.chain import LogChain, placed
+from control_api.store.log.chain import LogChain, find_appended
 from control_api.store.schema.tables import sources
 from control_api.store.store import Store
 from policies.ground.canonical import b64
@@ -30,7 +30,7 @@ class IngestReceipt(NamedTuple):
     hash: bytes
 
 
-NOTHING = IngestReceipt(-1, b"")
+NOTHING_HELD = IngestReceipt(-1, b"")
 STRETCH = 64
 """Records read between two turns of the event loop: about a millisecond."""
 PART = 256
@@ -96,7 +96,7 @@ def _ingest(
     chain = LogChain.load(connection, tenant_id)
     spool = {"tenant": tenant_id, "of_source": source, "of_instance": instance}
     row = connection.execute(_HELD, spool).one_or_none()
-    held = NOTHING if row is None else IngestReceipt(*row)
+    held = NOTHING_HELD if row is None else IngestReceipt(*row)
     fresh = [record for record in records if record.n > held.n]
     _same(held, records[: len(records) - len(fresh)])
     if not fresh:
@@ -107,7 +107,7 @@ def _ingest(
     for first in range(0, len(fresh), PART):
         for record in fresh[first : first + PART]:
             last = _follow(last, record)
-            chain.place_core(record, now)
+            chain.add_spooled(record, now)
         chain.save(connection)
         chain = LogChain(tenant_id, chain.end)  # ours alone until the commit
     # Not committed yet: if we die here neither entries nor counter have moved, and the enforcement
@@ -149,7 +149,7 @@ def _follow(held: IngestReceipt, record: Spooled) -> IngestReceipt:
 def _refuse_known(connection: Connection, tenant_id: str, fresh: list[Spooled]) -> None:
     """An id that is in the log and not held of this spool came another way: a copied spool, or an
     id that was not random. Nothing of the batch is taken."""
-    known = placed(connection, tenant_id, [record.columns.eid for record in fresh])
+    known = find_appended(connection, tenant_id, [record.columns.eid for record in fresh])
     for record in fresh:
         eid = record.columns.eid
         if eid in known:

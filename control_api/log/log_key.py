@@ -62,7 +62,7 @@ def rotate(data_dir: Path) -> KeyRing:
     return ring
 
 
-async def settle(store: Store, ring: KeyRing, data_dir: Path) -> None:
+async def ensure_database_key(store: Store, ring: KeyRing, data_dir: Path) -> None:
     """Make sure that this is the database's key, or the one that follows it, which it is then.
     `UnusableDatabase` where it is neither: what it signed, nobody would believe."""
     signs = await _current(store)
@@ -84,7 +84,7 @@ async def settle(store: Store, ring: KeyRing, data_dir: Path) -> None:
 
 
 async def _current(store: Store) -> bytes | None:
-    async with store.reading_across() as connection:
+    async with store.reading_all_tenants() as connection:
         return await log_keys.current(connection)
 
 

@@ -63,7 +63,7 @@ class Purge:
     async def _anchor(self, tenant_id: str) -> Anchor | None:
         async with self._store.reading(tenant_id) as connection:
             try:
-                return await purges.newest(connection, tenant_id)
+                return await purges.latest_anchor(connection, tenant_id)
             except (ValueError, TypeError) as error:
                 raise PurgeMismatch(f"the anchor of tenant `{tenant_id}` can't be read") from error
 
@@ -85,7 +85,7 @@ class Purge:
 
         async def work(tx: Transaction) -> Anchor | None:
             # The tenant's row is ours: whoever purged or set the retention meanwhile has committed.
-            if await purges.newest(tx.connection, tenant_id) != before:
+            if await purges.latest_anchor(tx.connection, tenant_id) != before:
                 return None
             allowed = await cutoff_of(tx.connection, tenant_id, tx.now)
             if allowed is None or allowed < purged.cutoff:
@@ -110,7 +110,7 @@ class Purge:
         return await self._anchor(tenant_id), removed
 
     async def _believed(self) -> tuple[bytes, ...]:
-        return await log_keys.believed(self._store, self._ring)
+        return await log_keys.trusted(self._store, self._ring)
 
     async def _cover(self, tenant_id: str, anchor: Anchor) -> None:
         """Sign for a size with the `purge` entry in it, once that is read back as it was made."""

@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.scan import LogRange, walk
+from control_api.log.scan import LogRange, scan
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import tenants
 from control_api.store.schema.tables import log_entries, log_heads
@@ -58,7 +58,7 @@ async def prove(
     if before is not None and (fault := before.fault(log, publics)):
         raise PurgeMismatch(f"log `{log}`: {fault}")
     verifier = Verifier(log, after=None if before is None else before.purged)
-    found = await walk(store, tenant_id, verifier, LogRange(first, cut, head.size, PAUSE, ROWS))
+    found = await scan(store, tenant_id, verifier, LogRange(first, cut, head.size, PAUSE, ROWS))
     tree, last_leaf, broken = verifier.reached()
     if found := found or broken:
         raise PurgeMismatch(f"log `{log}`: {found[1]}")

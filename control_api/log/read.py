@@ -11,14 +11,14 @@ import orjson
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.search import Filters, events_of, search
+from control_api.log.search import EventFilters, events_of, search
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.tables import log_entries, openings, sessions
 from control_api.store.store import Store
 from policies.ground.errors import NotFound
 from policies.trail.entry import audit_event, lineage_action
 
-__all__ = ["EventPage", "Filters", "FoundEvent", "event", "events", "lineage", "session_trail"]
+__all__ = ["EventFilters", "EventPage", "FoundEvent", "event", "events", "lineage", "session_trail"]
 
 
 class FoundEvent(NamedTuple):
@@ -37,7 +37,7 @@ class EventPage(NamedTuple):
 
 
 async def events(
-    store: Store, tenant_id: str, filters: Filters, limit: int, before_seq: int | None = None
+    store: Store, tenant_id: str, filters: EventFilters, limit: int, before_seq: int | None = None
 ) -> EventPage:
     """Newest first, those before `before_seq`."""
     async with store.reading(tenant_id) as connection:
@@ -49,7 +49,7 @@ async def session_trail(
     store: Store, tenant_id: str, session_id: str, limit: int, after_seq: int = -1
 ) -> EventPage:
     """A session's events in order, those after `after_seq`. `NotFound` where it was never seen."""
-    filters = Filters(session_id=session_id)
+    filters = EventFilters(session_id=session_id)
     async with store.reading(tenant_id) as connection:
         rows = await search(connection, tenant_id, filters, limit + 1, after=after_seq)
         if not rows and not await _seen(connection, tenant_id, session_id):
@@ -107,7 +107,7 @@ async def _seen(connection: AsyncConnection, tenant_id: str, session_id: str) ->
     )
     if (await connection.execute(claimed)).first() is not None:
         return True
-    return bool(await search(connection, tenant_id, Filters(session_id=session_id), 1))
+    return bool(await search(connection, tenant_id, EventFilters(session_id=session_id), 1))
 
 
 def _trail(rows: list[Row[Any]], limit: int) -> EventPage:

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Row, Select, and_, bindparam, select
 
 from control_api.log.index_check import Fault, Spans, unindexed
-from control_api.store.chain import NO_OPENINGS, user_of
+from control_api.store.log.chain import NO_OPENINGS, user_id_of
 from control_api.store.schema.tables import log_entries, openings
 from control_api.store.store import Store
 from policies.trail import stored_entry as stored
@@ -40,7 +40,7 @@ class LogRange:
     most: int = MOST_ROWS
 
 
-async def walk(
+async def scan(
     store: Store,
     tenant_id: str,
     verifier: proof.Verifier,
@@ -82,7 +82,7 @@ def _names_its_user(row: Row[Any]) -> bool:
     """The one column of which the entry knows nothing. Openings that can't be read are the
     verifier's to find."""
     try:
-        return bool(row.user_id == user_of(row.openings or NO_OPENINGS))
+        return bool(row.user_id == user_id_of(row.openings or NO_OPENINGS))
     except (ValueError, TypeError, LookupError, AttributeError):
         return True
 

@@ -1,5 +1,5 @@
 """Which events match, without reading the log: by the index where it reaches, and by the entries
-themselves for the few thousand after it (`control_api.store.log_index`).
+themselves for the few thousand after it (`control_api.store.log.index`).
 
 Knows rows and their order; renders nothing.
 """
@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.log_index import FACETS, SPAN, covered
+from control_api.store.log.index import FACETS, SPAN, indexed_size
 from control_api.store.queries.purges import first_kept
 from control_api.store.schema.tables import log_entries, log_heads, log_index, log_spans, openings
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class EventFilters:
     """What an event must match; None matches all. `since` and `until` are microseconds since 1970
     UTC of the event's time: from `since` on, before `until`."""
 
@@ -55,7 +55,7 @@ class SearchRange(NamedTuple):
 async def search(
     connection: AsyncConnection,
     tenant_id: str,
-    filters: Filters,
+    filters: EventFilters,
     limit: int,
     *,
     before: int | None = None,
@@ -79,7 +79,7 @@ async def search(
 
 
 async def _segments(
-    connection: AsyncConnection, tenant_id: str, filters: Filters, before: int | None
+    connection: AsyncConnection, tenant_id: str, filters: EventFilters, before: int | None
 ) -> list[SearchRange]:
     """Newest first. The size is read first: what the index holds of it is there for good, but for
     what retention removed, which nobody sees from the moment that its anchor is there."""
@@ -87,7 +87,7 @@ async def _segments(
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
     facet = next((name for name in _NARROWEST if getattr(filters, name) is not None), None)
-    indexed = 0 if facet is None else covered(FACETS.index(facet), size)
+    indexed = 0 if facet is None else indexed_size(FACETS.index(facet), size)
     ranges = [(0, until)]
     if filters.since is not None or filters.until is not None:
         ranges = await _spans(connection, tenant_id, filters, size, until)
@@ -99,7 +99,7 @@ async def _segments(
 
 
 async def _spans(
-    connection: AsyncConnection, tenant_id: str, filters: Filters, size: int, until: int
+    connection: AsyncConnection, tenant_id: str, filters: EventFilters, size: int, until: int
 ) -> list[tuple[int, int]]:
     """Where entries of the time asked for can lie. Times don't grow with `seq`: a sidecar that was
     cut off delivers late."""
@@ -111,7 +111,7 @@ async def _spans(
     if filters.until is not None:
         query = query.where(log_spans.c.first_ts < filters.until)
     low, high = (await connection.execute(query)).one()
-    spanned = covered(SPAN, size)
+    spanned = indexed_size(SPAN, size)
     older = [] if low is None else [(low, min(high, spanned, until))]
     return [(spanned, until), *older]
 
@@ -128,7 +128,7 @@ def events_of(tenant_id: str) -> Select[Any]:
     )
 
 
-def _query(tenant_id: str, filters: Filters, segment: SearchRange) -> Select[Any]:
+def _query(tenant_id: str, filters: EventFilters, segment: SearchRange) -> Select[Any]:
     query = events_of(tenant_id).where(*_matching(filters))
     if segment.facet is None:
         return query.where(log_entries.c.seq >= segment.first, log_entries.c.seq < segment.until)
@@ -142,7 +142,7 @@ def _query(tenant_id: str, filters: Filters, segment: SearchRange) -> Select[Any
     )
 
 
-def _matching(filters: Filters) -> Iterator[ColumnElement[bool]]:
+def _matching(filters: EventFilters) -> Iterator[ColumnElement[bool]]:
     for name in FACETS:
         value = getattr(filters, name)
         if value is not None:

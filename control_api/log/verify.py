@@ -15,8 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.anchor_check import AnchorWatch, below
 from control_api.log.index_check import Fault
-from control_api.log.scan import LogRange, walk
-from control_api.store.queries.purges import newest
+from control_api.log.scan import LogRange, scan
+from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.tables import log_entries, log_heads, openings
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
@@ -57,7 +57,7 @@ async def _standing(store: Store, tenant_id: str) -> LogSnapshot:
         beyond = await _last(connection, tenant_id)
         anchor = odd = None
         try:
-            anchor = await newest(connection, tenant_id)
+            anchor = await latest_anchor(connection, tenant_id)
             odd = await below(connection, tenant_id, anchor)
         except (ValueError, TypeError):
             odd = ("0", "the anchor can't be read")
@@ -77,7 +77,7 @@ async def _verify(
     if head is not None and fault is None:
         verifier = watch.verifier()
         part = LogRange(watch.first, head.size, head.size)
-        fault = await walk(store, tenant_id, verifier, part, watch.seen)
+        fault = await scan(store, tenant_id, verifier, part, watch.seen)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
         fault = watch.missed(head.size)

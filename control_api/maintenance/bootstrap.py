@@ -47,7 +47,7 @@ async def first_start(
     store: Store, settings: Settings, entropy: Callable[[int], bytes]
 ) -> tuple[Installation, FirstKeys | None]:
     """The installation, and what was made for it if this was its first start."""
-    async with store.reading_across() as connection:
+    async with store.reading_all_tenants() as connection:
         installed = await tenants.installed(connection)
     if installed is not None:
         return installed, None
@@ -61,7 +61,7 @@ async def first_start(
         return made, keys
     # Another process was first, on a database that we share: its keys count, ours open nothing.
     path.unlink()
-    async with store.reading_across() as connection:
+    async with store.reading_all_tenants() as connection:
         installed = await tenants.installed(connection)
     assert installed is not None
     return installed, None

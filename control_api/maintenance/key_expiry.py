@@ -66,7 +66,7 @@ class KeyExpiry:
     async def look_at_all(self) -> None:
         """Every active tenant's turn."""
         try:
-            async with self._service.store.reading_across() as connection:
+            async with self._service.store.reading_all_tenants() as connection:
                 active = [each.tenant_id for each in await tenants.known(connection) if each.active]
         except SluiceError as error:
             _log.warning("the expiry of keys can't be read: %s", error.message)

@@ -66,7 +66,7 @@ class PolicyFiles:
     async def _look(self, named: frozenset[str]) -> None:
         """Take in the tenants that are named, and those whose files are not what was taken in."""
         async with self._one_look:
-            async with self._service.store.reading_across() as connection:
+            async with self._service.store.reading_all_tenants() as connection:
                 everyone = await tenants.ids(connection)
             # Before they are read: what changes meanwhile differs from the stamp.
             stamps = await asyncio.to_thread(_stamps, self._directory, everyone)

@@ -12,8 +12,8 @@ from control_api.log.purge import Purge, PurgeResult
 from control_api.log.purge_plan import PurgeMismatch
 from control_api.maintenance.session_purge import purge_sessions
 from control_api.settings import Settings
-from control_api.store.opening import opened, starting
 from control_api.store.queries import tenants
+from control_api.store.startup import explain_startup_faults, open_with_retry
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.ground.clock import Clock
@@ -35,7 +35,7 @@ async def purge(
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
-            store = await opened(
+            store = await open_with_retry(
                 partial(Store.open, settings.database_url, clock, group, settings.database),
                 settings.database_setting,
                 settings.start_seconds,
@@ -44,8 +44,8 @@ async def purge(
             )
             assert store is not None  # nothing asked to stop
             new_id = partial(_new_id, clock, entropy)
-            async with starting(settings.database_url, settings.database_setting):
-                await log_key.settle(store, ring, settings.data_dir)
+            async with explain_startup_faults(settings.database_url, settings.database_setting):
+                await log_key.ensure_database_key(store, ring, settings.data_dir)
                 chosen = await _tenants(store, tenant_id)
             run = Purge(store, ring, new_id)
             done = []
@@ -60,7 +60,7 @@ async def purge(
 
 
 async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
-    async with store.reading_across() as connection:
+    async with store.reading_all_tenants() as connection:
         everyone = await tenants.ids(connection)
     if tenant_id is None:
         return everyone

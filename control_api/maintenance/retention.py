@@ -40,7 +40,7 @@ class RetentionLoop:
     async def once(self) -> None:
         """Every tenant's turn; what fails for one is told, counted, and left to the next hour."""
         try:
-            async with self._service.store.reading_across() as connection:
+            async with self._service.store.reading_all_tenants() as connection:
                 everyone = await tenants.ids(connection)
         except SluiceError as error:
             self._tell(Purging.failed, "no tenant", error)

@@ -61,7 +61,7 @@ class RollbackRecovery:
             held = await tx.lock()
             if held >= seen:
                 return None
-            await tx.leap(seen + LEAP)  # beyond all that were ever seen
+            await tx.advance_revision(seen + LEAP)  # beyond all that were ever seen
             await tx.publish({name: await self._safe(tx, name) for name in doubted})
             record = incarnation_record(held, seen, len(doubted), record_id=self._new_id())
             await tx.append(record)

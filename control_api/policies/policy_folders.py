@@ -20,7 +20,7 @@ async def unowned_folders(service: AppContext) -> list[UnownedFolder]:
     directory = service.settings.policy_dir
     if directory is None:
         return []
-    async with service.store.reading_across() as connection:
+    async with service.store.reading_all_tenants() as connection:
         known = {each.tenant_id: each.name for each in await tenants.known(connection)}
     try:
         for fault in await asyncio.to_thread(strays, directory):

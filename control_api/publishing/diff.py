@@ -88,7 +88,7 @@ class Difference:
             yield name, body
 
     async def _nodes(self, names: Sequence[str]) -> dict[str, bytes]:
-        return await set_nodes.bodies(self._connection, self._tenant_id, names)
+        return await set_nodes.fetch(self._connection, self._tenant_id, names)
 
     async def _held(self, names: Sequence[str]) -> dict[str, bytes | None]:
         found = await self._sets.fields(self._tenant_id, [node_field(name) for name in names])

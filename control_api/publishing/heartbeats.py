@@ -97,8 +97,8 @@ class Heartbeats:
         if not asked:
             return
         try:
-            async with self._store.reading_across() as connection:
-                standing = await tenants.standing(connection, list(asked))
+            async with self._store.reading_all_tenants() as connection:
+                standing = await tenants.states(connection, list(asked))
         except Unavailable as error:
             self._silent.is_(error)
             self._count(Challenge.unanswered, _nonces(asked))

@@ -22,8 +22,8 @@ from control_api.publishing.redis_sets import RedisSets
 from control_api.publishing.set_signer import SetSigner
 from control_api.publishing.state_logger import OutageLogger
 from control_api.store.errors import WriteFault
-from control_api.store.group_commit import start
-from control_api.store.set_nodes import root_of
+from control_api.store.group_commit import start_task
+from control_api.store.set_nodes import root_digest
 from control_api.store.transaction import Published
 from policies.ground.errors import SluiceError
 from policies.sets.redis_keys import HISTORY, document_field, node_field
@@ -152,7 +152,7 @@ class PushQueue:
             return
         self._active.add(tenant_id)
         try:
-            start(self._group, self._drained(tenant_id))
+            start_task(self._group, self._drained(tenant_id))
         except WriteFault:
             self._active.discard(tenant_id)
 
@@ -218,7 +218,7 @@ class PushQueue:
             self._seal.epoch,
             published.since,
             published.revision,
-            root_of(published.nodes),
+            root_digest(published.nodes),
             names if len(names) <= MAX_CHANGED_NAMES else None,
         )
         return await self._sets.move(

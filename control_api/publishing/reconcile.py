@@ -73,7 +73,7 @@ class Reconciler:
     ) -> Pushing:
         head = await self._head(tenant_id, held.head)
         async with self._store.snapshot(tenant_id) as connection:
-            standing = await tenants.standing(connection, [tenant_id])
+            standing = await tenants.states(connection, [tenant_id])
             if tenant_id not in standing:
                 return Pushing.current
             revision, _ = standing[tenant_id]
@@ -95,7 +95,7 @@ class Reconciler:
             return None
         head = self._seal.opened(tenant_id, sealed, self._seal.ring.believed())
         if head is None:
-            publics = await log_keys.believed(self._store, self._seal.ring)
+            publics = await log_keys.trusted(self._store, self._seal.ring)
             head = self._seal.opened(tenant_id, sealed, publics)
         return head
 
@@ -127,7 +127,7 @@ class _Work:
     async def differing(self) -> set[str]:
         """The documents in which what was signed and what the store has differ. `UnknownLoss` where
         what Redis holds does not tell: then nobody knows what is lost."""
-        nodes = await set_nodes.bodies(self._connection, self._tenant_id, [ROOT])
+        nodes = await set_nodes.fetch(self._connection, self._tenant_id, [ROOT])
         known = None if self._head is None else self._head.root
         difference = Difference(self._connection, self._sets, self._tenant_id, known)
         fields = difference.fields(nodes.get(ROOT, EMPTY_ROOT), self._held.root)
@@ -142,7 +142,7 @@ class _Work:
         return difference.names
 
     async def run(self, doubted: Collection[bytes]) -> Pushing:
-        nodes = await set_nodes.bodies(self._connection, self._tenant_id, [ROOT])
+        nodes = await set_nodes.fetch(self._connection, self._tenant_id, [ROOT])
         root = nodes.get(ROOT, EMPTY_ROOT)
         known = None if self._head is None else self._head.root
         difference = Difference(self._connection, self._sets, self._tenant_id, known)
@@ -198,7 +198,7 @@ class _Work:
             self._connection, self._tenant_id, names, small=SMALL
         ):
             right[document_field(name)] = body
-        found = await set_nodes.bodies(self._connection, self._tenant_id, sorted(nodes))
+        found = await set_nodes.fetch(self._connection, self._tenant_id, sorted(nodes))
         right |= {node_field(node): found.get(node) for node in sorted(nodes)}
         held = await self._sets.fields(self._tenant_id, list(right))
         return [

@@ -17,7 +17,7 @@ from control_api.publishing.redis_client import Part, RedisClient, RedisFault, S
 from control_api.publishing.set_signer import SetSigner
 from control_api.publishing.state_logger import OutageLogger
 from control_api.store.errors import WriteFault
-from control_api.store.group_commit import start
+from control_api.store.group_commit import start_task
 from control_api.store.queries.sessions import SessionRow
 from policies.definitions.model import SessionState
 from policies.sets.redis_keys import session_key
@@ -70,7 +70,7 @@ class SessionClaims:
         if not self._sending and not self._trouble.lasts:
             self._sending = True
             try:
-                start(self._group, self._send())
+                start_task(self._group, self._send())
             except WriteFault:
                 self._sending = False
 

@@ -38,7 +38,7 @@ class ReadFault(Unavailable):
     """the database does not answer at the moment"""
 
 
-def clashed(error: BaseException) -> bool:
+def is_conflict(error: BaseException) -> bool:
     """Whether PostgreSQL gave the transaction up for another's sake, or because the schema moved
     under a prepared statement: nothing of it is there, and done again it will do."""
     if not isinstance(error, DBAPIError):
@@ -50,7 +50,7 @@ def clashed(error: BaseException) -> bool:
 def is_fault(error: BaseException) -> bool:
     """Whether the database failed, not the statement: a lock, a lost connection, a full disk."""
     if isinstance(error, DBAPIError):
-        if error.connection_invalidated or clashed(error):
+        if error.connection_invalidated or is_conflict(error):
             return True
         # SQLite has one class for a full disk and for a statement that makes no sense.
         code = getattr(error.orig, "sqlite_errorcode", None)

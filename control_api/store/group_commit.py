@@ -15,13 +15,13 @@ from policies.ground.errors import SluiceError
 T = TypeVar("T")
 R = TypeVar("R")
 
-BATCH = 512
+MAX_BATCH = 512
 """The most that one transaction takes: bounds how long it holds up what comes after it."""
-WAITING = 8192
+MAX_WAITING = 8192
 """The most that may wait in a lane. Whoever comes then is told so at once."""
 
 
-class Overfull(WriteFault):
+class WriteQueueFull(WriteFault):
     """more is waiting for the database than it takes at the moment"""
 
 
@@ -43,10 +43,10 @@ class GroupCommit(Generic[T, R]):
         waiting = self._lanes.get(lane)
         if waiting is None:
             waiting = deque()
-            start(self._group, self._drain(lane, waiting))
+            start_task(self._group, self._drain(lane, waiting))
             self._lanes[lane] = waiting
-        elif len(waiting) >= WAITING:
-            raise Overfull
+        elif len(waiting) >= MAX_WAITING:
+            raise WriteQueueFull
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         waiting.append((item, answer))
         return await answer
@@ -55,7 +55,7 @@ class GroupCommit(Generic[T, R]):
         """Until nothing waits. A lane costs nothing while it is quiet."""
         try:
             while waiting:
-                batch = [waiting.popleft() for _ in range(min(len(waiting), BATCH))]
+                batch = [waiting.popleft() for _ in range(min(len(waiting), MAX_BATCH))]
                 answers = [answer for _, answer in batch]
                 try:
                     results = await self._commit(lane, [item for item, _ in batch])
@@ -72,7 +72,7 @@ class GroupCommit(Generic[T, R]):
             _fail([answer for _, answer in waiting], WriteFault())
 
 
-def start(group: asyncio.TaskGroup, task: Coroutine[Any, Any, None]) -> None:
+def start_task(group: asyncio.TaskGroup, task: Coroutine[Any, Any, None]) -> None:
     """`WriteFault` where the service is stopping."""
     try:
         group.create_task(task)

@@ -9,11 +9,11 @@ from sqlalchemy.pool import NullPool
 
 from control_api.database_limits import POOL_SECONDS
 from control_api.store import sqlite
+from control_api.store.connection_errors import translate_error
 from control_api.store.postgresql.engine import connected
 from control_api.store.postgresql.role import grant
-from control_api.store.schema.version import to_head
-from control_api.store.unreachable import translated
-from control_api.store.url import parse
+from control_api.store.schema.version import upgrade_to_head
+from control_api.store.url import parse_url
 
 
 async def migrate(url: str, service_url: str | None = None) -> None:
@@ -21,12 +21,12 @@ async def migrate(url: str, service_url: str | None = None) -> None:
     `service_url`, where that is another than the owner's, is granted what the service needs.
     `Unusable` where a URL can't be used, or the schema is newer than this version knows;
     `Unreachable` where the database may answer later: nothing was done then."""
-    parsed = parse(url)
-    role = None if service_url is None else parse(service_url).username
+    parsed = parse_url(url)
+    role = None if service_url is None else parse_url(service_url).username
     try:
         await _migrate(parsed, role)
     except Exception as error:
-        if (known := translated(error, parsed)) is None:
+        if (known := translate_error(error, parsed)) is None:
             raise
         raise known from error
 
@@ -41,7 +41,7 @@ async def _migrate(url: URL, role: str | None) -> None:
     )
     try:
         async with connected(engine) as connection, connection.begin():
-            await connection.run_sync(to_head)
+            await connection.run_sync(upgrade_to_head)
             if role is not None:
                 await connection.run_sync(grant, role)
     finally:

@@ -47,7 +47,7 @@ async def every(connection: AsyncConnection, tenant_id: str) -> dict[str, bytes]
     return {row.node: row.body for row in await connection.execute(_ALL, {"tenant": tenant_id})}
 
 
-def root_of(nodes: Mapping[str, bytes | None]) -> str:
+def root_digest(nodes: Mapping[str, bytes | None]) -> str:
     """The digest that all of it comes to."""
     body = nodes[ROOT]
     assert body is not None  # `updated_nodes` always writes it

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
-from control_api.store.schema.version import to_head
-from control_api.store.unreachable import translated
+from control_api.store.connection_errors import translate_error
+from control_api.store.schema.version import upgrade_to_head
 from control_api.store.url import UnusableDatabase
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class SqliteDatabase:
             make_file(Path(url.database or ""))
             await asyncio.get_running_loop().run_in_executor(None, migrate, url)
         except Exception as error:
-            if (known := translated(error, url)) is None:
+            if (known := translate_error(error, url)) is None:
                 raise
             raise known from error
         return cls(url)
@@ -69,7 +69,7 @@ class SqliteDatabase:
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
         return self._readers.connect()
 
-    def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
+    def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._readers.connect()
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
@@ -95,7 +95,7 @@ class SqliteDatabase:
                 raise
 
     @property
-    def once(self) -> None:
+    def autocommit(self) -> None:
         return None
 
     def _transact(self, work: Callable[[Connection], T]) -> T:
@@ -127,7 +127,7 @@ def migrate(url: URL) -> None:
     _begins(engine, "BEGIN IMMEDIATE", _write_ahead)
     try:
         with engine.begin() as connection:
-            to_head(connection)
+            upgrade_to_head(connection)
     finally:
         engine.dispose()
 

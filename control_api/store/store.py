@@ -21,14 +21,21 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.database_limits import LIMITS, DatabaseLimits
 from control_api.revision_context import WRITTEN
-from control_api.store.engine import Database, Once, connect
-from control_api.store.errors import FAULTS, ReadFault, UnknownState, WriteFault, clashed, is_fault
-from control_api.store.group_commit import start
+from control_api.store.database import Autocommit, Database, connect
+from control_api.store.errors import (
+    FAULTS,
+    ReadFault,
+    UnknownState,
+    WriteFault,
+    is_conflict,
+    is_fault,
+)
+from control_api.store.group_commit import start_task
 from control_api.store.transaction import Published, Transaction
 from policies.ground.clock import Clock
 
 T = TypeVar("T")
-PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
+RETRY_PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
 """Seconds, at most, before a transaction that PostgreSQL gave up is done again."""
 Listener = Callable[[str, Published], None]
 
@@ -71,10 +78,10 @@ class Store:
         not of the call."""
         return _told(self._database.snapshot(tenant_id))
 
-    def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
+    def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Rows of every tenant, of the few tables that may be read so: for what has to find the
         tenants first."""
-        return _told(self._database.reading_across())
+        return _told(self._database.reading_all_tenants())
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
         """The one key with this SHA-256, whosever it is."""
@@ -90,18 +97,18 @@ class Store:
         return result
 
     @property
-    def once(self) -> Once | None:
+    def autocommit(self) -> Autocommit | None:
         """Where one statement may be a transaction of its own: `once(lane, statement, values)` says
         whether it gave a row back. Not done again: `FAULTS` come out as they are, and say nothing
         of whether it was committed. To be called on the service's task group."""
-        return self._database.once
+        return self._database.autocommit
 
     async def run(
         self, lane: str, work: Callable[[Connection, bool], T], *, again: bool = False
     ) -> T:
         """What `work(connection, again)` returns, after the commit.
 
-        Given up for another's sake (`PAUSES`), it is called again. A fault, or an id that is there
+        After a conflict it is called again (`RETRY_PAUSES`). A fault, or an id that is there
         already, and it is called once more, in a new transaction, with `again` true: the first may
         have been committed although we were not told, so it must then look for what is there. A
         second fault is a `WriteFault`. `again` where it may have been committed before.
@@ -111,11 +118,11 @@ class Store:
     async def _write(
         self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]
     ) -> tuple[T, int | None]:
-        for pause in PAUSES:
+        for pause in RETRY_PAUSES:
             try:
                 return await self._write_once(tenant_id, work)
             except DBAPIError as error:
-                if not clashed(error):
+                if not is_conflict(error):
                     raise
             await _pause(pause)
         return await self._write_once(tenant_id, work)
@@ -138,12 +145,12 @@ class Store:
         return result, tx.revision
 
     async def _run(self, lane: str, work: Callable[[Connection, bool], T], again: bool) -> T:
-        pauses = iter(PAUSES)
+        pauses = iter(RETRY_PAUSES)
         while True:
             try:
                 return await self._database.run(lane, partial(_worked, work, again))
             except FAULTS as error:
-                if clashed(error) and (pause := next(pauses, None)) is not None:
+                if is_conflict(error) and (pause := next(pauses, None)) is not None:
                     await _pause(pause)
                 elif again and isinstance(error, IntegrityError):
                     # It looked, in the lane's order, and the row was not there.
@@ -155,7 +162,7 @@ class Store:
 
     async def _outlive(self, task: Coroutine[Any, Any, T]) -> T:
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        start(self.group, _settle(task, outcome))
+        start_task(self.group, _settle(task, outcome))
         return await outcome
 
 

@@ -9,7 +9,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store import set_nodes
-from control_api.store.chain import Appended, LogChain
+from control_api.store.log.chain import Appended, LogChain
 from control_api.store.schema.tables import documents, tenants
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import document_digest
@@ -53,7 +53,7 @@ class Transaction:
             # The tenant's row is held already, always before its head: two replicas can't wait for
             # each other.
             self._chain = await self.connection.run_sync(LogChain.load, self.tenant_id)
-        return self._chain.place(record, self.now)
+        return self._chain.add(record, self.now)
 
     async def publish(self, changed: Mapping[str, bytes | None]) -> int:
         """Documents of the tenant's policy set, None to remove one; the revision after them.
@@ -96,7 +96,7 @@ class Transaction:
             self._digests[name] = None if body is None else document_digest(body)
         return self._revision
 
-    async def leap(self, by: int) -> None:
+    async def advance_revision(self, by: int) -> None:
         """The tenant's revision, and that of each of its documents, is greater by so much: whoever
         follows from below has to begin anew, and can go on from above."""
         revision = await self.lock()
@@ -136,7 +136,7 @@ class Transaction:
         if not self._published:
             return None
         assert self._revision is not None
-        nodes = await set_nodes.grow(self.connection, self.tenant_id, self._digests)
+        nodes = await set_nodes.update_nodes(self.connection, self.tenant_id, self._digests)
         return Published(self._since, self._revision, self._published, nodes)
 
     async def _news(self, changed: Mapping[str, bytes | None]) -> dict[str, bytes | None]:

@@ -8,7 +8,7 @@ class UnusableDatabase(Exception):
     """the database can't be used as it is; the service does not start"""
 
 
-def parse(url: str) -> URL:
+def parse_url(url: str) -> URL:
     """`UnusableDatabase` where `url` names no database that we can use; the message shows no
     password."""
     try:

@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 import uvloop
 
-from control_api.store import chain
 from control_api.store.counters.counters import BatchCounts
+from control_api.store.log import chain
 from policies.trail.entry import Index
 from policies.trail.record import Record
 from tests.control_api.store.world import TENANT, World, decision, opened

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from control_api.log.log_key import open_or_make
 from control_api.maintenance.bootstrap import first_start
 from control_api.settings import Settings, read
-from control_api.store.chain import LogChain
+from control_api.store.log.chain import LogChain
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.ids import uuid7
@@ -98,7 +98,7 @@ async def _append(store: Store, at: int, many: int) -> None:
     def work(connection: Connection, _: bool) -> None:
         chain = LogChain.load(connection, "default")
         for record in records:
-            chain.place(record, now)
+            chain.add(record, now)
         chain.save(connection)
 
     await store.run("", work)

@@ -21,10 +21,10 @@ import pytest
 
 from control_api.log import log_key
 from control_api.security.secret_file import make_directory
-from control_api.store.engine import connect
+from control_api.store.connection_errors import DatabaseUnreachable
+from control_api.store.database import connect
 from control_api.store.migrate import migrate
-from control_api.store.opening import opened
-from control_api.store.unreachable import DatabaseUnreachable
+from control_api.store.startup import open_with_retry
 from control_api.store.url import UnusableDatabase
 from tests.control_api.centre import MovableClock, within
 from tests.control_api.test_serve import ROOT, Process, process
@@ -63,7 +63,9 @@ async def refused(
     """What keeps the database at `url` from being opened, in this process."""
     clock = MovableClock().clock()
     with pytest.raises(kind) as caught:
-        await opened(partial(connect, url), "SETTING", seconds, clock.monotonic, asyncio.Event())
+        await open_with_retry(
+            partial(connect, url), "SETTING", seconds, clock.monotonic, asyncio.Event()
+        )
     said = str(caught.value)
     assert said.startswith("SETTING: ")
     assert "\n" not in said
@@ -223,7 +225,7 @@ def test_a_disk_that_is_full_or_read_only_is_told(tmp_path: Path, mount: str) ->
     place = tmp_path / "disk"
     place.mkdir()
     code = (
-        "import asyncio, sys; from control_api.store.engine import connect\n"
+        "import asyncio, sys; from control_api.store.database import connect\n"
         "try: asyncio.run(connect(sys.argv[1]))\n"
         "except Exception as error: print(type(error).__name__, error)\n"
     )

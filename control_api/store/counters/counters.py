@@ -15,7 +15,14 @@ from typing import Any
 from sqlalchemy import Connection, Dialect, Table, case, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from control_api.store.counters.dimensions import BETWEEN, BUCKETS, KEPT, MISMATCH, SECOND, Facet
+from control_api.store.counters.dimensions import (
+    BUCKETS,
+    KEPT,
+    MISMATCH,
+    SECOND,
+    SEPARATOR,
+    Dimension,
+)
 from control_api.store.schema.tables import first_accesses, tallies
 from policies.trail.entry import Index
 
@@ -74,7 +81,7 @@ class BatchCounts:
         rows = [
             (tenant_id, *key, -allowed, -denied, 0)
             for key, (allowed, denied, _) in sorted(self._counts().items())
-            if Facet(key[0]) not in BUCKETS
+            if Dimension(key[0]) not in BUCKETS
         ]
         if rows:
             connection.exec_driver_sql(_upsert(tallies, connection.dialect), rows)
@@ -106,11 +113,12 @@ class BatchCounts:
 
 
 # On the path of every append: as numbers, since an enumeration's members are slow to hash.
-_SOURCE_TYPE, _ROLE, _SOURCE, _AGENT, _AGENT_SOURCE, _SESSION, *_TIMES = map(int, Facet)
+_SOURCE_TYPE, _ROLE, _SOURCE, _AGENT, _AGENT_SOURCE, _SESSION, *_TIMES = map(int, Dimension)
 _SECOND, _MINUTE, _MISMATCH_SECOND, _MISMATCH_MINUTE = _TIMES
 # Buckets in seconds, which is what decisions that are alike share.
 _IN_MINUTE, _IN_AGENT, _IN_AGENT_SOURCE = (
-    BUCKETS[facet] // SECOND for facet in (Facet.minute, Facet.agent, Facet.agent_source)
+    BUCKETS[facet] // SECOND
+    for facet in (Dimension.minute, Dimension.agent, Dimension.agent_source)
 )
 
 
@@ -127,7 +135,7 @@ def _keys(alike: _Alike) -> list[_Key]:
     ]
     if agent is not None:
         keys.append((_AGENT, agent, second // _IN_AGENT))
-        keys.append((_AGENT_SOURCE, agent + BETWEEN + source, second // _IN_AGENT_SOURCE))
+        keys.append((_AGENT_SOURCE, agent + SEPARATOR + source, second // _IN_AGENT_SOURCE))
     if session is not None:
         keys.append((_SESSION, session, 0))
     if mismatch:
@@ -202,7 +210,7 @@ def counted(connection: Connection, tenant_id: str) -> dict[str, tuple[int, int]
     """Decisions that the counts say the log holds, by source type: what verification compares."""
     found = connection.execute(
         select(tallies.c.value, tallies.c.allowed, tallies.c.denied).where(
-            tallies.c.tenant_id == tenant_id, tallies.c.facet == int(Facet.source_type)
+            tallies.c.tenant_id == tenant_id, tallies.c.facet == int(Dimension.source_type)
         )
     )
     return {value: (allowed, denied) for value, allowed, denied in found}

@@ -8,11 +8,11 @@ SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
-BETWEEN = "\x1f"
+SEPARATOR = "\x1f"
 """Between the two parts of a value: a control character, which no identifier has."""
 
 
-class Facet(IntEnum):
+class Dimension(IntEnum):
     """What is counted. INVARIANT: a facet's number is in the table, so none moves or goes."""
 
     source_type = 0
@@ -27,22 +27,22 @@ class Facet(IntEnum):
     mismatch_minute = 9
 
 
-BUCKETS: dict[Facet, int] = {
-    Facet.agent: HOUR,
-    Facet.agent_source: DAY,
-    Facet.second: SECOND,
-    Facet.minute: MINUTE,
-    Facet.mismatch_second: SECOND,
-    Facet.mismatch_minute: MINUTE,
+BUCKETS: dict[Dimension, int] = {
+    Dimension.agent: HOUR,
+    Dimension.agent_source: DAY,
+    Dimension.second: SECOND,
+    Dimension.minute: MINUTE,
+    Dimension.mismatch_second: SECOND,
+    Dimension.mismatch_minute: MINUTE,
 }
 """How long a bucket is, in microseconds; a facet that is not here has one bucket for all time."""
 
-KEPT: dict[Facet, int] = {
-    Facet.agent: 8 * DAY,
-    Facet.agent_source: 9 * DAY,
-    Facet.second: 2 * HOUR,
-    Facet.minute: 8 * DAY,
-    Facet.mismatch_second: 2 * HOUR,
-    Facet.mismatch_minute: 8 * DAY,
+KEPT: dict[Dimension, int] = {
+    Dimension.agent: 8 * DAY,
+    Dimension.agent_source: 9 * DAY,
+    Dimension.second: 2 * HOUR,
+    Dimension.minute: 8 * DAY,
+    Dimension.mismatch_second: 2 * HOUR,
+    Dimension.mismatch_minute: 8 * DAY,
 }
 """How long a bucket may still be asked for, in microseconds."""

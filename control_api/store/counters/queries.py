@@ -6,7 +6,7 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.counters.dimensions import BETWEEN, BUCKETS, Facet
+from control_api.store.counters.dimensions import BUCKETS, SEPARATOR, Dimension
 from control_api.store.schema.tables import first_accesses, tallies
 
 
@@ -23,10 +23,12 @@ class CountedValue(NamedTuple):
         return self.allowed + self.denied
 
 
-NOTHING = CountedValue("", 0, 0, 0)
+NO_DECISIONS = CountedValue("", 0, 0, 0)
 
 
-async def all_of(connection: AsyncConnection, tenant_id: str, facet: Facet) -> list[CountedValue]:
+async def all_of(
+    connection: AsyncConnection, tenant_id: str, facet: Dimension
+) -> list[CountedValue]:
     """Every value of a facet that is counted for all time, in order of value."""
     found = await connection.execute(
         select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
@@ -37,7 +39,7 @@ async def all_of(connection: AsyncConnection, tenant_id: str, facet: Facet) -> l
 
 
 async def top_of(
-    connection: AsyncConnection, tenant_id: str, facet: Facet, most: int
+    connection: AsyncConnection, tenant_id: str, facet: Dimension, most: int
 ) -> list[CountedValue]:
     """The values with the most decisions, first by number, then by value."""
     total = tallies.c.allowed + tallies.c.denied
@@ -51,7 +53,7 @@ async def top_of(
 
 
 async def one_of(
-    connection: AsyncConnection, tenant_id: str, facet: Facet, value: str
+    connection: AsyncConnection, tenant_id: str, facet: Dimension, value: str
 ) -> CountedValue:
     """One value of a facet that is counted for all time."""
     found = await connection.execute(
@@ -62,7 +64,7 @@ async def one_of(
         )
     )
     row = found.one_or_none()
-    return NOTHING if row is None else CountedValue(*row)
+    return NO_DECISIONS if row is None else CountedValue(*row)
 
 
 async def by_agent(
@@ -78,8 +80,8 @@ async def by_agent(
         )
         .where(
             tallies.c.tenant_id == tenant_id,
-            tallies.c.facet == int(Facet.agent),
-            tallies.c.bucket >= since // BUCKETS[Facet.agent],
+            tallies.c.facet == int(Dimension.agent),
+            tallies.c.bucket >= since // BUCKETS[Dimension.agent],
         )
         .group_by(tallies.c.value)
         .order_by(tallies.c.value)
@@ -97,7 +99,7 @@ async def sources_of(
     connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, most: int
 ) -> list[CountedValue]:
     """The sources that an agent asked for since `since`, the most asked for first; by the day."""
-    prefix = agent_id + BETWEEN
+    prefix = agent_id + SEPARATOR
     total = func.sum(tallies.c.allowed + tallies.c.denied)
     rows = await connection.execute(
         select(
@@ -108,11 +110,11 @@ async def sources_of(
         )
         .where(
             tallies.c.tenant_id == tenant_id,
-            tallies.c.facet == int(Facet.agent_source),
-            # A range of the key, whatever characters the id has: what follows BETWEEN is beyond it.
+            tallies.c.facet == int(Dimension.agent_source),
+            # A range scan instead of LIKE: the id may contain wildcard characters.
             tallies.c.value >= prefix,
-            tallies.c.value < agent_id + chr(ord(BETWEEN) + 1),
-            tallies.c.bucket >= since // BUCKETS[Facet.agent_source],
+            tallies.c.value < agent_id + chr(ord(SEPARATOR) + 1),
+            tallies.c.bucket >= since // BUCKETS[Dimension.agent_source],
         )
         .group_by(tallies.c.value)
         .order_by(total.desc(), tallies.c.value)
@@ -125,7 +127,7 @@ async def sources_of(
 
 
 async def window(
-    connection: AsyncConnection, tenant_id: str, facet: Facet, since: int, until: int
+    connection: AsyncConnection, tenant_id: str, facet: Dimension, since: int, until: int
 ) -> CountedValue:
     """The sum of a facet's buckets that begin at `since` or later and before `until`."""
     width = BUCKETS[facet]

@@ -15,11 +15,11 @@ from sqlalchemy import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from control_api.database_limits import LIMITS, POOL_SECONDS, DatabaseLimits
+from control_api.store.connection_errors import translate_error
 from control_api.store.postgresql import transaction as begin
 from control_api.store.postgresql.role import bound, granted
-from control_api.store.postgresql.transaction import EVERYONE, Connections
-from control_api.store.schema.version import at_head
-from control_api.store.unreachable import translated
+from control_api.store.postgresql.transaction import ALL_TENANTS, Connections
+from control_api.store.schema.version import require_head
 from control_api.store.url import UnusableDatabase
 
 T = TypeVar("T")
@@ -70,10 +70,10 @@ class PostgresqlDatabase:
             async with connected(engine) as connection:
                 await bound(connection)
                 await granted(connection)
-                await connection.run_sync(at_head)
+                await connection.run_sync(require_head)
         except BaseException as error:
             await engine.dispose()
-            if (known := translated(error, url)) is None:
+            if (known := translate_error(error, url)) is None:
                 raise
             raise known from error
         return cls(engine, limits)
@@ -84,8 +84,8 @@ class PostgresqlDatabase:
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._connections.transaction(begin.reading(tenant_id))
 
-    def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self._connections.transaction(begin.reading(EVERYONE))
+    def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._connections.transaction(begin.reading(ALL_TENANTS))
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
         return self._connections.transaction(begin.reading("", digest))
@@ -107,9 +107,9 @@ class PostgresqlDatabase:
         async with self.writing(lane) as connection:
             return await connection.run_sync(work)
 
-    async def once(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
+    async def autocommit(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
         async with self._lock(lane):
-            return await self._connections.once(lane, statement, values)
+            return await self._connections.autocommit(lane, statement, values)
 
     def _lock(self, lane: str) -> asyncio.Lock:
         # Kept only while someone holds or awaits it: there may be any number of tenants.

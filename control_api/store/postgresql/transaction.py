@@ -15,7 +15,7 @@ from sqlalchemy import PoolProxiedConnection, event, text
 from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-EVERYONE = "*"
+ALL_TENANTS = "*"
 """In the place of a tenant: rows of all of them, of the few tables whose policies say so. No id of
 a tenant looks like it."""
 ROLLBACK_SECONDS = 5.0
@@ -52,13 +52,13 @@ def _set(name: str, value: str, how: str = "SET LOCAL") -> str:
 
 
 @asynccontextmanager
-async def across(connection: AsyncConnection, tenant_id: str) -> AsyncIterator[None]:
+async def all_tenants(connection: AsyncConnection, tenant_id: str) -> AsyncIterator[None]:
     """For a moment the transaction, of `tenant_id`, speaks for everyone. An exception leaves it so:
     it is the transaction's end."""
     if connection.dialect.name != "postgresql":
         yield
         return
-    await connection.execute(_AS, {"tenant": EVERYONE})
+    await connection.execute(_AS, {"tenant": ALL_TENANTS})
     yield
     await connection.execute(_AS, {"tenant": tenant_id})
 
@@ -89,7 +89,7 @@ class Connections:
         finally:
             await connection.close()
 
-    async def once(self, tenant_id: str, statement: str, values: tuple[Any, ...]) -> bool:
+    async def autocommit(self, tenant_id: str, statement: str, values: tuple[Any, ...]) -> bool:
         """A statement that is a transaction of its own, in one round trip; whether it gave a row
         back. The session speaks for the tenant until it is told otherwise: every transaction begins
         by telling it."""

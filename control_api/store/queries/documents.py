@@ -69,7 +69,7 @@ async def since(
     return ChangePage(present, [StoredDocument(*row) for row in rows], last < present, reset_below)
 
 
-async def named(
+async def by_name(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, most_bytes: int
 ) -> ChangePage:
     """The documents of these names, all at one revision; a name without a document comes as a

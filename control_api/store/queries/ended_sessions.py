@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.tables import ended_sessions, sessions
 
-LATE = 86_400_000_000
+MAX_CLOCK_LAG = 86_400_000_000
 """Microseconds that a sidecar's clock may be behind. Until then a session that was revoked stays,
 with the document that says so: a sidecar may still take it for alive."""
 
@@ -87,7 +87,7 @@ def _due(tenant_id: str, cutoff: int, now: int) -> Any:
         sessions.c.tenant_id == tenant_id,
         or_(
             and_(sessions.c.revoked_at.is_(None), sessions.c.expires_at < cutoff),
-            and_(sessions.c.revoked_at < cutoff, sessions.c.expires_at < now - LATE),
+            and_(sessions.c.revoked_at < cutoff, sessions.c.expires_at < now - MAX_CLOCK_LAG),
         ),
     )
 

@@ -34,10 +34,10 @@ async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
     ]
 
 
-async def believed(store: Store, ring: KeyRing) -> tuple[bytes, ...]:
+async def trusted(store: Store, ring: KeyRing) -> tuple[bytes, ...]:
     """The keys whose signatures on this database's logs count. Another process may sign by a key
     that follows ours already."""
-    async with store.reading_across() as connection:
+    async with store.reading_all_tenants() as connection:
         return ring.believed(await endorsements(connection))
 
 

@@ -45,7 +45,7 @@ class StoredPolicy:
         return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": self.version})
 
 
-class Version(NamedTuple):
+class StoredVersion(NamedTuple):
     """A version of a policy, by whom and when (microseconds) it was made, and how."""
 
     version: int
@@ -160,7 +160,7 @@ async def add_versions(
 
 async def versions(
     connection: AsyncConnection, tenant_id: str, policy_id: str, before: int | None, limit: int
-) -> list[Version]:
+) -> list[StoredVersion]:
     """Newest first, those before version `before`."""
     kept = policy_versions.c
     query = select(kept.version, kept.body, kept.changed_by, kept.changed_at, kept.change).where(
@@ -169,7 +169,7 @@ async def versions(
     if before is not None:
         query = query.where(kept.version < before)
     rows = await connection.execute(query.order_by(kept.version.desc()).limit(limit))
-    return [Version(row.version, orjson.loads(row.body), *row[2:]) for row in rows]
+    return [StoredVersion(row.version, orjson.loads(row.body), *row[2:]) for row in rows]
 
 
 def _active(tenant_id: str) -> Any:

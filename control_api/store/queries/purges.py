@@ -1,6 +1,6 @@
 """What retention has removed of each log, and the removal itself, a stretch at a time.
 
-    found = await newest(connection, tenant_id)      the anchor, None where nothing was purged
+    await latest_anchor(connection, tenant_id)       the anchor, None where nothing was purged
     add(...), cover(...)                             a purge begins
     plan(connection, tenant_id, anchor, most)        what goes next, as far as it can be told before
     remove(connection, tenant_id, anchor, planned)   it goes; the last time `finished_at` says so
@@ -31,13 +31,13 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.counters.counters import BatchCounts
-from control_api.store.log_index import FACETS
+from control_api.store.log.index import FACETS
 from control_api.store.schema.tables import log_entries, log_heads, log_spans, openings, purges
 from policies.trail.entry import Index
 from policies.trail.purge import Anchor, Purged
 
 
-async def newest(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
+async def latest_anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
     """The anchor; `ValueError` or `TypeError` where the row holds none."""
     row = (await connection.execute(_NEWEST, {"tenant": tenant_id})).one_or_none()
     return None if row is None else _anchor(row)

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from sqlalchemy import select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.queries.ended_sessions import LATE
+from control_api.store.queries.ended_sessions import MAX_CLOCK_LAG
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.schema.tables import sessions
 
-Place = tuple[int, str]
+SessionPosition = tuple[int, str]
 """`(created_at, session_id)`: where the next page begins."""
 
 _COLUMNS = [column for column in sessions.c if column.name != "tenant_id"]
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class SessionFilter:
     """All that is given must match, each exactly. `user_ids` are alternatives: a user may be
     recorded in clear and masked."""
 
@@ -31,11 +31,11 @@ class Filter:
 async def revocable(
     connection: AsyncConnection,
     tenant_id: str,
-    wanted: Filter,
+    wanted: SessionFilter,
     now: int,
-    after: Place | None,
+    after: SessionPosition | None,
     limit: int,
-) -> list[Place]:
+) -> list[SessionPosition]:
     """Sessions that match and are not revoked, newest first, after `after`.
 
     One that expired within the last day counts: a sidecar's clock may be behind, and take it for
@@ -44,7 +44,7 @@ async def revocable(
     query = select(sessions.c.created_at, sessions.c.session_id).where(
         sessions.c.tenant_id == tenant_id,
         sessions.c.revoked_at.is_(None),
-        sessions.c.expires_at > now - LATE,
+        sessions.c.expires_at > now - MAX_CLOCK_LAG,
     )
     if wanted.agent_role is not None:
         query = query.where(sessions.c.agent_role == wanted.agent_role)

@@ -106,7 +106,7 @@ def _of_old(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
     )
 
 
-async def standing(
+async def look_up(
     connection: AsyncConnection, tenant_id: str, session_id: str
 ) -> SessionRow | None:
     """The same as a claim would find it: one that was purged has ended."""

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_postgresql
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.postgresql.transaction import across
+from control_api.store.postgresql.transaction import all_tenants
 from control_api.store.schema.tables import documents, installation, tenants
 
 
@@ -72,9 +72,7 @@ async def known(connection: AsyncConnection) -> list[KnownTenant]:
     return [KnownTenant(*row) for row in found]
 
 
-async def standing(
-    connection: AsyncConnection, among: Sequence[str]
-) -> dict[str, tuple[int, bool]]:
+async def states(connection: AsyncConnection, among: Sequence[str]) -> dict[str, tuple[int, bool]]:
     """The revision of each of these tenants, and whether it is active."""
     query = select(tenants.c.tenant_id, tenants.c.revision, tenants.c.active)
     found = await connection.execute(query.where(tenants.c.tenant_id.in_(among)))
@@ -107,12 +105,12 @@ async def page(
     return [StoredTenant.from_row(row) for row in await connection.execute(query.limit(limit))]
 
 
-async def named(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
+async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
     """The tenant of this name; in a transaction of `tenant_id`, which is to be called so. The
     installation's row stays locked until it ends: of two that would take a name, one waits here."""
     lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
     await connection.execute(lock)
-    async with across(connection, tenant_id):
+    async with all_tenants(connection, tenant_id):
         found = await connection.execute(select(tenants.c.tenant_id).where(tenants.c.name == name))
     holder: str | None = found.scalar()
     return holder

@@ -68,7 +68,7 @@ openings = Table(
     PrimaryKeyConstraint("tenant_id", "seq"),
 )
 
-# Which entries say what: `control_api.store.log_index` writes it, thousands of entries at a time.
+# Which entries say what: `control_api.store.log.index` writes it, thousands of entries at a time.
 log_index = Table(
     "log_index",
     metadata,

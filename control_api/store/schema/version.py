@@ -25,7 +25,7 @@ def head() -> str:
     return revisions()[-1]
 
 
-def at_head(connection: Connection) -> None:
+def require_head(connection: Connection) -> None:
     """`UnusableDatabase` where the schema is older than ours, newer, or not there."""
     present = _present(connection)
     if present != head():
@@ -35,7 +35,7 @@ def at_head(connection: Connection) -> None:
         )
 
 
-def to_head(connection: Connection) -> None:
+def upgrade_to_head(connection: Connection) -> None:
     """Every missing migration, in the transaction that the caller began. `UnusableDatabase` where
     the
     schema is newer than ours: an older version must not write to it."""

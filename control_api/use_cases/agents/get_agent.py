@@ -7,7 +7,7 @@ from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.agents import Activity, AgentDetail
 from control_api.responses.counts import SourceCount
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.queries import NOTHING, CountedValue
+from control_api.store.counters.queries import NO_DECISIONS, CountedValue
 from control_api.store.queries import agents
 from control_api.use_cases.audit.show_registry_counts import ACTIVITY
 from policies.ground.errors import NotFound
@@ -32,7 +32,7 @@ async def get_agent(service: AppContext, caller: Caller, asked: AskedAgent) -> A
             raise NotFound(f"no such agent: `{agent_id}`")
         lately = await tallies.by_agent(connection, tenant_id, since, agent_id)
         sources = await tallies.sources_of(connection, tenant_id, agent_id, since, MOST_SOURCES)
-    activity = _activity(lately[0] if lately else NOTHING, sources)
+    activity = _activity(lately[0] if lately else NO_DECISIONS, sources)
     return AgentDetail(**agent_fields(agent), activity=activity)
 
 

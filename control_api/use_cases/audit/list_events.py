@@ -54,7 +54,7 @@ class AskedEvents(Listed):
 
 async def list_events(service: AppContext, caller: Caller, asked: AskedEvents) -> Page[AuditEvent]:
     """List audit events, newest first."""
-    filters = read.Filters(
+    filters = read.EventFilters(
         agent_role=asked.agent_role,
         decision=asked.decision,
         source_id=asked.source_id,

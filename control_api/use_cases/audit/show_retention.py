@@ -16,7 +16,7 @@ async def show_retention(service: AppContext, caller: Caller, _: EmptyRequest) -
     tenant_id = caller.tenant.tenant_id
     async with service.store.reading(tenant_id) as connection:
         tenant = await stored(connection, tenant_id)
-        anchor = await purges.newest(connection, tenant_id)
+        anchor = await purges.latest_anchor(connection, tenant_id)
     return Retention(
         tenant.retention_days,
         audit_policy(tenant.retention_days),

@@ -7,7 +7,7 @@ from control_api.presenters import deny_rate
 from control_api.requests.base import EmptyRequest
 from control_api.responses.counts import RoleCount, SourceCount, Stats, TypeCount
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.dimensions import Facet
+from control_api.store.counters.dimensions import Dimension
 
 TOP = 10
 """Roles and sources that are named, those with the most events."""
@@ -17,9 +17,9 @@ async def show_stats(service: AppContext, caller: Caller, _: EmptyRequest) -> St
     """Count the tenant's audit events, as far as retention has kept them."""
     tenant_id = caller.tenant.tenant_id
     async with service.store.reading(tenant_id) as connection:
-        types = await tallies.all_of(connection, tenant_id, Facet.source_type)
-        roles = await tallies.top_of(connection, tenant_id, Facet.agent_role, TOP)
-        sources = await tallies.top_of(connection, tenant_id, Facet.source_id, TOP)
+        types = await tallies.all_of(connection, tenant_id, Dimension.source_type)
+        roles = await tallies.top_of(connection, tenant_id, Dimension.agent_role, TOP)
+        sources = await tallies.top_of(connection, tenant_id, Dimension.source_id, TOP)
     allowed, denied = sum(each.allowed for each in types), sum(each.denied for each in types)
     return Stats(
         total=allowed + denied,

@@ -11,7 +11,7 @@ from control_api.store.queries import log_keys
 async def verify_log(service: AppContext, caller: Caller, _: EmptyRequest) -> Verified:
     """Walk the tenant's audit trail, and say whether it is what it was."""
     tenant_id = caller.tenant.tenant_id
-    publics = await log_keys.believed(service.store, service.ring)
+    publics = await log_keys.trusted(service.store, service.ring)
     report = await verify(service.store, tenant_id, publics)
     anchor, noted = report["anchor"], report["checkpoint"]
     return Verified(

@@ -18,7 +18,7 @@ async def show_readiness(service: AppContext, _caller: None, _: EmptyRequest) ->
     if service.stopping.is_set():
         raise Unavailable("not ready", details="service: it is draining")
     try:
-        async with service.store.reading_across() as connection:
+        async with service.store.reading_all_tenants() as connection:
             await tenants.installed(connection)
     except Unavailable as error:
         raise Unavailable("not ready", details=f"store: {error.message}") from error

@@ -33,5 +33,5 @@ async def _present(service: AppContext, caller: Caller, retrieval: Retrieval) ->
     if retrieval.session_id is None:
         return None
     async with service.store.reading(caller.tenant.tenant_id) as connection:
-        row = await sessions.standing(connection, caller.tenant.tenant_id, retrieval.session_id)
+        row = await sessions.look_up(connection, caller.tenant.tenant_id, retrieval.session_id)
     return None if row is None else row.at(service.clock.now())

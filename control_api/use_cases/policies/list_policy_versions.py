@@ -6,7 +6,7 @@ from control_api.requests.base import Identifier, Listed
 from control_api.responses.management import PolicyFields, PolicyVersion
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import policies
-from control_api.store.queries.policies import Version
+from control_api.store.queries.policies import StoredVersion
 from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound
 
@@ -31,7 +31,7 @@ async def list_policy_versions(
     return page_of(rows, asked.limit, lambda row: (row.version,), _shown)
 
 
-def _shown(row: Version) -> PolicyVersion:
+def _shown(row: StoredVersion) -> PolicyVersion:
     return PolicyVersion(
         version=row.version,
         policy=PolicyFields(**row.body),

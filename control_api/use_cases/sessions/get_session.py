@@ -8,7 +8,7 @@ from control_api.presenters import session_detail
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.tenants import SessionDetail
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.dimensions import Facet
+from control_api.store.counters.dimensions import Dimension
 from control_api.store.queries import sessions
 from policies.ground.errors import NotFound
 
@@ -33,5 +33,5 @@ async def detail(
     row = await sessions.find(connection, tenant_id, session_id)
     if row is None:
         raise NotFound(f"no such session: `{session_id}`")
-    counted = await tallies.one_of(connection, tenant_id, Facet.session, session_id)
+    counted = await tallies.one_of(connection, tenant_id, Dimension.session, session_id)
     return session_detail(row, counted, now)

@@ -14,7 +14,7 @@ from control_api.auth.principal import Caller
 from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.tenants import Revoked
 from control_api.store.queries import session_revocation
-from control_api.store.queries.session_revocation import Filter, Place
+from control_api.store.queries.session_revocation import SessionFilter, SessionPosition
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.transaction import Transaction
 from policies.ground.errors import invalid
@@ -52,7 +52,7 @@ async def revoke_sessions(service: AppContext, caller: Caller, asked: RevokedSes
     while True:
         now = service.clock.now()
         async with service.store.reading(tenant_id) as connection:
-            found: list[Place] = await session_revocation.revocable(
+            found: list[SessionPosition] = await session_revocation.revocable(
                 connection, tenant_id, wanted, now, after, AT_ONCE
             )
         # Written even where nothing was found: the answer tells the tenant's revision.
@@ -63,13 +63,13 @@ async def revoke_sessions(service: AppContext, caller: Caller, asked: RevokedSes
         after = found[-1]
 
 
-def _filter(asked: RevokedSessions) -> Filter:
+def _filter(asked: RevokedSessions) -> SessionFilter:
     user_id = asked.user_id
     if asked.agent_role is None and asked.agent_id is None and user_id is None:
         raise invalid([NEEDED])
     # Whether a session's user was masked depends on the setting when it was claimed.
     users = () if user_id is None else tuple({user_id, masked_user(user_id)})
-    return Filter(asked.agent_role, asked.agent_id, users)
+    return SessionFilter(asked.agent_role, asked.agent_id, users)
 
 
 async def _revoke(service: AppContext, caller: Caller, ids: Sequence[str], reason: str) -> int:

@@ -39,7 +39,7 @@ async def look_up_documents(
     true the answer would have been too large: ask again for the names that are not in it.
     """
     async with service.store.reading(caller.tenant.tenant_id) as connection:
-        page = await documents.named(
+        page = await documents.by_name(
             connection, caller.tenant.tenant_id, asked.names, most_bytes=MOST_BYTES
         )
     return page_of_set(service, caller, page, reset=False)

@@ -38,7 +38,7 @@ async def create_tenant(service: AppContext, caller: Superadmin, asked: NewTenan
     secret = make_key(service.entropy(32))
 
     async def work(tx: Transaction) -> None:
-        if await tenants.named(tx.connection, tenant_id, asked.name) is not None:
+        if await tenants.find_by_name(tx.connection, tenant_id, asked.name) is not None:
             raise Conflict(f"a tenant is called `{asked.name}` already")
         tenant = StoredTenant(tenant_id, asked.name, tx.now, False, False, True)
         await tenants.add(tx.connection, tenant)

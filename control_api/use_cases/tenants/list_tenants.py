@@ -17,6 +17,6 @@ async def list_tenants(
     service: AppContext, _caller: Superadmin, asked: AskedTenants
 ) -> Page[TenantShown]:
     """List tenants, newest first."""
-    async with service.store.reading_across() as connection:
+    async with service.store.reading_all_tenants() as connection:
         rows = await tenants.page(connection, asked.after(int, str), asked.limit + 1)
     return page_of(rows, asked.limit, lambda row: (row.created_at, row.tenant_id), shown_tenant)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from control_api.log.verify import verify
-from control_api.store.log_heads import LogEnd
+from control_api.store.log.heads import LogEnd
 from control_api.store.transaction import Transaction
 from policies.trail.record import change_record
 from tests.control_api.store.world import OTHER, TENANT, World, decision, event_id, opened, sql
@@ -22,7 +22,7 @@ class Counted:
         self.once: list[Any] = []
         self.runs = 0
         database = world.store._database
-        once, run = database.once, database.run
+        once, run = database.autocommit, database.run
         assert once is not None
 
         async def counted_once(*asked: Any) -> bool:
@@ -38,7 +38,7 @@ class Counted:
             self.runs += 1
             return await run(*asked)
 
-        monkeypatch.setattr(database, "once", counted_once)
+        monkeypatch.setattr(database, "autocommit", counted_once)
         monkeypatch.setattr(database, "run", counted_run)
 
 
@@ -100,7 +100,7 @@ async def test_a_change_in_between_is_not_overwritten(postgresql_url: str) -> No
 async def test_a_change_may_have_more_records_than_a_statement_takes(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("control_api.store.statement_batch.MOST", 100)
+    monkeypatch.setattr("control_api.store.log.postgresql_batch.MOST", 100)
     async with opened(postgresql_url) as world:
 
         async def change(tx: Transaction) -> None:
@@ -150,7 +150,7 @@ async def test_a_connection_that_is_lost_loses_and_doubles_nothing(
     """Before the statement, or after its commit and before the news of it."""
     async with opened(postgresql_url) as world:
         await world.log.append(TENANT, decision())
-        once, cut = world.store._database.once, [1]
+        once, cut = world.store._database.autocommit, [1]
         assert once is not None
 
         async def lossy(*asked: Any) -> bool:
@@ -162,7 +162,7 @@ async def test_a_connection_that_is_lost_loses_and_doubles_nothing(
                 raise ConnectionResetError
             return done
 
-        monkeypatch.setattr(world.store._database, "once", lossy)
+        monkeypatch.setattr(world.store._database, "autocommit", lossy)
         records = [decision() for _ in range(16)]
         placed = await asyncio.gather(*(world.log.append(TENANT, record) for record in records))
         assert [place.eid for place in placed] == [record.eid for record in records]

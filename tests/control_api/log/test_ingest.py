@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from control_api.log.ingest import NOTHING, PART, IngestReceipt, ingest
+from control_api.log.ingest import NOTHING_HELD, PART, IngestReceipt, ingest
 from control_api.log.verify import verify
 from policies.ground.errors import Conflict, Invalid, NotFound, SluiceError
 from policies.trail.record import gap_record, retrieval_lineage
@@ -82,7 +82,7 @@ async def test_only_what_is_not_held_is_recorded(world: World) -> None:
 
 
 async def test_nothing_delivered_is_answered_with_what_is_held(world: World) -> None:
-    assert await take(world, []) == NOTHING
+    assert await take(world, []) == NOTHING_HELD
     spool = Spool()
     await take(world, spool.records(3))
     assert await take(world, []) == IngestReceipt(2, spool.hashes[2])
@@ -149,7 +149,7 @@ async def test_an_id_from_elsewhere_is_refused(world: World) -> None:
     error = await refused(world, [*spool.records(1), spool.record(record)], Conflict)
     assert error.details is not None
     assert record.eid in error.details
-    assert await take(world, []) == NOTHING
+    assert await take(world, []) == NOTHING_HELD
 
 
 async def test_an_id_twice_in_one_batch_is_refused(world: World) -> None:

@@ -16,9 +16,9 @@ from control_api.log.append import Log
 from control_api.log.ingest import ingest
 from control_api.log.purge import Purge, PurgeResult
 from control_api.log.purge_plan import PurgeMismatch, prove
-from control_api.log.search import Filters
+from control_api.log.search import EventFilters
 from control_api.log.verify import verify
-from control_api.store import log_index
+from control_api.store.log import index as log_index
 from control_api.store.queries import purges
 from control_api.store.schema.tables import tenants
 from control_api.store.transaction import Transaction
@@ -186,11 +186,11 @@ async def test_purges_at_any_cut_leave_a_log_that_holds(either_url: str, seed: i
             await Log.open(world.store)
             world.now.ahead += chance.choice([DAY // 2, DAY + 1, 3 * DAY])
         assert old > 0
-        shown = await read.events(world.store, TENANT, Filters(), 1000)
+        shown = await read.events(world.store, TENANT, EventFilters(), 1000)
         assert shown.events
         for name in ("agent_role", "session_id", "user_id"):
             for value in {each[name] for each in shown.events if each[name]}:
-                found = await read.events(world.store, TENANT, Filters(**{name: value}), 1000)
+                found = await read.events(world.store, TENANT, EventFilters(**{name: value}), 1000)
                 meant = [each["seq"] for each in shown.events if each[name] == value]
                 assert [each["seq"] for each in found.events] == meant
 
@@ -214,7 +214,7 @@ async def test_a_crash_at(either_url: str, monkeypatch: pytest.MonkeyPatch, poin
         committed = point not in {"prove", "commit"}
         assert (answer["anchor"] is not None) == committed
         assert answer["total"] == (41 if committed else 130)
-        shown = await read.events(world.store, TENANT, Filters(), 1000)
+        shown = await read.events(world.store, TENANT, EventFilters(), 1000)
         assert (min(each["seq"] for each in shown.events) >= 90) == committed
     async with opened(either_url) as world:  # and the service starts on it
         world.now.ahead += 2 * DAY
@@ -375,14 +375,19 @@ async def test_an_event_below_the_cut_is_gone_at_once(
 ) -> None:
     """Its rows are still there: nobody sees half a purge."""
     await aged(world, 60, 30)
-    shown = await read.events(world.store, TENANT, Filters(), 1000)
+    shown = await read.events(world.store, TENANT, EventFilters(), 1000)
     old = [each["event_id"] for each in shown.events if each["seq"] < 60]
     with monkeypatch.context() as patch:
         _die_at(patch, "removed")
         with pytest.raises(Died):
             await purge(world).run(TENANT)
     assert len(await seqs(world)) > 31
-    for filters in (Filters(), Filters(decision="ALLOW"), Filters(since=0), Filters(user_id="u-1")):
+    for filters in (
+        EventFilters(),
+        EventFilters(decision="ALLOW"),
+        EventFilters(since=0),
+        EventFilters(user_id="u-1"),
+    ):
         found = await read.events(world.store, TENANT, filters, 1000)
         assert found.events
         assert {each["seq"] < 60 for each in found.events} == {False}

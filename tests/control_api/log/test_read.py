@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from control_api.log.ingest import ingest
-from control_api.log.read import Filters, event, events, lineage, session_trail
+from control_api.log.read import EventFilters, event, events, lineage, session_trail
 from control_api.log.verify import verify
-from control_api.store import log_index
+from control_api.store.log import index as log_index
 from control_api.store.queries.sessions import SessionClaimer
 from policies.ground.canonical import micros
 from policies.ground.errors import NotFound
@@ -39,7 +39,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_index, "STEP", 8)
 
 
-async def everything(world: World, filters: Filters, limit: int = 1000) -> list[Event]:
+async def everything(world: World, filters: EventFilters, limit: int = 1000) -> list[Event]:
     """Page by page."""
     found: list[Event] = []
     before = None
@@ -77,7 +77,7 @@ async def varied(world: World, count: int, chance: random.Random) -> None:
     await world.log.append(OTHER, decision(agent_role="a"))
 
 
-def matches(event: Event, filters: Filters) -> bool:
+def matches(event: Event, filters: EventFilters) -> bool:
     for name in log_index.FACETS:
         wanted = getattr(filters, name)
         if wanted is not None and event[name] != wanted:
@@ -94,7 +94,7 @@ async def test_filters_find_exactly_what_matches(world: World) -> None:
     chance = random.Random(seed)
     start = world.now()
     await varied(world, 300, chance)
-    listed = await everything(world, Filters())
+    listed = await everything(world, EventFilters())
     assert [event["seq"] for event in listed] == sorted(
         (event["seq"] for event in listed), reverse=True
     )
@@ -112,7 +112,7 @@ async def test_filters_find_exactly_what_matches(world: World) -> None:
     }
     for _ in range(few(150)):
         names = chance.sample(list(choices), chance.randrange(1, 4))
-        filters = Filters(**{name: chance.choice(choices[name]) for name in names})
+        filters = EventFilters(**{name: chance.choice(choices[name]) for name in names})
         expected = [event for event in listed if matches(event, filters)]
         found = await everything(world, filters, chance.choice([1, 7, 1000]))
         assert found == expected, (seed, filters)
@@ -121,10 +121,16 @@ async def test_filters_find_exactly_what_matches(world: World) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
-    "filters", [Filters(), Filters(agent_role="a"), Filters(user_id="u"), Filters(since=1)]
+    "filters",
+    [
+        EventFilters(),
+        EventFilters(agent_role="a"),
+        EventFilters(user_id="u"),
+        EventFilters(since=1),
+    ],
 )
 async def test_pages_neither_skip_nor_repeat_while_others_write(
-    world: World, filters: Filters
+    world: World, filters: EventFilters
 ) -> None:
     """Whoever writes: this service, many at a time, and a sidecar that delivers what is old."""
     asked = {"agent_role": "a", "user_id": "u"}
@@ -166,7 +172,7 @@ async def test_an_event_shows_what_was_asked_and_answered(world: World) -> None:
     assert (shown["user_id"], shown["query"]) == ("u-1", "why?")
     assert (shown["agent_id"], shown["session_id"]) == ("agt_1", "one")
     assert shown["hash"] == placed.leaf_hash.hex()
-    assert (await events(world.store, TENANT, Filters(), 10)).events == [shown]
+    assert (await events(world.store, TENANT, EventFilters(), 10)).events == [shown]
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -263,7 +269,7 @@ async def test_an_index_written_in_blocks_answers_as_before_a_restart(either_url
             )
     async with opened(either_url) as world:
         assert await world.rows("SELECT count(*) FROM log_spans") != [(0,)]
-        listed = await everything(world, Filters(agent_role="r3"))
+        listed = await everything(world, EventFilters(agent_role="r3"))
         assert len(listed) == 9 * 73
         answer = await verify(world.store, TENANT)
         assert (answer["valid"], answer["total"]) == (True, 9 * 512)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from control_api.log import scan as walk
+from control_api.log import scan
 from control_api.log.ingest import ingest
 from control_api.log.verify import verify
-from control_api.store import log_index
+from control_api.store.log import index as log_index
 from tests.control_api.store.world import (
     TENANT,
     Spool,
@@ -189,8 +189,8 @@ async def test_pages_of_any_size_give_the_same_answer(
         *(world.log.append(TENANT, decision(query="x" * (n * 40))) for n in range(300))
     )
     whole = await verify(world.store, TENANT)
-    monkeypatch.setattr(walk, "PAGE_BYTES", 20_000)
-    monkeypatch.setattr(walk, "FIRST_ROWS", 1)
+    monkeypatch.setattr(scan, "PAGE_BYTES", 20_000)
+    monkeypatch.setattr(scan, "FIRST_ROWS", 1)
     small = await verify(world.store, TENANT)
     assert whole["valid"]
     assert {**small, "checked_at": ""} == {**whole, "checked_at": ""}
@@ -199,8 +199,8 @@ async def test_pages_of_any_size_give_the_same_answer(
 async def test_a_log_that_grows_while_it_is_walked_is_valid(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(walk, "MOST_ROWS", 16)
-    monkeypatch.setattr(walk, "FIRST_ROWS", 16)
+    monkeypatch.setattr(scan, "MOST_ROWS", 16)
+    monkeypatch.setattr(scan, "FIRST_ROWS", 16)
     await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(100)))
     growing = True
 

@@ -57,7 +57,7 @@ class Replica:
         """In what the set in Redis is not the store's; None where it is."""
         async with self.store.snapshot(TENANT) as connection:
             revision, stored = await documents.load(connection, TENANT)
-            nodes = await set_nodes.every(connection, TENANT)
+            nodes = await set_nodes.fetch_all(connection, TENANT)
         fields = await asyncio.to_thread(redis.hgetall, set_key(TENANT))
         at = fields.pop(b"at", None)
         if at != f"epoch:{revision}".encode():

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from control_api.store import group_commit as gather
+from control_api.store import group_commit
 from control_api.store.errors import WriteFault
-from control_api.store.group_commit import GroupCommit, Overfull
+from control_api.store.group_commit import GroupCommit, WriteQueueFull
 from policies.ground.errors import Conflict, SluiceError
 from tests.waiting import turns
 
@@ -69,7 +69,7 @@ async def test_a_mistake_in_a_batch_reaches_its_callers_and_ends_nothing() -> No
 async def test_whoever_comes_when_too_many_wait_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gather, "WAITING", 4)
+    monkeypatch.setattr(group_commit, "MAX_WAITING", 4)
     batches = Batches()
     async with asyncio.TaskGroup() as group:
         gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
@@ -78,14 +78,14 @@ async def test_whoever_comes_when_too_many_wait_is_told_at_once(
         await turns()
         waiting += [group.create_task(gathered.submit("a", n)) for n in range(4)]
         await turns()
-        with pytest.raises(Overfull):
+        with pytest.raises(WriteQueueFull):
             await gathered.submit("a", 9)
         batches.go_on.set()
     assert [task.result() for task in waiting] == [0, 2, 4, 6] * 2
 
 
 async def test_a_batch_has_a_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "BATCH", 4)
+    monkeypatch.setattr(group_commit, "MAX_BATCH", 4)
     batches = Batches()
     async with asyncio.TaskGroup() as group:
         gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)

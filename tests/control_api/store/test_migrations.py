@@ -22,13 +22,13 @@ from control_api.store.migrate import migrate
 from control_api.store.schema.tables import metadata
 from control_api.store.schema.version import MIGRATIONS, head, revisions
 from control_api.store.transaction import Transaction
-from control_api.store.url import UnusableDatabase, parse
+from control_api.store.url import UnusableDatabase, parse_url
 from tests.control_api.store.world import OTHER, TENANT, Spool, action, decision, opened, sql
 from tests.postgres import unbound
 
 
 async def within(url: str, ask: Any) -> Any:
-    engine = create_async_engine(parse(url), poolclass=NullPool)
+    engine = create_async_engine(parse_url(url), poolclass=NullPool)
     try:
         async with engine.connect() as connection:
             return await connection.run_sync(ask)

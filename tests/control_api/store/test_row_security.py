@@ -14,7 +14,7 @@ from sqlalchemy.exc import ProgrammingError
 
 from control_api.store.migrate import migrate
 from control_api.store.postgresql.role import GRANTS
-from control_api.store.postgresql.transaction import EVERYONE
+from control_api.store.postgresql.transaction import ALL_TENANTS
 from control_api.store.queries import keys, tenants
 from control_api.store.queries.keys import StoredKey
 from control_api.store.schema.tables import metadata
@@ -70,7 +70,7 @@ async def test_a_query_without_its_tenant_sees_one_tenants_rows(two: World, tabl
 
 
 async def test_across_tenants_only_the_listed_tables_are_read(two: World) -> None:
-    async with two.store.reading_across() as connection:
+    async with two.store.reading_all_tenants() as connection:
         for table in metadata.tables:
             found = await connection.execute(text(f"SELECT DISTINCT tenant_id FROM {table}"))
             if table not in ACROSS:
@@ -205,7 +205,9 @@ async def test_a_role_that_is_not_there_is_not_granted_anything(postgres_url: st
         await migrate(postgres_url, postgres_url.replace("//owner:", "//nobody:"))
 
 
-@pytest.mark.parametrize("tenant_id", ["a'b", "a\\'b", "''; RESET ROLE; --", "a\\", EVERYONE + "'"])
+@pytest.mark.parametrize(
+    "tenant_id", ["a'b", "a\\'b", "''; RESET ROLE; --", "a\\", ALL_TENANTS + "'"]
+)
 async def test_a_tenants_name_is_never_read_as_sql(two: World, tenant_id: str) -> None:
     async with two.store.reading(tenant_id) as connection:
         said = await connection.execute(text("SELECT current_setting('sluice.tenant')"))

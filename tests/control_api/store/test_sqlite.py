@@ -16,7 +16,7 @@ from sqlalchemy.exc import OperationalError
 
 from control_api.store.errors import ReadFault, WriteFault
 from control_api.store.store import Store
-from control_api.store.url import UnusableDatabase, parse
+from control_api.store.url import UnusableDatabase, parse_url
 from tests.control_api.store.world import TENANT, decision, opened
 
 
@@ -119,10 +119,10 @@ async def test_a_writer_does_not_wait_for_ever(
 )
 def test_a_url_that_keeps_nothing_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(UnusableDatabase) as caught:
-        parse(url)
+        parse_url(url)
     assert "secret" not in str(caught.value)
 
 
 def test_the_driver_need_not_be_named() -> None:
-    assert parse("sqlite:///x.db").drivername == "sqlite+aiosqlite"
-    assert parse("postgresql://h/d").drivername == "postgresql+asyncpg"
+    assert parse_url("sqlite:///x.db").drivername == "sqlite+aiosqlite"
+    assert parse_url("postgresql://h/d").drivername == "postgresql+asyncpg"

@@ -110,7 +110,7 @@ async def test_an_error_rolls_everything_back(world: World) -> None:
     assert heard == []
     async with world.store.reading(TENANT) as connection:
         assert await documents.load(connection, TENANT) == (0, {})
-    async with world.store.reading_across() as connection:
+    async with world.store.reading_all_tenants() as connection:
         names = set((await connection.execute(select(tenants.c.name))).scalars())
     assert names == {TENANT, OTHER}
     assert (await verify(world.store, TENANT))["total"] == 0

@@ -19,7 +19,7 @@ from control_api.log.append import Log
 from control_api.store.queries import tenants
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
-from control_api.store.url import parse
+from control_api.store.url import parse_url
 from policies.evaluate import Decision, refuse
 from policies.ground.canonical import b64, rfc3339
 from policies.ground.clock import Clock
@@ -61,7 +61,7 @@ async def opened(url: str) -> AsyncIterator[World]:
     now = Now()
     async with asyncio.TaskGroup() as group:
         store = await Store.open(url, Clock(now, time.monotonic), group)
-        async with store.reading_across() as connection:
+        async with store.reading_all_tenants() as connection:
             new = await tenants.installed(connection) is None
         if new:
             await _first_start(store)
@@ -85,7 +85,7 @@ async def _first_start(store: Store) -> None:
 
 async def sql(url: str, statement: str, **values: Any) -> list[Any]:
     """Run a statement against the database as whoever owns the server could; what it returns."""
-    engine = create_async_engine(parse(unbound(url)), poolclass=NullPool)
+    engine = create_async_engine(parse_url(unbound(url)), poolclass=NullPool)
     try:
         async with engine.begin() as connection:
             done = await connection.execute(text(statement), values)

@@ -10,10 +10,10 @@ import orjson
 from sqlalchemy import Connection
 
 from control_api.log.ingest import ingest
-from control_api.store.chain import LogChain
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.counters import BatchCounts, counted, forget_before
-from control_api.store.counters.dimensions import BETWEEN, BUCKETS, DAY, Facet
+from control_api.store.counters.dimensions import BUCKETS, DAY, SEPARATOR, Dimension
+from control_api.store.log.chain import LogChain
 from control_api.store.transaction import Transaction
 from policies.trail.entry import index_of
 from tests.control_api.store.world import OTHER, TENANT, Spool, World, decision
@@ -48,16 +48,16 @@ async def walked(world: World) -> dict[tuple[int, str, int], list[int]]:
         agent, source = request.get("agent_id"), request["source_id"]
         mismatch = entry["pub"]["response"]["policy_name"] == "session_agent_mismatch"
         values = {
-            Facet.source_type: request["source_type"],
-            Facet.agent_role: request["agent_role"],
-            Facet.source_id: source,
-            Facet.agent: agent,
-            Facet.agent_source: None if agent is None else agent + BETWEEN + source,
-            Facet.session: request.get("session_id"),
-            Facet.second: "",
-            Facet.minute: "",
-            Facet.mismatch_second: "" if mismatch else None,
-            Facet.mismatch_minute: "" if mismatch else None,
+            Dimension.source_type: request["source_type"],
+            Dimension.agent_role: request["agent_role"],
+            Dimension.source_id: source,
+            Dimension.agent: agent,
+            Dimension.agent_source: None if agent is None else agent + SEPARATOR + source,
+            Dimension.session: request.get("session_id"),
+            Dimension.second: "",
+            Dimension.minute: "",
+            Dimension.mismatch_second: "" if mismatch else None,
+            Dimension.mismatch_minute: "" if mismatch else None,
         }
         for facet, value in values.items():
             if value is not None:
@@ -158,7 +158,7 @@ async def test_what_leaves_the_log_is_counted_no_more(world: World) -> None:
     await world.store.run(TENANT, take)
     after, again = await kept(world), await walked(world)
     for key in before.keys() | after.keys() | again.keys():
-        if Facet(key[0]) in BUCKETS:
+        if Dimension(key[0]) in BUCKETS:
             assert after[key] == before[key]
         else:
             assert after.get(key, [0, 0])[:2] == again.get(key, [0, 0])[:2]
@@ -178,16 +178,16 @@ async def test_old_buckets_are_forgotten_and_nothing_else(world: World) -> None:
     assert rounds
     after = await kept(world)
     gone = before.keys() - after.keys()
-    assert {Facet(key[0]) for key in gone} <= set(BUCKETS)
-    assert Counter(Facet(key[0]) for key in gone)[Facet.agent] > 0
+    assert {Dimension(key[0]) for key in gone} <= set(BUCKETS)
+    assert Counter(Dimension(key[0]) for key in gone)[Dimension.agent] > 0
     assert all(after[key] == before[key] for key in after)
     lately = world.now() - 7 * DAY
     assert {key for key in before if _recent(key, lately)} <= after.keys()
 
 
 def _recent(key: tuple[int, str, int], since: int) -> bool:
-    width = BUCKETS.get(Facet(key[0]))
-    short = Facet(key[0]) in (Facet.second, Facet.mismatch_second)
+    width = BUCKETS.get(Dimension(key[0]))
+    short = Dimension(key[0]) in (Dimension.second, Dimension.mismatch_second)
     return not short and (width is None or key[2] * width >= since)
 
 
@@ -209,12 +209,12 @@ async def test_queries_answer_from_the_counts(world: World) -> None:
         ]
         lately = await tallies.by_agent(connection, TENANT, since)
         assert {each.value: each.total for each in lately} == {"a1": 3, "a1 ": 1, "a1x": 1}
-        top = await tallies.top_of(connection, TENANT, Facet.source_id, 2)
+        top = await tallies.top_of(connection, TENANT, Dimension.source_id, 2)
         assert [each.value for each in top] == ["two", "four"]
         whole = await connection.run_sync(counted, TENANT)
         assert whole == {"api": (4, 1)}
         now = world.now()
-        window = await tallies.window(connection, TENANT, Facet.second, now - DAY, now + DAY)
+        window = await tallies.window(connection, TENANT, Dimension.second, now - DAY, now + DAY)
         assert (window.allowed, window.denied) == (4, 1)
         many, pairs = await tallies.new_accesses(connection, TENANT, now - DAY, now + DAY, 2)
         assert (many, len(pairs)) == (4, 2)

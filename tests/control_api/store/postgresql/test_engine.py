@@ -21,8 +21,8 @@ from sqlalchemy.exc import DBAPIError
 from control_api.database_limits import DatabaseLimits
 from control_api.log.append import Log
 from control_api.log.verify import verify
-from control_api.store.chain import Appended
-from control_api.store.errors import ReadFault, WriteFault, clashed
+from control_api.store.errors import ReadFault, WriteFault, is_conflict
+from control_api.store.log.chain import Appended
 from control_api.store.migrate import migrate
 from control_api.store.schema.tables import sources, tenants
 from control_api.store.store import Store
@@ -110,7 +110,7 @@ async def test_a_serialisation_failure_is_done_again(postgresql_url: str) -> Non
                         await connection.execute(SERIALIZABLE)
                         yield connection
                 except DBAPIError as error:
-                    failures.append(clashed(error))
+                    failures.append(is_conflict(error))
                     raise
 
             store._database.writing = strict  # type: ignore[method-assign, assignment]
@@ -144,7 +144,7 @@ async def test_an_append_that_was_given_up_is_done_again(postgresql_url: str) ->
 async def test_it_is_not_done_for_ever(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("control_api.store.store.PAUSES", (0.001,) * 3)
+    monkeypatch.setattr("control_api.store.store.RETRY_PAUSES", (0.001,) * 3)
     async with opened(postgresql_url) as world:
         tries = 0
 

@@ -97,7 +97,7 @@ async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
 
 async def named(world: World, names: list[str], most_bytes: int = 1000) -> documents.ChangePage:
     async with world.store.reading(TENANT) as connection:
-        return await documents.named(connection, TENANT, names, most_bytes=most_bytes)
+        return await documents.by_name(connection, TENANT, names, most_bytes=most_bytes)
 
 
 async def test_documents_by_name_come_at_one_revision_within_a_budget(world: World) -> None:
@@ -145,4 +145,4 @@ async def test_documents_are_never_of_two_revisions(world: World) -> None:
 async def test_no_document_is_looked_up_of_an_unknown_tenant(world: World) -> None:
     async with world.store.reading("ten_unknown") as connection:
         with pytest.raises(NotFound):
-            await documents.named(connection, "ten_unknown", ["tenant"], most_bytes=1000)
+            await documents.by_name(connection, "ten_unknown", ["tenant"], most_bytes=1000)

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from control_api.log.verify import verify
-from control_api.store import log_index
-from control_api.store.log_index import BLOCK, FACETS, SPAN, block_end, covered
+from control_api.store.log import index as log_index
+from control_api.store.log.index import BLOCK, FACETS, SPAN, block_end, indexed_size
 from control_api.store.transaction import Transaction
 from tests.control_api.store.world import TENANT, World, decision
 
@@ -18,7 +18,7 @@ def test_what_is_covered_only_grows_and_is_never_far_behind() -> None:
     for place in range(SPAN + 1):
         before = 0
         for size in range(3 * BLOCK):
-            now = covered(place, size)
+            now = indexed_size(place, size)
             assert before <= now <= size
             assert size - now < BLOCK
             if now != before:
@@ -30,7 +30,7 @@ def test_what_is_covered_only_grows_and_is_never_far_behind() -> None:
 def test_no_size_is_the_end_of_two_blocks() -> None:
     """So that no one transaction has to write them all."""
     for size in range(1, 2 * BLOCK):
-        due = [place for place in range(SPAN + 1) if covered(place, size) == size]
+        due = [place for place in range(SPAN + 1) if indexed_size(place, size) == size]
         assert len(due) <= 1
 
 
@@ -62,14 +62,14 @@ async def test_the_index_is_the_entries_below_the_mark(
         (place, getattr(row, name), row.seq)
         for place, name in enumerate(FACETS)
         for row in entries
-        if getattr(row, name) is not None and row.seq < covered(place, size)
+        if getattr(row, name) is not None and row.seq < indexed_size(place, size)
     }
     found = await world.rows("SELECT facet, value, seq FROM log_index")
     assert {tuple(row) for row in found} == meant
     assert len(found) == len(meant)
     spans = await world.rows("SELECT seq, until_seq FROM log_spans ORDER BY seq")
     assert [row.seq for row in spans[1:]] == [row.until_seq for row in spans[:-1]]
-    assert spans[-1].until_seq == covered(SPAN, size)
+    assert spans[-1].until_seq == indexed_size(SPAN, size)
 
 
 async def test_one_transaction_may_fill_many_blocks(

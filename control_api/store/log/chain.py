@@ -1,7 +1,7 @@
 """The end of one tenant's log, and what it means to put a record there.
 
     chain = Chain.load(connection, tenant_id)     the head row, locked until the transaction ends
-    appended = chain.place(record, now)           numbered, chained, hashed; in memory only
+    appended = chain.add(record, now)           numbered, chained, hashed; in memory only
     chain.save(connection)                        entries, openings and the new head, as one
 
 INVARIANT: entries and head change in one transaction, so a crash leaves both or neither. Knows
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, Dialect, Table, bindparam, insert, select
 
-from control_api.store import log_heads, log_index
-from control_api.store import statement_batch as at_once
 from control_api.store.counters.counters import BatchCounts
 from control_api.store.errors import UnknownState
-from control_api.store.log_heads import LogEnd
+from control_api.store.log import heads, postgresql_batch
+from control_api.store.log import index as log_index
+from control_api.store.log.heads import LogEnd
 from control_api.store.schema.tables import log_entries, openings
 from policies.ground.canonical import b64, encode, micros, rfc3339
 from policies.ground.errors import Invalid
@@ -62,20 +62,20 @@ class LogChain:
     def load(cls, connection: Connection, tenant_id: str) -> "LogChain":
         """Begins the log with its tenant's first record. `NotFound` where there is no such tenant;
         `UnknownState` where the head is missing or is no head."""
-        return cls(tenant_id, log_heads.load(connection, tenant_id))
+        return cls(tenant_id, heads.load(connection, tenant_id))
 
-    def place(self, record: Record, now: int) -> Appended:
+    def add(self, record: Record, now: int) -> Appended:
         """Of a record made here. `Invalid`, and nothing placed, where it is too large."""
         ts = max(now, self._last_ts)
         text = rfc3339(ts)
         entry = record.entry(self.log, self._tree.size, self._prev(), text)
         pub = orjson.loads(record.pub)
         index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
-        opened = (user_of(record.openings), record.openings)
+        opened = (user_id_of(record.openings), record.openings)
         source_type = pub["request"]["source_type"] if index.decision is not None else None
         return self._put(entry, index, source_type, opened, ts)
 
-    def place_core(self, spooled: Spooled, now: int) -> Appended:
+    def add_spooled(self, spooled: Spooled, now: int) -> Appended:
         """Of a record that an enforcement point made."""
         ts = max(now, self._last_ts)
         prev, text = self._prev().encode(), rfc3339(ts).encode()
@@ -114,9 +114,13 @@ class LogChain:
         if not self._entries:
             return
         if connection.dialect.name == "postgresql":
-            self._entries = at_once.fill(connection, self.tenant_id, log_entries, self._entries)
-            self._openings = at_once.fill(connection, self.tenant_id, openings, self._openings)
-            moved = at_once.write(connection, self.values())
+            self._entries = postgresql_batch.fill(
+                connection, self.tenant_id, log_entries, self._entries
+            )
+            self._openings = postgresql_batch.fill(
+                connection, self.tenant_id, openings, self._openings
+            )
+            moved = postgresql_batch.write(connection, self.values())
         else:
             moved = self._write(connection)
         if not moved:
@@ -132,13 +136,13 @@ class LogChain:
 
     @property
     def one_statement(self) -> bool:
-        """Whether saving it on PostgreSQL is `at_once.STATEMENT` with `values()` and no more."""
+        """Whether saving on PostgreSQL takes only `postgresql_batch.STATEMENT` with `values()`."""
         return bool(self._entries) and not log_index.due(self._begun.size, self._tree.size)
 
     def values(self) -> tuple[Any, ...]:
-        """What `at_once.STATEMENT` takes."""
+        """What `postgresql_batch.STATEMENT` takes."""
         head = (self._begun.size, self._begun.last_leaf, *self.end[1:])
-        return at_once.values_of(
+        return postgresql_batch.values_of(
             self.tenant_id, head, self._entries, self._openings, *self._tally.rows()
         )
 
@@ -149,10 +153,10 @@ class LogChain:
                 values = [(self.tenant_id, *row) for row in rows]
                 connection.exec_driver_sql(_insertion(table, connection.dialect), values)
         self._tally.save(connection, self.tenant_id)
-        return log_heads.move(connection, self.tenant_id, self._begun.size, self.end)
+        return heads.move(connection, self.tenant_id, self._begun.size, self.end)
 
 
-def placed(connection: Connection, tenant_id: str, eids: list[str]) -> dict[str, Appended]:
+def find_appended(connection: Connection, tenant_id: str, eids: list[str]) -> dict[str, Appended]:
     """Those of the ids that stand in the log already, and where."""
     rows = connection.execute(_PLACED, {"tenant": tenant_id, "eids": eids})
     return {
@@ -161,7 +165,7 @@ def placed(connection: Connection, tenant_id: str, eids: list[str]) -> dict[str,
     }
 
 
-def user_of(opened: bytes) -> str | None:
+def user_id_of(opened: bytes) -> str | None:
     """The user id in a record's openings, for the column beside them."""
     opening = orjson.loads(opened).get("user_id")
     return None if opening is None else opening[1]

@@ -10,12 +10,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.database_limits import LIMITS, DatabaseLimits
 from control_api.store.postgresql.engine import PostgresqlDatabase
 from control_api.store.sqlite import SqliteDatabase
-from control_api.store.url import parse
+from control_api.store.url import parse_url
 
 T = TypeVar("T")
 
 
-class Once(Protocol):
+class Autocommit(Protocol):
     """One statement as a transaction of its own, in the lane's order."""
 
     async def __call__(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
@@ -39,7 +39,7 @@ class Database(Protocol):
         statement on PostgreSQL, and there no row of another tenant."""
         ...
 
-    def reading_across(self) -> AbstractAsyncContextManager[AsyncConnection]:
+    def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """The same, of every tenant's rows in the tables that may be read so."""
         ...
 
@@ -62,7 +62,7 @@ class Database(Protocol):
         ...
 
     @property
-    def once(self) -> Once | None:
+    def autocommit(self) -> Autocommit | None:
         """Where one statement may be a transaction of its own; None where that spares nothing, as
         on SQLite, to which there are no round trips."""
         ...
@@ -72,7 +72,7 @@ class Database(Protocol):
 
 async def connect(url: str, limits: DatabaseLimits = LIMITS) -> Database:
     """Open the database at its schema; `Unusable` where it can't be."""
-    parsed = parse(url)
+    parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return await SqliteDatabase.open(parsed)
     return await PostgresqlDatabase.open(parsed, limits)

@@ -4,7 +4,7 @@ An ordinary index costs a page write for nearly every value of every entry: seve
 times what the entries themselves cost. This one is filled with a whole block of entries at a time,
 sorted, so that a page is written once for many of them.
 
-INVARIANT: in a log of `size` entries, those below `covered(facet, size)` are in the index, and the
+INVARIANT: in a log of `size` entries, those below `indexed_size(facet, size)` are indexed, and the
 others are not. It follows from the size alone and moves in the transaction that moves the size; so
 a reader looks at the last few thousand entries themselves, and at the index for the rest.
 
@@ -33,7 +33,7 @@ SPAN = len(FACETS)
 STEP = BLOCK // (SPAN + 1)
 
 
-def covered(place: int, size: int) -> int:
+def indexed_size(place: int, size: int) -> int:
     """How many entries of a log of `size` the index holds of the facet at `place`."""
     beyond = size - place * STEP
     return 0 if beyond < 0 else size - beyond % BLOCK
@@ -41,19 +41,19 @@ def covered(place: int, size: int) -> int:
 
 def block_end(place: int, first: int) -> int:
     """Where the block that begins at `first` ends."""
-    return covered(place, first + BLOCK)
+    return indexed_size(place, first + BLOCK)
 
 
 def due(old_size: int, new_size: int) -> bool:
     """Whether `extend` has anything to do."""
-    return any(covered(at, old_size) < covered(at, new_size) for at in range(SPAN + 1))
+    return any(indexed_size(at, old_size) < indexed_size(at, new_size) for at in range(SPAN + 1))
 
 
 def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int) -> None:
     """What is due once the log has grown; in the transaction that lets it grow, which may have
     filled several blocks."""
     for place in range(SPAN + 1):
-        first, until = covered(place, old_size), covered(place, new_size)
+        first, until = indexed_size(place, old_size), indexed_size(place, new_size)
         while first < until:
             # A span of time is one block's, so every facet goes block by block.
             end = block_end(place, first)
@@ -66,7 +66,7 @@ def _said(name: str) -> Any:
     return openings.c.user_id if name == "user_id" else log_entries.c[name]
 
 
-def of_block(name: str, until: str = "until") -> Select[Any]:
+def block_rows(name: str, until: str = "until") -> Select[Any]:
     """The rows of the facet `name` for the entries from `:first` to before `:until`, the parameter
     of that name."""
     column = _said(name)
@@ -85,7 +85,7 @@ def of_block(name: str, until: str = "until") -> Select[Any]:
 
 _INDEXED = ["tenant_id", "facet", "value", "seq"]
 _FACETS = [
-    insert(log_index).from_select(_INDEXED, of_block(name).order_by("value", "seq"))
+    insert(log_index).from_select(_INDEXED, block_rows(name).order_by("value", "seq"))
     for name in FACETS
 ]
 _SPAN = insert(log_spans).from_select(

@@ -47,7 +47,7 @@ class DatabaseUnreachable(Exception):
     """the database can't be used at the moment; it may be later"""
 
 
-def translated(error: BaseException, url: URL) -> Exception | None:
+def translate_error(error: BaseException, url: URL) -> Exception | None:
     """`error`, raised while the database at `url` was opened or first used, as
     `DatabaseUnreachable` or
     `UnusableDatabase`; None where it is neither, so a bug of ours, and where it is one already."""

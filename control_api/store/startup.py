@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
+from control_api.store.connection_errors import DatabaseUnreachable, translate_error
 from control_api.store.errors import ReadFault, WriteFault
-from control_api.store.unreachable import DatabaseUnreachable, translated
-from control_api.store.url import UnusableDatabase, parse
+from control_api.store.url import UnusableDatabase, parse_url
 
 T = TypeVar("T")
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
 _log = logging.getLogger("sluice.store")
 
 
-async def opened(
+async def open_with_retry(
     attempt: Callable[[], Awaitable[T]],
     setting: str,
     seconds: float,
@@ -51,7 +51,7 @@ async def opened(
 
 
 @asynccontextmanager
-async def starting(url: str, setting: str) -> AsyncIterator[None]:
+async def explain_startup_faults(url: str, setting: str) -> AsyncIterator[None]:
     """What a start does with an open database: a fault of the database in it is
     `DatabaseUnreachable`, or
     `UnusableDatabase`, with its cause and the name of the `setting`."""
@@ -59,5 +59,5 @@ async def starting(url: str, setting: str) -> AsyncIterator[None]:
         yield
     except (ReadFault, WriteFault) as error:
         cause = error.__cause__ or error
-        known = translated(cause, parse(url)) or DatabaseUnreachable(str(error))
+        known = translate_error(cause, parse_url(url)) or DatabaseUnreachable(str(error))
         raise type(known)(f"{setting}: {known}") from error
