@@ -4,7 +4,9 @@ kind is configured, and not before: some stand on large libraries."""
 from collections.abc import Callable
 from importlib import import_module
 
-from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
 from sidecar.settings.model import Source
 
 MODULES = {
@@ -21,7 +23,7 @@ MODULES = {
 }
 
 
-def dialect_of(source: Source, monotonic: Callable[[], float]) -> SourceProtocol:
+def load_protocol(source: Source, monotonic: Callable[[], float]) -> SourceProtocol:
     """The protocol of `source`, knowing nothing yet of what is there."""
     module, _, name = MODULES[source.kind].partition(":")
     dialect: SourceProtocol = getattr(import_module(module), name)(source, monotonic)

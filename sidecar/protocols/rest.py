@@ -7,13 +7,17 @@ operator's `routes` change that; the first that matches wins.
 from collections.abc import Callable
 
 from sidecar.http.request_target import Target
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    SourceRef,
+)
 from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
     ProtocolRoute,
     RouteClass,
-    RoutedRequest,
     RouteMatch,
-    SourceProtocol,
-    SourceRef,
 )
 from sidecar.protocols.shared.path_pattern import NAME, PathPattern
 from sidecar.protocols.shared.source_names import SourceNames
@@ -70,7 +74,7 @@ class _Rule:
             _CLASSES[route.class_],
             self._places,
             self._hint,
-            at_once=self._at_once,
+            find_sources_now=self._at_once,
         )
 
     async def _places(self, _rest: Rest, asked: RoutedRequest) -> tuple[SourceRef, ...]:
@@ -86,14 +90,19 @@ class _Rule:
         if self._source_id is None:
             return self._naming.of_path(asked.target.path, self._level)
         # Values stand in the form of the path, so that none of them holds a `/`.
-        values = dict(zip(self.pattern.names, asked.values, strict=True))
+        values = dict(zip(self.pattern.names, asked.path_params, strict=True))
         source_id = NAME.sub(lambda name: values[name[1]], self._source_id)
         return self._naming.named(source_id, self._level)
 
 
 _READ = RouteMatch(
     ProtocolRoute(
-        "GET HEAD", "/**", RouteClass.RETRIEVE, Rest.of_path, Rest.hint, at_once=Rest.at_once
+        "GET HEAD",
+        "/**",
+        RouteClass.RETRIEVE,
+        Rest.of_path,
+        Rest.hint,
+        find_sources_now=Rest.at_once,
     ),
     (),
 )

@@ -13,39 +13,39 @@ from policies.ground.errors import Malformed
 from policies.ground.json_body import parse_object, refuse_duplicates
 from sidecar.protocols.budget import Budget, OverBudget
 
-Parse = Callable[[bytes, str | None, Budget], Any]
+BodyParser = Callable[[bytes, str | None, Budget], Any]
 
 _NDJSON = frozenset(("application/x-ndjson", "application/json"))
 
 
-MOST_BRACKETS = 100_000
+MAX_BRACKETS = 100_000
 """`{` and `[` in a JSON body or answer, in texts too, and `<` in one of XML: each may be an object
 to make. The parser makes them in one go, in which nothing else runs, and the garbage collector
 walks them in another."""
 
 
-MOST_DEEP = 200
+MAX_DEPTH = 200
 """Levels of a JSON body. A body that is judged may be written again with a condition around it, and
 orjson reads 1,024 levels but writes 254."""
 
-_LEVELS_LEFT = 254 - MOST_DEEP
+_LEVELS_LEFT = 254 - MAX_DEPTH
 
 
-def is_crowded(raw: bytes) -> bool:
+def has_too_many_brackets(raw: bytes) -> bool:
     """Whether it has more than `MOST_BRACKETS`."""
-    if len(raw) <= MOST_BRACKETS:
+    if len(raw) <= MAX_BRACKETS:
         return False
     if raw[:64].lstrip().startswith((b"<", b"\xef\xbb\xbf<")):
-        return raw.count(b"<") > MOST_BRACKETS
-    return raw.count(b"{") + raw.count(b"[") > MOST_BRACKETS
+        return raw.count(b"<") > MAX_BRACKETS
+    return raw.count(b"{") + raw.count(b"[") > MAX_BRACKETS
 
 
 def json_object(raw: bytes, media: str | None, _budget: Budget | None = None) -> dict[str, Any]:
     """One JSON object, no key twice."""
-    if is_crowded(raw):
-        raise OverBudget(f"the body has more than {MOST_BRACKETS} brackets")
+    if has_too_many_brackets(raw):
+        raise OverBudget(f"the body has more than {MAX_BRACKETS} brackets")
     value = parse_object(raw, media, unique=False)
-    if raw.count(b"{") + raw.count(b"[") > MOST_DEEP:
+    if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
         _check_depth(value)
     # Every member has its colon, so with as many members as colons none was lost: the slower look
     # for a key that stands twice is only for bodies that hold colons elsewhere.

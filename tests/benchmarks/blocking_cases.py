@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import orjson
 
-from sidecar.protocols.strict_body import MOST_BRACKETS
+from sidecar.protocols.strict_body import MAX_BRACKETS
 
 BYTES = 4 * 1024 * 1024 - 64 * 1024
 """Just within what is inspected, whatever stands around it."""
@@ -28,7 +28,7 @@ class Case(NamedTuple):
     fields: tuple[str, ...] = ()
 
 
-def filled(element: bytes, most: int = MOST_BRACKETS - 100) -> bytes:
+def filled(element: bytes, most: int = MAX_BRACKETS - 100) -> bytes:
     """A list of this element, as long as may be."""
     brackets = element.count(b"{") + element.count(b"[")
     count = min(BYTES // (len(element) + 1), most // max(brackets, 1))
@@ -146,7 +146,7 @@ def _aws() -> list[Case]:
     results = _answer(b'{"retrievalResults":', result, b"}")
     entry = b"<Contents><Key>%b</Key><Size>1</Size></Contents>" % (b"k" * 200,)
     head = b'<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult><Name>bucket</Name>'
-    keys = head + entry * ((MOST_BRACKETS - 100) // entry.count(b"<")) + b"</ListBucketResult>"
+    keys = head + entry * ((MAX_BRACKETS - 100) // entry.count(b"<")) + b"</ListBucketResult>"
     deleted = b"".join(b"<Object><Key>k%d</Key></Object>" % number for number in range(64))
     padded = b"<Delete>" + deleted + b" " * (BYTES - 64 * 40) + b"</Delete>"
     return [

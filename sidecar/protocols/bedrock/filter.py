@@ -9,8 +9,18 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.protocol import FetchedResponse, Fields, ForwardedPart, Visibility
-from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    Fields,
+    ForwardedPart,
+    Visibility,
+)
+from sidecar.protocols.shared.document_levels import (
+    DocumentLevels,
+    expect_list,
+    expect_object,
+    to_json,
+)
 
 _SEARCHES = ("vectorSearchConfiguration", "managedSearchConfiguration")
 
@@ -41,7 +51,7 @@ def check_search(body: dict[str, Any]) -> None:
 def narrowed(body: dict[str, Any], marks: DocumentLevels, field: str) -> dict[str, Any]:
     """A `Retrieve` that finds only documents of these levels: the condition stands beside the
     caller's own, and both must hold."""
-    if not marks.conditional:
+    if not marks.filterable:
         return body
     configuration = body.get("retrievalConfiguration") or {}
     # A knowledge base is searched in one of two ways, and the request knows in which.
@@ -59,18 +69,20 @@ def narrowed(body: dict[str, Any], marks: DocumentLevels, field: str) -> dict[st
 def checked(answer: bytes, marks: DocumentLevels) -> ForwardedPart:
     """The results of a `Retrieve` that may be seen. Raises `UpstreamFailed`."""
     whole = parsed(answer)
-    results = a_list(whole.get("retrievalResults"), "list of results")
-    kept = [each for each in results if marks.show(an_object(each, "result").get("metadata", {}))]
+    results = expect_list(whole.get("retrievalResults"), "list of results")
+    kept = [
+        each for each in results if marks.may_see(expect_object(each, "result").get("metadata", {}))
+    ]
     if len(kept) == len(results):
         return ForwardedPart(answer)
-    body = dumped({**whole, "retrievalResults": kept})
+    body = to_json({**whole, "retrievalResults": kept})
     return ForwardedPart(body, len(results) - len(kept))
 
 
 def parsed(answer: bytes) -> dict[str, Any]:
     """The JSON object of an answer; raises `UpstreamFailed`."""
     try:
-        return an_object(orjson.loads(answer), "answer")
+        return expect_object(orjson.loads(answer), "answer")
     except orjson.JSONDecodeError as error:
         raise UpstreamFailed("the data source's answer can't be read") from error
 

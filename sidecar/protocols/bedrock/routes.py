@@ -18,26 +18,30 @@ from sidecar.protocols.bedrock import filter as documents
 from sidecar.protocols.bedrock import references as refer
 from sidecar.protocols.bedrock.references import ReferenceNames
 from sidecar.protocols.bedrock.sources import BedrockSources, Places
-from sidecar.protocols.protocol import (
-    NOTHING,
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
     FetchedResponse,
     Fields,
     ForwardedPart,
-    Outgoing,
-    Prepared,
+    ForwardPlan,
+    OutgoingRequest,
+    RoutedRequest,
+    Visibility,
+)
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
     ProtocolRoute,
     RouteClass,
-    RoutedRequest,
     RouteMatch,
     RouteTable,
-    SourceProtocol,
-    Visibility,
 )
 from sidecar.protocols.shared.aws_signing import AwsSigner
 from sidecar.protocols.strict_body import optional_json_object
 from sidecar.settings.model import Source
 
-Preparing = Callable[["Bedrock", RoutedRequest, Places, Visibility], Prepared]
+Preparing = Callable[["Bedrock", RoutedRequest, Places, Visibility], ForwardPlan]
 
 _SESSION = b"x-amzn-bedrock-knowledge-base-session-id"
 _EXECUTION = b"x-amz-bedrock-flow-execution-id"
@@ -46,7 +50,7 @@ _EXECUTION = b"x-amz-bedrock-flow-execution-id"
 class Bedrock(SourceProtocol):
     """One region's runtime of one account."""
 
-    signs = True
+    signs_requests = True
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self._signer = AwsSigner(source.aws, "bedrock", monotonic)
@@ -55,16 +59,16 @@ class Bedrock(SourceProtocol):
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
 
-    async def signed(self, outgoing: Outgoing) -> Fields:
+    async def sign(self, outgoing: OutgoingRequest) -> Fields:
         # `x-amz-source-arn` and its like speak for somebody. A digest is of the body that came.
         fields = [each for each in outgoing.fields if each[0].lower() != b"content-md5"]
         passes = (b"x-amzn-trace-id",).__contains__
-        return await self._signer.signed(outgoing._replace(fields=fields), passes)
+        return await self._signer.sign(outgoing._replace(fields=fields), passes)
 
-    def retrieved(self, asked: RoutedRequest, places: Places, sight: Visibility) -> Prepared:
+    def retrieved(self, asked: RoutedRequest, places: Places, sight: Visibility) -> ForwardPlan:
         """Documents of the levels that may be seen, for this user; the next page is remembered."""
-        marks = documents.marks_of(sight)
-        body = documents.for_user(asked.body, asked.who.user)
+        marks = documents.levels_of(sight)
+        body = documents.for_user(asked.body, asked.attribution.user)
         if marks is not None:
             body = documents.narrowed(body, marks, sight.field)
 
@@ -73,10 +77,10 @@ class Bedrock(SourceProtocol):
             whole = ForwardedPart(answer.body)
             return whole if marks is None else documents.checked(answer.body, marks)
 
-        return Prepared(orjson.dumps(body), read)
+        return ForwardPlan(orjson.dumps(body), read)
 
-    def for_user(self, asked: RoutedRequest, _places: Places, _sight: Visibility) -> Prepared:
-        return Prepared(orjson.dumps(documents.for_user(asked.body, asked.who.user)))
+    def for_user(self, asked: RoutedRequest, _places: Places, _sight: Visibility) -> ForwardPlan:
+        return ForwardPlan(orjson.dumps(documents.for_user(asked.body, asked.attribution.user)))
 
 
 def _told(kind: str, member: str) -> Preparing:
@@ -84,7 +88,7 @@ def _told(kind: str, member: str) -> Preparing:
 
     def prepared(
         bedrock: Bedrock, asked: RoutedRequest, places: Places, _sight: Visibility
-    ) -> Prepared:
+    ) -> ForwardPlan:
         def read(answer: FetchedResponse) -> ForwardedPart:
             # The name of an execution ends with its identifier.
             token = documents.stated(answer, member)
@@ -92,7 +96,7 @@ def _told(kind: str, member: str) -> Preparing:
             bedrock.sources.issue(kind, last, asked, places)
             return ForwardedPart(answer.body)
 
-        return Prepared(read=read)
+        return ForwardPlan(filter_response=read)
 
     return prepared
 
@@ -102,19 +106,19 @@ def _headed(kind: str, name: bytes) -> Preparing:
 
     def prepared(
         bedrock: Bedrock, asked: RoutedRequest, places: Places, _sight: Visibility
-    ) -> Prepared:
+    ) -> ForwardPlan:
         def head(_status: int, fields: Fields) -> None:
             bedrock.sources.issue(kind, documents.of_head(fields, name), asked, places)
 
-        return Prepared(head=head)
+        return ForwardPlan(on_head=head)
 
     return prepared
 
 
 def _as_it_is(
     _bedrock: Bedrock, _asked: RoutedRequest, _places: Places, _sight: Visibility
-) -> Prepared:
-    return NOTHING
+) -> ForwardPlan:
+    return FORWARD_UNCHANGED
 
 
 def _row(
@@ -130,13 +134,13 @@ def _row(
 
     def prepared(
         bedrock: Bedrock, asked: RoutedRequest, places: Places, sight: Visibility
-    ) -> Prepared:
+    ) -> ForwardPlan:
         bedrock.sources.claim(asked, names, places)
         return preparing(bedrock, asked, places, sight)
 
     inspected = optional_json_object if methods == "POST" else None
     return ProtocolRoute(
-        methods, path, class_, places, prepared=prepared, inspected=inspected, **more
+        methods, path, class_, places, plan_forward=prepared, parse_body=inspected, **more
     )
 
 
@@ -183,7 +187,7 @@ _RETRIEVAL = "guardrailConfiguration nextToken retrievalConfiguration retrievalQ
 ROUTES = (
     _row(
         "POST", f"{_BASE}/retrieve", _RETRIEVE, _of(refer.knowledge_base, _RETRIEVAL),
-        Bedrock.retrieved, sieved=True,
+        Bedrock.retrieved, filters_documents=True,
     ),
     # A generated text can't be proven to hold only what may be seen: not sieved.
     _row("POST", "/retrieveAndGenerate", _RETRIEVE, _GENERATE, _told("session", "sessionId")),

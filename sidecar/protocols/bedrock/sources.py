@@ -9,8 +9,12 @@ from policies.ground.errors import Malformed
 from sidecar.protocols.bedrock import references as refer
 from sidecar.protocols.bedrock.filter import check_search
 from sidecar.protocols.bedrock.references import ReferenceNames
-from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
-from sidecar.protocols.shared.aws_query import parameters
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
+from sidecar.protocols.shared.aws_query import parse_query
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
@@ -30,7 +34,7 @@ class BedrockSources:
 
     def named(self, asked: RoutedRequest, names: ReferenceNames) -> Places:
         """What a request concerns. Raises `Malformed`, `Unresolved`."""
-        query, body = parameters(asked.target.query), asked.body or {}
+        query, body = parse_query(asked.target.query), asked.body or {}
         if not names.query.issuperset(query):
             raise Malformed("the query holds a parameter that is not known here")
         refer.only(body, names.members)
@@ -38,24 +42,24 @@ class BedrockSources:
         told = [*refer.references(query), *refer.references(body)]
         if names.some and not told and "sessionId" not in body:
             raise Unresolved("the request names no source that it reads")
-        own = names.own(asked.values)
+        own = names.own(asked.path_params)
         places = [self._naming.of(*parts) for parts in ([own, *told] if own else told)]
-        for token in (*_tokens(query), *_tokens(body), *names.issued(asked.values)):
-            places += self._issued.find(token, asked.who)
-        for token in names.claimed(asked.values, {**query, **body}):
-            self._issued.check_holder(token, asked.who)
+        for token in (*_tokens(query), *_tokens(body), *names.issued(asked.path_params)):
+            places += self._issued.sources_of(token, asked.attribution)
+        for token in names.claimed(asked.path_params, {**query, **body}):
+            self._issued.check_owner(token, asked.attribution)
         return tuple(dict.fromkeys(places))
 
     def claim(self, asked: RoutedRequest, names: ReferenceNames, places: Places) -> None:
         """What the caller named, and nobody else holds, is the caller's."""
-        stated = {**parameters(asked.target.query), **(asked.body or {})}
-        for token in names.claimed(asked.values, stated):
-            self._issued.issue(token, asked.who, places)
+        stated = {**parse_query(asked.target.query), **(asked.body or {})}
+        for token in names.claimed(asked.path_params, stated):
+            self._issued.remember(token, asked.attribution, places)
 
     def issue(self, kind: str, token: str | None, asked: RoutedRequest, places: Places) -> None:
         """Remembers a token of this kind, if an answer held one."""
         if token:
-            self._issued.issue(f"{kind}:{token}", asked.who, places)
+            self._issued.remember(f"{kind}:{token}", asked.attribution, places)
 
 
 def _tokens(stated: dict[str, Any]) -> list[str]:

@@ -11,7 +11,13 @@ from typing import Protocol
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.request_target import canonical, encode_segment
 from sidecar.protocols.chroma.names import collections_path, name_of
-from sidecar.protocols.protocol import Missing, Permits, RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.messages import (
+    MissingSource,
+    Permits,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.shared.source_names import SourceNames
 
 _MISSING = (
@@ -27,7 +33,7 @@ class _ChromaServer(Protocol):
 
 async def created(server: _ChromaServer, asked: RoutedRequest) -> tuple[SourceRef, ...]:
     """The collection that is created, or taken if it is there (`get_or_create`)."""
-    return (server.naming.of(*asked.values, _name(asked)),)
+    return (server.naming.of(*asked.path_params, _name(asked)),)
 
 
 async def opened(
@@ -45,7 +51,7 @@ async def opened(
     except UpstreamFailed as error:
         raise Unresolved(f"the collection can't be looked up: {error}") from error
     if answer.status == 404:
-        raise Missing(place, _MISSING.format(_name(asked)[:128]))
+        raise MissingSource(place, _MISSING.format(_name(asked)[:128]))
     if answer.status != 200:
         raise Unresolved(f"the collection can't be looked up: status {answer.status}")
     return (place,)
@@ -53,13 +59,13 @@ async def opened(
 
 def lookup_target(_server: _ChromaServer, asked: RoutedRequest) -> str:
     """The target of a look-up of the collection that the body names."""
-    return f"{collections_path(*asked.values)}/{encode_segment(_name(asked))}"
+    return f"{collections_path(*asked.path_params)}/{encode_segment(_name(asked))}"
 
 
 def hint(server: _ChromaServer, asked: RoutedRequest) -> SourceRef | None:
     """The collection, for the record of a creation that is denied."""
     name = asked.body.get("name")
-    return server.naming.of(*asked.values, name) if isinstance(name, str) and name else None
+    return server.naming.of(*asked.path_params, name) if isinstance(name, str) and name else None
 
 
 def _name(asked: RoutedRequest) -> str:

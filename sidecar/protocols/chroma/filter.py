@@ -11,16 +11,21 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import (
-    NOTHING,
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
     FetchedResponse,
     ForwardedPart,
-    Prepared,
+    ForwardPlan,
     RoutedRequest,
     SourceRef,
     Visibility,
 )
-from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
+from sidecar.protocols.shared.document_levels import (
+    DocumentLevels,
+    expect_list,
+    expect_object,
+    to_json,
+)
 
 _PARALLEL = ("ids", "documents", "metadatas", "distances", "uris", "embeddings")
 _KNOWN = frozenset((*_PARALLEL, "include"))
@@ -29,24 +34,24 @@ _MARK = "metadatas"
 
 def of_query(
     _chroma: object, asked: RoutedRequest, _places: tuple[SourceRef, ...], sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     """Of `/query`, whose arrays hold one array for each query."""
     return _prepared(asked, sight, nested=True)
 
 
 def of_get(
     _chroma: object, asked: RoutedRequest, _places: tuple[SourceRef, ...], sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     """Of `/get`."""
     return _prepared(asked, sight, nested=False)
 
 
-def _prepared(asked: RoutedRequest, sight: Visibility, *, nested: bool) -> Prepared:
+def _prepared(asked: RoutedRequest, sight: Visibility, *, nested: bool) -> ForwardPlan:
     if sight.levels is None:
-        return NOTHING
+        return FORWARD_UNCHANGED
     marks = DocumentLevels((sight.field,), sight.levels)
     body = dict(asked.body)
-    if marks.conditional:
+    if marks.filterable:
         condition = {sight.field: {"$in": list(sight.levels)}}
         own = body.get("where")
         body["where"] = {"$and": [own, condition]} if own else condition
@@ -55,26 +60,28 @@ def _prepared(asked: RoutedRequest, sight: Visibility, *, nested: bool) -> Prepa
     added = isinstance(include, list) and _MARK not in include
     if added:
         body["include"] = [*body["include"], _MARK]
-    return Prepared(orjson.dumps(body), partial(_sieved, marks, nested=nested, added=added))
+    return ForwardPlan(orjson.dumps(body), partial(_sieved, marks, nested=nested, added=added))
 
 
 def _sieved(
     marks: DocumentLevels, answer: FetchedResponse, *, nested: bool, added: bool
 ) -> ForwardedPart:
     try:
-        found = an_object(orjson.loads(answer.body), "answer")
+        found = expect_object(orjson.loads(answer.body), "answer")
     except orjson.JSONDecodeError as error:
         raise UpstreamFailed("the data source's answer is not JSON") from error
     if not found.keys() <= _KNOWN:
         raise UpstreamFailed("the data source's answer holds what is not known here")
-    held = {name: a_list(found[name], name) for name in _PARALLEL if found.get(name) is not None}
+    held = {
+        name: expect_list(found[name], name) for name in _PARALLEL if found.get(name) is not None
+    }
     withheld = 0
     if nested:
         count = len(held.get("ids", ()))
         if any(len(each) != count for each in held.values()):
             raise UpstreamFailed("the data source's arrays are not parallel")
         for at in range(count):
-            rows = {name: a_list(each[at], name) for name, each in held.items() if each[at]}
+            rows = {name: expect_list(each[at], name) for name, each in held.items() if each[at]}
             withheld += _cut(rows, marks)
     else:
         withheld = _cut(held, marks)
@@ -84,7 +91,7 @@ def _sieved(
             found["include"] = [each for each in found["include"] if each != _MARK]
     elif not withheld:
         return ForwardedPart(answer.body)
-    return ForwardedPart(dumped(found), withheld)
+    return ForwardedPart(to_json(found), withheld)
 
 
 def _cut(rows: dict[str, list[Any]], marks: DocumentLevels) -> int:
@@ -96,7 +103,7 @@ def _cut(rows: dict[str, list[Any]], marks: DocumentLevels) -> int:
     count = len(rows["ids"])
     if _MARK not in rows or any(len(each) != count for each in rows.values()):
         raise UpstreamFailed("the data source's arrays are not parallel")
-    shown = [at for at, metadata in enumerate(rows[_MARK]) if marks.show(metadata)]
+    shown = [at for at, metadata in enumerate(rows[_MARK]) if marks.may_see(metadata)]
     if len(shown) < count:
         for each in rows.values():
             each[:] = [each[at] for at in shown]

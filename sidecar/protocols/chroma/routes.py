@@ -19,20 +19,24 @@ from sidecar.http.request_target import Target
 from sidecar.protocols.chroma import creation as chroma_creation
 from sidecar.protocols.chroma import filter as chroma_documents
 from sidecar.protocols.chroma.names import collections_path, identity_of, name_of
-from sidecar.protocols.protocol import (
+from sidecar.protocols.messages import (
     FetchedResponse,
     Permits,
-    ProtocolRoute,
-    RouteClass,
     RoutedRequest,
-    RouteMatch,
-    RouteTable,
-    SourceProtocol,
     SourceRef,
     Unresolved,
 )
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+)
 from sidecar.protocols.shared import filtered_list as listing
-from sidecar.protocols.shared.digest_cache import Moment
+from sidecar.protocols.shared.digest_cache import LookupStart
 from sidecar.protocols.shared.id_cache import CollectionCache, KnownCollection
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import json_object
@@ -52,7 +56,7 @@ class Chroma(SourceProtocol):
 
     async def by_id(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that the id in the path stands for."""
-        return ((await self._collection(asked)).place,)
+        return ((await self._collection(asked)).source,)
 
     def known_by_id(self, asked: RoutedRequest) -> tuple[SourceRef, ...] | None:
         """As `by_id`, where the id is known."""
@@ -61,11 +65,11 @@ class Chroma(SourceProtocol):
 
     async def by_name(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that the path names."""
-        return (self.naming.of(*asked.values),)
+        return (self.naming.of(*asked.path_params),)
 
     async def by_crn(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of a resource name, `tenant:database:collection`."""
-        parts = asked.values[0].split(":")
+        parts = asked.path_params[0].split(":")
         if len(parts) != 3 or "" in parts:
             raise Unresolved("the resource name does not have the form tenant:database:collection")
         return (self.naming.of(*parts),)
@@ -83,28 +87,28 @@ class Chroma(SourceProtocol):
         old = await self._collection(asked)
         new = asked.body.get("new_name")
         if new is None:
-            return (old.place,)
+            return (old.source,)
         name = name_of(new, "new_name")
-        return old.place, self.naming.of(old.tenant, old.database, name)
+        return old.source, self.naming.of(old.tenant, old.database, name)
 
     def hint_by_id(self, asked: RoutedRequest) -> SourceRef | None:
-        identity = identity_of(asked.values[2])
-        known = None if identity is None else self._collections.find(identity)
-        return None if known is None else known.place
+        identity = identity_of(asked.path_params[2])
+        known = None if identity is None else self._collections.get(identity)
+        return None if known is None else known.source
 
     def hint_by_name(self, asked: RoutedRequest) -> SourceRef | None:
-        return self.naming.of(*asked.values)
+        return self.naming.of(*asked.path_params)
 
     def names_change(self) -> None:
-        self._collections.forget()
+        self._collections.clear()
 
     def shown(self, _asked: RoutedRequest) -> Callable[[bytes], SourceRef | None]:
         """The collection that an answer tells of; its id is known from then on."""
-        moment = self._collections.moment()
+        moment = self._collections.start_lookup()
 
         def read(answer: bytes) -> SourceRef | None:
             try:
-                return self._learn(orjson.loads(answer), moment).place
+                return self._learn(orjson.loads(answer), moment).source
             except (orjson.JSONDecodeError, UpstreamFailed):
                 return None
 
@@ -113,7 +117,7 @@ class Chroma(SourceProtocol):
     async def listed(self, asked: RoutedRequest, permits: Permits) -> FetchedResponse:
         """The collections that may be seen."""
         start, stop = listing.window(asked.target.query)
-        return await listing.elements(self._pages(asked, permits), start, stop)
+        return await listing.collect(self._pages(asked, permits), start, stop)
 
     async def counted(self, asked: RoutedRequest, permits: Permits) -> FetchedResponse:
         """How many collections may be seen."""
@@ -121,22 +125,22 @@ class Chroma(SourceProtocol):
 
     def _pages(self, asked: RoutedRequest, permits: Permits) -> listing.Pages:
         def begin() -> listing.Visible:
-            moment = self._collections.moment()
-            return lambda found: permits(self._learn(found, moment).place)
+            moment = self._collections.start_lookup()
+            return lambda found: permits(self._learn(found, moment).source)
 
-        return listing.pages(asked.fetch, collections_path(*asked.values), begin)
+        return listing.fetch_pages(asked.fetch, collections_path(*asked.path_params), begin)
 
     async def _collection(self, asked: RoutedRequest) -> KnownCollection:
-        tenant, database, text = asked.values
+        tenant, database, text = asked.path_params
         identity = identity_of(text)
         if identity is None:
             raise Unresolved("the collection's id is not a UUID")
-        known = self._collections.find(identity)
+        known = self._collections.get(identity)
         if known is not None:
             return known
         # Chroma looks at tenant and database here: a path that states others finds nothing.
         path = f"{collections_path(tenant, database)}/by-id/{identity}"
-        moment = self._collections.moment()
+        moment = self._collections.start_lookup()
         try:
             answer = await asked.fetch(path)
             if answer.status == 200:
@@ -148,7 +152,7 @@ class Chroma(SourceProtocol):
             raise Unresolved(f"collection `{identity}` can't be looked up: {error}") from error
         raise Unresolved(f"collection `{identity}` is not known to the data source")
 
-    def _learn(self, found: Any, moment: Moment) -> KnownCollection:
+    def _learn(self, found: Any, moment: LookupStart) -> KnownCollection:
         try:
             identity = UUID(found["id"])
             tenant, database, name = found["tenant"], found["database"], found["name"]
@@ -159,7 +163,7 @@ class Chroma(SourceProtocol):
         if not all(isinstance(part, str) and part for part in (tenant, database, name)):
             raise UpstreamFailed("the data source describes a collection without a name")
         collection = KnownCollection(tenant, database, name, self.naming.of(tenant, database, name))
-        self._collections.learn(identity, collection, moment)
+        self._collections.put(identity, collection, moment)
         return collection
 
 
@@ -183,31 +187,33 @@ ROUTES = (
         f"{_ONE}/query",
         _RETRIEVE,
         _by_id,
-        inspected=json_object,
-        prepared=chroma_documents.of_query,
-        sieved=True,
-        at_once=_known,
+        parse_body=json_object,
+        plan_forward=chroma_documents.of_query,
+        filters_documents=True,
+        find_sources_now=_known,
     ),
     ProtocolRoute(
         "POST",
         f"{_ONE}/get",
         _RETRIEVE,
         _by_id,
-        inspected=json_object,
-        prepared=chroma_documents.of_get,
-        sieved=True,
-        at_once=_known,
+        parse_body=json_object,
+        plan_forward=chroma_documents.of_get,
+        filters_documents=True,
+        find_sources_now=_known,
     ),
     ProtocolRoute(
-        "POST", f"{_ONE}/search", _RETRIEVE, _by_id, inspected=json_object, at_once=_known
+        "POST", f"{_ONE}/search", _RETRIEVE, _by_id, parse_body=json_object, find_sources_now=_known
     ),
-    ProtocolRoute(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, shows=_shown),
+    ProtocolRoute(_READ, f"{_NAMES}/by-id/{{id}}", _RESOLVE, _by_id, response_source=_shown),
     # Not an id: Chroma's description says `collection_id` here and means the name.
-    ProtocolRoute(_READ, f"{_NAMES}/{{name}}", _RESOLVE, _by_name, shows=_shown),
-    ProtocolRoute(_READ, f"{_API}/collections/{{crn}}", _RESOLVE, Chroma.by_crn, shows=_shown),
-    ProtocolRoute(_READ, _NAMES, _METADATA, composed=Chroma.listed),
-    ProtocolRoute(_READ, f"{_NAMES}_count", _METADATA, composed=Chroma.counted),
-    ProtocolRoute(_READ, f"{_ONE}/count", _METADATA, _by_id, at_once=_known),
+    ProtocolRoute(_READ, f"{_NAMES}/{{name}}", _RESOLVE, _by_name, response_source=_shown),
+    ProtocolRoute(
+        _READ, f"{_API}/collections/{{crn}}", _RESOLVE, Chroma.by_crn, response_source=_shown
+    ),
+    ProtocolRoute(_READ, _NAMES, _METADATA, compose_response=Chroma.listed),
+    ProtocolRoute(_READ, f"{_NAMES}_count", _METADATA, compose_response=Chroma.counted),
+    ProtocolRoute(_READ, f"{_ONE}/count", _METADATA, _by_id, find_sources_now=_known),
     ProtocolRoute(_READ, f"{_ONE}/indexing_status", _METADATA, _by_id),
     ProtocolRoute(_READ, f"{_ONE}/fork_count", _METADATA, _by_id),
     ProtocolRoute("POST", f"{_ONE}/add", _WRITE, _by_id, _hint),
@@ -215,16 +221,16 @@ ROUTES = (
     ProtocolRoute("POST", f"{_ONE}/upsert", _WRITE, _by_id, _hint),
     ProtocolRoute("POST", f"{_ONE}/delete", _WRITE, _by_id, _hint),
     # What it is stands in the body: a write, or the look-up of a collection that is there.
-    ProtocolRoute("POST", _NAMES, _RESOLVE, inspected=json_object, refined=Chroma.creating),
+    ProtocolRoute("POST", _NAMES, _RESOLVE, parse_body=json_object, refine=Chroma.creating),
     ProtocolRoute(
         "PUT",
         _ONE,
         _WRITE,
         Chroma.renamed,
         _hint,
-        inspected=json_object,
-        before=_change,
-        after=_change,
+        parse_body=json_object,
+        before_forward=_change,
+        after_forward=_change,
     ),
     # Not an id either.
     ProtocolRoute(
@@ -233,8 +239,8 @@ ROUTES = (
         _WRITE,
         _by_name,
         Chroma.hint_by_name,
-        before=_change,
-        after=_change,
+        before_forward=_change,
+        after_forward=_change,
     ),
     # A copy is a collection of its own, and a function writes into another: what is read from
     # there would be judged by another name.
@@ -264,19 +270,19 @@ _CREATE = ProtocolRoute(
     _WRITE,
     chroma_creation.created,
     chroma_creation.hint,
-    inspected=json_object,
-    shows=_shown,
-    before=_change,
+    parse_body=json_object,
+    response_source=_shown,
+    before_forward=_change,
 )
 _GET_OR_CREATE = ProtocolRoute(
     "POST",
     _NAMES,
     _RESOLVE,
-    hint=chroma_creation.hint,
-    inspected=json_object,
-    visible=chroma_creation.opened,
-    instead=chroma_creation.lookup_target,
-    shows=_shown,
+    hint_source=chroma_creation.hint,
+    parse_body=json_object,
+    find_visible_sources=chroma_creation.opened,
+    replacement_target=chroma_creation.lookup_target,
+    response_source=_shown,
 )
 
 _TABLE = RouteTable(ROUTES)

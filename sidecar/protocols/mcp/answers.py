@@ -19,7 +19,7 @@ from sidecar.protocols.mcp.messages import (
     McpObjects,
     params_of,
 )
-from sidecar.protocols.protocol import (
+from sidecar.protocols.messages import (
     FetchedResponse,
     ForwardedPart,
     SourceRef,
@@ -27,7 +27,7 @@ from sidecar.protocols.protocol import (
     Visibility,
 )
 from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.document_levels import dumped
+from sidecar.protocols.shared.document_levels import to_json
 from sidecar.protocols.strict_body import json_object
 
 DENIED = -32001
@@ -108,7 +108,7 @@ class McpResponse:
             return None
         if kinds == ["result"]:
             self._answered(message)
-        return ForwardedPart(dumped(message) if self._changed else data, self._withheld)
+        return ForwardedPart(to_json(message) if self._changed else data, self._withheld)
 
     def _said(self, message: dict[str, Any]) -> bool:
         """What the server asks or tells."""
@@ -151,7 +151,7 @@ class McpResponse:
         token = asked_token(self._session, identity)
         if not self._known(self._tokens.asked, token):
             return False
-        self._remember(result, self._tokens.asked.find(token, self._who))
+        self._remember(result, self._tokens.asked.sources_of(token, self._who))
         return True
 
     def _remember(self, result: dict[str, Any], places: tuple[SourceRef, ...]) -> None:
@@ -161,9 +161,9 @@ class McpResponse:
         task = result.get("task")
         for issued in (result, task if isinstance(task, dict) else {}):
             if isinstance(issued.get("taskId"), str):
-                self._tokens.tasks.issue(issued["taskId"], self._who, places)
+                self._tokens.tasks.remember(issued["taskId"], self._who, places)
         if isinstance(result.get("requestState"), str):
-            self._tokens.states.issue(result["requestState"], self._who, places)
+            self._tokens.states.remember(result["requestState"], self._who, places)
 
     def _lists(self) -> tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...]:
         things, may = self._things, self._may
@@ -223,7 +223,7 @@ class McpResponse:
         if not isinstance(token, str):
             return False
         try:
-            return all(map(self._permits, tokens.find(token, self._who)))
+            return all(map(self._permits, tokens.sources_of(token, self._who)))
         except Unresolved:
             return False
 

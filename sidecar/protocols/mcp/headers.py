@@ -11,7 +11,9 @@ from base64 import b64decode, b64encode
 from binascii import Error
 from typing import Any, NamedTuple
 
-from sidecar.protocols.protocol import FieldsRead
+from sidecar.protocols.messages import (
+    FieldIterable,
+)
 
 MODERN = "2026-07-28"
 OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -46,7 +48,7 @@ class HeaderFault(NamedTuple):
     data: dict[str, Any]
 
 
-def fault(fields: FieldsRead, message: dict[str, Any]) -> HeaderFault | None:
+def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
     """What is wrong between a well-formed message and the fields it came with."""
     stated = _stated(fields)
     for name in (_VERSION, SESSION):
@@ -69,7 +71,7 @@ def fault(fields: FieldsRead, message: dict[str, Any]) -> HeaderFault | None:
     return _of_a_request(stated, message)
 
 
-def session_of(fields: FieldsRead) -> str | None:
+def session_of(fields: FieldIterable) -> str | None:
     """The session that a request states, once it is known to state one only."""
     stated = _stated(fields).get(SESSION)
     return stated[0] if stated else None
@@ -128,7 +130,7 @@ def decoded(value: str) -> str | None:
         return None
 
 
-def _stated(fields: FieldsRead) -> dict[str, list[str]]:
+def _stated(fields: FieldIterable) -> dict[str, list[str]]:
     """The protocol's fields. `Mcp_Name` and `Mcp-Name` are one to whatever runs CGI or WSGI."""
     found: dict[str, list[str]] = {}
     for name, value in fields:

@@ -8,9 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.budget import MOST_SOURCES, OverBudget
+from sidecar.protocols.budget import MAX_SOURCES, OverBudget
 from sidecar.protocols.mcp.uri import canonical_uri
-from sidecar.protocols.protocol import SourceRef, Unresolved
+from sidecar.protocols.messages import (
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.shared.source_names import SourceNames
 
 _MESSAGE = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
@@ -154,8 +157,8 @@ def _named(params: dict[str, Any], path: list[str]) -> list[str]:
             break
         node = node[step]
     names = texts([node] if isinstance(node, str) else node, f"argument `{shown}`")
-    if len(set(names)) > MOST_SOURCES:
-        raise OverBudget(f"the argument `{shown}` names more than {MOST_SOURCES} sources")
+    if len(set(names)) > MAX_SOURCES:
+        raise OverBudget(f"the argument `{shown}` names more than {MAX_SOURCES} sources")
     if not names:
         raise Unresolved(f"the argument `{shown}`, which names what is read, is absent")
     return names

@@ -18,19 +18,23 @@ from sidecar.http.request_target import Target
 from sidecar.protocols.mcp import headers as mcp_headers
 from sidecar.protocols.mcp.answers import DENIED, AllowedCall, McpResponse, Tokens, asked_token
 from sidecar.protocols.mcp.messages import McpObjects, check_form, params_of, texts
-from sidecar.protocols.protocol import (
+from sidecar.protocols.messages import (
     DenialResponse,
     FetchedResponse,
-    Prepared,
-    ProtocolRoute,
-    RouteClass,
+    ForwardPlan,
     RoutedRequest,
-    RouteMatch,
-    RouteTable,
-    SourceProtocol,
     SourceRef,
     Unresolved,
     Visibility,
+)
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
 )
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
@@ -53,10 +57,10 @@ class Mcp(SourceProtocol):
         self._table = RouteTable(
             (
                 ProtocolRoute(
-                    "POST", end, RouteClass.OPEN, inspected=json_object, refined=Mcp.by_method
+                    "POST", end, RouteClass.OPEN, parse_body=json_object, refine=Mcp.by_method
                 ),
                 # What a server has to say unasked, and what it says again to whoever resumes.
-                ProtocolRoute("GET", end, RouteClass.METADATA, prepared=Mcp.answered),
+                ProtocolRoute("GET", end, RouteClass.METADATA, plan_forward=Mcp.answered),
                 ProtocolRoute("DELETE", end, RouteClass.OPEN),
             )
         )
@@ -103,7 +107,7 @@ class Mcp(SourceProtocol):
             # Here as well as in the gate: there may be hundreds of thousands.
             asked.budget.charge_sources([places[-1].source_id])
         for task in texts(wanted.get("taskIds"), "task"):
-            found = self._tokens.tasks.find(task, asked.who)
+            found = self._tokens.tasks.sources_of(task, asked.attribution)
             asked.budget.charge_sources(place.source_id for place in found)
             places += found
         return tuple(places)
@@ -111,9 +115,9 @@ class Mcp(SourceProtocol):
     def of_task(self, params: dict[str, Any], asked: RoutedRequest) -> Places:
         """What the task was issued for."""
         [task] = texts([params.get("taskId")], "task")
-        return self._tokens.tasks.find(task, asked.who)
+        return self._tokens.tasks.sources_of(task, asked.attribution)
 
-    def answered(self, asked: RoutedRequest, places: Places, sight: Visibility) -> Prepared:
+    def answered(self, asked: RoutedRequest, places: Places, sight: Visibility) -> ForwardPlan:
         """The answer is looked at, in one piece or as a stream."""
         session = mcp_headers.session_of(asked.fields)
         question = None
@@ -122,11 +126,15 @@ class Mcp(SourceProtocol):
             question = AllowedCall(message["id"], places)
             if session is not None and places:
                 # The connection may break, and the answer be fetched by another request.
-                self._tokens.asked.issue(asked_token(session, message["id"]), asked.who, places)
-        answer = McpResponse(self._things, self._tokens, sight, asked.who, session, question)
-        return Prepared(read=answer.whole, event=answer.message)
+                self._tokens.asked.remember(
+                    asked_token(session, message["id"]), asked.attribution, places
+                )
+        answer = McpResponse(
+            self._things, self._tokens, sight, asked.attribution, session, question
+        )
+        return ForwardPlan(filter_response=answer.whole, filter_event=answer.message)
 
-    def refusal(
+    def render_denial(
         self, asked: RoutedRequest | None, refusal: DenialResponse
     ) -> FetchedResponse | None:
         """A JSON-RPC error that an agent framework shows to its model. To what is no request there
@@ -156,7 +164,7 @@ class Mcp(SourceProtocol):
         if params.get("requestState") is None:
             return ()
         [state] = texts([params["requestState"]], "request state")
-        return self._tokens.states.find(state, asked.who)
+        return self._tokens.states.sources_of(state, asked.attribution)
 
     @staticmethod
     def _reads(message: dict[str, Any]) -> bool:
@@ -182,7 +190,7 @@ def _row(
     told: Callable[[Mcp, dict[str, Any], RoutedRequest], Places] | None = None,
 ) -> ProtocolRoute:
     places = None if told is None else _places(told)
-    return ProtocolRoute("POST", method, class_, places, prepared=Mcp.answered)
+    return ProtocolRoute("POST", method, class_, places, plan_forward=Mcp.answered)
 
 
 _RETRIEVE, _METADATA, _OPEN = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN

@@ -6,7 +6,10 @@ from sidecar.http.request_target import Target
 from sidecar.protocols.opensearch.blocked_routes import closed
 from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.opensearch.server import OpenSearchServer
-from sidecar.protocols.protocol import RouteMatch, RouteTable
+from sidecar.protocols.route_table import (
+    RouteMatch,
+    RouteTable,
+)
 
 
 class OpenSearch(OpenSearchServer):
@@ -24,7 +27,7 @@ def _is_index(found: RouteMatch) -> bool:
     part of the API that is not in the table."""
     if not found.route.pattern.startswith("/{index}"):
         return True
-    return found.values[0][:1] != "_" or found.values[0] == "_all"
+    return found.path_params[0][:1] != "_" or found.path_params[0] == "_all"
 
 
 _TABLE = RouteTable(ROUTES)

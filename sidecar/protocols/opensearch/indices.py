@@ -15,12 +15,16 @@ import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import encode_segment
-from sidecar.protocols.budget import MOST_SOURCES, OverBudget
-from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.budget import MAX_SOURCES, OverBudget
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
 from sidecar.protocols.shared.source_names import SourceNames
 
-MOST_NAMES = 2 * MOST_SOURCES
+MOST_NAMES = 2 * MAX_SOURCES
 """The most names of one index expression; several may be aliases of one index."""
 
 EVERYTHING = "*"
@@ -111,7 +115,7 @@ class Indices:
     def __init__(self, naming: SourceNames, monotonic: Callable[[], float]) -> None:
         self._naming = naming
         self._known: DigestCache[Found] = DigestCache(monotonic)
-        self.forget = self._known.forget
+        self.clear = self._known.clear
 
     async def places(
         self,
@@ -137,10 +141,10 @@ class Indices:
     async def _find(self, name: str, asked: RoutedRequest, wide: str | None) -> Found:
         plain = not is_pattern(name)
         key = digest_of_fields(name, _identity(asked)) if plain else b""
-        known = self._known.find(key)
+        known = self._known.get(key)
         if known is not None:
             return known
-        moment = self._known.moment()
+        moment = self._known.start_lookup()
         answer = await resolution(name, asked, None if plain else wide)
         found: dict[str, None] = {}
         for each in _sources(answer):
@@ -149,7 +153,7 @@ class Indices:
             own = await self._find(item(each), asked, None) if part else ()
             found.update(dict.fromkeys(own or (each,)))
         if plain and found:
-            self._known.keep(key, tuple(found), sum(map(len, found)), moment)
+            self._known.put(key, tuple(found), sum(map(len, found)), moment)
         return tuple(found)
 
 

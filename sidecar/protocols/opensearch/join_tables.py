@@ -7,8 +7,10 @@ once. Pure.
 import re
 from collections.abc import Sequence
 
+from sidecar.protocols.messages import (
+    Unresolved,
+)
 from sidecar.protocols.opensearch.lexer import BARE, MARK, NUMBER, QUOTED, WORD, Token
-from sidecar.protocols.protocol import Unresolved
 
 _BARE = re.compile(BARE).fullmatch
 

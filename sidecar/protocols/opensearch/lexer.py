@@ -10,7 +10,9 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from sidecar.protocols.protocol import Unresolved
+from sidecar.protocols.messages import (
+    Unresolved,
+)
 
 WORD, QUOTED, NUMBER, MARK = "word", "quoted", "number", "mark"
 

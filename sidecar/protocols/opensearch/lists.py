@@ -9,6 +9,12 @@ from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import without_whole_body_fields
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    Permits,
+    RoutedRequest,
+    Unresolved,
+)
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import (
     items,
@@ -17,8 +23,7 @@ from sidecar.protocols.opensearch.indices import (
     source_of,
 )
 from sidecar.protocols.opensearch.server import OpenSearchServer, loaded
-from sidecar.protocols.protocol import FetchedResponse, Permits, RoutedRequest, Unresolved
-from sidecar.protocols.shared.document_levels import dumped
+from sidecar.protocols.shared.document_levels import to_json
 
 
 async def by_name(
@@ -26,8 +31,8 @@ async def by_name(
 ) -> FetchedResponse:
     """An object with a member for each index: mappings, settings, aliases."""
     parameters.known(asked.target.query, parameters.TOLD)
-    if asked.values:
-        items(asked.values[0])
+    if asked.path_params:
+        items(asked.path_params[0])
     answer, whole = await _asked_for(asked)
     if not isinstance(whole, dict):
         raise UpstreamFailed("the data source's list is not of a form known here")
@@ -38,9 +43,9 @@ async def by_name(
         for name, value in whole.items()
         if name in beside or permits(server.naming.of(name))
     }
-    if not seen and asked.values and asked.target.segments[0] == "_alias":
+    if not seen and asked.path_params and asked.target.segments[0] == "_alias":
         # As of one that there is not: the status must not tell either.
-        missing = {"error": f"alias [{asked.values[0]}] missing", "status": 404}
+        missing = {"error": f"alias [{asked.path_params[0]}] missing", "status": 404}
         return _composed(answer._replace(status=404, reason="Not Found"), missing)
     return _composed(answer, seen)
 
@@ -50,7 +55,7 @@ async def resolved(
 ) -> FetchedResponse:
     """Indices, aliases and data streams that a name stands for."""
     parameters.known(asked.target.query, parameters.TOLD)
-    items(asked.values[0])
+    items(asked.path_params[0])
     if asked.body:
         raise Unresolved("what the body does to names is not known here")
     answer, whole = await _asked_for(asked)
@@ -117,4 +122,4 @@ def _rows(server: OpenSearchServer, found: Any, column: str, permits: Permits) -
 
 
 def _composed(answer: FetchedResponse, seen: Any) -> FetchedResponse:
-    return answer._replace(fields=without_whole_body_fields(answer.fields), body=dumped(seen))
+    return answer._replace(fields=without_whole_body_fields(answer.fields), body=to_json(seen))

@@ -10,6 +10,16 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+    Visibility,
+)
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch import query_filter as sieve
 from sidecar.protocols.opensearch.indices import items, widths
@@ -24,17 +34,7 @@ from sidecar.protocols.opensearch.server import (
     text_member,
     union,
 )
-from sidecar.protocols.protocol import (
-    NOTHING,
-    FetchedResponse,
-    ForwardedPart,
-    Prepared,
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-    Visibility,
-)
-from sidecar.protocols.shared.document_levels import dumped
+from sidecar.protocols.shared.document_levels import to_json
 
 Places = tuple[SourceRef, ...]
 
@@ -95,10 +95,10 @@ async def by_searches(server: OpenSearchServer, asked: RoutedRequest) -> Places:
         names = [*line.names, *sorted(of_search(line.body))]
         if line.body.get("pit") is not None:
             names = sorted(of_search(line.body))
-            if {"index", "indices"} & line.head.keys() or asked.values:
+            if {"index", "indices"} & line.head.keys() or asked.path_params:
                 names += line.names
             token = text_member(line.body["pit"], "id")
-            found = union(found, server.issued.find(token, asked.who))
+            found = union(found, server.issued.sources_of(token, asked.attribution))
             asked.budget.charge_sources(place.source_id for place in found)
         named.setdefault(line.wide, {}).update(dict.fromkeys(names))
     for wide, names_ in named.items():
@@ -117,9 +117,9 @@ def fits_searches(server: OpenSearchServer, asked: RoutedRequest) -> bool:
 
 def sieved_searches(
     _server: OpenSearchServer, asked: RoutedRequest, _places: Places, sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     if sight.levels is None:
-        return NOTHING
+        return FORWARD_UNCHANGED
     found = [
         (line.head, *sieve.narrowed(line.body, sight))
         for line in searches(asked, read_query(asked))
@@ -133,9 +133,9 @@ def sieved_searches(
             raise UpstreamFailed("the data source answers another number of searches")
         for part, (_, _, shown) in zip(parts, found, strict=True):
             proof.search(part, shown)
-        return ForwardedPart(dumped(whole), proof.withheld)
+        return ForwardedPart(to_json(whole), proof.withheld)
 
-    return Prepared(body, read)
+    return ForwardPlan(body, read)
 
 
 async def by_documents(server: OpenSearchServer, asked: RoutedRequest) -> Places:
@@ -170,9 +170,9 @@ def fits_document(_server: OpenSearchServer, asked: RoutedRequest) -> bool:
 
 def sieved_documents(
     _server: OpenSearchServer, _asked: RoutedRequest, _places: Places, sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     if sight.levels is None:
-        return NOTHING
+        return FORWARD_UNCHANGED
 
     def read(answer: FetchedResponse) -> ForwardedPart:
         proof, whole = ResultFilter(sight), loaded(answer)
@@ -181,6 +181,6 @@ def sieved_documents(
             whole["docs"] = [proof.document(each) for each in parts]
         else:
             whole = proof.document(whole)
-        return ForwardedPart(dumped(whole) if proof.withheld else answer.body, proof.withheld)
+        return ForwardedPart(to_json(whole) if proof.withheld else answer.body, proof.withheld)
 
-    return Prepared(read=read)
+    return ForwardPlan(filter_response=read)

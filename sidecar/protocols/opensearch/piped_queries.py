@@ -4,6 +4,9 @@ Strict rather than complete: a command that is not listed here may read an index
 own, so it is `Unresolved`, and so is a word of those that do where it is not expected. Pure.
 """
 
+from sidecar.protocols.messages import (
+    Unresolved,
+)
 from sidecar.protocols.opensearch.join_tables import last_tables
 from sidecar.protocols.opensearch.lexer import (
     MARK,
@@ -14,7 +17,6 @@ from sidecar.protocols.opensearch.lexer import (
     TokenCursor,
     tokens,
 )
-from sidecar.protocols.protocol import Unresolved
 
 # Commands that work on what comes through the pipe, and read nothing else.
 _PPL = frozenset(

@@ -11,6 +11,15 @@ import orjson
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import encode_segment
 from sidecar.protocols.budget import OverBudget
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+    Visibility,
+)
 from sidecar.protocols.opensearch.indices import is_pattern, items
 from sidecar.protocols.opensearch.piped_queries import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.references import of_query
@@ -22,15 +31,6 @@ from sidecar.protocols.opensearch.server import (
     union,
 )
 from sidecar.protocols.opensearch.sql import indices_of_sql
-from sidecar.protocols.protocol import (
-    FetchedResponse,
-    ForwardedPart,
-    Prepared,
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-    Visibility,
-)
 
 Places = tuple[SourceRef, ...]
 
@@ -80,7 +80,7 @@ async def by_cursor(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     read_query(asked)
     if not asked.body.keys() <= _BESIDE_CURSOR:
         raise Malformed("a query and a cursor are stated")
-    return server.issued.find(text_member(asked.body, "cursor"), asked.who)
+    return server.issued.sources_of(text_member(asked.body, "cursor"), asked.attribution)
 
 
 async def closed_cursor(server: OpenSearchServer, asked: RoutedRequest) -> Places:
@@ -110,7 +110,7 @@ async def by_esql(server: OpenSearchServer, asked: RoutedRequest) -> Places:
 
 def learning(
     server: OpenSearchServer, asked: RoutedRequest, places: Places, _sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     """The answer as it is; its cursor is remembered, or its id."""
 
     def read(answer: FetchedResponse) -> ForwardedPart:
@@ -118,10 +118,10 @@ def learning(
         for name, value in answer.fields:
             # In a format that has no place for it.
             if name.lower() == b"cursor":
-                server.issued.issue(value.decode("latin-1"), asked.who, places)
+                server.issued.remember(value.decode("latin-1"), asked.attribution, places)
         return ForwardedPart(answer.body)
 
-    return Prepared(read=read)
+    return ForwardPlan(filter_response=read)
 
 
 def _query(asked: RoutedRequest) -> str:

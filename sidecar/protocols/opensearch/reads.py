@@ -4,6 +4,11 @@ Each function takes the server first, as a row of the table hands it over.
 """
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.references import of_query, of_search
@@ -14,7 +19,6 @@ from sidecar.protocols.opensearch.server import (
     path_index,
     read_query,
 )
-from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
 
 Places = tuple[SourceRef, ...]
 

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.messages import (
+    Unresolved,
+)
 from sidecar.protocols.opensearch.indices import item, items
-from sidecar.protocols.protocol import Unresolved
 
 SEARCH = frozenset(
     (

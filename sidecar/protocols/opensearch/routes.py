@@ -6,6 +6,10 @@ elasticsearch 9.5). What is closed by its first segment is in `closed.py`.
 from dataclasses import replace
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    SourceRef,
+)
 from sidecar.protocols.opensearch import lists, parameters, searching
 from sidecar.protocols.opensearch import multi_search as several
 from sidecar.protocols.opensearch import query_languages as languages
@@ -24,7 +28,10 @@ from sidecar.protocols.opensearch.route_builders import (
     write,
 )
 from sidecar.protocols.opensearch.server import OpenSearchServer, hint
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RoutedRequest, SourceRef
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+)
 
 _I = "/{index}"
 _RETRIEVE, _WRITE, _OPEN = RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.OPEN
@@ -78,11 +85,19 @@ ROUTES = (
     freed("DELETE", "/_sql/async/delete/{id}"),
     freed("DELETE", "/_query/async/{id}"),
     *(
-        replace(read(_GP, pattern, searching.by_scroll), prepared=searching.next_page, sieved=True)
+        replace(
+            read(_GP, pattern, searching.by_scroll),
+            plan_forward=searching.next_page,
+            filters_documents=True,
+        )
         for pattern in (_SCROLL, f"{_SCROLL}/{{scroll}}")
     ),
     *(
-        replace(read("GET", pattern, searching.by_identity), prepared=prepared, sieved=sieved)
+        replace(
+            read("GET", pattern, searching.by_identity),
+            plan_forward=prepared,
+            filters_documents=sieved,
+        )
         for pattern, prepared, sieved in (
             ("/_async_search/{id}", searching.later, True),
             ("/_plugins/_asynchronous_search/{id}", searching.later, True),
@@ -104,7 +119,7 @@ ROUTES = (
     search_later("POST", f"{_I}/_plugins/_asynchronous_search"),
     *(
         sieved(
-            ProtocolRoute(_GP, pattern, RouteClass.RETRIEVE, several.by_searches, inspected=lines),
+            ProtocolRoute(_GP, pattern, RouteClass.RETRIEVE, several.by_searches, parse_body=lines),
             several.sieved_searches,
             several.fits_searches,
         )
@@ -152,11 +167,11 @@ ROUTES = (
         "/_query/async/{id}/stop",
         _RETRIEVE,
         searching.by_identity,
-        prepared=languages.learning,
+        plan_forward=languages.learning,
     ),
     *(
         ProtocolRoute(
-            "POST", f"{start}/close", _OPEN, languages.closed_cursor, inspected=json_or_none
+            "POST", f"{start}/close", _OPEN, languages.closed_cursor, parse_body=json_or_none
         )
         for start in ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
     ),
@@ -166,8 +181,8 @@ ROUTES = (
             pattern,
             RouteClass.METADATA,
             reading.by_query,
-            inspected=json_or_none,
-            prepared=languages.learning,
+            parse_body=json_or_none,
+            plan_forward=languages.learning,
         )
         for pattern in (f"{_I}/_search/point_in_time", f"{_I}/_pit")
     ),
@@ -183,7 +198,7 @@ ROUTES = (
         )
     ),
     *(
-        ProtocolRoute("GET", pattern, RouteClass.METADATA, composed=lists.by_name)
+        ProtocolRoute("GET", pattern, RouteClass.METADATA, compose_response=lists.by_name)
         for pattern in (
             "/_mapping",
             "/_mapping/field/{fields}",
@@ -198,11 +213,11 @@ ROUTES = (
         _GP,
         "/_resolve/index/{name}",
         RouteClass.METADATA,
-        inspected=json_or_none,
-        composed=lists.resolved,
+        parse_body=json_or_none,
+        compose_response=lists.resolved,
     ),
     *(
-        ProtocolRoute("GET", f"/{what}", RouteClass.METADATA, composed=composed)
+        ProtocolRoute("GET", f"/{what}", RouteClass.METADATA, compose_response=composed)
         for what, composed in (
             ("_data_stream", lists.streams),
             ("_data_stream/{name}", lists.streams),
@@ -228,16 +243,16 @@ ROUTES = (
     write("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
     write("PUT POST", f"{_I}/_create/{{id}}"),
     ProtocolRoute(
-        "POST", f"{_I}/_update/{{id}}", _WRITE, writing.by_update, hint, inspected=json_or_none
+        "POST", f"{_I}/_update/{{id}}", _WRITE, writing.by_update, hint, parse_body=json_or_none
     ),
     write("PUT POST", f"{_I}/_mapping"),
     *(
-        ProtocolRoute("PUT POST", f"{start}/_bulk", _WRITE, writing.by_lines, inspected=lines)
+        ProtocolRoute("PUT POST", f"{start}/_bulk", _WRITE, writing.by_lines, parse_body=lines)
         for start in ("", _I)
     ),
     *(
         ProtocolRoute(
-            "POST", f"{_I}/{what}", _WRITE, writing.by_search, hint, inspected=json_or_none
+            "POST", f"{_I}/{what}", _WRITE, writing.by_search, hint, parse_body=json_or_none
         )
         for what in ("_delete_by_query", "_update_by_query")
     ),

@@ -10,6 +10,15 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    RoutedRequest,
+    SourceRef,
+    Visibility,
+)
 from sidecar.protocols.opensearch import query_filter as sieve
 from sidecar.protocols.opensearch.references import of_search
 from sidecar.protocols.opensearch.result_filter import ResultFilter
@@ -22,16 +31,7 @@ from sidecar.protocols.opensearch.server import (
     union,
 )
 from sidecar.protocols.opensearch.source_filtering import ShownFields
-from sidecar.protocols.protocol import (
-    NOTHING,
-    FetchedResponse,
-    ForwardedPart,
-    Prepared,
-    RoutedRequest,
-    SourceRef,
-    Visibility,
-)
-from sidecar.protocols.shared.document_levels import dumped
+from sidecar.protocols.shared.document_levels import to_json
 
 Places = tuple[SourceRef, ...]
 
@@ -42,8 +42,8 @@ async def by_search(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     names = sorted(of_search(body))
     if body is None or body.get("pit") is None:
         return await server.places([*any_index(asked), *names], asked, query)
-    issued = server.issued.find(text_member(body["pit"], "id"), asked.who)
-    if asked.values:
+    issued = server.issued.sources_of(text_member(body["pit"], "id"), asked.attribution)
+    if asked.path_params:
         names += any_index(asked)
     return union(issued, await server.places(names, asked, query))
 
@@ -58,36 +58,36 @@ def fits_search(server: OpenSearchServer, asked: RoutedRequest) -> bool:
 
 def whole_search(
     server: OpenSearchServer, asked: RoutedRequest, places: Places, _sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     """A search as it is; its continuation is remembered."""
     if "scroll" not in read_query(asked) and not (asked.body and asked.body.get("pit")):
-        return NOTHING
+        return FORWARD_UNCHANGED
     return learning(server, asked, places)
 
 
 def whole_async(
     server: OpenSearchServer, asked: RoutedRequest, places: Places, _sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     """A search whose answer may come later."""
     return learning(server, asked, places)
 
 
 def sieved_search(
     server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     if sight.levels is None:
         return whole_search(server, asked, places, sight)
     body, shown = sieve.narrowed(asked.body, sight)
-    return Prepared(orjson.dumps(body), _proving(server, asked, places, sight, shown))
+    return ForwardPlan(orjson.dumps(body), _proving(server, asked, places, sight, shown))
 
 
 def sieved_async(
     server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     if sight.levels is None:
         return whole_async(server, asked, places, sight)
     body, shown = sieve.narrowed(asked.body, sight)
-    return Prepared(orjson.dumps(body), _proving(server, asked, places, sight, shown))
+    return ForwardPlan(orjson.dumps(body), _proving(server, asked, places, sight, shown))
 
 
 def scroll_token(asked: RoutedRequest) -> str:
@@ -96,10 +96,10 @@ def scroll_token(asked: RoutedRequest) -> str:
 
 
 def _token(asked: RoutedRequest, member: str, members: frozenset[str]) -> str:
-    if asked.values and asked.body is not None:
+    if asked.path_params and asked.body is not None:
         raise Malformed("the continuation is stated twice")
-    if asked.values:
-        return asked.values[0]
+    if asked.path_params:
+        return asked.path_params[0]
     if asked.body is not None and not asked.body.keys() <= members:
         raise Malformed("the body says more than which continuation is meant")
     return text_member(asked.body, member)
@@ -108,43 +108,43 @@ def _token(asked: RoutedRequest, member: str, members: frozenset[str]) -> str:
 async def by_scroll(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """What the scroll was begun for."""
     read_query(asked)
-    return server.issued.find(scroll_token(asked), asked.who)
+    return server.issued.sources_of(scroll_token(asked), asked.attribution)
 
 
 async def by_identity(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """What the search in the path was begun for."""
     read_query(asked)
-    return server.issued.find(asked.values[0], asked.who)
+    return server.issued.sources_of(asked.path_params[0], asked.attribution)
 
 
 def next_page(
     server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     """More of a scroll."""
     return _continued(server, asked, places, sight, scroll_token(asked))
 
 
 def later(
     server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility
-) -> Prepared:
+) -> ForwardPlan:
     """What became of a search whose answer comes later."""
-    return _continued(server, asked, places, sight, asked.values[0])
+    return _continued(server, asked, places, sight, asked.path_params[0])
 
 
 def _continued(
     server: OpenSearchServer, asked: RoutedRequest, places: Places, sight: Visibility, token: str
-) -> Prepared:
+) -> ForwardPlan:
     if sight.levels is None:
         return learning(server, asked, places)
     # Begun when more could be seen, it may lack the mark: then nothing of it is shown.
-    shown = ShownFields(mark=not server.mark_is_hidden(token, asked.who))
-    return Prepared(read=_proving(server, asked, places, sight, shown))
+    shown = ShownFields(mark=not server.mark_is_hidden(token, asked.attribution))
+    return ForwardPlan(filter_response=_proving(server, asked, places, sight, shown))
 
 
 async def freed(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     """Continuations that are given back. They must be the caller's own; nothing is read."""
     read_query(asked)
-    stated: list[Any] = asked.values[0].split(",") if asked.values else []
+    stated: list[Any] = asked.path_params[0].split(",") if asked.path_params else []
     body = asked.body or {}
     if not body.keys() <= {"scroll_id", "pit_id", "id"} or len(body) + bool(stated) != 1:
         raise Malformed("the request does not say once which continuations are meant")
@@ -153,7 +153,7 @@ async def freed(server: OpenSearchServer, asked: RoutedRequest) -> Places:
     for token in stated:
         if not isinstance(token, str) or not token:
             raise Malformed("a continuation is not stated as a text")
-        server.issued.find(token, asked.who)
+        server.issued.sources_of(token, asked.attribution)
     return ()
 
 
@@ -176,14 +176,14 @@ def _proving(
         server.learn(whole, asked, places)
         if not shown.mark:
             server.hide_mark(whole, asked, places)
-        return ForwardedPart(dumped(whole), proof.withheld)
+        return ForwardedPart(to_json(whole), proof.withheld)
 
     return read
 
 
-def learning(server: OpenSearchServer, asked: RoutedRequest, places: Places) -> Prepared:
+def learning(server: OpenSearchServer, asked: RoutedRequest, places: Places) -> ForwardPlan:
     def read(answer: FetchedResponse) -> ForwardedPart:
         server.learn(loaded(answer), asked, places)
         return ForwardedPart(answer.body)
 
-    return Prepared(read=read)
+    return ForwardPlan(filter_response=read)

@@ -8,14 +8,16 @@ import orjson
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import EVERYTHING, Indices, is_pattern, items, widths
 from sidecar.protocols.protocol import (
-    FetchedResponse,
-    RoutedRequest,
     SourceProtocol,
-    SourceRef,
-    Unresolved,
 )
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
@@ -52,7 +54,7 @@ class OpenSearchServer(SourceProtocol):
 
     def names_change(self) -> None:
         """A write may change what names mean."""
-        self.indices.forget()
+        self.indices.clear()
 
     def learn(self, answer: Any, asked: RoutedRequest, places: tuple[SourceRef, ...]) -> None:
         """Remembers what the continuations in an answer stand for."""
@@ -60,7 +62,7 @@ class OpenSearchServer(SourceProtocol):
             for member in TOKENS:
                 token = answer.get(member)
                 if isinstance(token, str) and token:
-                    self.issued.issue(token, asked.who, places)
+                    self.issued.remember(token, asked.attribution, places)
 
     def hide_mark(
         self, answer: dict[str, Any], asked: RoutedRequest, places: tuple[SourceRef, ...]
@@ -69,12 +71,12 @@ class OpenSearchServer(SourceProtocol):
         for member in TOKENS:
             token = answer.get(member)
             if isinstance(token, str) and token:
-                self.issued.issue(token + _HIDDEN, asked.who, places)
+                self.issued.remember(token + _HIDDEN, asked.attribution, places)
 
     def mark_is_hidden(self, token: str, who: Attribution) -> bool:
         """Whether the caller did not ask for the mark in the pages of `token`."""
         try:
-            self.issued.find(token + _HIDDEN, who)
+            self.issued.sources_of(token + _HIDDEN, who)
         except Unresolved:
             return False
         return True
@@ -82,7 +84,7 @@ class OpenSearchServer(SourceProtocol):
 
 def path_index(asked: RoutedRequest) -> tuple[str, ...]:
     """The names in the first segment of a path that has an index there."""
-    return items(asked.values[0])
+    return items(asked.path_params[0])
 
 
 def any_index(asked: RoutedRequest) -> tuple[str, ...]:
@@ -95,7 +97,7 @@ def any_index(asked: RoutedRequest) -> tuple[str, ...]:
 
 def hint(_server: OpenSearchServer, asked: RoutedRequest) -> SourceRef | None:
     """The index that a write's path names, as far as that can be told without asking."""
-    names = asked.values[0].split(",")
+    names = asked.path_params[0].split(",")
     if len(names) == 1 and not is_pattern(names[0]):
         return _server.naming.of(names[0])
     return None

@@ -5,8 +5,10 @@ Strict rather than complete: one SELECT with its subqueries; what stands behind 
 something that can stand there. Anything else is `Unresolved`. Pure.
 """
 
+from sidecar.protocols.messages import (
+    Unresolved,
+)
 from sidecar.protocols.opensearch.lexer import MARK, WORD, TokenCursor, tokens
-from sidecar.protocols.protocol import Unresolved
 
 _ENDS_TABLES = frozenset(
     ("where", "group", "having", "order", "limit", "union", "minus", "except", "intersect")

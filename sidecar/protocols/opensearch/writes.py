@@ -7,11 +7,15 @@ from functools import cache, partial
 from typing import Any
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.references import of_search
 from sidecar.protocols.opensearch.server import OpenSearchServer, any_index, path_index
-from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
 
 Places = tuple[SourceRef, ...]
 

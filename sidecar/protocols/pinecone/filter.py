@@ -10,8 +10,16 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
-from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ForwardedPart,
+)
+from sidecar.protocols.shared.document_levels import (
+    DocumentLevels,
+    expect_list,
+    expect_object,
+    to_json,
+)
 
 Body = dict[str, Any]
 
@@ -58,23 +66,25 @@ def reading(form: QueryForm, marks: DocumentLevels, asked: FilteredQuery) -> Sif
         _check_form(whole, form)
         holder = whole
         for name in way:
-            holder = an_object(holder.get(name), "answer")
+            holder = expect_object(holder.get(name), "answer")
         found = holder.get(last)
         if found is None:
             return 0, False
         kept: Any
         if form.by_id:
-            kept = {key: each for key, each in an_object(found, "answer").items() if shows(each)}
+            kept = {
+                key: each for key, each in expect_object(found, "answer").items() if shows(each)
+            }
         else:
-            kept = [each for each in a_list(found, "answer") if shows(each)]
+            kept = [each for each in expect_list(found, "answer") if shows(each)]
         holder[last] = kept
         each = kept.values() if form.by_id else kept
         stripped = [asked.strip(record) for record in each]
         return len(found) - len(kept), len(kept) < len(found) or any(stripped)
 
     def shows(record: Any) -> bool:
-        held = an_object(record, "record")
-        return marks.show(held if form.metadata is None else held.get(form.metadata))
+        held = expect_object(record, "record")
+        return marks.may_see(held if form.metadata is None else held.get(form.metadata))
 
     return sift
 
@@ -91,12 +101,14 @@ def sifted(answer: FetchedResponse, *sifts: Sift) -> ForwardedPart:
     whole = parsed(answer)
     done = [sift(whole) for sift in sifts]
     changed = any(each for _, each in done)
-    return ForwardedPart(dumped(whole) if changed else answer.body, sum(count for count, _ in done))
+    return ForwardedPart(
+        to_json(whole) if changed else answer.body, sum(count for count, _ in done)
+    )
 
 
 def parsed(answer: FetchedResponse) -> Body:
     try:
-        return an_object(orjson.loads(answer.body), "answer")
+        return expect_object(orjson.loads(answer.body), "answer")
     except orjson.JSONDecodeError as error:
         raise UpstreamFailed("the data source's answer is not JSON") from error
 
@@ -146,7 +158,7 @@ def _unchanged(_body: Any, _marks: DocumentLevels) -> FilteredQuery:
 
 
 def _filtered(body: Body, marks: DocumentLevels) -> Body:
-    if not marks.conditional:
+    if not marks.filterable:
         return dict(body)
     mine = {".".join(marks.path): {"$in": list(marks.levels)}}
     theirs = body.get("filter")

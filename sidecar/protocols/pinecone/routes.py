@@ -16,6 +16,14 @@ from typing import Any
 import orjson
 
 from sidecar.http.request_target import Target
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    ForwardPlan,
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+    Visibility,
+)
 from sidecar.protocols.pinecone.filter import (
     BY_METADATA,
     DOCUMENTS,
@@ -30,20 +38,16 @@ from sidecar.protocols.pinecone.filter import (
 )
 from sidecar.protocols.pinecone.sources import PineconeSources
 from sidecar.protocols.protocol import (
-    NOTHING,
-    Prepared,
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
     ProtocolRoute,
     RouteClass,
-    RoutedRequest,
     RouteMatch,
     RouteTable,
-    SourceProtocol,
-    SourceRef,
-    Unresolved,
-    Visibility,
 )
-from sidecar.protocols.shared.document_levels import a_list, an_object, marks_of
-from sidecar.protocols.shared.strict_members import member, of_query
+from sidecar.protocols.shared.document_levels import expect_list, expect_object, levels_of
+from sidecar.protocols.shared.strict_members import read_members, read_parameters
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
 
@@ -64,56 +68,62 @@ class Pinecone(PineconeSources, SourceProtocol):
         asked: RoutedRequest,
         places: tuple[SourceRef, ...],
         sight: Visibility,
-    ) -> Prepared:
+    ) -> ForwardPlan:
         """Records as far as they may be seen; the next page is remembered."""
-        marks = marks_of(sight)
+        marks = levels_of(sight)
         begun = partial(self._begin, asked, places)
         if marks is None:
-            return Prepared(read=lambda answer: sifted(answer, begun)) if form.pages else NOTHING
+            return (
+                ForwardPlan(filter_response=lambda answer: sifted(answer, begun))
+                if form.pages
+                else FORWARD_UNCHANGED
+            )
         made = form.narrow(asked.body, marks)
         sift = reading(form, marks, made)
         body = None if made.body is None else orjson.dumps(made.body)
-        return Prepared(body, lambda answer: sifted(answer, begun, sift))
+        return ForwardPlan(body, lambda answer: sifted(answer, begun, sift))
 
     def paged(
         self, asked: RoutedRequest, places: tuple[SourceRef, ...], _sight: Visibility
-    ) -> Prepared:
+    ) -> ForwardPlan:
         """The next page is remembered."""
-        return Prepared(read=lambda answer: sifted(answer, partial(self._begin, asked, places)))
+        return ForwardPlan(
+            filter_response=lambda answer: sifted(answer, partial(self._begin, asked, places))
+        )
 
-    def listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
+    def listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> ForwardPlan:
         """`{"namespaces": [{"name"}], "total_count"}`, as far as they may be seen."""
 
         def sift(whole: Body) -> tuple[int, bool]:
-            found = a_list(whole.get("namespaces") or [], "list")
+            found = expect_list(whole.get("namespaces") or [], "list")
             whole["namespaces"] = [each for each in found if self._shows(_named(each), sight)]
             # It counts the namespaces of all pages, those that may not be seen among them.
             whole.pop("total_count", None)
             return 0, True
 
-        return Prepared(read=lambda answer: sifted(answer, sift))
+        return ForwardPlan(filter_response=lambda answer: sifted(answer, sift))
 
-    def counted(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
+    def counted(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> ForwardPlan:
         """`{"namespaces": {name: {"vectorCount"}}, "totalVectorCount"}`, likewise."""
 
         def sift(whole: Body) -> tuple[int, bool]:
-            found = an_object(whole.get("namespaces") or {}, "answer")
+            found = expect_object(whole.get("namespaces") or {}, "answer")
             seen = {name: each for name, each in found.items() if self._shows(name, sight)}
             if len(seen) == len(found):
                 return 0, False
             whole["namespaces"] = seen
             whole["totalVectorCount"] = sum(
-                an_object(each, "answer").get("vectorCount") or 0 for each in seen.values()
+                expect_object(each, "answer").get("vectorCount") or 0 for each in seen.values()
             )
             whole.pop("indexFullness", None)
             return 0, True
 
-        return Prepared(read=lambda answer: sifted(answer, sift))
+        return ForwardPlan(filter_response=lambda answer: sifted(answer, sift))
 
     def stats(self, asked: RoutedRequest) -> ProtocolRoute:
         """Counts by a filter tell what is in every namespace at once."""
-        [given] = member(asked.body or {}, "filter")
-        [stated] = of_query(asked.target.query, "filter")
+        [given] = read_members(asked.body or {}, "filter")
+        [stated] = read_parameters(asked.target.query, "filter")
         if given or stated:
             raise Unresolved("counts by a filter concern every namespace at once")
         return _STATS
@@ -123,7 +133,7 @@ class Pinecone(PineconeSources, SourceProtocol):
 
 
 def _named(element: Any) -> str:
-    name = an_object(element, "list").get("name")
+    name = expect_object(element, "list").get("name")
     return name if isinstance(name, str) else ""
 
 
@@ -149,14 +159,14 @@ def _row(
     async def places(pinecone: Any, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         return known(pinecone, asked)
 
-    return ProtocolRoute(methods, path, class_, places, hint, at_once=known, **more)
+    return ProtocolRoute(methods, path, class_, places, hint, find_sources_now=known, **more)
 
 
 def _plain(methods: str, path: str, known: Known, *, pages: bool = False) -> ProtocolRoute:
     """A retrieval that returns whatever is there."""
     inspected = None if methods == "GET" else json_object
     prepared = Pinecone.paged if pages else None
-    return _row(methods, path, _RETRIEVE, known, inspected=inspected, prepared=prepared)
+    return _row(methods, path, _RETRIEVE, known, parse_body=inspected, plan_forward=prepared)
 
 
 def _sieved(methods: str, path: str, known: Known, form: QueryForm) -> ProtocolRoute:
@@ -166,17 +176,19 @@ def _sieved(methods: str, path: str, known: Known, form: QueryForm) -> ProtocolR
 
     def prepared(
         pinecone: Pinecone, asked: RoutedRequest, found: tuple[SourceRef, ...], sight: Visibility
-    ) -> Prepared:
+    ) -> ForwardPlan:
         return pinecone.narrowed(form, asked, found, sight)
 
     def refined(_pinecone: Pinecone, asked: RoutedRequest) -> ProtocolRoute:
         return sharp if form.plain(asked.body) else blunt
 
-    sharp = replace(blunt, prepared=prepared, sieved=True)
-    return replace(sharp, refined=refined)
+    sharp = replace(blunt, plan_forward=prepared, filters_documents=True)
+    return replace(sharp, refine=refined)
 
 
-_STATS = ProtocolRoute("GET POST", "/describe_index_stats", _METADATA, prepared=Pinecone.counted)
+_STATS = ProtocolRoute(
+    "GET POST", "/describe_index_stats", _METADATA, plan_forward=Pinecone.counted
+)
 
 _SEARCHES: tuple[tuple[str, str, Known, QueryForm], ...] = (
     ("POST", "/query", PineconeSources.of_queries, QUERY),
@@ -195,13 +207,13 @@ _OTHERS = (
     _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, PineconeSources.of_assistant),
     _row("GET", _FILES, _RETRIEVE, PineconeSources.of_assistant),
     _row("GET", f"{_FILES}/{{file}}", _RETRIEVE, PineconeSources.of_assistant),
-    ProtocolRoute("GET", "/namespaces", _METADATA, prepared=Pinecone.listed),
+    ProtocolRoute("GET", "/namespaces", _METADATA, plan_forward=Pinecone.listed),
     _row("GET", "/namespaces/{namespace}", _METADATA, _path),
-    replace(_STATS, inspected=optional_json_object, refined=Pinecone.stats),
-    _row("POST", "/vectors/upsert", _WRITE, _body, inspected=json_object),
-    _row("POST", "/vectors/update", _WRITE, _body, inspected=json_object),
-    _row("POST", "/vectors/delete", _WRITE, _body, inspected=json_object),
-    _row("POST", "/namespaces", _WRITE, PineconeSources.created, inspected=json_object),
+    replace(_STATS, parse_body=optional_json_object, refine=Pinecone.stats),
+    _row("POST", "/vectors/upsert", _WRITE, _body, parse_body=json_object),
+    _row("POST", "/vectors/update", _WRITE, _body, parse_body=json_object),
+    _row("POST", "/vectors/delete", _WRITE, _body, parse_body=json_object),
+    _row("POST", "/namespaces", _WRITE, PineconeSources.created, parse_body=json_object),
     _row("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
     _row("POST", f"{_R}/upsert", _WRITE, _path, _hint),
     *(

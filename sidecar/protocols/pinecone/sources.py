@@ -5,12 +5,15 @@ Knows paths, queries and bodies; knows no route.
 from collections.abc import Callable
 
 from policies.ground.errors import Malformed
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    SourceRef,
+)
 from sidecar.protocols.pinecone.filter import Body
-from sidecar.protocols.protocol import RoutedRequest, SourceRef
 from sidecar.protocols.shared.continuations import Continuations
-from sidecar.protocols.shared.document_levels import an_object
+from sidecar.protocols.shared.document_levels import expect_object
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.protocols.shared.strict_members import member, of_query
+from sidecar.protocols.shared.strict_members import read_members, read_parameters
 from sidecar.settings.model import Source
 
 DEFAULT = "__default__"
@@ -26,61 +29,61 @@ class PineconeSources:
 
     def of_path(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace that the path names."""
-        return (self._of(asked.values[0]),)
+        return (self._of(asked.path_params[0]),)
 
     def of_query(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace that the query names, and what a page was begun for."""
-        name, token = of_query(asked.target.query, "namespace", "paginationToken")
+        name, token = read_parameters(asked.target.query, "namespace", "paginationToken")
         return _each(self._of(name), *self._begun(asked, token))
 
     def of_body(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace that the body names, and what a page was begun for."""
-        name, token = member(asked.body, "namespace", "paginationToken")
+        name, token = read_members(asked.body, "namespace", "paginationToken")
         _check_filter(asked.body)
         return _each(self._of(name), *self._begun(asked, token))
 
     def of_queries(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespaces of a query, and of each of the `queries` that an older API takes."""
-        name, queries = member(asked.body, "namespace", "queries")
+        name, queries = read_members(asked.body, "namespace", "queries")
         names = [name]
         for each in [] if queries is None else queries if isinstance(queries, list) else [None]:
             if not isinstance(each, dict):
                 raise Malformed("`queries` is not a list of objects")
             asked.budget.charge_parts(1)
-            names += member(each, "namespace")
+            names += read_members(each, "namespace")
         _check_filter(asked.body, "includeMetadata", "id")
         return _each(*map(self._of, names))
 
     def of_records(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace of a search of records."""
-        [query] = member(asked.body, "query")
+        [query] = read_members(asked.body, "query")
         if not isinstance(query, dict):
             raise Malformed("`query` is not an object")
         _check_filter(query, "id")
         _check_names(asked.body, "fields")
-        return (self._of(asked.values[0]),)
+        return (self._of(asked.path_params[0]),)
 
     def of_documents(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace of a search of documents, and what a page was begun for."""
-        [token] = member(asked.body, "pagination_token")
+        [token] = read_members(asked.body, "pagination_token")
         _check_filter(asked.body, "score_by", "ids")
         _check_names(asked.body, "include_fields")
-        return _each(self._of(asked.values[0]), *self._begun(asked, token))
+        return _each(self._of(asked.path_params[0]), *self._begun(asked, token))
 
     def created(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The namespace that is made."""
-        [name] = member(asked.body, "name")
+        [name] = read_members(asked.body, "name")
         return (self._of(name),)
 
     def of_assistant(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The assistant that the path names: what it has read."""
-        return (self._naming.of(ASSISTANT, asked.values[0]),)
+        return (self._naming.of(ASSISTANT, asked.path_params[0]),)
 
     def hint(self, asked: RoutedRequest) -> SourceRef | None:
-        return self._of(asked.values[0]) if asked.values else None
+        return self._of(asked.path_params[0]) if asked.path_params else None
 
     def hint_of_assistant(self, asked: RoutedRequest) -> SourceRef | None:
-        return self._naming.of(ASSISTANT, asked.values[0])
+        return self._naming.of(ASSISTANT, asked.path_params[0])
 
     def _of(self, name: object) -> SourceRef:
         if name is None or name == "":
@@ -94,7 +97,7 @@ class PineconeSources:
             return ()
         if not isinstance(token, str):
             raise Malformed("the page's token is not a text")
-        return self._pages.find(token, asked.who)
+        return self._pages.sources_of(token, asked.attribution)
 
     def _begin(
         self, asked: RoutedRequest, places: tuple[SourceRef, ...], whole: Body
@@ -102,9 +105,9 @@ class PineconeSources:
         """Remembers the next page that an answer names."""
         pagination = whole.get("pagination")
         if pagination is not None:
-            token = an_object(pagination, "page").get("next")
+            token = expect_object(pagination, "page").get("next")
             if isinstance(token, str) and token:
-                self._pages.issue(token, asked.who, places)
+                self._pages.remember(token, asked.attribution, places)
         return 0, False
 
 
@@ -114,13 +117,13 @@ def _each(*places: SourceRef) -> tuple[SourceRef, ...]:
 
 def _check_filter(body: Body, *names: str) -> None:
     """What narrowing reads is refused where a more lenient reader would read another member."""
-    [given, *_] = member(body, "filter", *names)
+    [given, *_] = read_members(body, "filter", *names)
     if given is not None and not isinstance(given, dict):
         raise Malformed("`filter` is not an object")
 
 
 def _check_names(body: Body, name: str) -> None:
-    [given] = member(body, name)
+    [given] = read_members(body, name)
     if given is not None and not (
         isinstance(given, list) and all(isinstance(each, str) for each in given)
     ):

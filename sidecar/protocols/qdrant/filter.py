@@ -10,9 +10,17 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ForwardedPart,
+)
 from sidecar.protocols.qdrant.references import Request, prefetches
-from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
+from sidecar.protocols.shared.document_levels import (
+    DocumentLevels,
+    expect_list,
+    expect_object,
+    to_json,
+)
 
 
 class Payload(NamedTuple):
@@ -45,8 +53,8 @@ class PayloadFilter:
     def points(self, found: Any, ask: FilteredRequest) -> list[Any]:
         """A list of points or records, as far as it may be seen."""
         seen = []
-        for point in a_list(found, "list of points"):
-            an_object(point, "point")
+        for point in expect_list(found, "list of points"):
+            expect_object(point, "point")
             if self._shows(point, ask.payload):
                 seen.append(point)
         return seen
@@ -60,20 +68,20 @@ class PayloadFilter:
         """`{"groups": [{"hits": […], "lookup": …}]}`; a group without hits is none."""
         whole = _only(found, "groups")
         kept = []
-        for group in a_list(whole.get("groups"), "list of groups"):
+        for group in expect_list(whole.get("groups"), "list of groups"):
             _only(group, "hits", "id", "lookup")
             hits = self.points(group.get("hits"), ask)
             record = group.get("lookup")
             if not hits:
                 continue
             group["hits"] = hits
-            if record is not None and not self._shows(an_object(record, "record"), ask.lookup):
+            if record is not None and not self._shows(expect_object(record, "record"), ask.lookup):
                 del group["lookup"]
             kept.append(group)
         return {**whole, "groups": kept}
 
     def _shows(self, point: dict[str, Any], payload: Payload) -> bool:
-        if not self._marks.show(point.get("payload")):
+        if not self._marks.may_see(point.get("payload")):
             self.withheld += 1
             self.changed = True
             return False
@@ -104,7 +112,7 @@ RECORDS = RequestForm(PayloadFilter.points, payload=True, filtered=False)
 def narrowed(request: Request, marks: DocumentLevels, form: RequestForm) -> FilteredRequest:
     """`request`, so that it asks for what may be seen only, and for the marks that prove it."""
     payload = _payload(request.get("with_payload"), marks.path, unasked=form.payload)
-    body = _filtered(request, marks) if form.filtered and marks.conditional else dict(request)
+    body = _filtered(request, marks) if form.filtered and marks.filterable else dict(request)
     body["with_payload"] = payload.asked
     lookup = request.get("with_lookup")
     if lookup is None:
@@ -133,7 +141,7 @@ def reading_each(
     """Reads the answer to a batch: one result a request, in order."""
 
     def each(sieve: PayloadFilter, result: Any) -> list[Any]:
-        results = a_list(result, "result")
+        results = expect_list(result, "result")
         if len(results) != len(asks):
             raise UpstreamFailed("the data source answers another number of requests")
         return [form.read(sieve, one, ask) for one, ask in zip(results, asks, strict=True)]
@@ -146,7 +154,7 @@ def reading_each(
 
 def _only(found: Any, *members: str) -> dict[str, Any]:
     """An object that holds nothing else: what is not known here might be points."""
-    held = an_object(found, "result")
+    held = expect_object(found, "result")
     if held.keys() - set(members):
         raise UpstreamFailed("the data source's result is not of a form known here")
     return held
@@ -155,7 +163,7 @@ def _only(found: Any, *members: str) -> dict[str, Any]:
 def parsed(answer: FetchedResponse) -> dict[str, Any]:
     """The answer's JSON object."""
     try:
-        return an_object(orjson.loads(answer.body), "answer")
+        return expect_object(orjson.loads(answer.body), "answer")
     except orjson.JSONDecodeError as error:
         raise UpstreamFailed("the data source's answer is not JSON") from error
 
@@ -166,7 +174,7 @@ def _sifted(
     whole = parsed(answer)
     sieve = PayloadFilter(marks)
     whole["result"] = through(sieve, whole.get("result"))
-    body = dumped(whole) if sieve.changed else answer.body
+    body = to_json(whole) if sieve.changed else answer.body
     return ForwardedPart(body, sieve.withheld)
 
 

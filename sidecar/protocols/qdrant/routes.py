@@ -14,16 +14,14 @@ from typing import Any
 import orjson
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.protocol import (
-    NOTHING,
-    Prepared,
-    ProtocolRoute,
-    RouteClass,
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    ForwardPlan,
     RoutedRequest,
-    RouteMatch,
-    RouteTable,
-    SourceProtocol,
     Visibility,
+)
+from sidecar.protocols.protocol import (
+    SourceProtocol,
 )
 from sidecar.protocols.qdrant.filter import (
     GROUPS,
@@ -46,7 +44,13 @@ from sidecar.protocols.qdrant.references import (
     searches,
 )
 from sidecar.protocols.qdrant.sources import QdrantSources
-from sidecar.protocols.shared.document_levels import marks_of
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+)
+from sidecar.protocols.shared.document_levels import levels_of
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
 
@@ -68,13 +72,17 @@ class Qdrant(QdrantSources, SourceProtocol):
 
     def collections_listed(
         self, _asked: RoutedRequest, _places: object, sight: Visibility
-    ) -> Prepared:
+    ) -> ForwardPlan:
         """`{"collections": [{"name"}]}`, as far as they may be seen."""
-        return Prepared(read=listed("collections", "name", self._naming, sight))
+        return ForwardPlan(filter_response=listed("collections", "name", self._naming, sight))
 
-    def aliases_listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
+    def aliases_listed(
+        self, _asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> ForwardPlan:
         """`{"aliases": [{"alias_name", "collection_name"}]}`, as far as their targets may be."""
-        return Prepared(read=listed("aliases", "collection_name", self._naming, sight))
+        return ForwardPlan(
+            filter_response=listed("aliases", "collection_name", self._naming, sight)
+        )
 
 
 def _one(path: str, form: RequestForm, examples: Examples = never_by_point) -> ProtocolRoute:
@@ -82,12 +90,12 @@ def _one(path: str, form: RequestForm, examples: Examples = never_by_point) -> P
 
     def prepared(
         _qdrant: Qdrant, asked: RoutedRequest, _places: object, sight: Visibility
-    ) -> Prepared:
-        marks = marks_of(sight)
+    ) -> ForwardPlan:
+        marks = levels_of(sight)
         if marks is None:
-            return NOTHING
+            return FORWARD_UNCHANGED
         ask = narrowed(asked.body, marks, form)
-        return Prepared(orjson.dumps(ask.body), reading(marks, form, ask))
+        return ForwardPlan(orjson.dumps(ask.body), reading(marks, form, ask))
 
     return _sieved(path, False, prepared, examples)
 
@@ -97,13 +105,13 @@ def _batch(path: str, form: RequestForm, examples: Examples = never_by_point) ->
 
     def prepared(
         _qdrant: Qdrant, asked: RoutedRequest, _places: object, sight: Visibility
-    ) -> Prepared:
-        marks = marks_of(sight)
+    ) -> ForwardPlan:
+        marks = levels_of(sight)
         if marks is None:
-            return NOTHING
+            return FORWARD_UNCHANGED
         asks = [narrowed(each, marks, form) for each in searches(asked.body)]
         body = {**asked.body, "searches": [ask.body for ask in asks]}
-        return Prepared(orjson.dumps(body), reading_each(marks, form, asks))
+        return ForwardPlan(orjson.dumps(body), reading_each(marks, form, asks))
 
     def any_of(body: dict[str, Any]) -> bool:
         return any(examples(each) for each in searches(body))
@@ -114,13 +122,13 @@ def _batch(path: str, form: RequestForm, examples: Examples = never_by_point) ->
 def _sieved(path: str, batch: bool, prepared: Any, examples: Examples) -> ProtocolRoute:
     """A row that leaves out what may not be seen. A request that puts a point in a vector's place
     is another row: its answer tells what that point is like, so all of it is judged as one."""
-    sharp = replace(_plain(path, batch=batch), prepared=prepared, sieved=True)
+    sharp = replace(_plain(path, batch=batch), plan_forward=prepared, filters_documents=True)
     blunt = _plain(path, batch=batch)
 
     def refined(_qdrant: Qdrant, asked: RoutedRequest) -> ProtocolRoute:
         return blunt if examples(asked.body) else sharp
 
-    return replace(sharp, refined=refined, at_once=None)
+    return replace(sharp, refine=refined, find_sources_now=None)
 
 
 def _plain(path: str, *, batch: bool = False) -> ProtocolRoute:
@@ -130,14 +138,16 @@ def _plain(path: str, *, batch: bool = False) -> ProtocolRoute:
         if batch
         else (Qdrant.of_request, Qdrant.known_request)
     )
-    return ProtocolRoute("POST", path, _RETRIEVE, places, inspected=json_object, at_once=known)
+    return ProtocolRoute(
+        "POST", path, _RETRIEVE, places, parse_body=json_object, find_sources_now=known
+    )
 
 
 def _unmarked(route: ProtocolRoute) -> ProtocolRoute:
     """The row of a data source whose documents have no level of their own: nothing is left out, so
     it makes no difference how a request is put."""
-    batch = route.places is Qdrant.of_batch
-    return _plain(route.pattern, batch=batch) if route.sieved else route
+    batch = route.find_sources is Qdrant.of_batch
+    return _plain(route.pattern, batch=batch) if route.filters_documents else route
 
 
 _RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
@@ -149,7 +159,14 @@ _P = f"{_C}/points"
 _S = f"{_C}/shards/{{shard}}"
 
 _CREATE = ProtocolRoute(
-    "PUT", _C, _WRITE, _path, _hint, inspected=optional_json_object, before=_change, after=_change
+    "PUT",
+    _C,
+    _WRITE,
+    _path,
+    _hint,
+    parse_body=optional_json_object,
+    before_forward=_change,
+    after_forward=_change,
 )
 _COPY = ProtocolRoute("PUT", _C, _BULK)
 
@@ -184,16 +201,18 @@ ROUTES = (
     _plain(f"{_P}/search/matrix/pairs"),
     _plain(f"{_P}/search/matrix/offsets"),
     _plain(f"{_C}/facet"),
-    ProtocolRoute("GET", "/collections", _METADATA, prepared=Qdrant.collections_listed),
-    ProtocolRoute("GET", "/aliases", _METADATA, prepared=Qdrant.aliases_listed),
+    ProtocolRoute("GET", "/collections", _METADATA, plan_forward=Qdrant.collections_listed),
+    ProtocolRoute("GET", "/aliases", _METADATA, plan_forward=Qdrant.aliases_listed),
     ProtocolRoute("GET", _C, _METADATA, _path),
     *(
         ProtocolRoute("GET", f"{_C}/{what}", _METADATA, _path)
         for what in ("aliases", "exists", "cluster", "optimizations", "shards")
     ),
-    replace(_CREATE, refined=Qdrant.created),
+    replace(_CREATE, refine=Qdrant.created),
     _write("PATCH", _C),
-    ProtocolRoute("DELETE", _C, _WRITE, _path, _hint, before=_change, after=_change),
+    ProtocolRoute(
+        "DELETE", _C, _WRITE, _path, _hint, before_forward=_change, after_forward=_change
+    ),
     _write("PUT", _P),
     *(
         _write("POST", f"{_P}/{what}")

@@ -11,9 +11,11 @@ from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.protocol import ForwardedPart
+from sidecar.protocols.messages import (
+    ForwardedPart,
+)
 from sidecar.protocols.s3.xml import Element, UnreadableXml, inside, read, span
-from sidecar.protocols.strict_body import MOST_BRACKETS, is_crowded
+from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 
 Visible = Callable[[str], bool]
 
@@ -103,8 +105,8 @@ def buckets(body: bytes, visible: Visible) -> bytes:
 def deleted(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
     """The keys that a body asks to delete, as `Route.inspected` reads bodies. Raises
     `Malformed`."""
-    if is_crowded(raw):
-        raise OverBudget(f"the body has more than {MOST_BRACKETS} tags")
+    if has_too_many_brackets(raw):
+        raise OverBudget(f"the body has more than {MAX_BRACKETS} tags")
     try:
         root = read(raw)
     except UnreadableXml as error:

@@ -11,7 +11,10 @@ from urllib.parse import quote
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical
-from sidecar.protocols.protocol import FieldsRead, Unresolved
+from sidecar.protocols.messages import (
+    FieldIterable,
+    Unresolved,
+)
 from sidecar.protocols.shared.aws_signing import STREAMING
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch
@@ -97,7 +100,7 @@ def passes(name: bytes) -> bool:
     return name in _KNOWN or name == b"x-amzn-trace-id" or name.startswith(_KNOWN_FAMILIES)
 
 
-def check_fields(fields: FieldsRead, *, writes: bool = False) -> None:
+def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
     """Raises `Malformed` for a field of AWS's that is not known here, stands twice, or could be
     signed in two ways; and, where no object `writes`, for one that only an upload has."""
     seen: set[bytes] = set()
@@ -124,7 +127,7 @@ def governs(name: bytes, value: bytes) -> bool:
     return name.startswith(_GOVERNING)
 
 
-def check_framing(fields: FieldsRead) -> None:
+def check_framing(fields: FieldIterable) -> None:
     """Raises `Malformed` for a streamed body that holds signatures of the agent's, which nobody can
     verify once the sidecar signs, and for one whose framing is told in only one of two places."""
     told = [value for name, value in fields if name.lower() == b"x-amz-content-sha256"]
@@ -137,7 +140,7 @@ def check_framing(fields: FieldsRead) -> None:
         raise Malformed("the body is framed as `aws-chunked` and its header does not say so")
 
 
-def copied(fields: FieldsRead) -> S3Name | None:
+def copied(fields: FieldIterable) -> S3Name | None:
     """What `x-amz-copy-source` names, None where there is none. Raises `Malformed`, `Unresolved`.
 
     `[/]bucket/key[?versionId=…]`, escaped. An access point's name (`arn:…`) is another name for a

@@ -5,8 +5,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch
-from sidecar.protocols.shared.aws_query import parameters
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+)
+from sidecar.protocols.shared.aws_query import parse_query
 
 _PATTERNS = {"service": "/", "bucket": "/{bucket}", "object": "/{bucket}/{key}"}
 
@@ -49,7 +53,7 @@ class S3Operations:
         bucket, *rest = target.segments
         key = "/".join(rest)
         level = "object" if key else "bucket" if bucket else "service"
-        stated = frozenset(parameters(target.query))
+        stated = frozenset(parse_query(target.query))
         for each in self._rows.get((method, level), ()):
             if each.marks <= stated <= each.stated:
                 return RouteMatch(each.route, (bucket, key))

@@ -15,20 +15,24 @@ from urllib.parse import urlsplit
 from policies.ground.errors import Malformed
 from sidecar.http.headers import without_whole_body_fields
 from sidecar.http.request_target import Target, encode_segment
-from sidecar.protocols.protocol import (
+from sidecar.protocols.messages import (
     DenialResponse,
     FetchedResponse,
     Fields,
-    Outgoing,
+    ForwardPlan,
+    OutgoingRequest,
     Permits,
-    Prepared,
-    ProtocolRoute,
-    RouteClass,
     RoutedRequest,
-    RouteMatch,
-    SourceProtocol,
     SourceRef,
     Visibility,
+)
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
 )
 from sidecar.protocols.s3 import lists as s3_lists
 from sidecar.protocols.s3 import xml as s3_xml
@@ -42,7 +46,7 @@ from sidecar.protocols.s3.names import (
     passes,
 )
 from sidecar.protocols.s3.operations import S3Operations, row
-from sidecar.protocols.shared.aws_query import parameters
+from sidecar.protocols.shared.aws_query import parse_query
 from sidecar.protocols.shared.aws_signing import AwsSigner
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
@@ -51,8 +55,8 @@ from sidecar.settings.model import Source
 class S3(SourceProtocol):
     """One S3 endpoint."""
 
-    signs = True
-    by_host = True
+    signs_requests = True
+    uses_host = True
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self._naming = SourceNames(source)
@@ -62,7 +66,7 @@ class S3(SourceProtocol):
         called = (name.partition(":")[0] for name in source.hosts if name.startswith("*."))
         self._domains = tuple(name.lower() for name in (f".{own}", *(n[1:] for n in called)))
 
-    def located(self, host: str, target: Target) -> Target:
+    def apply_host(self, host: str, target: Target) -> Target:
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         name = name.lower().removesuffix(".")
         for domain in self._domains:
@@ -80,36 +84,36 @@ class S3(SourceProtocol):
     async def of_object(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The key that the path names."""
         check_fields(asked.fields)
-        return (self._place(*asked.values),)
+        return (self._place(*asked.path_params),)
 
     async def of_bucket(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The bucket that the path names."""
         check_fields(asked.fields)
-        return (self._place(asked.values[0], ""),)
+        return (self._place(asked.path_params[0], ""),)
 
     async def of_prefix(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The prefix of which the names are asked for."""
         check_fields(asked.fields)
-        prefix = parameters(asked.target.query).get("prefix", "")
-        return (self._place(asked.values[0], key_named(prefix)),)
+        prefix = parse_query(asked.target.query).get("prefix", "")
+        return (self._place(asked.path_params[0], key_named(prefix)),)
 
     async def of_written(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The key that is written, and the one that is read for it."""
         check_fields(asked.fields, writes=True)
         check_framing(asked.fields)
         source = copied(asked.fields)
-        written = self._place(*asked.values)
+        written = self._place(*asked.path_params)
         return (written,) if source is None else (written, self._place(*source))
 
     async def of_deleted(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The keys that the body names."""
         check_fields(asked.fields)
-        bucket = asked.values[0]
+        bucket = asked.path_params[0]
         return tuple(self._place(bucket, key_named(key)) for key in asked.body)
 
     def hint(self, asked: RoutedRequest) -> SourceRef | None:
         """The key or bucket that would be written."""
-        return self._naming.of(asked.values[0], *asked.values[1].split("/"))
+        return self._naming.of(asked.path_params[0], *asked.path_params[1].split("/"))
 
     def governing(self, asked: RoutedRequest) -> ProtocolRoute | None:
         """A write is closed that says, by a header, who may read what it writes."""
@@ -120,14 +124,14 @@ class S3(SourceProtocol):
 
     def filtered(
         self, asked: RoutedRequest, _places: tuple[SourceRef, ...], sight: Visibility
-    ) -> Prepared:
+    ) -> ForwardPlan:
         """A list without the names that may not be read."""
-        bucket = asked.values[0]
+        bucket = asked.path_params[0]
 
         def visible(name: str) -> bool:
             return sight.permits(self._naming.of(bucket, *name.split("/")))
 
-        return Prepared(read=lambda answer: s3_lists.listed(answer.body, visible))
+        return ForwardPlan(filter_response=lambda answer: s3_lists.listed(answer.body, visible))
 
     async def buckets(self, asked: RoutedRequest, permits: Permits) -> FetchedResponse:
         """The buckets that may be listed."""
@@ -138,13 +142,15 @@ class S3(SourceProtocol):
         body = s3_lists.buckets(answer.body, lambda name: permits(self._naming.of(name, "")))
         return answer._replace(body=body, fields=without_whole_body_fields(answer.fields))
 
-    def refusal(self, _asked: RoutedRequest | None, refusal: DenialResponse) -> FetchedResponse:
+    def render_denial(
+        self, _asked: RoutedRequest | None, refusal: DenialResponse
+    ) -> FetchedResponse:
         code = "InvalidRequest" if refusal.status == 400 else "AccessDenied"
         body = s3_xml.error(code, refusal.message, refusal.decision)
         return FetchedResponse(refusal.status, "", [(b"Content-Type", b"application/xml")], body)
 
-    async def signed(self, outgoing: Outgoing) -> Fields:
-        return await self._signer.signed(outgoing, passes)
+    async def sign(self, outgoing: OutgoingRequest) -> Fields:
+        return await self._signer.sign(outgoing, passes)
 
     def _place(self, bucket: str, key: str) -> SourceRef:
         return self._naming.of(bucket_named(bucket), *key.split("/"))
@@ -153,10 +159,10 @@ class S3(SourceProtocol):
 _RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
 _BULK, _ADMIN = RouteClass.BULK, RouteClass.ADMIN
 _READ = "GET HEAD"
-_object, _bucket = {"places": S3.of_object}, {"places": S3.of_bucket}
-_list = {"places": S3.of_prefix, "prepared": S3.filtered}
-_write = {"places": S3.of_written, "hint": S3.hint, "refined": S3.governing}
-_gone = {"places": S3.of_object, "hint": S3.hint}
+_object, _bucket = {"find_sources": S3.of_object}, {"find_sources": S3.of_bucket}
+_list = {"find_sources": S3.of_prefix, "plan_forward": S3.filtered}
+_write = {"find_sources": S3.of_written, "hint_source": S3.hint, "refine": S3.governing}
+_gone = {"find_sources": S3.of_object, "hint_source": S3.hint}
 _PAGE = "delimiter encoding-type prefix"
 _ANSWER = (
     "response-cache-control response-content-disposition response-content-encoding "
@@ -218,7 +224,7 @@ ROWS = (
     row("GET", "bucket", "object-lock", "", _METADATA, **_bucket),
     row(
         "POST", "bucket", "delete", "", _WRITE,
-        inspected=s3_lists.deleted, places=S3.of_deleted, hint=S3.hint,
+        parse_body=s3_lists.deleted, find_sources=S3.of_deleted, hint_source=S3.hint,
     ),
     # Hands out credentials.
     row("GET", "bucket", "session", "", _ADMIN),
@@ -243,7 +249,7 @@ ROWS = (
     row(
         "GET", "service", "",
         "max-buckets max-directory-buckets continuation-token prefix bucket-region",
-        _METADATA, composed=S3.buckets,
+        _METADATA, compose_response=S3.buckets,
     ),
 )  # fmt: skip
 """Every operation of S3. What is not here is denied as `unclassified_route`."""

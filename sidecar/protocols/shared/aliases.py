@@ -11,11 +11,14 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import RoutedRequest, Unresolved
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    Unresolved,
+)
 from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
 
-KEPT = 16
-KEPT_BYTES = 16 * 1024 * 1024
+MAX_ENTRIES = 16
+MAX_BYTES = 16 * 1024 * 1024
 """Of lists of aliases, as the data source sent them. A longer one is asked for each time."""
 
 _CREDENTIALS = frozenset((b"authorization", b"api-key", b"x-api-key", b"cookie"))
@@ -37,19 +40,21 @@ class Aliases:
         self._target = target
         self._read = read
         self._absent = absent
-        self._known: DigestCache[Table] = DigestCache(monotonic, most=KEPT, most_bytes=KEPT_BYTES)
-        self.forget = self._known.forget
+        self._known: DigestCache[Table] = DigestCache(
+            monotonic, max_entries=MAX_ENTRIES, max_bytes=MAX_BYTES
+        )
+        self.clear = self._known.clear
 
-    def known(self, asked: RoutedRequest) -> Table | None:
+    def cached(self, asked: RoutedRequest) -> Table | None:
         """The aliases, where they can be told without asking."""
-        return self._known.find(by_credentials(asked, self._target))
+        return self._known.get(credential_key(asked, self._target))
 
-    async def table(self, asked: RoutedRequest) -> Table:
+    async def fetch(self, asked: RoutedRequest) -> Table:
         """The aliases, asked for where they are not known. Raises `Unresolved`."""
-        known = self.known(asked)
+        known = self.cached(asked)
         if known is not None:
             return known
-        moment = self._known.moment()
+        moment = self._known.start_lookup()
         try:
             answer = await asked.fetch(self._target)
             if answer.status in self._absent:
@@ -62,11 +67,11 @@ class Aliases:
                 )
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"aliases can't be looked up: {error}") from error
-        self._known.keep(by_credentials(asked, self._target), table, len(answer.body), moment)
+        self._known.put(credential_key(asked, self._target), table, len(answer.body), moment)
         return table
 
 
-def by_credentials(asked: RoutedRequest, name: str) -> bytes:
+def credential_key(asked: RoutedRequest, name: str) -> bytes:
     """A key for what `name` is to those on whose behalf the data source answers."""
     lowered = ((name.lower(), value) for name, value in asked.fields)
     return digest_of_fields(name, (field for field in lowered if field[0] in _CREDENTIALS))

@@ -12,7 +12,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 _CREDENTIALS = frozenset(("signature", "awsaccesskeyid", "expires"))
 
 
-def parameters(query: str | None) -> dict[str, str]:
+def parse_query(query: str | None) -> dict[str, str]:
     """Names and values, decoded once; a name without `=` has the value "". `Malformed` where two
     readers could differ, and for a request that was signed beforehand."""
     found: dict[str, str] = {}

@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from policies.ground.errors import SluiceError, UpstreamFailed
-from sidecar.protocols.protocol import Fields, Outgoing
-from sidecar.protocols.shared.aws_query import parameters
+from sidecar.protocols.messages import (
+    Fields,
+    OutgoingRequest,
+)
+from sidecar.protocols.shared.aws_query import parse_query
 from sidecar.settings.model import Aws
 
 log = logging.getLogger(__name__)
@@ -65,7 +68,7 @@ class AwsSigner:
         self._keys: _Keys | None = None
         self._asking = asyncio.Lock()
 
-    async def signed(self, outgoing: Outgoing, passes: Callable[[bytes], bool]) -> Fields:
+    async def sign(self, outgoing: OutgoingRequest, passes: Callable[[bytes], bool]) -> Fields:
         """The fields to send: those of `outgoing` but for credentials and for `x-amz…` fields whose
         name, in lower case, `passes` refuses; and a signature over method, target, body, host and
         every `x-amz…` field. Raises `UpstreamFailed` where there are no credentials."""
@@ -73,7 +76,7 @@ class AwsSigner:
         kept = [field for field in outgoing.fields if _kept(field[0].lower(), passes)]
         return kept + self._signature(outgoing, kept, keys)
 
-    def _signature(self, outgoing: Outgoing, kept: Fields, keys: _Keys) -> Fields:
+    def _signature(self, outgoing: OutgoingRequest, kept: Fields, keys: _Keys) -> Fields:
         # Imported by now; the names are looked up here so that nobody else needs the library.
         auth, request_of = import_module("botocore.auth"), import_module("botocore.awsrequest")
         path, _, query = outgoing.target.partition("?")
@@ -84,7 +87,7 @@ class AwsSigner:
         request = request_of.AWSRequest(
             method=outgoing.method,
             url=f"https://{outgoing.host}{path}",
-            params=list(parameters(query or None).items()),
+            params=list(parse_query(query or None).items()),
             data=outgoing.body,
         )
         request.headers["Host"] = outgoing.host
@@ -145,7 +148,7 @@ def _kept(name: bytes, passes: Callable[[bytes], bool]) -> bool:
     return not plain.startswith(b"x-amz") or (plain == name and passes(name))
 
 
-def _payload(outgoing: Outgoing, *, simple: bool) -> dict[str, Any]:
+def _payload(outgoing: OutgoingRequest, *, simple: bool) -> dict[str, Any]:
     """What botocore is told of the body: it signs a body at hand. One that still arrives goes
     unsigned, as AWS has it for streams; its checksum, where there is one, is the agent's."""
     if not simple or (outgoing.body is not None and not is_streaming(outgoing.fields)):

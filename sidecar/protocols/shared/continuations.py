@@ -10,13 +10,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.protocol import SourceRef, Unresolved
+from sidecar.protocols.messages import (
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.shared.digest_cache import DigestCache, digest
 
-KEPT = 16_384
-KEPT_SECONDS = 24 * 3600.0
-KEPT_BYTES = 16 * 1024 * 1024
-MOST_PLACES = 64
+MAX_ENTRIES = 16_384
+TTL_SECONDS = 24 * 3600.0
+MAX_BYTES = 16 * 1024 * 1024
+MAX_SOURCES = 64
 """A token that would stand for more is forgotten: no request may concern more."""
 
 
@@ -31,37 +34,37 @@ class Continuations:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._issued: DigestCache[_Issued] = DigestCache(
-            monotonic, seconds=KEPT_SECONDS, most=KEPT, most_bytes=KEPT_BYTES
+            monotonic, ttl_seconds=TTL_SECONDS, max_entries=MAX_ENTRIES, max_bytes=MAX_BYTES
         )
 
-    def issue(self, token: str, who: Attribution, places: tuple[SourceRef, ...]) -> None:
+    def remember(self, token: str, who: Attribution, places: tuple[SourceRef, ...]) -> None:
         """An answer of these places held `token`. One that is issued again for others stands for
         all of them: a token never comes to stand for less."""
         key = _key(token)
-        known = self._issued.find(key, aged=True)
+        known = self._issued.get(key, include_expired=True)
         if known is not None and (known.user, known.session) == (who.user, who.session):
             places = tuple(dict.fromkeys((*known.places, *places)))
-        if len(places) > MOST_PLACES:
+        if len(places) > MAX_SOURCES:
             # Denied from now on: a caller who chooses a token might make it stand for no end.
-            self._issued.drop(key)
+            self._issued.discard(key)
             return
         size = sum(len(place.source_id) for place in places) + len(who.user)
         issued = _Issued(places, who.user, who.session)
-        self._issued.keep(key, issued, size, self._issued.moment())
+        self._issued.put(key, issued, size, self._issued.start_lookup())
 
-    def find(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
+    def sources_of(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
         """What `token` was issued for. Raises `Unresolved`."""
-        known = self._issued.find(_key(token))
+        known = self._issued.get(_key(token))
         if known is None:
             raise Unresolved("the continuation was not issued through this sidecar, or long ago")
         if (known.user, known.session) != (who.user, who.session):
             raise Unresolved("the continuation was issued for another user or session")
         return known.places
 
-    def check_holder(self, token: str, who: Attribution) -> None:
+    def check_owner(self, token: str, who: Attribution) -> None:
         """Raises `Unresolved` where `token`, a name of the caller's own choice, was issued to
         another: the first who states it holds it."""
-        known = self._issued.find(_key(token), aged=True)
+        known = self._issued.get(_key(token), include_expired=True)
         if known is not None and (known.user, known.session) != (who.user, who.session):
             raise Unresolved("what is named belongs to another user or session")
 

@@ -10,17 +10,17 @@ from hashlib import sha256
 from threading import Lock
 from typing import Generic, NamedTuple, TypeVar
 
-KEPT_SECONDS = 30.0
-KEPT = 4096
-KEPT_BYTES = 8 * 1024 * 1024
+TTL_SECONDS = 30.0
+MAX_ENTRIES = 4096
+MAX_BYTES = 8 * 1024 * 1024
 
 Value = TypeVar("Value")
 
 
-class Moment(NamedTuple):
+class LookupStart(NamedTuple):
     """When the data source was asked: to be taken before, and handed in with the answer."""
 
-    era: int
+    generation: int
     at: float
 
 
@@ -38,16 +38,16 @@ class DigestCache(Generic[Value]):
         self,
         monotonic: Callable[[], float],
         *,
-        seconds: float = KEPT_SECONDS,
-        most: int = KEPT,
-        most_bytes: int = KEPT_BYTES,
+        ttl_seconds: float = TTL_SECONDS,
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._monotonic = monotonic
-        self._seconds = seconds
-        self._most = most
-        self._most_bytes = most_bytes
+        self._ttl_seconds = ttl_seconds
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
         self._entries: dict[bytes, _Entry[Value]] = {}
-        self._era = 0
+        self._generation = 0
         self._lock = Lock()
         self.bytes = 0
         """What the values take, as told."""
@@ -55,31 +55,33 @@ class DigestCache(Generic[Value]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def moment(self) -> Moment:
-        return Moment(self._era, self._monotonic())
+    def start_lookup(self) -> LookupStart:
+        return LookupStart(self._generation, self._monotonic())
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Names change: what is known may be wrong, and so may every answer under way."""
         with self._lock:
-            self._era += 1
+            self._generation += 1
             self._entries.clear()
             self.bytes = 0
 
-    def find(self, key: bytes, *, aged: bool = False) -> Value | None:
-        """The value that is kept under a digest, and is still good; with `aged`, however old."""
+    def get(self, key: bytes, *, include_expired: bool = False) -> Value | None:
+        """The value under a digest, unless it expired; with `include_expired`, even then."""
         found = self._entries.get(key)
-        if found is None or (not aged and self._monotonic() - found.at > self._seconds):
+        if found is None or (
+            not include_expired and self._monotonic() - found.at > self._ttl_seconds
+        ):
             return None
         return found.value
 
-    def drop(self, key: bytes) -> None:
+    def discard(self, key: bytes) -> None:
         """Forgets one value."""
         with self._lock:
             former = self._entries.pop(key, None)
             if former is not None:
                 self.bytes -= former.size
 
-    def keep(self, key: bytes, value: Value, size: int, asked: Moment) -> None:
+    def put(self, key: bytes, value: Value, size: int, asked: LookupStart) -> None:
         """Keeps a value of about `size` bytes that was asked for at `asked`. An answer to a
         question from before a change is good for the request that asked, which set out before the
         change too, and for no other: it is not kept."""
@@ -87,9 +89,9 @@ class DigestCache(Generic[Value]):
             former = self._entries.pop(key, None)
             if former is not None:
                 self.bytes -= former.size
-            if asked.era != self._era or size > self._most_bytes:
+            if asked.generation != self._generation or size > self._max_bytes:
                 return
-            while len(self._entries) >= self._most or self.bytes + size > self._most_bytes:
+            while len(self._entries) >= self._max_entries or self.bytes + size > self._max_bytes:
                 self.bytes -= self._entries.pop(next(iter(self._entries))).size
             self._entries[key] = _Entry(value, asked.at, size)
             self.bytes += size

@@ -13,10 +13,13 @@ from urllib.parse import unquote_plus
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import without_whole_body_fields
-from sidecar.protocols.protocol import FetchedResponse, ResponseTooLarge
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ResponseTooLarge,
+)
 
 PAGE = 256
-MOST_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
 """The largest list that is put together; longer ones are asked for with a `limit`."""
 
 Visible = Callable[[Any], bool]
@@ -56,7 +59,7 @@ def window(query: str | None) -> tuple[int, int | None]:
     return start, start + found["limit"] if "limit" in found else None
 
 
-async def pages(
+async def fetch_pages(
     fetch: Callable[[str], Awaitable[FetchedResponse]], path: str, begin: Callable[[], Visible]
 ) -> Pages:
     """The list at `path`, page by page. `begin` is called before each page is asked for."""
@@ -80,7 +83,7 @@ async def pages(
         offset += len(found)
 
 
-async def elements(walk: Pages, start: int, stop: int | None) -> FetchedResponse:
+async def collect(walk: Pages, start: int, stop: int | None) -> FetchedResponse:
     """The list of the elements from `start` to `stop` that may be seen."""
     kept: list[str] = []
     seen = size = 0
@@ -94,7 +97,7 @@ async def elements(walk: Pages, start: int, stop: int | None) -> FetchedResponse
                 kept.append(text)
                 size += len(text)
             seen += 1
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise UpstreamFailed("the list is too long to be read at once: ask with a `limit`")
         if stop is not None and seen >= stop:
             break

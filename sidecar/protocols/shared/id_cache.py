@@ -8,8 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
-from sidecar.protocols.protocol import SourceRef
-from sidecar.protocols.shared.digest_cache import DigestCache, Moment
+from sidecar.protocols.messages import (
+    SourceRef,
+)
+from sidecar.protocols.shared.digest_cache import DigestCache, LookupStart
 
 
 class KnownCollection(NamedTuple):
@@ -18,7 +20,7 @@ class KnownCollection(NamedTuple):
     tenant: str
     database: str
     name: str
-    place: SourceRef
+    source: SourceRef
 
 
 class CollectionCache:
@@ -26,14 +28,14 @@ class CollectionCache:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._known: DigestCache[KnownCollection] = DigestCache(monotonic)
-        self.moment = self._known.moment
-        self.forget = self._known.forget
+        self.start_lookup = self._known.start_lookup
+        self.clear = self._known.clear
 
-    def learn(self, identity: UUID, collection: KnownCollection, asked: Moment) -> None:
+    def put(self, identity: UUID, collection: KnownCollection, asked: LookupStart) -> None:
         """`identity` was `collection` when the data source was asked."""
         names = (collection.tenant, collection.database, collection.name)
-        size = sum(map(len, names)) + len(collection.place.source_id)
-        self._known.keep(identity.bytes, collection, size, asked)
+        size = sum(map(len, names)) + len(collection.source.source_id)
+        self._known.put(identity.bytes, collection, size, asked)
 
-    def find(self, identity: UUID) -> KnownCollection | None:
-        return self._known.find(identity.bytes)
+    def get(self, identity: UUID) -> KnownCollection | None:
+        return self._known.get(identity.bytes)

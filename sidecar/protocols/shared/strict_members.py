@@ -15,7 +15,7 @@ _LONGEST = 256
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-def member(body: dict[str, Any], *names: str) -> list[Any]:
+def read_members(body: dict[str, Any], *names: str) -> list[Any]:
     """The values of members, None for absent ones."""
     wanted = _wanted(names)
     for key in body:
@@ -24,7 +24,7 @@ def member(body: dict[str, Any], *names: str) -> list[Any]:
     return [body.get(name) for name in names]
 
 
-def of_query(query: str | None, *names: str) -> list[str | None]:
+def read_parameters(query: str | None, *names: str) -> list[str | None]:
     """The values of parameters of a query, None for absent ones. A parameter that stands twice, or
     in a way that readers differ on, is refused."""
     found: dict[str, str] = {}

@@ -9,8 +9,11 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import RoutedRequest, Unresolved
-from sidecar.protocols.shared.aliases import by_credentials
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    Unresolved,
+)
+from sidecar.protocols.shared.aliases import credential_key
 from sidecar.protocols.shared.digest_cache import DigestCache
 
 
@@ -20,18 +23,18 @@ class Classes:
     def __init__(self, monotonic: Callable[[], float], schema: str) -> None:
         self._schema = schema
         self._known: DigestCache[str] = DigestCache(monotonic)
-        self.forget = self._known.forget
+        self.clear = self._known.clear
 
     async def own_name(self, name: str, asked: RoutedRequest) -> str:
         """The name by which the collection `name` is defined; `name` itself where there is none.
         Raises `Unresolved`."""
-        key = by_credentials(asked, name)
-        known = self._known.find(key)
+        key = credential_key(asked, name)
+        known = self._known.get(key)
         if known is not None:
             return known
-        moment = self._known.moment()
+        moment = self._known.start_lookup()
         own = await self._asked(name, asked)
-        self._known.keep(key, own, len(own), moment)
+        self._known.put(key, own, len(own), moment)
         return own
 
     async def _asked(self, name: str, asked: RoutedRequest) -> str:

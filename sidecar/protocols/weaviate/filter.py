@@ -13,8 +13,16 @@ import orjson
 from graphql.language import ast
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
-from sidecar.protocols.shared.document_levels import DocumentLevels, a_list, an_object, dumped
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ForwardedPart,
+)
+from sidecar.protocols.shared.document_levels import (
+    DocumentLevels,
+    expect_list,
+    expect_object,
+    to_json,
+)
 from sidecar.protocols.weaviate.graphql import GraphqlQuery, searches
 
 _PLAIN_ARGUMENTS = frozenset((
@@ -79,12 +87,12 @@ def reading(
 
     def read(answer: FetchedResponse) -> ForwardedPart:
         whole = _parsed(answer)
-        answers = a_list(whole, "answer") if batch else [whole]
+        answers = expect_list(whole, "answer") if batch else [whole]
         if len(answers) != len(asked):
             raise UpstreamFailed("the data source answers another number of requests")
         withheld = sum(_sift(*pair, marks) for pair in zip(answers, asked, strict=True))
         taken = any(each for one in asked for each in one.searched.values())
-        return ForwardedPart(dumped(whole) if withheld or taken else answer.body, withheld)
+        return ForwardedPart(to_json(whole) if withheld or taken else answer.body, withheld)
 
     return read
 
@@ -93,15 +101,17 @@ def reading_objects(marks: DocumentLevels) -> Callable[[FetchedResponse], Forwar
     """Reads `{"objects": [{"properties"}], "totalResults"}`."""
 
     def read(answer: FetchedResponse) -> ForwardedPart:
-        whole = an_object(_parsed(answer), "answer")
-        found = a_list(whole.get("objects"), "list of objects")
-        seen = [each for each in found if marks.show(an_object(each, "object").get("properties"))]
+        whole = expect_object(_parsed(answer), "answer")
+        found = expect_list(whole.get("objects"), "list of objects")
+        seen = [
+            each for each in found if marks.may_see(expect_object(each, "object").get("properties"))
+        ]
         if len(seen) == len(found):
             return ForwardedPart(answer.body)
         whole["objects"] = seen
         if "totalResults" in whole:
             whole["totalResults"] = len(seen)
-        return ForwardedPart(dumped(whole), len(found) - len(seen))
+        return ForwardedPart(to_json(whole), len(found) - len(seen))
 
     return read
 
@@ -115,21 +125,25 @@ def _parsed(answer: FetchedResponse) -> Any:
 
 def _sift(answer: Any, asked: FilteredBody, marks: DocumentLevels) -> int:
     """How many objects were taken out of one answer."""
-    if an_object(answer, "answer").keys() - {"data", "errors"}:
+    if expect_object(answer, "answer").keys() - {"data", "errors"}:
         raise UpstreamFailed("the data source's answer is not of a form known here")
     if answer.get("data") is None:
         return 0
-    data = an_object(answer["data"], "data")
+    data = expect_object(answer["data"], "data")
     if data.get("Get") is None and not data.keys() - {"Get"}:
         return 0
-    got = an_object(data.get("Get"), "result")
+    got = expect_object(data.get("Get"), "result")
     if data.keys() - {"Get"} or got.keys() - asked.searched.keys():
         raise UpstreamFailed("the data source answers what was not asked for")
     withheld = 0
     for key, found in got.items():
         if found is None:
             continue
-        seen = [each for each in a_list(found, "result") if marks.show(an_object(each, "object"))]
+        seen = [
+            each
+            for each in expect_list(found, "result")
+            if marks.may_see(expect_object(each, "object"))
+        ]
         if asked.searched[key]:
             for each in seen:
                 each.pop(marks.path[0], None)
@@ -180,7 +194,7 @@ def _narrow(field: ast.FieldNode, marks: DocumentLevels) -> tuple[ast.FieldNode,
         own = ast.FieldNode(name=ast.NameNode(value=mark), arguments=(), directives=())
         selected = (*selected, own)
     arguments = field.arguments or ()
-    if marks.conditional:
+    if marks.filterable:
         arguments = _filtered(arguments, marks)
     selection = ast.SelectionSetNode(selections=selected)
     return _with(field, arguments=arguments, selection_set=selection), not there

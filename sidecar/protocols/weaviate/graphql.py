@@ -13,8 +13,10 @@ from graphql.language import ast
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import Unresolved
-from sidecar.protocols.shared.strict_members import member
+from sidecar.protocols.messages import (
+    Unresolved,
+)
+from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.weaviate import graphql_text
 from sidecar.protocols.weaviate.fragments import Fragments
 from sidecar.protocols.weaviate.names import CollectionName, collection, tenant
@@ -40,7 +42,7 @@ def read(body: Any, budget: Budget) -> GraphqlQuery:
     """Reads a request's body. Raises `Malformed`."""
     if not isinstance(body, dict):
         raise Malformed("a query is not an object")
-    text, variables, name = member(body, "query", "variables", "operationName")
+    text, variables, name = read_members(body, "query", "variables", "operationName")
     if not isinstance(text, str):
         raise Malformed("`query` is not a text")
     if variables is not None and not isinstance(variables, dict):

@@ -6,8 +6,12 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import FetchedResponse, ForwardedPart, Visibility
-from sidecar.protocols.shared.document_levels import a_list, an_object, dumped
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ForwardedPart,
+    Visibility,
+)
+from sidecar.protocols.shared.document_levels import expect_list, expect_object, to_json
 from sidecar.protocols.shared.source_names import SourceNames
 
 Read = Callable[[FetchedResponse], ForwardedPart]
@@ -15,10 +19,10 @@ Read = Callable[[FetchedResponse], ForwardedPart]
 
 def aliases_of(answer: Any) -> dict[str, str]:
     """Alias -> collection, of `GET /v1/aliases`."""
-    found = an_object(answer, "list of aliases").get("aliases")
+    found = expect_object(answer, "list of aliases").get("aliases")
     return {
         _text(each, "alias"): _text(each, "class")
-        for each in a_list(found or [], "list of aliases")
+        for each in expect_list(found or [], "list of aliases")
     }
 
 
@@ -26,12 +30,12 @@ def listed(member: str, name: str, naming: SourceNames, sight: Visibility) -> Re
     """Of the elements of `<member>` those stay whose collection, in `name`, may be seen."""
 
     def read(answer: FetchedResponse) -> ForwardedPart:
-        whole = an_object(_parsed(answer), "answer")
-        found = a_list(whole.get(member) or [], "list")
+        whole = expect_object(_parsed(answer), "answer")
+        found = expect_list(whole.get(member) or [], "list")
         seen = [each for each in found if sight.permits(naming.of(_text(each, name)))]
         if len(seen) == len(found):
             return ForwardedPart(answer.body)
-        return ForwardedPart(dumped({**whole, member: seen}))
+        return ForwardedPart(to_json({**whole, member: seen}))
 
     return read
 
@@ -40,9 +44,9 @@ def tenants_listed(of: str, naming: SourceNames, sight: Visibility) -> Read:
     """Of the tenants of the collection `of` those that may be seen."""
 
     def read(answer: FetchedResponse) -> ForwardedPart:
-        found = a_list(_parsed(answer), "list of tenants")
+        found = expect_list(_parsed(answer), "list of tenants")
         seen = [each for each in found if sight.permits(naming.of(of, _text(each, "name")))]
-        return ForwardedPart(answer.body if len(seen) == len(found) else dumped(seen))
+        return ForwardedPart(answer.body if len(seen) == len(found) else to_json(seen))
 
     return read
 
@@ -52,12 +56,12 @@ def nodes_listed(naming: SourceNames, sight: Visibility) -> Read:
     its name. Without the totals, which count the others too."""
 
     def read(answer: FetchedResponse) -> ForwardedPart:
-        whole = an_object(_parsed(answer), "answer")
-        for node in a_list(whole.get("nodes"), "list of nodes"):
-            an_object(node, "node").pop("stats", None)
-            shards = a_list(node.get("shards") or [], "list of shards")
+        whole = expect_object(_parsed(answer), "answer")
+        for node in expect_list(whole.get("nodes"), "list of nodes"):
+            expect_object(node, "node").pop("stats", None)
+            shards = expect_list(node.get("shards") or [], "list of shards")
             node["shards"] = [each for each in shards if _shows(each, naming, sight)]
-        return ForwardedPart(dumped(whole))
+        return ForwardedPart(to_json(whole))
 
     return read
 
@@ -76,7 +80,7 @@ def _parsed(answer: FetchedResponse) -> Any:
 
 
 def _text(element: Any, member: str) -> str:
-    value = an_object(element, "list").get(member)
+    value = expect_object(element, "list").get(member)
     if not isinstance(value, str) or not value:
         raise UpstreamFailed(f"the data source's list has an element without `{member}`")
     return value

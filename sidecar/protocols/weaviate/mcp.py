@@ -11,8 +11,12 @@ import orjson
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import DenialResponse, FetchedResponse, Unresolved
-from sidecar.protocols.shared.strict_members import member
+from sidecar.protocols.messages import (
+    DenialResponse,
+    FetchedResponse,
+    Unresolved,
+)
+from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.weaviate.names import CollectionName, collection, tenant
 from sidecar.protocols.weaviate.references import referred
 
@@ -31,13 +35,13 @@ _DENIED = -32001
 
 def kind(message: Any) -> str:
     """What a message does; empty where nobody knows."""
-    method, params = member(message, "method", "params")
-    member(message, "id", "jsonrpc")
+    method, params = read_members(message, "method", "params")
+    read_members(message, "id", "jsonrpc")
     if method in _OPEN:
         return OPEN
     if method != "tools/call" or not isinstance(params, dict):
         return ""
-    name, _ = member(params, "name", "arguments")
+    name, _ = read_members(params, "name", "arguments")
     return _TOOLS.get(name, "") if isinstance(name, str) else ""
 
 
@@ -46,7 +50,7 @@ def named(message: Any, budget: Budget) -> Iterator[CollectionName]:
     arguments = message["params"].get("arguments")
     if not isinstance(arguments, dict):
         raise Malformed("`arguments` is not an object")
-    name, whose, filters = member(arguments, "collection_name", "tenant_name", "filters")
+    name, whose, filters = read_members(arguments, "collection_name", "tenant_name", "filters")
     if name is None:
         raise Unresolved("without `collection_name`, the tool concerns every collection")
     found = CollectionName(collection(name), tenant(whose))

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import Unresolved
-from sidecar.protocols.shared.strict_members import member
+from sidecar.protocols.messages import (
+    Unresolved,
+)
+from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.strict_body import json_object
 
 _CLASS = re.compile(r"[A-Za-z][_0-9A-Za-z]{0,254}\Z")
@@ -46,7 +48,7 @@ def named(body: Any, within: str | None = None) -> CollectionName:
     says the collection."""
     if not isinstance(body, dict):
         raise Malformed("the body holds something else where an object is meant")
-    of, whose = member(body, "class", "tenant")
+    of, whose = read_members(body, "class", "tenant")
     if of is None and within is not None:
         of = within
     return CollectionName(collection(of), tenant(whose))

@@ -7,16 +7,18 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.budget import MOST_SOURCES, Budget, OverBudget
-from sidecar.protocols.protocol import Unresolved
-from sidecar.protocols.shared.strict_members import member
+from sidecar.protocols.budget import MAX_SOURCES, Budget, OverBudget
+from sidecar.protocols.messages import (
+    Unresolved,
+)
+from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.weaviate.names import collection, of_beacon
 
 DEEPEST = 64
 """How deep a filter may be nested, and how many references its path may follow."""
 
 # Several names may be aliases of one collection, so this is more than the sources of a request.
-MOST_NAMES = 2 * MOST_SOURCES
+MOST_NAMES = 2 * MAX_SOURCES
 """How many collections one value may name."""
 
 
@@ -126,7 +128,7 @@ def _named(node: _Node) -> Iterator[str]:
             raise Malformed("a filter's path is too long")
         yield from map(collection, value[1::2])
     if isinstance(value, dict):
-        _, beacon, _, _ = member(value, "path", "beacon", "moveTo", "moveAwayFrom")
+        _, beacon, _, _ = read_members(value, "path", "beacon", "moveTo", "moveAwayFrom")
         if beacon is not None:
             yield of_beacon(beacon)
     single = role is _Role.OBJECT or (

@@ -16,21 +16,25 @@ import orjson
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import (
-    NOTHING,
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
     DenialResponse,
     FetchedResponse,
-    Prepared,
-    ProtocolRoute,
-    RouteClass,
+    ForwardPlan,
     RoutedRequest,
-    RouteMatch,
-    RouteTable,
-    SourceProtocol,
     Visibility,
 )
-from sidecar.protocols.shared.document_levels import marks_of
-from sidecar.protocols.strict_body import Parse, json_object
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+)
+from sidecar.protocols.shared.document_levels import levels_of
+from sidecar.protocols.strict_body import BodyParser, json_object
 from sidecar.protocols.weaviate import mcp
 from sidecar.protocols.weaviate.filter import narrowed, plain, reading, reading_objects
 from sidecar.protocols.weaviate.graphql import GraphqlQuery, read
@@ -50,7 +54,7 @@ class Weaviate(WeaviateSources, SourceProtocol):
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
 
-    def refusal(
+    def render_denial(
         self, asked: RoutedRequest | None, refusal: DenialResponse
     ) -> FetchedResponse | None:
         if asked is None or asked.target.segments != ("v1", "mcp"):
@@ -66,35 +70,49 @@ class Weaviate(WeaviateSources, SourceProtocol):
         """The row of a message of MCP."""
         return _MCP.get(mcp.kind(asked.body))
 
-    def printed(self, asked: RoutedRequest, _places: object, _sight: Visibility) -> Prepared:
+    def printed(self, asked: RoutedRequest, _places: object, _sight: Visibility) -> ForwardPlan:
         """A request in the form in which it was judged."""
-        return Prepared(_written(asked, [each.printed() for each in asked.body]))
+        return ForwardPlan(_written(asked, [each.printed() for each in asked.body]))
 
-    def narrowed(self, asked: RoutedRequest, places: object, sight: Visibility) -> Prepared:
+    def narrowed(self, asked: RoutedRequest, places: object, sight: Visibility) -> ForwardPlan:
         """The same, so that only what may be seen comes back."""
-        marks = marks_of(sight)
+        marks = levels_of(sight)
         if marks is None:
             return self.printed(asked, places, sight)
         made = [narrowed(each, marks) for each in asked.body]
         body = _written(asked, [each.body for each in made])
-        return Prepared(body, reading(marks, made, batch=_is_batch(asked)))
+        return ForwardPlan(body, reading(marks, made, batch=_is_batch(asked)))
 
-    def objects_seen(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
-        marks = marks_of(sight)
-        return NOTHING if marks is None else Prepared(read=reading_objects(marks))
+    def objects_seen(
+        self, _asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> ForwardPlan:
+        marks = levels_of(sight)
+        return (
+            FORWARD_UNCHANGED
+            if marks is None
+            else ForwardPlan(filter_response=reading_objects(marks))
+        )
 
-    def classes_listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
-        return Prepared(read=listed("classes", "class", self._naming, sight))
+    def classes_listed(
+        self, _asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> ForwardPlan:
+        return ForwardPlan(filter_response=listed("classes", "class", self._naming, sight))
 
-    def aliases_listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
-        return Prepared(read=listed("aliases", "class", self._naming, sight))
+    def aliases_listed(
+        self, _asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> ForwardPlan:
+        return ForwardPlan(filter_response=listed("aliases", "class", self._naming, sight))
 
-    def tenants_listed(self, asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
-        name = self._target(collection(asked.values[0]), asked)
-        return Prepared(read=tenants_listed(name, self._naming, sight))
+    def tenants_listed(
+        self, asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> ForwardPlan:
+        name = self._target(collection(asked.path_params[0]), asked)
+        return ForwardPlan(filter_response=tenants_listed(name, self._naming, sight))
 
-    def nodes_listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> Prepared:
-        return Prepared(read=nodes_listed(self._naming, sight))
+    def nodes_listed(
+        self, _asked: RoutedRequest, _places: object, sight: Visibility
+    ) -> ForwardPlan:
+        return ForwardPlan(filter_response=nodes_listed(self._naming, sight))
 
 
 def _is_batch(asked: RoutedRequest) -> bool:
@@ -129,26 +147,26 @@ _REFERENCES = f"{_ONE}/references/{{property}}"
 _TENANTS = f"{_C}/tenants"
 
 
-def _graphql(path: str, inspected: Parse) -> ProtocolRoute:
+def _graphql(path: str, inspected: BodyParser) -> ProtocolRoute:
     mixed = ProtocolRoute(
         "POST",
         path,
         _RETRIEVE,
         WeaviateSources.of_queries,
-        inspected=inspected,
-        prepared=Weaviate.printed,
+        parse_body=inspected,
+        plan_forward=Weaviate.printed,
     )
-    sharp = replace(mixed, prepared=Weaviate.narrowed, sieved=True)
+    sharp = replace(mixed, plan_forward=Weaviate.narrowed, filters_documents=True)
 
     def refined(weaviate: Weaviate, asked: RoutedRequest) -> ProtocolRoute:
         return sharp if weaviate.narrows(asked.body) else mixed
 
-    return replace(sharp, refined=refined)
+    return replace(sharp, refine=refined)
 
 
 def _tool(class_: RouteClass) -> ProtocolRoute:
     return ProtocolRoute(
-        "POST", f"{_V1}/mcp", class_, WeaviateSources.of_tool, inspected=json_object
+        "POST", f"{_V1}/mcp", class_, WeaviateSources.of_tool, parse_body=json_object
     )
 
 
@@ -156,21 +174,21 @@ _MCP = {
     mcp.READ: _tool(_RETRIEVE),
     mcp.METADATA: _tool(_METADATA),
     mcp.WRITE: _tool(_WRITE),
-    mcp.OPEN: ProtocolRoute("POST", f"{_V1}/mcp", _OPEN, inspected=json_object),
+    mcp.OPEN: ProtocolRoute("POST", f"{_V1}/mcp", _OPEN, parse_body=json_object),
 }
 
 
 def _write(
-    methods: str, path: str, places: Any = _path, inspected: Parse | None = None
+    methods: str, path: str, places: Any = _path, inspected: BodyParser | None = None
 ) -> ProtocolRoute:
-    return ProtocolRoute(methods, path, _WRITE, places, _hint, inspected=inspected)
+    return ProtocolRoute(methods, path, _WRITE, places, _hint, parse_body=inspected)
 
 
 def _renames(
-    methods: str, path: str, places: Any = _path, inspected: Parse | None = None
+    methods: str, path: str, places: Any = _path, inspected: BodyParser | None = None
 ) -> ProtocolRoute:
     row = _write(methods, path, places, inspected)
-    return replace(row, before=_change, after=_change)
+    return replace(row, before_forward=_change, after_forward=_change)
 
 
 # INVARIANT: a literal segment stands above a `{parameter}` in its place, as in Weaviate's router.
@@ -183,37 +201,37 @@ ROUTES = (
         f"{_V1}/search/{{class}}/{{how}}",
         _RETRIEVE,
         WeaviateSources.of_search,
-        inspected=json_object,
+        parse_body=json_object,
     ),
     ProtocolRoute(
         "GET",
         _O,
         _RETRIEVE,
         WeaviateSources.of_listing,
-        prepared=Weaviate.objects_seen,
-        sieved=True,
+        plan_forward=Weaviate.objects_seen,
+        filters_documents=True,
     ),
     ProtocolRoute(
-        "POST", f"{_O}/validate", _METADATA, WeaviateSources.of_object, inspected=json_object
+        "POST", f"{_O}/validate", _METADATA, WeaviateSources.of_object, parse_body=json_object
     ),
     ProtocolRoute("GET HEAD", f"{_O}/{{id}}", _RETRIEVE, WeaviateSources.of_id),
     # A hidden object would have to look like one that is not there, which has a status of its own.
     ProtocolRoute("GET HEAD", _ONE, _RETRIEVE, _path),
-    ProtocolRoute("POST", f"{_V1}/mcp", _RETRIEVE, inspected=json_object, refined=Weaviate.called),
-    ProtocolRoute("GET", _S, _METADATA, prepared=Weaviate.classes_listed),
+    ProtocolRoute("POST", f"{_V1}/mcp", _RETRIEVE, parse_body=json_object, refine=Weaviate.called),
+    ProtocolRoute("GET", _S, _METADATA, plan_forward=Weaviate.classes_listed),
     ProtocolRoute("GET", _C, _METADATA, _path),
     # A tenant's shard has the tenant's name.
-    ProtocolRoute("GET", f"{_C}/shards", _METADATA, _path, prepared=Weaviate.tenants_listed),
-    ProtocolRoute("GET", _TENANTS, _METADATA, _path, prepared=Weaviate.tenants_listed),
+    ProtocolRoute("GET", f"{_C}/shards", _METADATA, _path, plan_forward=Weaviate.tenants_listed),
+    ProtocolRoute("GET", _TENANTS, _METADATA, _path, plan_forward=Weaviate.tenants_listed),
     ProtocolRoute("GET HEAD", f"{_TENANTS}/{{tenant}}", _METADATA, _tenant),
     ProtocolRoute("POST", f"{_C}/properties/{{property}}/tokenize", _METADATA, _path),
-    ProtocolRoute("GET", f"{_V1}/aliases", _METADATA, prepared=Weaviate.aliases_listed),
+    ProtocolRoute("GET", f"{_V1}/aliases", _METADATA, plan_forward=Weaviate.aliases_listed),
     # As the client for JavaScript spells it; Weaviate takes both for one.
-    ProtocolRoute("GET", f"{_V1}/aliases/", _METADATA, prepared=Weaviate.aliases_listed),
+    ProtocolRoute("GET", f"{_V1}/aliases/", _METADATA, plan_forward=Weaviate.aliases_listed),
     ProtocolRoute("GET", f"{_V1}/aliases/{{alias}}", _METADATA, WeaviateSources.of_alias),
-    ProtocolRoute("GET", f"{_V1}/nodes", _METADATA, prepared=Weaviate.nodes_listed),
+    ProtocolRoute("GET", f"{_V1}/nodes", _METADATA, plan_forward=Weaviate.nodes_listed),
     ProtocolRoute(
-        "GET", f"{_V1}/nodes/{{class}}", _METADATA, _path, prepared=Weaviate.nodes_listed
+        "GET", f"{_V1}/nodes/{{class}}", _METADATA, _path, plan_forward=Weaviate.nodes_listed
     ),
     _write("POST", _O, WeaviateSources.of_object, json_object),
     _write("PUT PATCH DELETE", f"{_O}/{{id}}", WeaviateSources.of_id),

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterable
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import OverBudget
-from sidecar.protocols.protocol import RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.messages import (
+    RoutedRequest,
+    SourceRef,
+    Unresolved,
+)
 from sidecar.protocols.shared.aliases import Aliases
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.protocols.shared.strict_members import member, of_query
+from sidecar.protocols.shared.strict_members import read_members, read_parameters
 from sidecar.protocols.weaviate import mcp
 from sidecar.protocols.weaviate.classes import Classes
 from sidecar.protocols.weaviate.graphql import sources
@@ -51,23 +55,25 @@ class WeaviateSources:
         if unknown:
             raise Unresolved(f"what `{min(unknown)[:64]}` asks for is not known here")
         whose = tenant(asked.body.get("tenant"))
-        names = [CollectionName(asked.values[0], whose)]
+        names = [CollectionName(asked.path_params[0], whose)]
         for name in referred(asked.body, asked.budget):
             names += [CollectionName(name), CollectionName(name, whose)]
         return await self._places(asked, names)
 
     async def of_path(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that the path names, with the tenant of the query."""
-        [whose] = of_query(asked.target.query, "tenant")
-        return await self._places(asked, [CollectionName(asked.values[0], tenant(whose))])
+        [whose] = read_parameters(asked.target.query, "tenant")
+        return await self._places(asked, [CollectionName(asked.path_params[0], tenant(whose))])
 
     async def of_tenant(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection and the tenant that the path names."""
-        return await self._places(asked, [CollectionName(asked.values[0], tenant(asked.values[1]))])
+        return await self._places(
+            asked, [CollectionName(asked.path_params[0], tenant(asked.path_params[1]))]
+        )
 
     async def of_listing(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection that the query names."""
-        name, whose = of_query(asked.target.query, "class", "tenant")
+        name, whose = read_parameters(asked.target.query, "class", "tenant")
         if name is None:
             raise Unresolved("without `class`, objects of every collection are asked for")
         return await self._places(asked, [CollectionName(name, tenant(whose))])
@@ -78,8 +84,8 @@ class WeaviateSources:
 
     async def of_object(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of the object in the body, and that of the path."""
-        within = asked.values[0] if asked.values else None
-        [whose] = of_query(asked.target.query, "tenant")
+        within = asked.path_params[0] if asked.path_params else None
+        [whose] = read_parameters(asked.target.query, "tenant")
         names = [named(asked.body, within)]
         if within is not None:
             names += [CollectionName(within, each) for each in (names[0].tenant, tenant(whose))]
@@ -87,7 +93,7 @@ class WeaviateSources:
 
     async def of_objects(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of each object of a batch."""
-        [objects] = member(asked.body, "objects")
+        [objects] = read_members(asked.body, "objects")
         if not isinstance(objects, list):
             raise Malformed("`objects` is not a list")
         asked.budget.charge_parts(len(objects))
@@ -95,8 +101,8 @@ class WeaviateSources:
 
     async def of_matches(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """The collection of which objects are deleted, and those that the filter goes through."""
-        [match] = member(asked.body, "match")
-        [whose] = of_query(asked.target.query, "tenant")
+        [match] = read_members(asked.body, "match")
+        [whose] = read_parameters(asked.target.query, "tenant")
         found = named(match)
         names = [found, CollectionName(found.collection, tenant(whose))]
         return await self._places(
@@ -107,7 +113,7 @@ class WeaviateSources:
         """The collections that hold the references of a batch."""
         names = []
         for each in asked.body:
-            start, whose = member(each, "from", "tenant")
+            start, whose = read_members(each, "from", "tenant")
             names.append(CollectionName(of_beacon(start), tenant(whose)))
         return await self._places(asked, names)
 
@@ -117,18 +123,18 @@ class WeaviateSources:
 
     async def of_alias(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
         """What the alias in the path stands for."""
-        return await self._places(asked, [CollectionName(asked.values[0])])
+        return await self._places(asked, [CollectionName(asked.path_params[0])])
 
     def hint(self, asked: RoutedRequest) -> SourceRef | None:
         try:
-            name = collection(asked.values[0] if asked.values else None)
+            name = collection(asked.path_params[0] if asked.path_params else None)
         except Unresolved:
             return None
         return self._naming.of(self._target(name, asked))
 
     def names_change(self) -> None:
-        self._aliases.forget()
-        self._classes.forget()
+        self._aliases.clear()
+        self._classes.clear()
 
     async def _places(
         self, asked: RoutedRequest, names: Iterable[CollectionName]
@@ -138,7 +144,7 @@ class WeaviateSources:
             read[CollectionName(collection(each.collection), each.tenant)] = None
             if len(read) > MOST_NAMES:
                 raise OverBudget(f"the request names more than {MOST_NAMES} collections")
-        aliases = await self._aliases.table(asked)
+        aliases = await self._aliases.fetch(asked)
         own = {
             name: aliases.get(name) or await self._classes.own_name(name, asked)
             for name in dict.fromkeys(name for name, _ in read)
@@ -147,7 +153,7 @@ class WeaviateSources:
 
     def _target(self, name: str, asked: RoutedRequest) -> str:
         """What `name` stands for, as far as that is known."""
-        return (self._aliases.known(asked) or {}).get(name, name)
+        return (self._aliases.cached(asked) or {}).get(name, name)
 
     def _of(self, name: str, whose: str | None) -> SourceRef:
         return self._naming.of(name) if whose is None else self._naming.of(name, whose)

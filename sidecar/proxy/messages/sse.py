@@ -9,7 +9,10 @@ import re
 from collections.abc import Callable
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import Fields, ForwardedPart
+from sidecar.protocols.messages import (
+    Fields,
+    ForwardedPart,
+)
 
 _BOM = b"\xef\xbb\xbf"
 

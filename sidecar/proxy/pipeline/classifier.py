@@ -13,14 +13,18 @@ from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import Target, canonical
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import (
-    CLOSED,
+from sidecar.protocols.messages import (
     FetchedResponse,
+    RoutedRequest,
+)
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
+    ALWAYS_DENIED,
     ProtocolRoute,
     RouteClass,
-    RoutedRequest,
     RouteMatch,
-    SourceProtocol,
 )
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages import request_reader as intake
@@ -37,7 +41,7 @@ ROUTE_DENIED = "route_denied"
 
 Reading = tuple[ProtocolRoute, RoutedRequest, RequestHead]
 
-_BARRED = CLOSED | {RouteClass.WRITE}
+_BARRED = ALWAYS_DENIED | {RouteClass.WRITE}
 
 _MOST_KNOWN = 512
 _LONGEST_KNOWN = 512
@@ -75,11 +79,11 @@ class RequestClassifier:
             raise Refused(400, UNREADABLE, error.message, who, close=True) from error
         try:
             who = attribution(head, who)
-            host = head.one(b"host") if self._dialect.by_host else None
+            host = head.one(b"host") if self._dialect.uses_host else None
             target, match = self.found(request.method, request.target, host)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
-        values = () if match is None else match.values
+        values = () if match is None else match.path_params
         budget = Budget()
         fetch = Lookups(partial(self._fetch, head), budget, self._limits.lookup_seconds)
         asked = RoutedRequest(
@@ -90,7 +94,7 @@ class RequestClassifier:
             reason = f"the data source has no route for `{request.method}` of this path known here"
             raise Refused(403, UNCLASSIFIED, reason, who)
         case.route = route = match.route
-        if route.class_ in _BARRED:
+        if route.route_class in _BARRED:
             self._check_open(route, asked)
         if upgrade.asks(head) and not _streams(route):
             reason = f"`{route.methods} {route.pattern}` is no route for WebSocket"
@@ -101,8 +105,8 @@ class RequestClassifier:
         """The row that a body came to; raises `Refused`."""
         if route is None:
             reason = "the data source has no method as in this body known here"
-            raise Refused(403, UNCLASSIFIED, reason, asked.who)
-        if route.class_ in _BARRED:
+            raise Refused(403, UNCLASSIFIED, reason, asked.attribution)
+        if route.route_class in _BARRED:
             self._check_open(route, asked)
         return route
 
@@ -118,7 +122,7 @@ class RequestClassifier:
             return known
         target = canonical(raw)
         if host is not None:
-            target = self._dialect.located(host.decode("ascii"), target)
+            target = self._dialect.apply_host(host.decode("ascii"), target)
         found = target, self._dialect.match(method, target)
         # A query may hold a credential, and is not kept beyond its request.
         if "?" not in raw and len(raw) + len(host or b"") <= _LONGEST_KNOWN:
@@ -128,12 +132,12 @@ class RequestClassifier:
         return found
 
     def _check_open(self, route: ProtocolRoute, asked: RoutedRequest) -> None:
-        who = asked.who
-        if route.class_ in CLOSED:
-            reason = f"`{asked.method} {route.pattern}` is closed: {route.class_.value}"
+        who = asked.attribution
+        if route.route_class in ALWAYS_DENIED:
+            reason = f"`{asked.method} {route.pattern}` is closed: {route.route_class.value}"
             raise Refused(403, ROUTE_DENIED, reason, who)
         if not self._writes:
-            place = None if route.hint is None else route.hint(self._dialect, asked)
+            place = None if route.hint_source is None else route.hint_source(self._dialect, asked)
             reason = (
                 f"`{asked.method} {route.pattern}` writes, and `writes` is `deny` for this source"
             )
@@ -142,5 +146,11 @@ class RequestClassifier:
 
 def _streams(route: ProtocolRoute) -> bool:
     """Whether nothing of its bodies has to be read, so that they may be of any protocol."""
-    reads = (route.inspected, route.refined, route.shows, route.composed, route.prepared)
-    return route.class_ is RouteClass.RETRIEVE and not any(each is not None for each in reads)
+    reads = (
+        route.parse_body,
+        route.refine,
+        route.response_source,
+        route.compose_response,
+        route.plan_forward,
+    )
+    return route.route_class is RouteClass.RETRIEVE and not any(each is not None for each in reads)

@@ -20,16 +20,18 @@ from sidecar.http.head_digest import HeadDigest
 from sidecar.http.headers import decode_fields
 from sidecar.http.request_target import Target
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import (
-    NOTHING,
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
     FetchedResponse,
-    ProtocolRoute,
-    RouteClass,
     RoutedRequest,
-    RouteMatch,
     SourceRef,
     Unresolved,
     Visibility,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
 )
 from sidecar.proxy.messages import simple_request as plain
 from sidecar.proxy.pipeline.fast_path_exchange import (
@@ -110,28 +112,32 @@ class FastPath:
         budget = Budget()
         try:
             read = None
-            if route.inspected is not None:
-                read = route.inspected(body, known.media, budget)
+            if route.parse_body is not None:
+                read = route.parse_body(body, known.media, budget)
             ask, values = known.ask, known.values
             fields = _Fields(ask.lines)
             asked = RoutedRequest(
                 ask.method, known.target, values, read, _fetch, fields, known.who, budget
             )
-            places = () if route.at_once is None else route.at_once(gate.dialect, asked)
+            places = (
+                ()
+                if route.find_sources_now is None
+                else route.find_sources_now(gate.dialect, asked)
+            )
         except (Malformed, Unresolved):
             return LONG
         if places is None or len(places) > 1:
             return LONG
-        if not places and route.class_ is RouteClass.RETRIEVE:
+        if not places and route.route_class is RouteClass.RETRIEVE:
             return LONG
-        if route.prepared is not None and not self._as_it_is(route, asked, places):
+        if route.plan_forward is not None and not self._as_it_is(route, asked, places):
             return LONG
         wire = gate.upstream.resting()
         if wire is None:
             return LONG
         pending = None
         if places:
-            pending = self._judged(gate.levelled(route, places)[0], asked.who, wire)
+            pending = self._judged(gate.levelled(route, places)[0], asked.attribution, wire)
             if pending is None:
                 return LONG
         # The decision is made, and its record is under way.
@@ -199,10 +205,10 @@ class FastPath:
     ) -> bool:
         """Whether the answer passes as it comes."""
         gate = self._gate
-        if gate.marked is not None or route.prepared is None:
+        if gate.marked is not None or route.plan_forward is None:
             return False
-        sight = Visibility(gate.judge.permits_at_once(asked.who), "", None)
-        return route.prepared(gate.dialect, asked, places, sight) is NOTHING
+        sight = Visibility(gate.judge.permits_at_once(asked.attribution), "", None)
+        return route.plan_forward(gate.dialect, asked, places, sight) is FORWARD_UNCHANGED
 
     def _read_line(self, raw: bytes) -> _RequestLine | None:
         if len(raw) > plain.LONGEST:
@@ -215,7 +221,7 @@ class FastPath:
         except Malformed:
             return None
         dialect = self._gate.dialect
-        if match is None or dialect.by_host or dialect.signs or not _is_short(match):
+        if match is None or dialect.uses_host or dialect.signs_requests or not _is_short(match):
             return None
         line = _RequestLine(read[0], target, *match)
         if target.query is None:
@@ -231,10 +237,18 @@ def _keep(known: dict[bytes, Any], raw: bytes, made: object) -> None:
 
 def _is_short(match: RouteMatch) -> bool:
     route = match.route
-    waits = (route.composed, route.refined, route.shows, route.before, route.after)
-    if route.class_ not in _READS or any(each is not None for each in waits):
+    waits = (
+        route.compose_response,
+        route.refine,
+        route.response_source,
+        route.before_forward,
+        route.after_forward,
+    )
+    if route.route_class not in _READS or any(each is not None for each in waits):
         return False
-    return route.at_once is not None or (route.places is None and route.class_ is RouteClass.OPEN)
+    return route.find_sources_now is not None or (
+        route.find_sources is None and route.route_class is RouteClass.OPEN
+    )
 
 
 async def _fetch(_target: str) -> FetchedResponse:

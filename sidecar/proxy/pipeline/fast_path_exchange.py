@@ -9,7 +9,15 @@ from typing import NamedTuple, Protocol
 
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import Target
-from sidecar.protocols.protocol import NOTHING, ProtocolRoute, RouteClass, RoutedRequest, SourceRef
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    RoutedRequest,
+    SourceRef,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+)
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.response_relay import RelayedResponse
@@ -148,7 +156,7 @@ class FastPathExchange:
             self._gate.upstream.discard(self._wire)
             self._wire = None
         self._gate.traffic.answered(self._decision(), 0)
-        if self.known.route.class_ is RouteClass.RETRIEVE and not self._denied():
+        if self.known.route.route_class is RouteClass.RETRIEVE and not self._denied():
             self._gate.note(self._allowed(), RelayedResponse(), TRUNCATED)
 
     async def carried_on(self, request: AgentRequest) -> LocalResponse | ResponseSent:
@@ -161,7 +169,13 @@ class FastPathExchange:
         pendings = [] if self._pending is None else [self._pending]
         ask = self.known.ask._replace(body=self._body)
         return AllowedRequest(
-            self.known.route, self._asked, ask, NOTHING, self._places, pendings, self._started
+            self.known.route,
+            self._asked,
+            ask,
+            FORWARD_UNCHANGED,
+            self._places,
+            pendings,
+            self._started,
         )
 
     def _durable(self, durable: asyncio.Future[None]) -> None:
@@ -194,7 +208,7 @@ class FastPathExchange:
         if not self._connection.tell(head, body):
             return  # the connection is ending, and says so by `gone`
         self._gate.traffic.answered(self._decision(), status)
-        if pending is not None and self.known.route.class_ is RouteClass.RETRIEVE:
+        if pending is not None and self.known.route.route_class is RouteClass.RETRIEVE:
             tally = RelayedResponse(status)
             tally.count(body)
             self._gate.noted(pending, tally, COMPLETED, self._started)

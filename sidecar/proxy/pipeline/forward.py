@@ -17,18 +17,22 @@ from sidecar.http.headers import (
     without_whole_body_fields,
 )
 from sidecar.http.request_body import BodyTooSlow
-from sidecar.protocols.protocol import (
+from sidecar.protocols.messages import (
     FetchedResponse,
-    Outgoing,
-    Prepared,
-    ProtocolRoute,
+    ForwardPlan,
+    OutgoingRequest,
     ResponseTooLarge,
-    RouteClass,
     RoutedRequest,
-    SourceProtocol,
     SourceRef,
 )
-from sidecar.protocols.strict_body import MOST_BRACKETS, is_crowded
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+)
+from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import Fields, LocalResponse, ResponseSent, fields_of_event
 from sidecar.proxy.messages import request_reader as intake
@@ -61,7 +65,7 @@ class AllowedRequest(NamedTuple):
     route: ProtocolRoute
     asked: RoutedRequest
     ask: UpstreamRequest
-    prepared: Prepared
+    prepared: ForwardPlan
     places: tuple[SourceRef, ...]
     pendings: list[RecordedDecision]
     started: float
@@ -109,14 +113,17 @@ class Forwarder:
         route, pendings = allowed.route, allowed.pendings
         tally = RelayedResponse()
         outcome: str | None = FAILED
-        if route.before is not None:
-            route.before(self._dialect)
+        if route.before_forward is not None:
+            route.before_forward(self._dialect)
         try:
             if allowed.ask.upgrade:
                 sent = await self._switched(request, allowed, tally)
-            elif route.shows is not None:
+            elif route.response_source is not None:
                 sent = await self._shown(request, allowed)
-            elif allowed.prepared.read is not None or allowed.prepared.event is not None:
+            elif (
+                allowed.prepared.filter_response is not None
+                or allowed.prepared.filter_event is not None
+            ):
                 sent = await self._read(request, allowed, tally)
             else:
                 sent = await self._streamed(request, allowed, tally, wire)
@@ -141,9 +148,9 @@ class Forwarder:
             outcome = tally.outcome or TRUNCATED
             raise
         finally:
-            if route.after is not None:
-                route.after(self._dialect)
-            if route.class_ is RouteClass.RETRIEVE and outcome is not None:
+            if route.after_forward is not None:
+                route.after_forward(self._dialect)
+            if route.route_class is RouteClass.RETRIEVE and outcome is not None:
                 self.note(allowed, tally, outcome)
 
     async def _send(
@@ -154,12 +161,12 @@ class Forwarder:
     ) -> UpstreamResponse:
         if wire is not None:
             return await self.upstream.received(wire, ask, first)
-        if self._dialect.signs:
+        if self._dialect.signs_requests:
             target = self.upstream.path(ask)
             whole = None if ask.stream is not None else ask.body
             fields = decode_fields(ask.lines)
-            outgoing = Outgoing(ask.method, self.upstream.host, target, fields, whole)
-            ask = ask._replace(lines=encode_fields(await self._dialect.signed(outgoing)))
+            outgoing = OutgoingRequest(ask.method, self.upstream.host, target, fields, whole)
+            ask = ask._replace(lines=encode_fields(await self._dialect.sign(outgoing)))
         return await self.upstream.send(ask, first)
 
     async def _streamed(
@@ -181,7 +188,7 @@ class Forwarder:
     async def _switched(
         self, request: AgentRequest, allowed: AllowedRequest, tally: RelayedResponse
     ) -> ResponseSent:
-        event, places, who = _event(allowed.pendings), allowed.places, allowed.asked.who
+        event, places, who = _event(allowed.pendings), allowed.places, allowed.asked.attribution
 
         async def still() -> None:
             await self._judge.still(places, who)
@@ -200,7 +207,7 @@ class Forwarder:
     async def _shown(self, request: AgentRequest, allowed: AllowedRequest) -> ResponseSent:
         """An answer that tells of a source goes out only if it is the source that was judged, or
         one that is allowed as well: a name may have a spelling that nobody here knows of."""
-        shows, pendings = allowed.route.shows, allowed.pendings
+        shows, pendings = allowed.route.response_source, allowed.pendings
         assert shows is not None
         read = shows(self._dialect, allowed.asked)
         exchange = await self._send(allowed.ask, _records(pendings))
@@ -213,7 +220,7 @@ class Forwarder:
             if place is None:
                 raise UpstreamFailed("the data source's answer does not tell what it is of")
             if place not in allowed.places:
-                pendings = pendings + await self._judge.allow((place,), allowed.asked.who)
+                pendings = pendings + await self._judge.allow((place,), allowed.asked.attribution)
         for pending in pendings:
             await pending.durable
         return await write_whole(
@@ -230,12 +237,12 @@ class Forwarder:
             _tell_head(allowed, exchange)
             if not 200 <= exchange.status < 300 or exchange.empty:
                 return await relay(request, exchange, event, tally)
-            if prepared.event is not None and is_event_stream(exchange.fields):
+            if prepared.filter_event is not None and is_event_stream(exchange.fields):
                 refuse_encoded(exchange.fields)
-                events = EventParser(prepared.event, self._limits.read_answer_bytes)
+                events = EventParser(prepared.filter_event, self._limits.read_answer_bytes)
                 filtered = FilteredStream(events, self.worker, allowed.fresh)
                 return await relay(request, exchange, event, tally, filtered)
-            if prepared.read is None:
+            if prepared.filter_response is None:
                 return await relay(request, exchange, event, tally)
             body = await _readable(exchange, self._limits)
             tally.retries = exchange.retries
@@ -245,7 +252,7 @@ class Forwarder:
         answer = FetchedResponse(exchange.status, exchange.reason, fields, body)
         if len(body) > LONGEST_INLINE:
             allowed.fresh()
-        passed = await self.worker.call(len(body), prepared.read, answer)
+        passed = await self.worker.call(len(body), prepared.filter_response, answer)
         if passed.body != body:
             fields = without_whole_body_fields(fields)
         tally.withheld = passed.withheld
@@ -285,15 +292,15 @@ def _records(pendings: list[RecordedDecision]) -> list[asyncio.Future[None]]:
 
 
 def _tell_head(allowed: AllowedRequest, exchange: UpstreamResponse) -> None:
-    if allowed.prepared.head is not None:
-        allowed.prepared.head(exchange.status, exchange.fields)
+    if allowed.prepared.on_head is not None:
+        allowed.prepared.on_head(exchange.status, exchange.fields)
 
 
 async def _readable(exchange: UpstreamResponse, limits: ProxyLimits) -> bytes:
     body = await exchange.read(limits.read_answer_bytes)
     refuse_encoded(exchange.fields)
-    if is_crowded(body):
-        raise ResponseTooLarge(f"the data source's answer has more than {MOST_BRACKETS} brackets")
+    if has_too_many_brackets(body):
+        raise ResponseTooLarge(f"the data source's answer has more than {MAX_BRACKETS} brackets")
     return body
 
 

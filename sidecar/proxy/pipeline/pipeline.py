@@ -17,16 +17,20 @@ from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.headers import RequestHead
-from sidecar.protocols.protocol import (
+from sidecar.protocols.messages import (
     DenialResponse,
-    Missing,
-    Prepared,
-    ProtocolRoute,
-    RouteClass,
+    ForwardPlan,
+    MissingSource,
     RoutedRequest,
-    SourceProtocol,
     SourceRef,
     Unresolved,
+)
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
 )
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
@@ -164,26 +168,26 @@ class ProxyPipeline:
     ) -> LocalResponse | ResponseSent:
         route, asked, head = self._reader.read(request, case)
         case.asked = asked
-        who = asked.who
+        who = asked.attribution
         try:
             route, asked = await self._read_body(request, case, route, head)
-            if route.composed is not None:
+            if route.compose_response is not None:
                 answer = await self._calls.composed(route, asked, case.size)
                 return await self._forward.composed(request, answer)
             places = await self._calls.places(route, asked, case.size)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
-        except Missing as error:
-            raise Refused(403, WRITE_DENIED, str(error), who, place=error.place) from error
+        except MissingSource as error:
+            raise Refused(403, WRITE_DENIED, str(error), who, place=error.source) from error
         except Malformed as error:
             close = not request.body.is_eof()
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
         pendings: list[RecordedDecision] = []
-        if route.class_ is not RouteClass.OPEN:
+        if route.route_class is not RouteClass.OPEN:
             places = self._to_judge(route, places, who)
             pendings = await self.judge.allow(places, who)
             case.decision = decided(pendings)
-        if route.class_ is RouteClass.WRITE:
+        if route.route_class is RouteClass.WRITE:
             # A write can't be taken back: its record comes first.
             for pending in pendings:
                 await pending.durable
@@ -198,17 +202,17 @@ class ProxyPipeline:
         case: RequestContext,
         head: RequestHead,
         route: ProtocolRoute,
-        prepared: Prepared,
+        prepared: ForwardPlan,
     ) -> UpstreamRequest:
         """The allowed request as the data source gets it."""
         asked = case.asked
         assert asked is not None
-        if route.instead is not None:
-            return intake.lookup(head, route.instead(self.dialect, asked))
+        if route.replacement_target is not None:
+            return intake.lookup(head, route.replacement_target(self.dialect, asked))
         if case.body is None and b"expect" in head.read:
             request.welcome_body()
-        readable = route.shows is not None or prepared.read is not None
-        readable = readable or prepared.event is not None
+        readable = route.response_source is not None or prepared.filter_response is not None
+        readable = readable or prepared.filter_event is not None
         ask = intake.forwarded(request, head, asked.target, case.body, readable=readable)
         return ask if prepared.body is None else ask.with_body(prepared.body)
 
@@ -218,10 +222,10 @@ class ProxyPipeline:
         """The route and what is asked, with the body where it has to be read."""
         asked = case.asked
         assert asked is not None
-        if route.inspected is not None:
+        if route.parse_body is not None:
             case.body, media = await intake.read_body(request, head, self._limits, case.lease)
             case.asked = asked = await self._calls.inspected(route, asked, case.body, media)
-        if route.refined is not None:
+        if route.refine is not None:
             refined = await self._calls.refined(route, asked, case.size)
             route = self._reader.opened(refined, asked)
         return route, asked
@@ -229,7 +233,7 @@ class ProxyPipeline:
     def _to_judge(
         self, route: ProtocolRoute, places: tuple[SourceRef, ...], who: Attribution
     ) -> tuple[SourceRef, ...]:
-        if not places and route.class_ is not RouteClass.METADATA:
+        if not places and route.route_class is not RouteClass.METADATA:
             # Of none, every one is allowed, and nobody was asked.
             raise Refused(403, UNRESOLVED, "the request names nothing that could be judged", who)
         return self.levelled(route, places)
@@ -238,7 +242,11 @@ class ProxyPipeline:
         self, route: ProtocolRoute, places: tuple[SourceRef, ...]
     ) -> tuple[SourceRef, ...]:
         """The places at the level at which they are judged."""
-        if self.marked is None or route.class_ is not RouteClass.RETRIEVE or route.sieved:
+        if (
+            self.marked is None
+            or route.route_class is not RouteClass.RETRIEVE
+            or route.filters_documents
+        ):
             return places
         # It may return any document, so it is judged as if it returned the worst.
         return tuple(place._replace(sensitivity="critical") for place in places)
@@ -248,5 +256,5 @@ class ProxyPipeline:
             denied.status, denied.decision, denied.event_id, close=denied.close
         )
         refusal = DenialResponse(denied.status, denied.decision.reason, reply.decision)
-        own = self.dialect.refusal(case.asked, refusal)
+        own = self.dialect.render_denial(case.asked, refusal)
         return reply if own is None else reply.in_words_of(own)

@@ -10,16 +10,20 @@ from functools import partial
 from typing import Any
 
 from policies.definitions.model import SENSITIVITIES
-from sidecar.protocols.protocol import (
-    NOTHING,
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
     FetchedResponse,
+    ForwardPlan,
     Permits,
-    Prepared,
-    ProtocolRoute,
     RoutedRequest,
-    SourceProtocol,
     SourceRef,
     Visibility,
+)
+from sidecar.protocols.protocol import (
+    SourceProtocol,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
 )
 from sidecar.proxy.pipeline.authorizer import Authorizer
 from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, WorkerThread, as_it_is
@@ -42,23 +46,23 @@ class ProtocolCalls:
         self, route: ProtocolRoute, asked: RoutedRequest, raw: bytes, media: str | None
     ) -> RoutedRequest:
         """The request with its body as the route reads it. Raises `Malformed`."""
-        assert route.inspected is not None
+        assert route.parse_body is not None
         call, budget = self._worker.call, asked.budget
-        return asked._replace(body=await call(len(raw), route.inspected, raw, media, budget))
+        return asked._replace(body=await call(len(raw), route.parse_body, raw, media, budget))
 
     async def refined(
         self, route: ProtocolRoute, asked: RoutedRequest, size: int
     ) -> ProtocolRoute | None:
         """The route that the body comes to. Raises `Malformed` and `Unresolved`."""
-        assert route.refined is not None
-        return await self._worker.call(size, route.refined, self._dialect, asked)
+        assert route.refine is not None
+        return await self._worker.call(size, route.refine, self._dialect, asked)
 
     async def composed(
         self, route: ProtocolRoute, asked: RoutedRequest, size: int
     ) -> FetchedResponse:
         """The answer that is put together here. Raises as `ProtocolRoute.composed`."""
-        permits = await self._judge.permitting(asked.who)
-        composed = route.composed
+        permits = await self._judge.permitting(asked.attribution)
+        composed = route.compose_response
         assert composed is not None
 
         def compose(asked: RoutedRequest) -> Coroutine[Any, Any, FetchedResponse]:
@@ -69,33 +73,33 @@ class ProtocolCalls:
     async def places(self, route: ProtocolRoute, asked: RoutedRequest, size: int) -> Places:
         """The sources that the request concerns, charged to its budget; none where the route names
         none. Raises as `ProtocolRoute.places`, and `OverBudget`."""
-        drive, visible = self._worker.drive, route.visible
+        drive, visible = self._worker.drive, route.find_visible_sources
         places: Places = ()
         if visible is not None:
-            permits = await self._judge.permitting(asked.who)
+            permits = await self._judge.permitting(asked.attribution)
 
             def see(asked: RoutedRequest) -> Coroutine[Any, Any, Places]:
                 return visible(self._dialect, asked, permits)
 
             places = await drive(asked, size, see, permits.refresh)
-        elif route.places is not None:
-            places = await drive(asked, size, partial(route.places, self._dialect))
+        elif route.find_sources is not None:
+            places = await drive(asked, size, partial(route.find_sources, self._dialect))
         asked.budget.charge_sources(place.source_id for place in places)
         return places
 
     async def prepared(
         self, route: ProtocolRoute, asked: RoutedRequest, places: Places, size: int
-    ) -> tuple[Prepared, Fresh]:
+    ) -> tuple[ForwardPlan, Fresh]:
         """What becomes of the allowed request and its answer, and what is to be called before the
         worker looks at the answer."""
-        if route.prepared is None:
-            return NOTHING, as_it_is
-        permits = await self._judge.permitting(asked.who)
+        if route.plan_forward is None:
+            return FORWARD_UNCHANGED, as_it_is
+        permits = await self._judge.permitting(asked.attribution)
         sight = self._sight(places, permits)
         if size > LONGEST_INLINE:
             permits.refresh()
         call = self._worker.call
-        prepared = await call(size, route.prepared, self._dialect, asked, places, sight)
+        prepared = await call(size, route.plan_forward, self._dialect, asked, places, sight)
         return prepared, permits.refresh
 
     def _sight(self, places: Places, permits: Permits) -> Visibility:

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from policies.ground.errors import Malformed
 from sidecar.http.body_budget import Lease
 from sidecar.http.headers import RequestHead
-from sidecar.protocols.protocol import NOTHING, ProtocolRoute, RouteClass, RoutedRequest
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    RoutedRequest,
+)
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+)
 from sidecar.proxy.messages import request_reader as intake
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.forward import AllowedRequest
@@ -49,7 +56,7 @@ class RequestContext:
             request.welcome_body()
         ask = intake.forwarded(request, head, asked.target, self.body, readable=False)
         return AllowedRequest(
-            _as_it_is(self.route), asked, ask, NOTHING, (), [pending], self.started
+            _as_it_is(self.route), asked, ask, FORWARD_UNCHANGED, (), [pending], self.started
         )
 
 
@@ -63,7 +70,11 @@ def _as_it_is(route: ProtocolRoute | None) -> ProtocolRoute:
     """Nothing is read of what it returns; what it may change of names is still heard of."""
     if route is None:
         return ProtocolRoute("*", "/**", RouteClass.RETRIEVE)
-    class_ = RouteClass.WRITE if route.class_ is RouteClass.WRITE else RouteClass.RETRIEVE
+    class_ = RouteClass.WRITE if route.route_class is RouteClass.WRITE else RouteClass.RETRIEVE
     return ProtocolRoute(
-        route.methods, route.pattern, class_, before=route.before, after=route.after
+        route.methods,
+        route.pattern,
+        class_,
+        before_forward=route.before_forward,
+        after_forward=route.after_forward,
     )

@@ -10,7 +10,7 @@ from sidecar.http.attribution import default_attribution
 from sidecar.http.body_budget import BodyBudget
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from sidecar.identity import AgentIdentity
-from sidecar.protocols.registry import dialect_of
+from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Authorizer, Refused
@@ -52,7 +52,7 @@ class SourceEndpoint:
         unread = Dialler(source.upstream, source.tls, guard, limits, raw=True)
         self._unread = unread
         self._lineage = LineageRecorder(enforcer)
-        dialect = dialect_of(source, clock.monotonic)
+        dialect = load_protocol(source, clock.monotonic)
         self.who = default_attribution(source.defaults, agent.id or agent.role)
         reports = source.mode == "report"
         whole = SourceNames(source).whole

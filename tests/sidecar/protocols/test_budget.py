@@ -6,24 +6,29 @@ import pytest
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import (
-    MOST_GRAPHQL_TOKENS,
-    MOST_LOOKUPS,
-    MOST_PARTS,
-    MOST_SOURCES,
+    MAX_GRAPHQL_TOKENS,
+    MAX_LOOKUPS,
+    MAX_PARTS,
+    MAX_SOURCES,
     Budget,
     OverBudget,
 )
 from sidecar.protocols.s3.lists import deleted
-from sidecar.protocols.strict_body import MOST_BRACKETS, is_crowded, json_lines, json_object
+from sidecar.protocols.strict_body import (
+    MAX_BRACKETS,
+    has_too_many_brackets,
+    json_lines,
+    json_object,
+)
 
 
 def test_the_limits_are_those_of_the_contract() -> None:
-    assert (MOST_SOURCES, MOST_PARTS, MOST_LOOKUPS, MOST_GRAPHQL_TOKENS) == (64, 1_000, 64, 2_000)
+    assert (MAX_SOURCES, MAX_PARTS, MAX_LOOKUPS, MAX_GRAPHQL_TOKENS) == (64, 1_000, 64, 2_000)
 
 
 def test_a_source_is_counted_once_however_often_it_is_named() -> None:
     budget = Budget()
-    names = [f"chroma://kb/{number}" for number in range(MOST_SOURCES)]
+    names = [f"chroma://kb/{number}" for number in range(MAX_SOURCES)]
     for _ in range(3):
         budget.charge_sources(names)
     with pytest.raises(OverBudget, match="more than 64 sources"):
@@ -40,7 +45,7 @@ def test_names_are_no_longer_read_once_the_budget_is_spent() -> None:
 
     with pytest.raises(OverBudget):
         Budget().charge_sources(names())
-    assert len(read) == MOST_SOURCES + 1
+    assert len(read) == MAX_SOURCES + 1
 
 
 def test_lines_and_sub_requests_share_one_limit() -> None:
@@ -53,7 +58,7 @@ def test_lines_and_sub_requests_share_one_limit() -> None:
 
 def test_look_ups_are_limited() -> None:
     budget = Budget()
-    for _ in range(MOST_LOOKUPS):
+    for _ in range(MAX_LOOKUPS):
         budget.charge_lookup()
     with pytest.raises(OverBudget, match="64 look-ups"):
         budget.charge_lookup()
@@ -73,28 +78,28 @@ def test_to_be_over_budget_is_to_be_unreadable() -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_a_body_of_lines_is_read_up_to_the_limit(end: bytes) -> None:
-    lines = json_lines(b"\n".join([b"{}"] * MOST_PARTS) + end, None, Budget())
-    assert len(lines) == MOST_PARTS
+    lines = json_lines(b"\n".join([b"{}"] * MAX_PARTS) + end, None, Budget())
+    assert len(lines) == MAX_PARTS
 
 
 def test_lines_are_counted_before_they_are_parsed() -> None:
     # The first line is no JSON: a reader that parsed before it counted would stop there.
     with pytest.raises(OverBudget):
-        json_lines(b"nonsense\n" + b"{}\n" * MOST_PARTS, None, Budget())
+        json_lines(b"nonsense\n" + b"{}\n" * MAX_PARTS, None, Budget())
 
 
 @pytest.mark.parametrize("start", [b"", b" \n", b"\xef\xbb\xbf"])
 def test_the_objects_that_a_parser_would_make_are_counted_before_it_runs(start: bytes) -> None:
     for element in (b"[],", b"{},"):
-        assert not is_crowded(start + element * MOST_BRACKETS)
-        assert is_crowded(start + element * MOST_BRACKETS + b"[")
-    assert is_crowded(start + b"<a/>" * (MOST_BRACKETS + 1))
+        assert not has_too_many_brackets(start + element * MAX_BRACKETS)
+        assert has_too_many_brackets(start + element * MAX_BRACKETS + b"[")
+    assert has_too_many_brackets(start + b"<a/>" * (MAX_BRACKETS + 1))
     # In a text of JSON a tag is only a character.
-    assert not is_crowded(b'{"a":"' + b"<" * (MOST_BRACKETS + 1) + b'"}')
+    assert not has_too_many_brackets(b'{"a":"' + b"<" * (MAX_BRACKETS + 1) + b'"}')
 
 
 def test_crowded_bodies_are_not_parsed() -> None:
     with pytest.raises(OverBudget, match="brackets"):
-        json_object(b'{"a":' + b"[" * MOST_BRACKETS, None)
+        json_object(b'{"a":' + b"[" * MAX_BRACKETS, None)
     with pytest.raises(OverBudget, match="tags"):
-        deleted(b"<Delete>" + b"<Object>" * MOST_BRACKETS, None, Budget())
+        deleted(b"<Delete>" + b"<Object>" * MAX_BRACKETS, None, Budget())

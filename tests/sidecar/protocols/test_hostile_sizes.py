@@ -15,13 +15,15 @@ from sidecar.http.request_target import canonical
 from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.mcp.messages import McpObjects
 from sidecar.protocols.mcp.uri import canonical_uri
+from sidecar.protocols.messages import (
+    RoutedRequest,
+)
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.multi_search import searches
-from sidecar.protocols.protocol import RoutedRequest
 from sidecar.protocols.qdrant.filter import LIST, narrowed
-from sidecar.protocols.shared.document_levels import DocumentLevels, dumped
+from sidecar.protocols.shared.document_levels import DocumentLevels, to_json
 from sidecar.protocols.shared.source_names import SourceNames
-from sidecar.protocols.strict_body import MOST_DEEP, json_object
+from sidecar.protocols.strict_body import MAX_DEPTH, json_object
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.proxy.stand import policy, source
 
@@ -33,8 +35,8 @@ def deep(levels: int) -> bytes:
 
 
 def test_a_body_may_be_as_deep_as_it_can_be_written_again() -> None:
-    assert json_object(deep(MOST_DEEP), None)
-    for levels in (MOST_DEEP + 1, 254, 255, 1000):
+    assert json_object(deep(MAX_DEPTH), None)
+    for levels in (MAX_DEPTH + 1, 254, 255, 1000):
         with pytest.raises(Malformed, match="nested too deeply"):
             json_object(deep(levels), None)
     # Beside numbers too, where a walk for members does not look.
@@ -57,7 +59,7 @@ async def test_a_body_that_is_too_deep_is_one_recorded_denial(tmp_path: Path) ->
 
 def test_an_answer_that_is_too_deep_goes_nowhere() -> None:
     with pytest.raises(UpstreamFailed, match="nested too deeply"):
-        dumped(orjson.loads(deep(400)))
+        to_json(orjson.loads(deep(400)))
 
 
 class _Name(str):

@@ -9,11 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sidecar.protocols.messages import (
+    Unresolved,
+)
 from sidecar.protocols.opensearch.join_tables import last_tables
 from sidecar.protocols.opensearch.lexer import BARE, tokens
 from sidecar.protocols.opensearch.piped_queries import indices_of_ppl
 from sidecar.protocols.opensearch.references import of_query
-from sidecar.protocols.protocol import Unresolved
 
 _TABLE = rf"(?:`[^`]+`|{BARE})"
 _LAST = re.compile(

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from sidecar.protocols.messages import (
+    Unresolved,
+)
 from sidecar.protocols.opensearch.piped_queries import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.sql import indices_of_sql
-from sidecar.protocols.protocol import Unresolved
 from tests.sidecar.protocols.minimal import Minimal
 from tests.sidecar.protocols.opensearch_front import fronting, named_server, refused
 

@@ -12,7 +12,9 @@ import opensearchpy
 from sidecar.http.request_target import canonical
 from sidecar.protocols.opensearch.dialect import OpenSearch
 from sidecar.protocols.opensearch.routes import ROUTES
-from sidecar.protocols.protocol import RouteClass
+from sidecar.protocols.route_table import (
+    RouteClass,
+)
 from tests.sidecar.proxy.stand import CLOCK, source
 
 # The part of a path by which it is told, for what is denied as `unclassified_route`.
@@ -100,9 +102,11 @@ def test_what_is_left_out_stands_in_no_row() -> None:
 
 def test_a_row_that_reads_says_what_it_reads() -> None:
     for route in ROUTES:
-        if route.class_ in (RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.METADATA):
-            assert route.places is not None or route.composed is not None, route.pattern
-        if route.class_ is RouteClass.OPEN and route.places is None:
+        if route.route_class in (RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.METADATA):
+            assert route.find_sources is not None or route.compose_response is not None, (
+                route.pattern
+            )
+        if route.route_class is RouteClass.OPEN and route.find_sources is None:
             assert route.pattern == "/"
 
 

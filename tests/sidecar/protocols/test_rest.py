@@ -11,9 +11,17 @@ from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
 from sidecar.protocols import rest
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.protocol import ProtocolRoute as Route_
-from sidecar.protocols.protocol import RouteClass, RoutedRequest, RouteMatch
+from sidecar.protocols.messages import (
+    RoutedRequest,
+)
 from sidecar.protocols.rest import Rest
+from sidecar.protocols.route_table import (
+    ProtocolRoute as Route_,
+)
+from sidecar.protocols.route_table import (
+    RouteClass,
+    RouteMatch,
+)
 from sidecar.settings.model import NamedSource, RestRule
 from tests.sidecar.proxy.stand import get, policy, source, standing
 
@@ -70,7 +78,7 @@ async def test_the_first_route_that_matches_wins(
     dialect = Rest(configured, lambda: 0.0)
     match = dialect.match(method, canonical(target))
     assert match is not None
-    assert match.route.class_ is class_
+    assert match.route.route_class is class_
     if source_id is None:
         return
 
@@ -78,13 +86,13 @@ async def test_the_first_route_that_matches_wins(
         raise AssertionError("a path needs no look-up")
 
     asked = RoutedRequest(
-        method, canonical(target), match.values, None, fetch, [], NOBODY, Budget()
+        method, canonical(target), match.path_params, None, fetch, [], NOBODY, Budget()
     )
-    assert match.route.places is not None
-    assert match.route.hint is not None
-    places = await match.route.places(dialect, asked)
+    assert match.route.find_sources is not None
+    assert match.route.hint_source is not None
+    places = await match.route.find_sources(dialect, asked)
     assert places == ((source_id, level),)
-    assert match.route.hint(dialect, asked) == places[0]
+    assert match.route.hint_source(dialect, asked) == places[0]
 
 
 READ: dict[str, Any] = {"routes": ROUTES}

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.protocol import Unresolved
+from sidecar.protocols.messages import (
+    Unresolved,
+)
 from sidecar.protocols.weaviate.graphql import read, sources
 from sidecar.protocols.weaviate.references import References, referred
 from tests.sidecar.protocols.minimal import denied, minimal, scripted

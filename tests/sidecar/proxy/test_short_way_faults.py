@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RouteMatch
+from sidecar.protocols.route_table import (
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+)
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.spool.errors import SpoolUnwritable

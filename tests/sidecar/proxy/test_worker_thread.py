@@ -14,8 +14,12 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.protocol import FetchedResponse, RoutedRequest, SourceRef
-from sidecar.protocols.strict_body import MOST_BRACKETS
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    RoutedRequest,
+    SourceRef,
+)
+from sidecar.protocols.strict_body import MAX_BRACKETS
 from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.proxy.stand import policy
@@ -191,14 +195,14 @@ async def test_a_body_with_more_brackets_than_can_be_parsed_at_once_is_unreadabl
     tmp_path: Path,
 ) -> None:
     async with minimal(tmp_path, "qdrant", scripted(answer), READERS) as front:
-        raw = b'{"query":[' + b"[]," * MOST_BRACKETS + b"1]}"
+        raw = b'{"query":[' + b"[]," * MAX_BRACKETS + b"1]}"
         denied(await front.ask("POST", QUERY, raw=raw), "unreadable_request", 400)
 
 
 async def test_an_answer_with_more_brackets_than_that_is_not_passed_on(tmp_path: Path) -> None:
     def crowded(method: str, target: str, body: bytes) -> tuple[int, Any]:
         if target == "/collections":
-            return 200, {"result": {"collections": [], "x": [[]] * MOST_BRACKETS}}
+            return 200, {"result": {"collections": [], "x": [[]] * MAX_BRACKETS}}
         return answer(method, target, body)
 
     async with minimal(tmp_path, "qdrant", scripted(crowded), READERS) as front:

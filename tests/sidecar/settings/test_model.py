@@ -431,13 +431,13 @@ def test_every_setting_has_its_sentence() -> None:
 
 
 def test_the_kinds_are_those_that_a_listener_speaks() -> None:
-    from sidecar.protocols.registry import MODULES, dialect_of
+    from sidecar.protocols.registry import MODULES, load_protocol
 
     assert sorted(MODULES) == sorted(declared.KINDS)
     for kind in declared.KINDS:
         whole: dict[str, Any] = {"alias": "a", "kind": kind, "upstream": "http://a"}
         source = Source(**whole, listen=ListenAddress("127.0.0.1", 0), sensitivity="low")
-        assert dialect_of(source, lambda: 0.0).match is not None
+        assert load_protocol(source, lambda: 0.0).match is not None
 
 
 @pytest.mark.parametrize(

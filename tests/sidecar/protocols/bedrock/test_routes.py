@@ -20,7 +20,10 @@ from botocore.exceptions import ClientError
 from policies.definitions.model import Policy
 from sidecar.http.request_target import canonical
 from sidecar.protocols.bedrock.routes import ROUTES, Bedrock
-from sidecar.protocols.protocol import CLOSED, RouteClass
+from sidecar.protocols.route_table import (
+    ALWAYS_DENIED,
+    RouteClass,
+)
 from sidecar.settings.model import Aws
 from tests.sidecar.protocols.aws import REGION, credentials_file
 from tests.sidecar.protocols.bedrock_server import LEVELS, OPEN, SHUT
@@ -575,8 +578,8 @@ def test_every_operation_of_bedrock_has_its_row() -> None:
         http = model.operation_model(name).http
         found = dialect.match(http["method"], canonical(FILLED.sub("x", http["requestUri"])))
         assert found is not None, name
-        classes[name] = found.route.class_
-    closed = {name for name, class_ in classes.items() if class_ in CLOSED}
+        classes[name] = found.route.route_class
+    closed = {name for name, class_ in classes.items() if class_ in ALWAYS_DENIED}
     assert closed == {
         "CheckIngestedDocumentAcl", "GetIngestedDocumentAcl", "CreateSession", "GetSession",
         "UpdateSession", "EndSession", "DeleteSession", "ListSessions", "CreateInvocation",
@@ -599,7 +602,7 @@ def test_the_members_of_each_body_are_the_models() -> None:
         http = operation.http
         found = dialect.match(http["method"], canonical(FILLED.sub("x", http["requestUri"])))
         assert found is not None
-        if found.route.class_ in CLOSED or operation.input_shape is None:
+        if found.route.route_class in ALWAYS_DENIED or operation.input_shape is None:
             continue
         for member, shape in operation.input_shape.members.items():
             place = shape.serialization.get("location")
@@ -610,7 +613,7 @@ def test_the_members_of_each_body_are_the_models() -> None:
 async def test_a_closed_route_is_closed(tmp_path: Path) -> None:
     async with fronting(tmp_path, writes="allow") as front:
         for route in ROUTES:
-            if route.class_ not in CLOSED:
+            if route.route_class not in ALWAYS_DENIED:
                 continue
             path = route.pattern.replace("{", "").replace("}", "")
             for method in route.methods.split():

@@ -14,7 +14,9 @@ import pytest
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.chroma.routes import ROUTES, Chroma
-from sidecar.protocols.protocol import RouteClass
+from sidecar.protocols.route_table import (
+    RouteClass,
+)
 from sidecar.proxy.pipeline.lineage import DELAY_SECONDS
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.conftest import TENANT, Front, fronting
@@ -473,7 +475,7 @@ async def test_the_classes_are_those_of_the_specification() -> None:
     classes: dict[str, RouteClass] = {}
     for route in ROUTES:
         for method in route.methods.split():
-            classes[f"{method} {route.pattern.split('/')[-1]}"] = route.class_
+            classes[f"{method} {route.pattern.split('/')[-1]}"] = route.route_class
     assert (
         classes["POST query"]
         == classes["POST get"]

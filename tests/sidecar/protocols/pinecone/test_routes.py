@@ -11,7 +11,9 @@ import pytest
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.pinecone.routes import ROUTES, Pinecone
-from sidecar.protocols.protocol import RouteClass
+from sidecar.protocols.route_table import (
+    RouteClass,
+)
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.pinecone_server import Server
@@ -440,10 +442,10 @@ async def test_what_is_closed_never_arrives(
 def test_no_route_reads_without_naming_its_source() -> None:
     lists = ("/namespaces", "/describe_index_stats")
     for route in ROUTES:
-        if route.class_ in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE):
-            assert route.places is not None or route.pattern in lists, route.pattern
-        if route.sieved:
-            assert route.prepared is not None, route.pattern
+        if route.route_class in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE):
+            assert route.find_sources is not None or route.pattern in lists, route.pattern
+        if route.filters_documents:
+            assert route.plan_forward is not None, route.pattern
 
 
 def test_routes_are_of_their_class() -> None:
@@ -455,4 +457,4 @@ def test_routes_are_of_their_class() -> None:
     ):
         match = dialect.match(method, canonical(path))
         assert match is not None
-        assert match.route.class_ is class_
+        assert match.route.route_class is class_

@@ -14,8 +14,10 @@ from qdrant_client import models as m
 from qdrant_client.http.exceptions import UnexpectedResponse
 
 from sidecar.http.request_target import canonical
-from sidecar.protocols.protocol import RouteClass
 from sidecar.protocols.qdrant.routes import ROUTES, Qdrant
+from sidecar.protocols.route_table import (
+    RouteClass,
+)
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.qdrant_server import Server
@@ -300,14 +302,14 @@ def test_no_route_reads_without_naming_its_source() -> None:
     for route in ROUTES:
         listing = route.pattern in ("/collections", "/aliases")
         if (
-            route.class_ in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE)
+            route.route_class in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE)
             and not listing
         ):
-            assert route.places is not None, route.pattern
-        if route.class_ is RouteClass.WRITE:
-            assert route.hint is not None, route.pattern
-        if route.sieved:
-            assert route.prepared is not None, route.pattern
+            assert route.find_sources is not None, route.pattern
+        if route.route_class is RouteClass.WRITE:
+            assert route.hint_source is not None, route.pattern
+        if route.filters_documents:
+            assert route.plan_forward is not None, route.pattern
 
 
 @pytest.mark.parametrize(
@@ -333,7 +335,7 @@ def test_no_route_reads_without_naming_its_source() -> None:
 def test_routes_are_of_their_class(method: str, path: str, class_: RouteClass) -> None:
     match = Qdrant(source(1, "qdrant"), CLOCK.monotonic).match(method, canonical(path))
     assert match is not None
-    assert match.route.class_ is class_
+    assert match.route.route_class is class_
 
 
 @pytest.mark.parametrize(

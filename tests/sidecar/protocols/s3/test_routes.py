@@ -16,7 +16,10 @@ from botocore.exceptions import ClientError
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical
-from sidecar.protocols.protocol import CLOSED, RouteClass
+from sidecar.protocols.route_table import (
+    ALWAYS_DENIED,
+    RouteClass,
+)
 from sidecar.protocols.s3.routes import ROWS, S3
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.s3_stand import KEYS, S3Front, client, s3_fronting
@@ -299,7 +302,7 @@ def test_a_bucket_that_the_host_names_is_written_into_the_path(
     dialect = S3(source(1, "s3", hosts=("*.s3.example:18000",)), CLOCK.monotonic)
     for raw in ("/", "/shut/s.txt?versionId=1", "/a%2Bb"):
         target = canonical(raw)
-        located = dialect.located(host, target)
+        located = dialect.apply_host(host, target)
         if bucket is None:
             assert located == target
         else:
@@ -309,7 +312,7 @@ def test_a_bucket_that_the_host_names_is_written_into_the_path(
 def test_a_host_without_a_bucket_is_refused() -> None:
     dialect = S3(source(1, "s3", hosts=("*.s3.example",)), CLOCK.monotonic)
     with pytest.raises(Malformed):
-        dialect.located(".s3.example", canonical("/shut/s.txt"))
+        dialect.apply_host(".s3.example", canonical("/shut/s.txt"))
 
 
 async def test_boto3_may_name_the_bucket_by_the_host(
@@ -571,8 +574,8 @@ def test_every_operation_of_s3_has_its_row() -> None:
             query = "&".join([*(marks.split("&") if marks else []), *stated])
             found = dialect.match(operation.http["method"], canonical(f"{path}?{query}"))
             assert found is not None, (name, query)
-            classes[name] = found.route.class_
-    opened = {name for name, class_ in classes.items() if class_ not in CLOSED}
+            classes[name] = found.route.route_class
+    opened = {name for name, class_ in classes.items() if class_ not in ALWAYS_DENIED}
     assert opened == {
         "GetObject", "HeadObject", "GetObjectTorrent", "GetObjectAttributes", "GetObjectTagging",
         "GetObjectLegalHold", "GetObjectRetention", "GetObjectAnnotation", "SelectObjectContent",
@@ -584,7 +587,7 @@ def test_every_operation_of_s3_has_its_row() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("each", [row for row in ROWS if row.route.class_ in CLOSED])
+@pytest.mark.parametrize("each", [row for row in ROWS if row.route.route_class in ALWAYS_DENIED])
 async def test_a_closed_route_is_closed(writing: S3Front, each: Any) -> None:
     path = {"service": "/", "bucket": "/{b}", "object": "/{b}/open/a.txt"}[each.level]
     target = path.format(b=writing.bucket) + "?" + "&".join(sorted(each.marks))

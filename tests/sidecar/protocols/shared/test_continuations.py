@@ -3,8 +3,16 @@
 import pytest
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.protocol import SourceRef, Unresolved
-from sidecar.protocols.shared.continuations import KEPT, KEPT_SECONDS, MOST_PLACES, Continuations
+from sidecar.protocols.messages import (
+    SourceRef,
+    Unresolved,
+)
+from sidecar.protocols.shared.continuations import (
+    MAX_ENTRIES,
+    MAX_SOURCES,
+    TTL_SECONDS,
+    Continuations,
+)
 
 ADA = Attribution("ada", "s1", None, None)
 A, B = SourceRef("rest://kb/a", "low"), SourceRef("rest://kb/b", "high")
@@ -19,10 +27,10 @@ class Clock:
 
 def test_it_stands_for_what_it_was_issued_for() -> None:
     made = Continuations(Clock())
-    made.issue("t", ADA, (A,))
-    assert made.find("t", ADA) == (A,)
-    made.issue("t", ADA, (B,))
-    assert made.find("t", ADA) == (A, B)
+    made.remember("t", ADA, (A,))
+    assert made.sources_of("t", ADA) == (A,)
+    made.remember("t", ADA, (B,))
+    assert made.sources_of("t", ADA) == (A, B)
 
 
 @pytest.mark.parametrize(
@@ -30,28 +38,28 @@ def test_it_stands_for_what_it_was_issued_for() -> None:
 )
 def test_another_user_or_session_has_none(who: Attribution) -> None:
     made = Continuations(Clock())
-    made.issue("t", ADA, (A,))
+    made.remember("t", ADA, (A,))
     with pytest.raises(Unresolved):
-        made.find("t", who)
+        made.sources_of("t", who)
 
 
 def test_it_ends() -> None:
     clock = Clock()
     made = Continuations(clock)
-    made.issue("t", ADA, (A,))
-    clock.now = KEPT_SECONDS + 1
+    made.remember("t", ADA, (A,))
+    clock.now = TTL_SECONDS + 1
     with pytest.raises(Unresolved):
-        made.find("t", ADA)
+        made.sources_of("t", ADA)
 
 
 def test_what_is_kept_is_bounded() -> None:
     made = Continuations(Clock())
-    for number in range(KEPT + 1):
-        made.issue(str(number), ADA, (A,))
+    for number in range(MAX_ENTRIES + 1):
+        made.remember(str(number), ADA, (A,))
     with pytest.raises(Unresolved):
-        made.find("0", ADA)
-    assert made.find(str(KEPT), ADA) == (A,)
-    for number in range(MOST_PLACES + 1):
-        made.issue("chosen", ADA, (SourceRef(f"rest://kb/{number}", "low"),))
+        made.sources_of("0", ADA)
+    assert made.sources_of(str(MAX_ENTRIES), ADA) == (A,)
+    for number in range(MAX_SOURCES + 1):
+        made.remember("chosen", ADA, (SourceRef(f"rest://kb/{number}", "low"),))
     with pytest.raises(Unresolved):
-        made.find("chosen", ADA)
+        made.sources_of("chosen", ADA)

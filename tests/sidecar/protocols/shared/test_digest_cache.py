@@ -13,47 +13,47 @@ class Time:
 
 
 def kept(known: DigestCache[str], key: bytes, value: str = "value", size: int = 10) -> None:
-    known.keep(key, value, size, known.moment())
+    known.put(key, value, size, known.start_lookup())
 
 
 def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
-    known: DigestCache[str] = DigestCache(Time(), most_bytes=100)
+    known: DigestCache[str] = DigestCache(Time(), max_bytes=100)
     for number in range(30):
         kept(known, b"%d" % number)
         assert known.bytes <= 100
     assert len(known) == 10
-    assert known.find(b"19") is None
-    assert known.find(b"20") == "value"
+    assert known.get(b"19") is None
+    assert known.get(b"20") == "value"
 
 
 def test_what_is_larger_than_the_bound_is_not_kept_and_drops_what_it_replaces() -> None:
-    known: DigestCache[str] = DigestCache(Time(), most_bytes=100)
+    known: DigestCache[str] = DigestCache(Time(), max_bytes=100)
     kept(known, b"a")
     kept(known, b"a", "huge", 101)
-    assert known.find(b"a") is None
+    assert known.get(b"a") is None
     assert known.bytes == 0
 
 
 def test_entries_are_bounded() -> None:
-    known: DigestCache[str] = DigestCache(Time(), most=3)
+    known: DigestCache[str] = DigestCache(Time(), max_entries=3)
     for number in range(5):
         kept(known, b"%d" % number, size=0)
-    assert [known.find(b"%d" % number) for number in range(5)] == [None, None, *["value"] * 3]
+    assert [known.get(b"%d" % number) for number in range(5)] == [None, None, *["value"] * 3]
 
 
 def test_a_value_is_good_for_a_while_and_until_names_change() -> None:
     time = Time()
-    known: DigestCache[str] = DigestCache(time, seconds=30)
+    known: DigestCache[str] = DigestCache(time, ttl_seconds=30)
     kept(known, b"a")
     time.now += 30
-    assert known.find(b"a") == "value"
+    assert known.get(b"a") == "value"
     time.now += 0.1
-    assert known.find(b"a") is None
-    assert known.find(b"a", aged=True) == "value"
-    asked = known.moment()
-    known.forget()
-    known.keep(b"a", "old", 1, asked)
-    assert known.find(b"a", aged=True) is None
+    assert known.get(b"a") is None
+    assert known.get(b"a", include_expired=True) == "value"
+    asked = known.start_lookup()
+    known.clear()
+    known.put(b"a", "old", 1, asked)
+    assert known.get(b"a", include_expired=True) is None
     assert known.bytes == 0
 
 
@@ -62,8 +62,8 @@ def test_a_value_that_is_kept_anew_counts_once() -> None:
     for _ in range(3):
         kept(known, b"a")
     assert known.bytes == 10
-    known.drop(b"a")
-    known.drop(b"a")
+    known.discard(b"a")
+    known.discard(b"a")
     assert (len(known), known.bytes) == (0, 0)
 
 

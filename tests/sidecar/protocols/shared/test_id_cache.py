@@ -2,8 +2,10 @@
 
 from uuid import UUID
 
-from sidecar.protocols.protocol import SourceRef
-from sidecar.protocols.shared.digest_cache import KEPT
+from sidecar.protocols.messages import (
+    SourceRef,
+)
+from sidecar.protocols.shared.digest_cache import MAX_ENTRIES
 from sidecar.protocols.shared.id_cache import CollectionCache, KnownCollection
 
 ONE = UUID(int=1)
@@ -23,36 +25,36 @@ class Time:
 def test_what_is_known_is_known_for_thirty_seconds_from_the_question() -> None:
     time = Time()
     known = CollectionCache(time)
-    asked = known.moment()
+    asked = known.start_lookup()
     time.now += 10  # the answer took ten seconds
-    known.learn(ONE, named("a"), asked)
+    known.put(ONE, named("a"), asked)
     time.now = 130
-    assert known.find(ONE) == named("a")
+    assert known.get(ONE) == named("a")
     time.now = 130.1
-    assert known.find(ONE) is None
+    assert known.get(ONE) is None
 
 
 def test_an_answer_to_a_question_from_before_a_change_is_not_believed() -> None:
     known = CollectionCache(Time())
-    asked = known.moment()
-    known.forget()
-    known.learn(ONE, named("a"), asked)
-    assert known.find(ONE) is None
-    known.learn(ONE, named("b"), known.moment())
-    assert known.find(ONE) == named("b")
+    asked = known.start_lookup()
+    known.clear()
+    known.put(ONE, named("a"), asked)
+    assert known.get(ONE) is None
+    known.put(ONE, named("b"), known.start_lookup())
+    assert known.get(ONE) == named("b")
 
 
 def test_a_change_forgets_everything() -> None:
     known = CollectionCache(Time())
-    known.learn(ONE, named("a"), known.moment())
-    known.forget()
-    assert known.find(ONE) is None
+    known.put(ONE, named("a"), known.start_lookup())
+    known.clear()
+    assert known.get(ONE) is None
 
 
 def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     known = CollectionCache(Time())
-    for number in range(KEPT + 10):
-        known.learn(UUID(int=number), named(str(number)), known.moment())
-    assert known.find(UUID(int=9)) is None
-    assert known.find(UUID(int=10)) is not None
-    assert len(known._known) == KEPT
+    for number in range(MAX_ENTRIES + 10):
+        known.put(UUID(int=number), named(str(number)), known.start_lookup())
+    assert known.get(UUID(int=9)) is None
+    assert known.get(UUID(int=10)) is not None
+    assert len(known._known) == MAX_ENTRIES

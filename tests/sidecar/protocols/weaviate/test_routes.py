@@ -12,7 +12,9 @@ import weaviate
 from graphql import parse
 
 from sidecar.http.request_target import canonical
-from sidecar.protocols.protocol import RouteClass
+from sidecar.protocols.route_table import (
+    RouteClass,
+)
 from sidecar.protocols.weaviate.routes import ROUTES, Weaviate
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
@@ -503,12 +505,12 @@ async def test_what_tells_of_no_collection_passes(front: Minimal) -> None:
 def test_no_route_reads_without_naming_its_source() -> None:
     lists = ("/v1/schema", "/v1/aliases", "/v1/nodes")
     for route in ROUTES:
-        if route.class_ in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE):
-            assert route.places or route.pattern.rstrip("/") in lists or route.refined, (
+        if route.route_class in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE):
+            assert route.find_sources or route.pattern.rstrip("/") in lists or route.refine, (
                 route.pattern
             )
-        if route.sieved:
-            assert route.prepared is not None, route.pattern
+        if route.filters_documents:
+            assert route.plan_forward is not None, route.pattern
 
 
 @pytest.mark.parametrize(
@@ -525,4 +527,4 @@ def test_no_route_reads_without_naming_its_source() -> None:
 def test_routes_are_of_their_class(method: str, path: str, class_: RouteClass) -> None:
     match = Weaviate(source(1, "weaviate"), CLOCK.monotonic).match(method, canonical(path))
     assert match is not None
-    assert match.route.class_ is class_
+    assert match.route.route_class is class_

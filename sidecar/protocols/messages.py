@@ -1,0 +1,134 @@
+"""What the proxy and a protocol hand each other: the request, the sources it reads, what the agent
+may see, and what happens to the response (data-sources.md R1 to R7).
+
+Pure, except for `RoutedRequest.fetch`. Knows no routes.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+from policies.ground.errors import UpstreamFailed
+from sidecar.http.attribution import Attribution
+from sidecar.http.request_target import Target
+from sidecar.protocols.budget import Budget
+
+Fields = list[tuple[bytes, bytes]]
+FieldIterable = Iterable[tuple[bytes, bytes]]
+
+
+class SourceRef(NamedTuple):
+    """A source by the id that policies use, and its configured sensitivity."""
+
+    source_id: str
+    sensitivity: str
+
+
+class Unresolved(Exception):
+    """the request's sources can't be determined, so it is denied (R4). The message is the reason"""
+
+
+class MissingSource(Exception):
+    """the request would create a source that doesn't exist, and writes are denied. The message is
+    the reason, and says what to do instead"""
+
+    def __init__(self, source: SourceRef, reason: str) -> None:
+        super().__init__(reason)
+        self.source = source
+
+
+class ResponseTooLarge(UpstreamFailed):
+    """the data source's response is larger than the sidecar reads whole"""
+
+
+class FetchedResponse(NamedTuple):
+    """A response that was read whole: to one of the sidecar's own look-ups, or to a request whose
+    response the protocol has to read."""
+
+    status: int
+    reason: str
+    fields: Fields
+    body: bytes
+
+
+class RoutedRequest(NamedTuple):
+    """A request whose route is known."""
+
+    method: str
+    target: Target
+    path_params: tuple[str, ...]
+    """The values of the pattern's `{names}`, decoded, in order."""
+    body: Any
+    """What the route's `parse_body` returned; None where the route has none."""
+    fetch: Callable[[str], Awaitable[FetchedResponse]]
+    """GETs a target from the data source with the agent's own header fields. Raises
+    `UpstreamFailed`, and its subclass `ResponseTooLarge`."""
+    fields: FieldIterable
+    """The header fields as they are forwarded, in order."""
+    attribution: Attribution
+    """The user and session that the request states. It attributes, and never authorizes."""
+    budget: Budget
+    """What the request may still cost. A protocol charges it before it does the work."""
+
+
+Permits = Callable[[SourceRef], bool]
+
+
+class Visibility(NamedTuple):
+    """What the agent may see of a response."""
+
+    permits: Permits
+    """Whether the agent may see another source. Writes no record."""
+    field: str
+    """Where a document's own level is in its metadata, as a path with dots. Empty unless the
+    source labels its documents."""
+    levels: tuple[str, ...] | None
+    """The levels that the agent may see; None for all of them. A document without a level, or
+    with an unknown one, counts as `critical`."""
+
+
+class ForwardedPart(NamedTuple):
+    """The part of a response that reaches the agent, and how many documents were withheld."""
+
+    body: bytes
+    withheld: int = 0
+
+
+class ForwardPlan(NamedTuple):
+    """What happens to an allowed request and its response. Both filters raise `UpstreamFailed` for
+    a response they can't judge."""
+
+    body: bytes | None = None
+    """Replaces the request body; None forwards the body as received."""
+    filter_response: Callable[[FetchedResponse], ForwardedPart] | None = None
+    """Makes the sidecar request the response without content encoding and read it whole; the agent
+    gets what this returns. A response without a success status passes unchanged."""
+    filter_event: Callable[[bytes], ForwardedPart | None] | None = None
+    """Filters a `text/event-stream` response event by event, instead of reading it whole. It gets
+    the `data` of each event and returns its replacement; None drops the event."""
+    on_head: Callable[[int, Fields], None] | None = None
+    """Gets the status and header fields before any of the response is passed on: for a token in a
+    header of a response that is streamed."""
+
+
+FORWARD_UNCHANGED = ForwardPlan()
+
+
+class OutgoingRequest(NamedTuple):
+    """A request about to be sent, for a protocol that signs it."""
+
+    method: str
+    host: str
+    target: str
+    """Begins with `/`."""
+    fields: Fields
+    body: bytes | None
+    """None while it is still arriving."""
+
+
+class DenialResponse(NamedTuple):
+    """A denial as the agent gets it, unless the protocol renders its own (contract, section 5)."""
+
+    status: int
+    message: str
+    decision: dict[str, str]
+    """The four fields of an evaluation."""
