@@ -4,9 +4,7 @@ kind is configured, and not before: some stand on large libraries."""
 from collections.abc import Callable
 from importlib import import_module
 
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
+from sidecar.protocols.protocol import SourceProtocol
 from sidecar.settings.model import Source
 
 MODULES = {

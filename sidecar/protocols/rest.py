@@ -7,18 +7,9 @@ operator's `routes` change that; the first that matches wins.
 from collections.abc import Callable
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-)
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.protocols.shared.path_pattern import NAME, PathPattern
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import RestRule as ConfiguredRoute

@@ -8,12 +8,8 @@ Knows no request.
 from collections.abc import Callable
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    RouteMatch,
-)
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import RouteMatch
 from sidecar.settings.model import Source
 
 

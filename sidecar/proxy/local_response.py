@@ -8,9 +8,7 @@ import orjson
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, error_body
 from sidecar.http.body_budget import BodyBudgetExceeded
-from sidecar.protocols.messages import (
-    FetchedResponse,
-)
+from sidecar.protocols.messages import FetchedResponse
 
 Fields = tuple[tuple[bytes, bytes], ...]
 

@@ -6,9 +6,7 @@ Knows metrics. Knows nothing of requests but what they came to.
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.metrics.metrics import Metrics
-from sidecar.protocols.messages import (
-    ResponseTooLarge,
-)
+from sidecar.protocols.messages import ResponseTooLarge
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 
 UNDECIDED = "none"

@@ -17,10 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from policies.ground.errors import SluiceError
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    RoutedRequest,
-)
+from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 
 LONGEST_INLINE = 64 * 1024
 """What walks fewer bytes runs on the loop: a thread costs more than it would take."""

@@ -9,12 +9,7 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    Fields,
-    ForwardedPart,
-    Visibility,
-)
+from sidecar.protocols.messages import FetchedResponse, Fields, ForwardedPart, Visibility
 from sidecar.protocols.shared.document_levels import (
     DocumentLevels,
     expect_list,
@@ -31,8 +26,8 @@ def for_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
     return {**(body or {}), "userContext": {"userId": user}}
 
 
-def marks_of(sight: Visibility) -> DocumentLevels | None:
-    """As `marks.marks_of`, but that metadata here are one flat map: a dot is part of a name."""
+def levels_of(sight: Visibility) -> DocumentLevels | None:
+    """As `document_levels.levels_of`, but metadata is one flat map: a dot is part of a name."""
     return None if sight.levels is None else DocumentLevels((sight.field,), sight.levels)
 
 

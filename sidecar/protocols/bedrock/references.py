@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 
 # AWS writes identifiers in capitals, and does not say that it reads no others.
 _IDENTIFIER = re.compile(r"[0-9A-Z]{1,10}").fullmatch

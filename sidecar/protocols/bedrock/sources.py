@@ -9,11 +9,7 @@ from policies.ground.errors import Malformed
 from sidecar.protocols.bedrock import references as refer
 from sidecar.protocols.bedrock.filter import check_search
 from sidecar.protocols.bedrock.references import ReferenceNames
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.shared.aws_query import parse_query
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames

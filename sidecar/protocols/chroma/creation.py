@@ -11,13 +11,7 @@ from typing import Protocol
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.request_target import canonical, encode_segment
 from sidecar.protocols.chroma.names import collections_path, name_of
-from sidecar.protocols.messages import (
-    MissingSource,
-    Permits,
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import MissingSource, Permits, RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.shared.source_names import SourceNames
 
 _MISSING = (

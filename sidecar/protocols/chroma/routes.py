@@ -26,15 +26,8 @@ from sidecar.protocols.messages import (
     SourceRef,
     Unresolved,
 )
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-    RouteTable,
-)
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
 from sidecar.protocols.shared import filtered_list as listing
 from sidecar.protocols.shared.digest_cache import LookupStart
 from sidecar.protocols.shared.id_cache import CollectionCache, KnownCollection

@@ -11,9 +11,7 @@ from base64 import b64decode, b64encode
 from binascii import Error
 from typing import Any, NamedTuple
 
-from sidecar.protocols.messages import (
-    FieldIterable,
-)
+from sidecar.protocols.messages import FieldIterable
 
 MODERN = "2026-07-28"
 OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")

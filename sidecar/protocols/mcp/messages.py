@@ -10,10 +10,7 @@ from typing import Any
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import MAX_SOURCES, OverBudget
 from sidecar.protocols.mcp.uri import canonical_uri
-from sidecar.protocols.messages import (
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import SourceRef, Unresolved
 from sidecar.protocols.shared.source_names import SourceNames
 
 _MESSAGE = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))

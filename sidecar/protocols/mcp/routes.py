@@ -27,15 +27,8 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-    RouteTable,
-)
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import json_object

@@ -10,9 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical, encode_segment
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 
 _LONGEST = 2048
 

@@ -6,11 +6,7 @@ server opens nothing by itself.
 """
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-)
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 
 _BULK, _ADMIN = RouteClass.BULK, RouteClass.ADMIN
 

@@ -6,10 +6,7 @@ from sidecar.http.request_target import Target
 from sidecar.protocols.opensearch.blocked_routes import closed
 from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.opensearch.server import OpenSearchServer
-from sidecar.protocols.route_table import (
-    RouteMatch,
-    RouteTable,
-)
+from sidecar.protocols.route_table import RouteMatch, RouteTable
 
 
 class OpenSearch(OpenSearchServer):

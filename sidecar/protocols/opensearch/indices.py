@@ -16,11 +16,7 @@ import orjson
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import encode_segment
 from sidecar.protocols.budget import MAX_SOURCES, OverBudget
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
 from sidecar.protocols.shared.source_names import SourceNames
 

@@ -7,9 +7,7 @@ once. Pure.
 import re
 from collections.abc import Sequence
 
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.lexer import BARE, MARK, NUMBER, QUOTED, WORD, Token
 
 _BARE = re.compile(BARE).fullmatch

@@ -10,9 +10,7 @@ import re
 from itertools import pairwise
 from typing import NamedTuple
 
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 
 WORD, QUOTED, NUMBER, MARK = "word", "quoted", "number", "mark"
 

@@ -9,12 +9,7 @@ from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import without_whole_body_fields
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    Permits,
-    RoutedRequest,
-    Unresolved,
-)
+from sidecar.protocols.messages import FetchedResponse, Permits, RoutedRequest, Unresolved
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import (
     items,

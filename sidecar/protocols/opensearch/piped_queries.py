@@ -4,9 +4,7 @@ Strict rather than complete: a command that is not listed here may read an index
 own, so it is `Unresolved`, and so is a word of those that do where it is not expected. Pure.
 """
 
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.join_tables import last_tables
 from sidecar.protocols.opensearch.lexer import (
     MARK,

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.definitions.model import SENSITIVITIES
-from sidecar.protocols.messages import (
-    Visibility,
-)
+from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.parameters import UNTOLD
 from sidecar.protocols.opensearch.source_filtering import ShownFields, also, shown_of
 from sidecar.protocols.shared.document_levels import UNMARKED

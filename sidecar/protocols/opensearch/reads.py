@@ -4,11 +4,7 @@ Each function takes the server first, as a row of the table hands it over.
 """
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.references import of_query, of_search

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.indices import item, items
 
 SEARCH = frozenset(

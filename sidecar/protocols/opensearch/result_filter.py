@@ -10,9 +10,7 @@ from typing import Any
 
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    Visibility,
-)
+from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.source_filtering import ShownFields
 from sidecar.protocols.shared.document_levels import UNMARKED
 

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sidecar.protocols.messages import (
-    RoutedRequest,
-)
+from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.opensearch import lists, searching
 from sidecar.protocols.opensearch import query_languages as languages
 from sidecar.protocols.opensearch import reads as reading
@@ -14,10 +12,7 @@ from sidecar.protocols.opensearch import writes as writing
 from sidecar.protocols.opensearch.bodies import json_or_none
 from sidecar.protocols.opensearch.indices import is_pattern
 from sidecar.protocols.opensearch.server import OpenSearchServer, hint, path_index
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-)
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 
 
 def sieved(

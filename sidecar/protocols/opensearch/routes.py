@@ -6,10 +6,7 @@ elasticsearch 9.5). What is closed by its first segment is in `closed.py`.
 from dataclasses import replace
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.opensearch import lists, parameters, searching
 from sidecar.protocols.opensearch import multi_search as several
 from sidecar.protocols.opensearch import query_languages as languages
@@ -28,10 +25,7 @@ from sidecar.protocols.opensearch.route_builders import (
     write,
 )
 from sidecar.protocols.opensearch.server import OpenSearchServer, hint
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-)
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 
 _I = "/{index}"
 _RETRIEVE, _WRITE, _OPEN = RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.OPEN

@@ -8,17 +8,10 @@ import orjson
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import FetchedResponse, RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import EVERYTHING, Indices, is_pattern, items, widths
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
+from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source

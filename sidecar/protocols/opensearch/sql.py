@@ -5,9 +5,7 @@ Strict rather than complete: one SELECT with its subqueries; what stands behind 
 something that can stand there. Anything else is `Unresolved`. Pure.
 """
 
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.lexer import MARK, WORD, TokenCursor, tokens
 
 _ENDS_TABLES = frozenset(

@@ -7,11 +7,7 @@ from functools import cache, partial
 from typing import Any
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.opensearch import parameters
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.references import of_search

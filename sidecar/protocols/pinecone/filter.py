@@ -10,10 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    ForwardedPart,
-)
+from sidecar.protocols.messages import FetchedResponse, ForwardedPart
 from sidecar.protocols.shared.document_levels import (
     DocumentLevels,
     expect_list,

@@ -37,15 +37,8 @@ from sidecar.protocols.pinecone.filter import (
     sifted,
 )
 from sidecar.protocols.pinecone.sources import PineconeSources
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-    RouteTable,
-)
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
 from sidecar.protocols.shared.document_levels import expect_list, expect_object, levels_of
 from sidecar.protocols.shared.strict_members import read_members, read_parameters
 from sidecar.protocols.strict_body import json_object, optional_json_object

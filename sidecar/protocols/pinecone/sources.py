@@ -5,10 +5,7 @@ Knows paths, queries and bodies; knows no route.
 from collections.abc import Callable
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.pinecone.filter import Body
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.document_levels import expect_object

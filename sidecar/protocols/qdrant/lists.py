@@ -4,11 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    ForwardedPart,
-    Visibility,
-)
+from sidecar.protocols.messages import FetchedResponse, ForwardedPart, Visibility
 from sidecar.protocols.qdrant.filter import parsed
 from sidecar.protocols.shared.document_levels import expect_list, expect_object, to_json
 from sidecar.protocols.shared.source_names import SourceNames

@@ -14,15 +14,8 @@ from typing import Any
 import orjson
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
-    ForwardPlan,
-    RoutedRequest,
-    Visibility,
-)
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
+from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, Visibility
+from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.qdrant.filter import (
     GROUPS,
     LIST,
@@ -44,12 +37,7 @@ from sidecar.protocols.qdrant.references import (
     searches,
 )
 from sidecar.protocols.qdrant.sources import QdrantSources
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-    RouteTable,
-)
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
 from sidecar.protocols.shared.document_levels import levels_of
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source

@@ -4,10 +4,7 @@ collection that it stands for, which Qdrant is asked for. Knows paths and bodies
 
 from collections.abc import Callable, Iterable
 
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.qdrant.lists import aliases_of
 from sidecar.protocols.qdrant.references import collections, searches
 from sidecar.protocols.shared.aliases import Aliases

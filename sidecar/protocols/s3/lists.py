@@ -11,9 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.messages import (
-    ForwardedPart,
-)
+from sidecar.protocols.messages import ForwardedPart
 from sidecar.protocols.s3.xml import Element, UnreadableXml, inside, read, span
 from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 

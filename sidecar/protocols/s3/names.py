@@ -11,10 +11,7 @@ from urllib.parse import quote
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical
-from sidecar.protocols.messages import (
-    FieldIterable,
-    Unresolved,
-)
+from sidecar.protocols.messages import FieldIterable, Unresolved
 from sidecar.protocols.shared.aws_signing import STREAMING
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch

@@ -5,11 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-)
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.protocols.shared.aws_query import parse_query
 
 _PATTERNS = {"service": "/", "bucket": "/{bucket}", "object": "/{bucket}/{key}"}

@@ -26,14 +26,8 @@ from sidecar.protocols.messages import (
     SourceRef,
     Visibility,
 )
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-)
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.protocols.s3 import lists as s3_lists
 from sidecar.protocols.s3 import xml as s3_xml
 from sidecar.protocols.s3.names import (

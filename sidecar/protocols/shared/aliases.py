@@ -11,10 +11,7 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    Unresolved,
-)
+from sidecar.protocols.messages import RoutedRequest, Unresolved
 from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
 
 MAX_ENTRIES = 16

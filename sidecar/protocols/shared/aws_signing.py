@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
 from policies.ground.errors import SluiceError, UpstreamFailed
-from sidecar.protocols.messages import (
-    Fields,
-    OutgoingRequest,
-)
+from sidecar.protocols.messages import Fields, OutgoingRequest
 from sidecar.protocols.shared.aws_query import parse_query
 from sidecar.settings.model import Aws
 

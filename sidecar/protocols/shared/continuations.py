@@ -10,10 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import (
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import SourceRef, Unresolved
 from sidecar.protocols.shared.digest_cache import DigestCache, digest
 
 MAX_ENTRIES = 16_384

@@ -7,9 +7,7 @@ import orjson
 
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    Visibility,
-)
+from sidecar.protocols.messages import Visibility
 
 UNMARKED = "critical"
 """The level of a document without a mark, or with one that is none of the four."""

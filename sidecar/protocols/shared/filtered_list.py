@@ -13,10 +13,7 @@ from urllib.parse import unquote_plus
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import without_whole_body_fields
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    ResponseTooLarge,
-)
+from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge
 
 PAGE = 256
 MAX_BYTES = 16 * 1024 * 1024

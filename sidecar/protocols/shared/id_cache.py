@@ -8,9 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
-from sidecar.protocols.messages import (
-    SourceRef,
-)
+from sidecar.protocols.messages import SourceRef
 from sidecar.protocols.shared.digest_cache import DigestCache, LookupStart
 
 

@@ -2,9 +2,7 @@
 `<kind>://<alias>/…` (data-sources.md R1). Pure."""
 
 from sidecar.http.request_target import encode_segment
-from sidecar.protocols.messages import (
-    SourceRef,
-)
+from sidecar.protocols.messages import SourceRef
 from sidecar.settings.model import Source
 
 

@@ -9,10 +9,7 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    Unresolved,
-)
+from sidecar.protocols.messages import RoutedRequest, Unresolved
 from sidecar.protocols.shared.aliases import credential_key
 from sidecar.protocols.shared.digest_cache import DigestCache
 

@@ -13,10 +13,7 @@ import orjson
 from graphql.language import ast
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    ForwardedPart,
-)
+from sidecar.protocols.messages import FetchedResponse, ForwardedPart
 from sidecar.protocols.shared.document_levels import (
     DocumentLevels,
     expect_list,

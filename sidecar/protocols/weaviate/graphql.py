@@ -13,9 +13,7 @@ from graphql.language import ast
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.weaviate import graphql_text
 from sidecar.protocols.weaviate.fragments import Fragments

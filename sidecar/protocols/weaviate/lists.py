@@ -6,11 +6,7 @@ from typing import Any
 import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    ForwardedPart,
-    Visibility,
-)
+from sidecar.protocols.messages import FetchedResponse, ForwardedPart, Visibility
 from sidecar.protocols.shared.document_levels import expect_list, expect_object, to_json
 from sidecar.protocols.shared.source_names import SourceNames
 

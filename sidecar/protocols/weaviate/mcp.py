@@ -11,11 +11,7 @@ import orjson
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
-    DenialResponse,
-    FetchedResponse,
-    Unresolved,
-)
+from sidecar.protocols.messages import DenialResponse, FetchedResponse, Unresolved
 from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.weaviate.names import CollectionName, collection, tenant
 from sidecar.protocols.weaviate.references import referred

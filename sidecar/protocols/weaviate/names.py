@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.strict_body import json_object
 

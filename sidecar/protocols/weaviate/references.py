@@ -8,9 +8,7 @@ from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import MAX_SOURCES, Budget, OverBudget
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.shared.strict_members import read_members
 from sidecar.protocols.weaviate.names import collection, of_beacon
 

@@ -24,15 +24,8 @@ from sidecar.protocols.messages import (
     RoutedRequest,
     Visibility,
 )
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-    RouteTable,
-)
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
 from sidecar.protocols.shared.document_levels import levels_of
 from sidecar.protocols.strict_body import BodyParser, json_object
 from sidecar.protocols.weaviate import mcp

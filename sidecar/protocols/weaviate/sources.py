@@ -8,11 +8,7 @@ from collections.abc import Callable, Iterable
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import OverBudget
-from sidecar.protocols.messages import (
-    RoutedRequest,
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.shared.aliases import Aliases
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_members import read_members, read_parameters

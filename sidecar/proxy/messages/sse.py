@@ -9,10 +9,7 @@ import re
 from collections.abc import Callable
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    Fields,
-    ForwardedPart,
-)
+from sidecar.protocols.messages import Fields, ForwardedPart
 
 _BOM = b"\xef\xbb\xbf"
 

@@ -18,9 +18,7 @@ from sidecar.enforce import Enforcer, allows
 from sidecar.http.attribution import Attribution
 from sidecar.identity import AgentIdentity
 from sidecar.policy_cache.document_fetcher import MissingDocument
-from sidecar.protocols.messages import (
-    SourceRef,
-)
+from sidecar.protocols.messages import SourceRef
 from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolError
 

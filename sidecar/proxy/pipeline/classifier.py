@@ -13,19 +13,9 @@ from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import Target, canonical
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
-    FetchedResponse,
-    RoutedRequest,
-)
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    ALWAYS_DENIED,
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-)
+from sidecar.protocols.messages import FetchedResponse, RoutedRequest
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ALWAYS_DENIED, ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages import request_reader as intake
 from sidecar.proxy.messages import upgrade

@@ -28,11 +28,7 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-)
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.messages import simple_request as plain
 from sidecar.proxy.pipeline.fast_path_exchange import (
     FastPathConnection,

@@ -9,15 +9,8 @@ from typing import NamedTuple, Protocol
 
 from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import Target
-from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
-    RoutedRequest,
-    SourceRef,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-)
+from sidecar.protocols.messages import FORWARD_UNCHANGED, RoutedRequest, SourceRef
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.response_relay import RelayedResponse

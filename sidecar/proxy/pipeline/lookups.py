@@ -10,9 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
-    FetchedResponse,
-)
+from sidecar.protocols.messages import FetchedResponse
 
 _KEPT_BYTES = 64 * 1024
 """A longer answer is not kept: what a request may hold in memory is bounded too."""

@@ -15,9 +15,7 @@ from typing import NamedTuple
 from policies.definitions.model import RANK
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import (
-    SourceRef,
-)
+from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import Splice
 from sidecar.proxy.limits import ProxyLimits

@@ -25,13 +25,8 @@ from sidecar.protocols.messages import (
     SourceRef,
     Unresolved,
 )
-from sidecar.protocols.protocol import (
-    SourceProtocol,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-)
+from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages import request_reader as intake

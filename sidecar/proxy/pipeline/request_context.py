@@ -6,14 +6,8 @@ from collections.abc import Iterable
 from policies.ground.errors import Malformed
 from sidecar.http.body_budget import Lease
 from sidecar.http.headers import RequestHead
-from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
-    RoutedRequest,
-)
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-)
+from sidecar.protocols.messages import FORWARD_UNCHANGED, RoutedRequest
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.messages import request_reader as intake
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.forward import AllowedRequest

@@ -11,9 +11,7 @@ from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.authority import Authority
 from sidecar.http.headers import RequestHead
 from sidecar.identity import AgentIdentity
-from sidecar.protocols.messages import (
-    SourceRef,
-)
+from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages.framing import Tunnelling
 from sidecar.proxy.messages.request import AgentRequest

@@ -19,9 +19,7 @@ from functools import partial
 from policies.ground.errors import Malformed, SluiceError
 from sidecar.http.authority import Authority
 from sidecar.http.tls_contexts import server_context
-from sidecar.protocols.messages import (
-    SourceRef,
-)
+from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.tls import TlsLayer

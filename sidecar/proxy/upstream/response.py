@@ -5,9 +5,7 @@ import asyncio
 import aiohttp
 from aiohttp import StreamReader
 
-from sidecar.protocols.messages import (
-    ResponseTooLarge,
-)
+from sidecar.protocols.messages import ResponseTooLarge
 from sidecar.proxy.proxy_metrics import BrokenOff
 from sidecar.proxy.upstream.body_sender import BodySender
 from sidecar.proxy.upstream.pool import Pool, UpstreamConnection

@@ -15,9 +15,7 @@ from sidecar.http.request_target import canonical
 from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.mcp.messages import McpObjects
 from sidecar.protocols.mcp.uri import canonical_uri
-from sidecar.protocols.messages import (
-    RoutedRequest,
-)
+from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.opensearch.indices import items
 from sidecar.protocols.opensearch.multi_search import searches
 from sidecar.protocols.qdrant.filter import LIST, narrowed

@@ -21,11 +21,7 @@ from sidecar.http.attribution import Attribution
 from sidecar.protocols.mcp.answers import McpResponse, Tokens, asked_token
 from sidecar.protocols.mcp.messages import McpObjects
 from sidecar.protocols.mcp.uri import canonical_uri
-from sidecar.protocols.messages import (
-    SourceRef,
-    Unresolved,
-    Visibility,
-)
+from sidecar.protocols.messages import SourceRef, Unresolved, Visibility
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from tests.properties import examples

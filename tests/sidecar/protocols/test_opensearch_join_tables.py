@@ -9,9 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.join_tables import last_tables
 from sidecar.protocols.opensearch.lexer import BARE, tokens
 from sidecar.protocols.opensearch.piped_queries import indices_of_ppl

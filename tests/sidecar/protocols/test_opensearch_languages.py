@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.piped_queries import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.sql import indices_of_sql
 from tests.sidecar.protocols.minimal import Minimal

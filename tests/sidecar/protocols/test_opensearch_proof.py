@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.messages import (
-    Visibility,
-)
+from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.result_filter import ResultFilter
 from sidecar.protocols.opensearch.source_filtering import ShownFields, shown_of
 

@@ -12,9 +12,7 @@ import opensearchpy
 from sidecar.http.request_target import canonical
 from sidecar.protocols.opensearch.dialect import OpenSearch
 from sidecar.protocols.opensearch.routes import ROUTES
-from sidecar.protocols.route_table import (
-    RouteClass,
-)
+from sidecar.protocols.route_table import RouteClass
 from tests.sidecar.proxy.stand import CLOCK, source
 
 # The part of a path by which it is told, for what is denied as `unclassified_route`.

@@ -17,9 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.piped_queries import indices_of_esql, indices_of_ppl
 from sidecar.protocols.opensearch.sql import indices_of_sql
 from tests.properties import examples

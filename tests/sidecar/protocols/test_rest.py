@@ -11,17 +11,10 @@ from sidecar.http.attribution import Attribution
 from sidecar.http.request_target import canonical
 from sidecar.protocols import rest
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
-    RoutedRequest,
-)
+from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.rest import Rest
-from sidecar.protocols.route_table import (
-    ProtocolRoute as Route_,
-)
-from sidecar.protocols.route_table import (
-    RouteClass,
-    RouteMatch,
-)
+from sidecar.protocols.route_table import ProtocolRoute as Route_
+from sidecar.protocols.route_table import RouteClass, RouteMatch
 from sidecar.settings.model import NamedSource, RestRule
 from tests.sidecar.proxy.stand import get, policy, source, standing
 

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget, OverBudget
-from sidecar.protocols.messages import (
-    Unresolved,
-)
+from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.weaviate.graphql import read, sources
 from sidecar.protocols.weaviate.references import References, referred
 from tests.sidecar.protocols.minimal import denied, minimal, scripted

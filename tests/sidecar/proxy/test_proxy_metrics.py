@@ -12,9 +12,7 @@ from policies.ground.errors import UpstreamFailed
 from policies.ground.listen_address import ListenAddress
 from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import make_metrics
-from sidecar.protocols.messages import (
-    ResponseTooLarge,
-)
+from sidecar.protocols.messages import ResponseTooLarge
 from sidecar.proxy.assembly import FORWARD_PROXY, Proxy, ProxyPorts
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import CAUSES, ProxyMetrics

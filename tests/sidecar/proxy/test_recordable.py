@@ -7,9 +7,7 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import (
-    SourceRef,
-)
+from sidecar.protocols.messages import SourceRef
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
 from tests.ports import free_port

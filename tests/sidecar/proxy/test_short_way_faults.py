@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.protocols.route_table import (
-    ProtocolRoute,
-    RouteClass,
-    RouteMatch,
-)
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.spool.errors import SpoolUnwritable

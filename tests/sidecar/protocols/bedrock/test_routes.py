@@ -20,10 +20,7 @@ from botocore.exceptions import ClientError
 from policies.definitions.model import Policy
 from sidecar.http.request_target import canonical
 from sidecar.protocols.bedrock.routes import ROUTES, Bedrock
-from sidecar.protocols.route_table import (
-    ALWAYS_DENIED,
-    RouteClass,
-)
+from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
 from sidecar.settings.model import Aws
 from tests.sidecar.protocols.aws import REGION, credentials_file
 from tests.sidecar.protocols.bedrock_server import LEVELS, OPEN, SHUT

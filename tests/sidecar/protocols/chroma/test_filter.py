@@ -12,9 +12,7 @@ import pytest
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.chroma import filter as chroma_documents
-from sidecar.protocols.messages import (
-    FetchedResponse,
-)
+from sidecar.protocols.messages import FetchedResponse
 from sidecar.protocols.shared.document_levels import DocumentLevels
 from tests.sidecar.protocols.conftest import Front, fronting
 from tests.sidecar.proxy.stand import policy

@@ -14,9 +14,7 @@ import pytest
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.chroma.routes import ROUTES, Chroma
-from sidecar.protocols.route_table import (
-    RouteClass,
-)
+from sidecar.protocols.route_table import RouteClass
 from sidecar.proxy.pipeline.lineage import DELAY_SECONDS
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.conftest import TENANT, Front, fronting

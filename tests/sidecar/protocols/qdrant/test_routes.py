@@ -15,9 +15,7 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 
 from sidecar.http.request_target import canonical
 from sidecar.protocols.qdrant.routes import ROUTES, Qdrant
-from sidecar.protocols.route_table import (
-    RouteClass,
-)
+from sidecar.protocols.route_table import RouteClass
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.qdrant_server import Server

@@ -16,10 +16,7 @@ from botocore.exceptions import ClientError
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical
-from sidecar.protocols.route_table import (
-    ALWAYS_DENIED,
-    RouteClass,
-)
+from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
 from sidecar.protocols.s3.routes import ROWS, S3
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.s3_stand import KEYS, S3Front, client, s3_fronting

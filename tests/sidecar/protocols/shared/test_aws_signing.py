@@ -324,11 +324,11 @@ async def test_without_credentials_nothing_is_forwarded(
 def test_the_library_is_loaded_for_those_who_need_it() -> None:
     code = """
 import sys, sidecar.serve
-from policies.ground.listen_address import Listen
-from sidecar.protocols.registry import MODULES, dialect_of
+from policies.ground.listen_address import ListenAddress
+from sidecar.protocols.registry import MODULES, load_protocol
 from sidecar.settings.model import AWS_KINDS, Source
 def load(kind):
-    dialect_of(Source("a", kind, "http://a", Listen("127.0.0.1", 0), "low"), lambda: 0.0)
+    load_protocol(Source("a", kind, "http://a", ListenAddress("127.0.0.1", 0), "low"), lambda: 0.0)
     return "botocore" in sys.modules
 assert not any(load(kind) for kind in MODULES if kind not in AWS_KINDS)
 assert all(load(kind) for kind in AWS_KINDS)

@@ -3,10 +3,7 @@
 import pytest
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.messages import (
-    SourceRef,
-    Unresolved,
-)
+from sidecar.protocols.messages import SourceRef, Unresolved
 from sidecar.protocols.shared.continuations import (
     MAX_ENTRIES,
     MAX_SOURCES,

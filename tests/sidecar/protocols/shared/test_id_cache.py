@@ -2,9 +2,7 @@
 
 from uuid import UUID
 
-from sidecar.protocols.messages import (
-    SourceRef,
-)
+from sidecar.protocols.messages import SourceRef
 from sidecar.protocols.shared.digest_cache import MAX_ENTRIES
 from sidecar.protocols.shared.id_cache import CollectionCache, KnownCollection
 

@@ -12,9 +12,7 @@ import weaviate
 from graphql import parse
 
 from sidecar.http.request_target import canonical
-from sidecar.protocols.route_table import (
-    RouteClass,
-)
+from sidecar.protocols.route_table import RouteClass
 from sidecar.protocols.weaviate.routes import ROUTES, Weaviate
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
