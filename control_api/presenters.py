@@ -3,19 +3,34 @@
 from typing import Any
 
 from control_api.alerts.evaluator import target_of
+from control_api.app_context import AppContext
+from control_api.auth.principal import Caller
 from control_api.responses.agents import AgentShown
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret
-from control_api.responses.management import CreatedKey, ListedKey, PolicyShown
+from control_api.responses.evaluations import (
+    CheckShown,
+    Evaluated,
+    Explained,
+    Explanation,
+    NearestMiss,
+    Simulated,
+)
+from control_api.responses.management import CreatedKey, ListedKey, PolicyShown, RetentionSettings
+from control_api.responses.sidecars import PolicySetPage, SetDocument
 from control_api.responses.tenants import SessionDetail, TenantShown
 from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.queries.alerts import StoredRule
+from control_api.store.queries.documents import ChangePage
 from control_api.store.queries.keys import StoredKey
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.queries.tenants import StoredTenant
-from policies.ground.canonical import rfc3339
-from policies.ground.errors import NotFound
+from policies.checks.finding import Facts
+from policies.evaluate import Decision
+from policies.explain import explain
+from policies.ground.canonical import b64, rfc3339
+from policies.retrieval import Retrieval
 
 
 def created_key(key: StoredKey, secret: str) -> CreatedKey:
@@ -120,11 +135,80 @@ def shown_rule(
     )
 
 
-def active_policy(policy: StoredPolicy | None, policy_id: str) -> StoredPolicy:
-    """`NotFound` where there is none, or it was deleted."""
-    if policy is None or policy.deleted_at is not None:
-        raise NotFound(f"no such policy: `{policy_id}`")
-    return policy
+def shown_retention(tenant: StoredTenant) -> RetentionSettings:
+    return RetentionSettings(
+        tenant.retention_days,
+        tenant.session_retention_days,
+        audit_policy_text(tenant.retention_days),
+        _session_policy_text(tenant.session_retention_days),
+    )
+
+
+def audit_policy_text(days: int) -> str:
+    """What happens to old audit events, in words; 0 days keeps them for ever."""
+    if not days:
+        return "audit events are kept for ever"
+    return (
+        f"audit events recorded more than {_days(days)} ago are removed every hour, the oldest "
+        "first; what is left verifies from the anchor on"
+    )
+
+
+def _session_policy_text(days: int) -> str:
+    if not days:
+        return "expired and revoked sessions are kept for ever"
+    return (
+        f"sessions that expired or were revoked more than {_days(days)} ago are removed every "
+        "hour; their ids are never given out again"
+    )
+
+
+def _days(days: int) -> str:
+    return "1 day" if days == 1 else f"{days} days"
+
+
+def policy_set_page(
+    service: AppContext, caller: Caller, page: ChangePage, *, reset: bool
+) -> PolicySetPage:
+    """A page of the policy set as a sidecar reads it, with the log keys that sign for the tenant.
+
+    `reset` tells the sidecar to drop its copy first.
+    """
+    return PolicySetPage(
+        epoch=service.epoch,
+        revision=page.revision,
+        reset=reset,
+        more=page.more,
+        now=rfc3339(service.clock.now()),
+        tenant_id=caller.tenant.tenant_id,
+        log_key=b64(service.signer.public),
+        log_key_history=[each.to_wire() for each in service.ring.history],
+        documents=[
+            SetDocument(
+                document.name,
+                document.revision,
+                document.digest,
+                None if document.body is None else document.body.decode(),
+            )
+            for document in page.documents
+        ],
+    )
+
+
+def explained(
+    answer: Evaluated | Simulated, retrieval: Retrieval, facts: Facts | None, decision: Decision
+) -> Explained:
+    """The same answer, with the outcome of each check and the nearest miss."""
+    explanation = explain(retrieval, facts, decision)
+    checks = [CheckShown(**check) for check in explanation["checks"]]
+    miss = explanation["nearest_miss"]
+    return Explained(
+        answer.decision,
+        answer.policy_name,
+        answer.reason,
+        answer.event_id,
+        Explanation(checks, None if miss is None else NearestMiss(**miss)),
+    )
 
 
 def deny_rate(allowed: int, denied: int) -> float:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import orjson
 
+from control_api.keys.key_change import add_key, build_key
+from control_api.requests.key import NewKey
 from control_api.security import secret_file
 from control_api.settings import Settings
 from control_api.store.queries import tenants
@@ -19,7 +21,6 @@ from control_api.store.queries.tenants import Installation, StoredTenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.tenants.tenant_settings import effective
-from control_api.use_cases.keys.create_key import NewKey, add_key, new_key
 from policies.ground.ids import uuid7
 from policies.ground.keys import key_digest, make_key, well_formed
 from policies.sets.policy_set import TENANT, tenant_document
@@ -117,7 +118,7 @@ async def _install(
             change_record("tenant.created", tenant.tenant_id, _BY, detail, record_id=record_id)
         )
         wanted = NewKey(name="first admin", scope="admin", expires_days=None)
-        admin = new_key(wanted, keys.admin_key, entropy(16), tx.now)
+        admin = build_key(wanted, keys.admin_key, entropy(16), tx.now)
         await add_key(tx, admin, _BY, uuid7(tx.now, entropy(10)))
         return made
 

@@ -14,8 +14,8 @@ from watchfiles import awatch
 
 from control_api.app_context import AppContext
 from control_api.policies.policy_folders import unowned_folders
+from control_api.policies.policy_reload import reload_tenant
 from control_api.store.queries import tenants
-from control_api.use_cases.policies.reload_policies import reload_tenant
 from policies.definitions.definition import LoadError
 from policies.definitions.policy_files import files
 from policies.ground.errors import NotFound, Unavailable

@@ -9,7 +9,7 @@ from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode
-from policies.ground.errors import Conflict
+from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import role_document, role_name
 from policies.trail.record import Record, change_record
 
@@ -17,6 +17,19 @@ MAX_DOCUMENT = 1024 * 1024
 """Bytes of a role's policies together: every sidecar that decides by the role carries them."""
 
 _CHUNK = 500
+
+
+def active_policy(policy: StoredPolicy | None, policy_id: str) -> StoredPolicy:
+    """The policy; `NotFound` if it does not exist or was deleted."""
+    if policy is None or policy.deleted_at is not None:
+        raise NotFound(f"no such policy: `{policy_id}`")
+    return policy
+
+
+async def refuse_taken(tx: Transaction, name: str) -> None:
+    """Raise `Conflict` if an active policy has this name."""
+    if await policies.taken(tx.connection, tx.tenant_id, [name]):
+        raise Conflict(f"an active policy is called `{name}` already")
 
 
 async def record(

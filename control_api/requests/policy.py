@@ -19,6 +19,12 @@ SomeNames = Annotated[Names, BeforeValidator(_none_is_empty, json_schema_input_t
 """An empty list is the same as an absent one (contract, section 3)."""
 
 
+class PolicyRequest(RequestModel):
+    """Names one policy."""
+
+    policy_id: Identifier
+
+
 class PolicyAsked(RequestModel):
     """A policy, whole: what is left out is empty."""
 

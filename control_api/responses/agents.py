@@ -7,6 +7,9 @@ from control_api.responses.counts import SourceCount
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
+ACTIVITY_WINDOW = 7 * 86_400_000_000
+"""How far back an agent's activity and deny rates reach, in microseconds."""
+
 Status = Literal["draft", "pending_approval", "approved", "suspended", "deprecated"]
 
 

@@ -16,6 +16,10 @@ class SetDocument:
     body: str | None
 
 
+MAX_PAGE_BYTES = 768 * 1024
+"""Of the documents' bodies in one `PolicySetPage`."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicySetPage:
     """What changed in the policy set since a revision; no documents is the heartbeat. In

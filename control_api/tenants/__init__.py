@@ -1,1 +1,1 @@
-"""Steps that several use cases on tenants share: claiming a session, changing settings."""
+"""Steps that several use cases on tenants share: changing one, publishing its settings."""

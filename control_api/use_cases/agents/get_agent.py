@@ -4,12 +4,11 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import agent_fields, deny_rate, time_or_none
 from control_api.requests.base import Identifier, RequestModel
-from control_api.responses.agents import Activity, AgentDetail
+from control_api.responses.agents import ACTIVITY_WINDOW, Activity, AgentDetail
 from control_api.responses.counts import SourceCount
 from control_api.store.counters import queries as tallies
 from control_api.store.counters.queries import NO_DECISIONS, CountedValue
 from control_api.store.queries import agents
-from control_api.use_cases.audit.show_registry_counts import ACTIVITY
 from policies.ground.errors import NotFound
 
 MOST_SOURCES = 100
@@ -25,7 +24,7 @@ class AskedAgent(RequestModel):
 async def get_agent(service: AppContext, caller: Caller, asked: AskedAgent) -> AgentDetail:
     """Show one agent of the registry, with its activity of the last seven days."""
     tenant_id, agent_id = caller.tenant.tenant_id, asked.agent_id
-    since = service.clock.now() - ACTIVITY
+    since = service.clock.now() - ACTIVITY_WINDOW
     async with service.store.reading(tenant_id) as connection:
         agent = await agents.get(connection, tenant_id, agent_id)
         if agent is None:

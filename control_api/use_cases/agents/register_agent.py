@@ -4,13 +4,14 @@ from typing import Any, ClassVar, Literal
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.keys.key_change import refuse_unknown_key
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
 from control_api.responses.agents import AgentShown
-from control_api.store.queries import agents, keys
+from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
-from policies.ground.errors import Conflict, invalid
+from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 from policies.sets.policy_set import agent_document, agent_name
 from policies.trail.record import change_record
@@ -57,13 +58,6 @@ async def register_agent(service: AppContext, caller: Caller, asked: NewAgent) -
         return agent
 
     return shown_agent(await service.store.write(caller.tenant.tenant_id, work))
-
-
-async def refuse_unknown_key(tx: Transaction, key_id: str | None) -> None:
-    """`Invalid` where an agent would be bound to a key that is not there: nobody could ever speak
-    for it, and nobody would see why."""
-    if key_id is not None and await keys.get(tx.connection, tx.tenant_id, key_id) is None:
-        raise invalid(["bound_key_id: names no live key of this tenant"])
 
 
 def _draft(asked: NewAgent, agent_id: str, now: int) -> StoredAgent:

@@ -5,13 +5,13 @@ from typing import Any, ClassVar, Literal
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.keys.key_change import refuse_unknown_key
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
 from control_api.responses.agents import AgentShown
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
-from control_api.use_cases.agents.register_agent import refuse_unknown_key
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import agent_document, agent_name
 from policies.trail.record import change_record

@@ -1,12 +1,12 @@
 """Delete an alert rule. What it fired is delivered nonetheless."""
 
+from control_api.alerts.rule_change import record
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.audit import Empty
 from control_api.store.queries import alerts
 from control_api.store.transaction import Transaction
-from control_api.use_cases.alerts.create_alert_rule import record
 from policies.ground.errors import NotFound
 
 

@@ -3,23 +3,16 @@
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from control_api.alerts.rule_change import new_secret, record, refuse_unusable
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_rule
+from control_api.requests.alert_rule import Email, Minutes, Threshold, Url
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.alerts import AlertRule, AlertRuleWithSecret, RuleType
 from control_api.store.queries import alerts
 from control_api.store.queries.alerts import StoredRule
 from control_api.store.transaction import Transaction
-from control_api.use_cases.alerts.create_alert_rule import (
-    Email,
-    Minutes,
-    Threshold,
-    Url,
-    new_secret,
-    record,
-    refuse_unusable,
-)
 from policies.ground.errors import NotFound, invalid
 
 
@@ -60,7 +53,12 @@ async def update_alert_rule(
         changed, secret = _with_secret(service, rule, asked)
         if changed == rule:
             return rule, None
-        refuse_unusable(changed.rule_type, changed.threshold, changed.webhook_url, service)
+        refuse_unusable(
+            changed.rule_type,
+            changed.threshold,
+            changed.webhook_url,
+            service.settings.webhook_allow,
+        )
         # Later than before, whatever the clock does: whoever measured the rule as it was must see
         # that it is another.
         changed = replace(changed, updated_at=max(tx.now, rule.updated_at + 1))

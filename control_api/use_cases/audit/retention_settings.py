@@ -8,6 +8,7 @@ from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.presenters import shown_retention
 from control_api.requests.base import EmptyRequest, RequestModel
 from control_api.responses.management import RetentionSettings
 from control_api.store.queries.tenants import StoredTenant
@@ -30,7 +31,7 @@ async def show_retention_settings(
 ) -> RetentionSettings:
     """Show how long audit events and sessions are kept."""
     async with service.store.reading(caller.tenant.tenant_id) as connection:
-        return _settings(await stored(connection, caller.tenant.tenant_id))
+        return shown_retention(await stored(connection, caller.tenant.tenant_id))
 
 
 async def change_retention_settings(
@@ -43,35 +44,6 @@ async def change_retention_settings(
         return replace(tenant, **given), given
 
     tenant_id, by = caller.tenant.tenant_id, caller.by
-    return _settings(await change_tenant(service, tenant_id, "settings.retention", by, changed))
-
-
-def audit_policy(days: int) -> str:
-    if not days:
-        return "audit events are kept for ever"
-    return (
-        f"audit events recorded more than {_days(days)} ago are removed every hour, the oldest "
-        "first; what is left verifies from the anchor on"
-    )
-
-
-def _session_policy(days: int) -> str:
-    if not days:
-        return "expired and revoked sessions are kept for ever"
-    return (
-        f"sessions that expired or were revoked more than {_days(days)} ago are removed every "
-        "hour; their ids are never given out again"
-    )
-
-
-def _days(days: int) -> str:
-    return "1 day" if days == 1 else f"{days} days"
-
-
-def _settings(tenant: StoredTenant) -> RetentionSettings:
-    return RetentionSettings(
-        tenant.retention_days,
-        tenant.session_retention_days,
-        audit_policy(tenant.retention_days),
-        _session_policy(tenant.session_retention_days),
+    return shown_retention(
+        await change_tenant(service, tenant_id, "settings.retention", by, changed)
     )

@@ -4,13 +4,9 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import deny_rate
 from control_api.requests.base import EmptyRequest
-from control_api.responses.agents import RegistryCounts
+from control_api.responses.agents import ACTIVITY_WINDOW, RegistryCounts
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import agents
-
-ACTIVITY = 7 * DAY
-"""What "lately" is, in microseconds."""
 
 
 async def show_registry_counts(
@@ -20,7 +16,8 @@ async def show_registry_counts(
     tenant_id = caller.tenant.tenant_id
     async with service.store.reading(tenant_id) as connection:
         states = await agents.count_by_status(connection, tenant_id)
-        lately = await tallies.by_agent(connection, tenant_id, service.clock.now() - ACTIVITY)
+        since = service.clock.now() - ACTIVITY_WINDOW
+        lately = await tallies.by_agent(connection, tenant_id, since)
     return RegistryCounts(
         total=sum(states.values()),
         draft=states.get("draft", 0),

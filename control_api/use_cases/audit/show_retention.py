@@ -4,11 +4,11 @@ from."""
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log.anchor_check import shown
+from control_api.presenters import audit_policy_text
 from control_api.requests.base import EmptyRequest
 from control_api.responses.audit import PurgeAnchor, Retention
 from control_api.store.queries import purges
 from control_api.tenants.tenant_change import stored
-from control_api.use_cases.audit.retention_settings import audit_policy
 
 
 async def show_retention(service: AppContext, caller: Caller, _: EmptyRequest) -> Retention:
@@ -19,6 +19,6 @@ async def show_retention(service: AppContext, caller: Caller, _: EmptyRequest) -
         anchor = await purges.latest_anchor(connection, tenant_id)
     return Retention(
         tenant.retention_days,
-        audit_policy(tenant.retention_days),
+        audit_policy_text(tenant.retention_days),
         None if anchor is None else PurgeAnchor(**shown(anchor)),
     )

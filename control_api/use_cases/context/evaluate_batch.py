@@ -7,9 +7,10 @@ from pydantic import ConfigDict, Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.decisions.record import decide_and_record
 from control_api.requests.base import RequestModel
+from control_api.requests.retrieval import AskedRetrieval
 from control_api.responses.evaluations import Batch, Evaluated
-from control_api.use_cases.context.evaluate_context import AskedRetrieval, decide_and_record
 from policies import batch
 from policies.batch import MOST_ITEMS, Semantics
 from policies.retrieval import Retrieval

@@ -4,20 +4,17 @@ from typing import Annotated
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.decisions.decide import decide
+from control_api.presenters import explained
+from control_api.requests.retrieval import AskedRetrieval, EvaluationRequest
 from control_api.responses.evaluations import Explained, Simulated
 from control_api.store.queries import sessions
-from control_api.use_cases.context.evaluate_context import (
-    AskedRetrieval,
-    Question,
-    decide,
-    explained,
-)
 from policies.definitions.model import Session
 from policies.retrieval import Retrieval
 
 
 async def simulate_context(
-    service: AppContext, caller: Caller, asked: Annotated[Question, AskedRetrieval]
+    service: AppContext, caller: Caller, asked: Annotated[EvaluationRequest, AskedRetrieval]
 ) -> Simulated | Explained:
     """Say what an evaluation by this key would answer; nothing is recorded."""
     retrieval = asked.retrieval

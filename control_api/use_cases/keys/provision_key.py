@@ -4,13 +4,14 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
+from control_api.keys.key_change import add_key, build_key
 from control_api.presenters import created_key
 from control_api.requests.base import Identifier
+from control_api.requests.key import NewKey
 from control_api.responses.management import CreatedKey
 from control_api.store.queries.keys import StoredKey
 from control_api.store.transaction import Transaction
 from control_api.tenants.tenant_change import present
-from control_api.use_cases.keys.create_key import NewKey, add_key, new_key
 from policies.ground.errors import Conflict
 from policies.ground.keys import make_key
 
@@ -33,7 +34,7 @@ async def provision_key(
         tenant = await present(tx, asked.tenant_id)
         if not tenant.active:
             raise Conflict(f"tenant `{tenant.tenant_id}` is deactivated: reactivate it first")
-        key = new_key(asked, secret, service.entropy(16), tx.now)
+        key = build_key(asked, secret, service.entropy(16), tx.now)
         await add_key(tx, key, caller.by, service.new_id())
         return key
 

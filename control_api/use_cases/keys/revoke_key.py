@@ -2,7 +2,7 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.key import KeyRequest
 from control_api.responses.audit import Empty
 from control_api.store.queries import keys
 from control_api.store.transaction import Transaction
@@ -11,13 +11,7 @@ from policies.sets.policy_set import key_name
 from policies.trail.record import change_record
 
 
-class AskedKey(RequestModel):
-    """Which key."""
-
-    key_id: Identifier
-
-
-async def revoke_key(service: AppContext, caller: Caller, asked: AskedKey) -> Empty:
+async def revoke_key(service: AppContext, caller: Caller, asked: KeyRequest) -> Empty:
     """Revoke an API key at once; a second time it is not found."""
 
     async def work(tx: Transaction) -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import created_key
+from control_api.requests.key import KeyRequest
 from control_api.responses.management import CreatedKey
 from control_api.store.queries import agents, keys
 from control_api.store.queries.keys import StoredKey
 from control_api.store.transaction import Transaction
-from control_api.use_cases.keys.revoke_key import AskedKey
 from policies.ground.errors import Conflict, NotFound
 from policies.ground.ids import prefixed
 from policies.ground.keys import key_digest, make_key
@@ -18,7 +18,7 @@ from policies.sets.policy_set import agent_document, agent_name, key_document, k
 from policies.trail.record import change_record
 
 
-async def rotate_key(service: AppContext, caller: Caller, asked: AskedKey) -> CreatedKey:
+async def rotate_key(service: AppContext, caller: Caller, asked: KeyRequest) -> CreatedKey:
     """Replace a key by a new one of the same name, scope, expiry and binding."""
     secret = make_key(service.entropy(32))
     key_id = prefixed("key_", service.entropy(16))

@@ -9,7 +9,6 @@ from control_api.responses.management import PolicyShown
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
-from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 
 
@@ -18,7 +17,7 @@ async def create_policy(service: AppContext, caller: Caller, asked: PolicyAsked)
     policy_id = prefixed("pol_", service.entropy(16))
 
     async def work(tx: Transaction) -> StoredPolicy:
-        await refuse_taken(tx, asked.name)
+        await policy_change.refuse_taken(tx, asked.name)
         row = _new(asked, policy_id, tx.now)
         await policies.add(tx.connection, tx.tenant_id, [row])
         await policy_change.record(tx, [row], "created", caller.by, service.new_id)
@@ -26,12 +25,6 @@ async def create_policy(service: AppContext, caller: Caller, asked: PolicyAsked)
         return row
 
     return shown_policy(await service.store.write(caller.tenant.tenant_id, work))
-
-
-async def refuse_taken(tx: Transaction, name: str) -> None:
-    """`Conflict` where an active policy has the name."""
-    if await policies.taken(tx.connection, tx.tenant_id, [name]):
-        raise Conflict(f"an active policy is called `{name}` already")
 
 
 def _new(asked: PolicyAsked, policy_id: str, now: int) -> StoredPolicy:

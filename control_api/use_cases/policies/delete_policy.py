@@ -5,18 +5,17 @@ from dataclasses import replace
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.policies import policy_change
-from control_api.presenters import active_policy
+from control_api.requests.policy import PolicyRequest
 from control_api.responses.audit import Empty
 from control_api.store.queries import policies
 from control_api.store.transaction import Transaction
-from control_api.use_cases.policies.get_policy import AskedPolicy
 
 
-async def delete_policy(service: AppContext, caller: Caller, asked: AskedPolicy) -> Empty:
+async def delete_policy(service: AppContext, caller: Caller, asked: PolicyRequest) -> Empty:
     """Delete a policy; a second time it is not found."""
 
     async def work(tx: Transaction) -> None:
-        row = active_policy(
+        row = policy_change.active_policy(
             await policies.get(tx.connection, tx.tenant_id, asked.policy_id), asked.policy_id
         )
         gone = replace(row, version=row.version + 1, updated_at=tx.now, deleted_at=tx.now)

@@ -10,14 +10,13 @@ from pydantic import AfterValidator, Field
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.policies import policy_change
-from control_api.presenters import active_policy, shown_policy
+from control_api.presenters import shown_policy
 from control_api.requests.base import Identifier
 from control_api.requests.policy import PolicyAsked
 from control_api.responses.management import PolicyShown
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
-from control_api.use_cases.policies.create_policy import refuse_taken
 from policies.ground.canonical import encode
 from policies.ground.errors import PreconditionFailed
 
@@ -48,7 +47,7 @@ async def replace_policy(service: AppContext, caller: Caller, asked: ReplacedPol
     """Replace a policy; the version before stays in its history."""
 
     async def work(tx: Transaction) -> StoredPolicy:
-        row = active_policy(
+        row = policy_change.active_policy(
             await policies.get(tx.connection, tx.tenant_id, asked.policy_id), asked.policy_id
         )
         _refuse_other(row, asked.if_match)
@@ -56,7 +55,7 @@ async def replace_policy(service: AppContext, caller: Caller, asked: ReplacedPol
         if encode(row.body) == encode(body):
             return row
         if asked.name != row.name:
-            await refuse_taken(tx, asked.name)
+            await policy_change.refuse_taken(tx, asked.name)
         changed = replace(
             row,
             name=asked.name,

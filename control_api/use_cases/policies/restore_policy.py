@@ -6,17 +6,16 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.policies import policy_change
 from control_api.presenters import shown_policy
+from control_api.requests.policy import PolicyRequest
 from control_api.responses.management import PolicyShown
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 from control_api.store.transaction import Transaction
-from control_api.use_cases.policies.create_policy import refuse_taken
-from control_api.use_cases.policies.get_policy import AskedPolicy
 from policies.ground.canonical import encode
 from policies.ground.errors import Conflict, NotFound
 
 
-async def restore_policy(service: AppContext, caller: Caller, asked: AskedPolicy) -> PolicyShown:
+async def restore_policy(service: AppContext, caller: Caller, asked: PolicyRequest) -> PolicyShown:
     """Restore a policy to its file's definition, undeleted if it was deleted."""
 
     async def work(tx: Transaction) -> StoredPolicy:
@@ -27,7 +26,7 @@ async def restore_policy(service: AppContext, caller: Caller, asked: AskedPolicy
         if restored is None:
             return row
         if row.deleted_at is not None or restored.name != row.name:
-            await refuse_taken(tx, restored.name)
+            await policy_change.refuse_taken(tx, restored.name)
         await policies.put(tx.connection, tx.tenant_id, restored)
         await policy_change.record(tx, [restored], "restored", caller.by, service.new_id)
         await policy_change.publish(tx, {row.agent_role, restored.agent_role})

@@ -6,10 +6,10 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.requests.base import Identifier, RequestModel, Text
 from control_api.responses.tenants import SessionDetail
+from control_api.sessions.detail import read_session
 from control_api.store.queries import sessions
 from control_api.store.queries.sessions import SessionRow
 from control_api.store.transaction import Transaction
-from control_api.use_cases.sessions.get_session import detail
 from policies.ground.errors import NotFound
 from policies.sets.policy_set import session_document, session_name
 from policies.trail.record import change_record
@@ -35,17 +35,17 @@ async def revoke_session(
             raise NotFound(f"no such session: `{asked.session_id}`")
         if row.revoked_at is None:
             record_id = service.new_id()
-            detail_of = {"agent_role": row.agent_role, "agent_id": row.agent_id}
+            detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
             await tx.append(
                 change_record(
-                    "session.revoked", row.session_id, caller.by, detail_of, record_id=record_id
+                    "session.revoked", row.session_id, caller.by, detail, record_id=record_id
                 )
             )
             await sessions.revoke(tx.connection, tx.tenant_id, row.session_id, asked.reason, tx.now)
             # Even where it has expired: a clock that is behind may take it for active.
             await tx.publish({session_name(row.session_id): session_document(row.session_id)})
             row = row._replace(revoked_at=tx.now)
-        return row, await detail(tx.connection, tx.tenant_id, asked.session_id, tx.now)
+        return row, await read_session(tx.connection, tx.tenant_id, asked.session_id, tx.now)
 
     row, revoked = await service.store.write(caller.tenant.tenant_id, work)
     # Committed. If we die here, sidecars learn of it by the document.

@@ -12,14 +12,13 @@ from pydantic import BeforeValidator, Field
 
 from control_api.app_context import MAX_WAITERS, AppContext
 from control_api.auth.principal import Caller
+from control_api.presenters import policy_set_page
 from control_api.requests.base import QueryInt, RequestModel
-from control_api.responses.sidecars import PolicySetPage, SetDocument
+from control_api.responses.sidecars import MAX_PAGE_BYTES, PolicySetPage
 from control_api.store.queries import documents
-from policies.ground.canonical import b64, rfc3339
 from policies.ground.errors import Forbidden, Unavailable
 
 MOST_DOCUMENTS = 512
-MOST_BYTES = 768 * 1024
 LONGEST_WAIT = 25
 
 
@@ -52,7 +51,7 @@ async def fetch_policy_set(
     elif not (page.documents or foreign) and asked.wait and not service.stopping.is_set():
         await _wait(service, caller, asked.wait, page.revision)
         page = await _read(service, caller, since)
-    return page_of_set(service, caller, page, reset=foreign)
+    return policy_set_page(service, caller, page, reset=foreign)
 
 
 async def _read(service: AppContext, caller: Caller, since: int) -> documents.ChangePage:
@@ -62,7 +61,7 @@ async def _read(service: AppContext, caller: Caller, since: int) -> documents.Ch
             caller.tenant.tenant_id,
             since,
             limit=MOST_DOCUMENTS,
-            most_bytes=MOST_BYTES,
+            most_bytes=MAX_PAGE_BYTES,
         )
 
 
@@ -78,28 +77,3 @@ async def _wait(service: AppContext, caller: Caller, seconds: float, revision: i
     # What woke us may have been the revocation of this very key.
     if not await caller.live(service.clock.now()):
         raise Forbidden("the API key is not valid any more, or its tenant is deactivated")
-
-
-def page_of_set(
-    service: AppContext, caller: Caller, page: documents.ChangePage, *, reset: bool
-) -> PolicySetPage:
-    """The answer that a sidecar reads: what the store has, and by whom it is signed."""
-    return PolicySetPage(
-        epoch=service.epoch,
-        revision=page.revision,
-        reset=reset,
-        more=page.more,
-        now=rfc3339(service.clock.now()),
-        tenant_id=caller.tenant.tenant_id,
-        log_key=b64(service.signer.public),
-        log_key_history=[each.to_wire() for each in service.ring.history],
-        documents=[
-            SetDocument(
-                document.name,
-                document.revision,
-                document.digest,
-                None if document.body is None else document.body.decode(),
-            )
-            for document in page.documents
-        ],
-    )

@@ -10,10 +10,10 @@ from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
+from control_api.presenters import policy_set_page
 from control_api.requests.base import RequestModel
-from control_api.responses.sidecars import PolicySetPage
+from control_api.responses.sidecars import MAX_PAGE_BYTES, PolicySetPage
 from control_api.store.queries import documents
-from control_api.use_cases.sidecars.fetch_policy_set import MOST_BYTES, page_of_set
 
 MOST_NAMES = 256
 LONGEST_NAME = 1024
@@ -40,6 +40,6 @@ async def look_up_documents(
     """
     async with service.store.reading(caller.tenant.tenant_id) as connection:
         page = await documents.by_name(
-            connection, caller.tenant.tenant_id, asked.names, most_bytes=MOST_BYTES
+            connection, caller.tenant.tenant_id, asked.names, most_bytes=MAX_PAGE_BYTES
         )
-    return page_of_set(service, caller, page, reset=False)
+    return policy_set_page(service, caller, page, reset=False)

@@ -5,14 +5,15 @@ from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
+from control_api.keys.key_change import add_key, build_key
+from control_api.policies.policy_reload import reload_tenant
 from control_api.requests.base import Identifier, RequestModel
+from control_api.requests.key import NewKey
 from control_api.responses.tenants import CreatedTenant
 from control_api.store.queries import tenants
 from control_api.store.queries.tenants import StoredTenant
 from control_api.store.transaction import Transaction
 from control_api.tenants.tenant_settings import effective
-from control_api.use_cases.keys.create_key import NewKey, add_key, new_key
-from control_api.use_cases.policies.reload_policies import reload_tenant
 from policies.definitions.definition import LoadError
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
@@ -47,7 +48,7 @@ async def create_tenant(service: AppContext, caller: Superadmin, asked: NewTenan
         await tx.append(
             change_record("tenant.created", tenant_id, caller.by, detail, record_id=record_id)
         )
-        admin = new_key(_FIRST, secret, service.entropy(16), tx.now)
+        admin = build_key(_FIRST, secret, service.entropy(16), tx.now)
         await add_key(tx, admin, caller.by, service.new_id())
 
     await service.store.write(tenant_id, work)

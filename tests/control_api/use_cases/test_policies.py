@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from control_api.use_cases.policies import reload_policies
+from control_api.policies import policy_reload
 from tests.control_api.centre import POLICIES, Centre, running, within
 
 ONE = """\
@@ -276,7 +276,7 @@ def test_a_plan_that_was_overtaken_is_made_again(
         calls.append(arguments)
         return len(calls) > 2
 
-    monkeypatch.setattr(reload_policies, "_holds", overtaken)
+    monkeypatch.setattr(policy_reload, "_holds", overtaken)
     unwatched.policy_file.write_text(POLICIES.replace("high", "low"))
     assert reload(unwatched)["updated"] == ["support-reads"]
     assert len(calls) == 3
@@ -284,7 +284,7 @@ def test_a_plan_that_was_overtaken_is_made_again(
     async def always(*_: Any) -> bool:
         return False
 
-    monkeypatch.setattr(reload_policies, "_holds", always)
+    monkeypatch.setattr(policy_reload, "_holds", always)
     unwatched.policy_file.write_text(POLICIES)
     assert unwatched.call("POST", "/v1/policies/reload").status == 503
 

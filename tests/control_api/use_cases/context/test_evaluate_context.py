@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_api.use_cases.context.evaluate_context import AskedRetrieval
+from control_api.requests.retrieval import AskedRetrieval
 from policies.ground.errors import Invalid
 from policies.retrieval import parse_retrieval
 from tests.control_api.centre import Centre, asked, running
@@ -204,7 +204,7 @@ def test_an_evaluation_that_fails_denies_and_is_recorded(
     def broken(*_: object) -> None:
         raise RuntimeError("a check raised")
 
-    monkeypatch.setattr("control_api.use_cases.context.evaluate_context.evaluate", broken)
+    monkeypatch.setattr("control_api.decisions.decide.evaluate", broken)
     answer = centre.evaluate()
     assert (answer["decision"], answer["policy_name"]) == ("DENY", "evaluation_error")
     monkeypatch.undo()

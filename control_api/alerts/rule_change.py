@@ -1,0 +1,55 @@
+"""Checks an alert rule, makes its webhook secret and logs its changes. Knows no operation."""
+
+import base64
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from control_api.alerts.evaluator import target_of
+from control_api.security.egress import AllowedHosts, literal
+from control_api.store.queries.alerts import StoredRule
+from control_api.store.transaction import Transaction
+from policies.ground.errors import invalid
+from policies.trail.record import change_record
+
+
+def new_secret(entropy: Callable[[int], bytes]) -> str:
+    """`whsec_` and 32 random bytes in base64 (Standard Webhooks)."""
+    return "whsec_" + base64.b64encode(entropy(32)).decode("ascii")
+
+
+def refuse_unusable(
+    rule_type: str, threshold: int, webhook_url: str | None, allowed: AllowedHosts
+) -> None:
+    """`Invalid` where the rule could never fire, or its webhook never be called."""
+    complaints = []
+    if rule_type == "high_deny_rate" and threshold > 100:
+        complaints.append("threshold: of `high_deny_rate` is a percentage: at most 100")
+    if webhook_url is not None and not _callable(allowed, webhook_url):
+        complaints.append("webhook_url: leads to an address that is not public")
+    if complaints:
+        raise invalid(complaints)
+
+
+def _callable(allowed: AllowedHosts, url: str) -> bool:
+    """Of a literal address; a name is judged when it is called."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    address = literal(host)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return address is None or allowed.permits(host, port, address)
+
+
+async def record(tx: Transaction, what: str, rule: StoredRule, by: str, record_id: str) -> None:
+    """Who made the rule what it is; of a webhook only where it leads."""
+    url = rule.webhook_url
+    detail = {
+        "name": rule.name,
+        "rule_type": rule.rule_type,
+        "threshold": rule.threshold,
+        "window_minutes": rule.window_minutes,
+        "cooldown_minutes": rule.cooldown_minutes,
+        "enabled": rule.enabled,
+        "webhook": None if url is None else target_of("webhook", url),
+        "email": rule.email is not None,
+    }
+    await tx.append(change_record(what, rule.rule_id, by, detail, record_id=record_id))

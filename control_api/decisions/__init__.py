@@ -1,0 +1,1 @@
+"""Decides on retrievals and records the decisions, for every use case that evaluates."""

@@ -1,0 +1,1 @@
+"""Steps that several use cases on API keys share."""

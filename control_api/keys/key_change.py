@@ -1,0 +1,51 @@
+"""Builds and stores API keys, and checks references to them, inside the caller's transaction.
+
+Knows the row, the published document and the log entry of a key. Knows no operation.
+"""
+
+from control_api.requests.key import NewKey
+from control_api.store.queries import keys
+from control_api.store.queries.keys import StoredKey
+from control_api.store.transaction import Transaction
+from policies.ground.errors import invalid
+from policies.ground.ids import prefixed
+from policies.ground.keys import key_digest
+from policies.sets.policy_set import key_document, key_name
+from policies.trail.record import change_record
+
+_DAY = 86_400_000_000  # microseconds
+
+
+def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredKey:
+    """An unbound key as the store keeps it: the SHA-256 of `secret`, never the secret.
+
+    `entropy` is 16 random bytes for the key's id; `now` is in microseconds.
+    """
+    days = request.days
+    return StoredKey(
+        key_id=prefixed("key_", entropy),
+        name=request.name,
+        scope=request.scope,
+        digest=key_digest(secret),
+        bound_agent_id=None,
+        permitted_roles=(),
+        expires_at=None if days is None else now + days * _DAY,
+        created_at=now,
+    )
+
+
+async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> None:
+    """Store a key, publish its document and log who created it. The secret is in none of them."""
+    await keys.add(tx.connection, tx.tenant_id, key)
+    await tx.publish({key_name(key.digest): key_document(key.published())})
+    detail = {"name": key.name, "scope": key.scope, "expires_at": key.expires_at}
+    await tx.append(change_record("key.created", key.key_id, by, detail, record_id=record_id))
+
+
+async def refuse_unknown_key(tx: Transaction, key_id: str | None) -> None:
+    """Raise `Invalid` if an agent would be bound to a key that does not exist or was revoked.
+
+    No key could speak for such an agent, and its owner would not see why.
+    """
+    if key_id is not None and await keys.get(tx.connection, tx.tenant_id, key_id) is None:
+        raise invalid(["bound_key_id: names no live key of this tenant"])

@@ -1,0 +1,123 @@
+"""Makes a tenant's policies match its files, all of them or none (contract, section 4).
+
+    read the files > plan against the rows > write, if the rows are still those planned against
+
+Runs for a reload request, at startup, and whenever the directory changes. A bad file of one tenant
+does not hold up another.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from control_api.app_context import AppContext
+from control_api.metrics.metrics import Reload
+from control_api.policies import policy_change
+from control_api.policies.policy_plan import Plan, plan
+from control_api.responses.management import Reloaded
+from control_api.store.queries import policies
+from control_api.store.queries.policies import StoredPolicy
+from control_api.store.transaction import Transaction
+from policies.definitions.definition import Definition, DefinitionFault, LoadError
+from policies.definitions.load import load_tenant
+from policies.ground.errors import Conflict, Unavailable
+from policies.ground.ids import prefixed
+
+_CHUNK = 500
+_ATTEMPTS = 5
+
+
+async def reload_tenant(service: AppContext, tenant_id: str, by: str) -> Reloaded:
+    """What changed; `LoadError`, and nothing did."""
+    directory = service.settings.policy_dir
+    if directory is None:
+        return _answer(Plan())
+    try:
+        # Files are read by waiting, and may lie on a slow disk: not in the loop's thread.
+        definitions = await asyncio.to_thread(load_tenant, directory, tenant_id)
+        done = await _bring(service, tenant_id, definitions, by)
+    except (LoadError, Conflict) as error:
+        service.instruments.reloads.labels(Reload.refused).inc()
+        if isinstance(error, Conflict):
+            raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
+        raise
+    service.instruments.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
+    return _answer(done)
+
+
+async def _bring(
+    service: AppContext, tenant_id: str, definitions: list[Definition], by: str
+) -> Plan:
+    """Plan on what is read, then write if that still holds: a tenant of many policies must not hold
+    up its evaluations while all of them are compared."""
+    for _ in range(_ATTEMPTS):
+        done = await _plan(service, tenant_id, definitions)
+        if done.taken:
+            raise LoadError([_taken(definition) for definition in done.taken])
+        if not done.writes or await service.store.write(tenant_id, _work(service, done, by)):
+            return done
+    raise Unavailable("the policies change faster than they can be compared: come again")
+
+
+async def _plan(service: AppContext, tenant_id: str, definitions: list[Definition]) -> Plan:
+    names = [definition.body["name"] for definition in definitions]
+    taken: set[str] = set()
+    async with service.store.reading(tenant_id) as connection:
+        rows = await policies.of_files(connection, tenant_id)
+        for at in range(0, len(names), _CHUNK):
+            taken |= await policies.taken(connection, tenant_id, names[at : at + _CHUNK])
+    now, entropy = service.clock.now(), service.entropy
+    # Drawn here: random bytes are not for two threads.
+    ids = iter([prefixed("pol_", entropy(16)) for _ in definitions])
+    return await asyncio.to_thread(
+        lambda: plan(definitions, map(StoredPolicy.from_row, rows), taken, now, ids.__next__)
+    )
+
+
+def _work(service: AppContext, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
+    async def work(tx: Transaction) -> bool:
+        """False where the plan does not hold any more: another replica saw the same change."""
+        if not await _holds(tx, done):
+            return False
+        # Removed before added: a name that is given up may be taken over.
+        for row in (*done.removed, *done.moved, *done.updated):
+            await policies.put(tx.connection, tx.tenant_id, row)
+        await policies.add(tx.connection, tx.tenant_id, done.added)
+        for change, rows in done.changes:
+            await policy_change.record(tx, rows, change, by, service.new_id)
+        await policy_change.publish(tx, done.roles)
+        return True
+
+    return work
+
+
+async def _holds(tx: Transaction, done: Plan) -> bool:
+    """Whether the rows that the plan changes are still those that it was made from."""
+    replaced, names = list(done.replaced), [row.name for row in done.added]
+    for at in range(0, len(replaced), _CHUNK):
+        chunk = replaced[at : at + _CHUNK]
+        for row in await policies.by_ids(tx.connection, tx.tenant_id, chunk):
+            if row != done.replaced[row.policy_id]:
+                return False
+    gone = {row.name for row in done.removed}
+    for at in range(0, len(names), _CHUNK):
+        chunk = names[at : at + _CHUNK]
+        if await policies.taken(tx.connection, tx.tenant_id, chunk) - gone:
+            return False
+    return True
+
+
+def _taken(definition: Definition) -> DefinitionFault:
+    message = f"`{definition.body['name']}` is the name of another active policy"
+    return DefinitionFault(definition.file, definition.line, "name", message)
+
+
+def _answer(done: Plan) -> Reloaded:
+    return Reloaded(
+        status="reloaded",
+        added=sorted(row.name for row in done.added),
+        updated=sorted(row.name for row in done.updated),
+        unchanged=sorted(done.unchanged),
+        removed=sorted(row.name for row in done.removed),
+        skipped=sorted(done.skipped),
+        warnings=[],
+    )

@@ -1,0 +1,35 @@
+"""What a request may say about an API key (`service.md` 4.5). Knows nothing of the store."""
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from control_api.requests.base import Identifier, RequestModel
+from control_api.responses.management import TenantScope
+
+DEFAULT_DAYS = 365
+
+
+class KeyRequest(RequestModel):
+    """Names one key."""
+
+    key_id: Identifier
+
+
+class NewKey(RequestModel):
+    """The key to create (`service.md` 4.5). Without `expires_days` it lives for a year, or for ever
+    if its scope is `sidecar`; with null it never expires."""
+
+    example: ClassVar[dict[str, Any]] = {"name": "underwriting agents", "scope": "evaluate"}
+
+    name: Identifier
+    scope: TenantScope
+    expires_days: int | None = Field(DEFAULT_DAYS, ge=1, le=3650)
+
+    @property
+    def days(self) -> int | None:
+        """The key's lifetime in days; None if it never expires."""
+        # A fleet must not fall silent a year after it was set up: a sidecar's key expires only if
+        # the request says so.
+        defaulted = "expires_days" not in self.model_fields_set
+        return None if defaulted and self.scope == "sidecar" else self.expires_days

@@ -1,0 +1,58 @@
+"""The body of an evaluation (`service.md` 2.10). Knows nothing of how it is decided."""
+
+from typing import Any, ClassVar, NamedTuple
+
+from pydantic import ConfigDict, Field
+
+from control_api.requests.base import Flag, Identifier, RequestModel, read_flag
+from control_api.responses.audit import Level
+from policies.retrieval import MAX_QUERY, Retrieval, parse_retrieval
+
+
+class EvaluationRequest(NamedTuple):
+    """A retrieval to decide on, and whether to say why."""
+
+    retrieval: Retrieval
+    explain: bool = False
+
+
+class AskedRetrieval(RequestModel):
+    """An evaluation's body (`service.md` 2.10). Unknown fields are passed over.
+
+    These fields describe; `parse_retrieval` reads, since this is the one path that has to be fast.
+    A test holds the two against each other.
+    """
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    unique: ClassVar[bool] = False
+    in_query: ClassVar[frozenset[str]] = frozenset({"explain"})
+    example: ClassVar[dict[str, Any]] = {
+        "agent_role": "loan_underwriter",
+        "agent_id": "agt_loans",
+        "user_id": "u-1001",
+        "source_id": "contracts",
+        "sensitivity_level": "high",
+        "query": "terms of contract 4711",
+    }
+
+    agent_role: Identifier
+    user_id: Identifier
+    source_id: Identifier
+    sensitivity_level: Level
+    session_id: Identifier | None = None
+    task_type: Identifier | None = None
+    agent_id: Identifier | None = None
+    query: str | None = Field(
+        None, description=f"The query text, at most {MAX_QUERY} bytes in UTF-8."
+    )
+    source_type: str | None = Field(None, pattern="^[a-z0-9_-]{1,32}$")
+    context_hash: str | None = Field(None, pattern="^[0-9a-f]{64}$")
+
+    explain: Flag = Field(False, description="Whether to explain how each check came out.")
+
+    @classmethod
+    def read(cls, values: dict[str, Any]) -> EvaluationRequest:
+        # From the query, as text; a body's member of this name is one of those passed over.
+        return EvaluationRequest(
+            parse_retrieval(values), read_flag(values.get("explain"), "explain")
+        )
