@@ -118,7 +118,7 @@ class Purge:
         async with self._store.reading(tenant_id) as connection:
             row = (await connection.execute(_COVER, wanted)).one_or_none()
         # The database has had both to itself since the commit, and rows go by what it says.
-        if row is None or leaf_hash(row.entry) != row.hash or not anchor.said_by(row.entry):
+        if row is None or leaf_hash(row.entry) != row.hash or not anchor.matches_entry(row.entry):
             raise PurgeMismatch(
                 f"entry {anchor.seq} is not the `purge` entry that was written there"
             )

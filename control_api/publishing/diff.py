@@ -25,8 +25,8 @@ Field = tuple[bytes, bytes | None]
 class Difference:
     """Of one tenant, as one connection sees the store. After `fields` has ended, `names` are the
     documents that differ, more than `MAX_CHANGED_NAMES` if it may be any, and `proven`
-    is whether that is sure to be all of them: whether every node of Redis' that was looked at led from `root`, the digest that
-    Redis' own head signs."""
+    is whether that is sure to be all of them: whether every node of Redis' that was looked at led
+    from `root`, the digest that Redis' own head signs."""
 
     def __init__(
         self, connection: AsyncConnection, sets: RedisSets, tenant_id: str, root: str | None

@@ -1,3 +1,1 @@
-"""The audit trail: records, entries, hashes, checkpoints and their verification
-(`audit-trail.md`).
-"""
+"""The audit trail: records, entries, hashes, checkpoints and verification (`audit-trail.md`)."""

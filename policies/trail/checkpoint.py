@@ -1,9 +1,9 @@
-"""Checkpoints of a log: how large it was, and under which root, signed (C2SP `tlog-checkpoint`).
+"""Checkpoints of a log: its size and root at one time, signed (C2SP `tlog-checkpoint`).
 
     <origin>\\n<size>\\n<base64 root>\\n\\n— <name> <base64(key id ‖ signature)>\\n
 
-Origin and the key's name are the log's name. Knows the note and its signature; where notes are
-kept, and which log they are of, is for others.
+The origin and the key's name are both the log's name. Knows the note and its signature. Doesn't
+know where notes are stored.
 """
 
 import hashlib
@@ -18,23 +18,23 @@ _ROOT, _KEY_ID, _SIGNATURE = 32, 4, 64
 
 
 class BadNote(ValueError):
-    """it is no checkpoint of this log, or not signed by its key"""
+    """the note is not a checkpoint of this log, or is not signed by the log's key"""
 
 
 class Checkpoint(NamedTuple):
-    """The log `origin` at `size` entries, and the root of its tree then (32 bytes)."""
+    """The log `origin` at `size` entries, with the root of its tree at that size (32 bytes)."""
 
     origin: str
     size: int
     root: bytes
 
     def text(self) -> str:
-        """What is signed."""
+        """The signed text."""
         return f"{self.origin}\n{self.size}\n{b64(self.root)}\n"
 
 
 def key_id(name: str, public: bytes) -> bytes:
-    """What tells a signature's key apart: 4 bytes (C2SP `signed-note`, of Ed25519)."""
+    """The 4 bytes that identify the key of a signature (C2SP `signed-note`, for Ed25519)."""
     return hashlib.sha256(name.encode() + b"\n" + _ED25519 + public).digest()[:_KEY_ID]
 
 
@@ -46,12 +46,13 @@ def sign(checkpoint: Checkpoint, signer: Signer) -> str:
 
 
 def read(note: str, origin: str, publics: Collection[bytes]) -> Checkpoint:
-    """What the note says of the log `origin`; `BadNote` where it does not say it in these bytes, or
-    none of the keys whose public halves are given signed it. Others' signatures are passed over."""
+    """The note's checkpoint of the log `origin`. Raises `BadNote` unless the note is written
+    exactly as `sign` writes it and is signed by one of the keys in `publics`. Signatures by others
+    are ignored, so that witnesses may cosign."""
     text, apart, signatures = note.rpartition("\n\n")
     checkpoint = _checkpoint(text + "\n")
     if not apart or checkpoint.origin != origin:
-        raise BadNote(f"the note is of no log `{origin}`")
+        raise BadNote(f"the note is not a checkpoint of log `{origin}`")
     for line in signatures.splitlines():
         mark, _, rest = line.partition(" ")
         name, _, encoded = rest.partition(" ")
@@ -69,9 +70,10 @@ def _checkpoint(text: str) -> Checkpoint:
         checkpoint = Checkpoint(origin, int(size), unb64(root))
     except ValueError as error:
         raise BadNote("the note can't be read") from error
-    # Written again it must be what it was: no other digits, no lines of an extension.
+    # Re-encoding must give the same text. That rules out other spellings of the size, such as `+5`
+    # or `05`, and extension lines.
     if checkpoint.text() != text or len(checkpoint.root) != _ROOT or checkpoint.size < 0:
-        raise BadNote("the note is not written as a checkpoint is")
+        raise BadNote("the note is not in the form of a checkpoint")
     return checkpoint
 
 

@@ -1,8 +1,9 @@
-"""Commitments: a hash of what may be personal, that tells nothing and can be opened.
+"""Commitments: salted hashes of values that may be personal. A commitment reveals nothing by
+itself, and its opening proves the value.
 
-What may be personal is never hashed into the log in clear. The entry carries a commitment; salt and
-value, its opening, lie in a table that may change. Erasing a person deletes openings, and every
-hash still verifies (`audit-trail.md`, Hashes).
+A value that may be personal never enters the log in clear. The entry carries the commitment; its
+opening, the salt and the value, lies in a table that may change. Erasing a person deletes the
+openings, and every hash of the log still verifies (`audit-trail.md`, Hashes).
 """
 
 import hashlib
@@ -21,18 +22,19 @@ _OUTER_REST = b"\x5c" * 32
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:
-    """HMAC-SHA256 (RFC 2104) of a 32-byte key, and a message that `_INNER_REST` precedes.
+    """HMAC-SHA256 (RFC 2104) with a 32-byte key. `message` must begin with `_INNER_REST`.
 
-    Half the time of `hmac.digest` on short messages, and it is called up to four times a decision.
-    The key fills half a block; what fills the other half is part of the constant that every
-    message begins with. A test holds this against `hmac`.
+    On short messages this takes half the time of `hmac.digest`, and a decision calls it up to four
+    times. The key fills half of a 64-byte block; `_INNER_REST`, the padding of the other half, is
+    part of the constant that each message begins with. A test compares this with `hmac`.
     """
     inner = _sha256(key.translate(_INNER) + message).digest()
     return _sha256(key.translate(_OUTER) + _OUTER_REST + inner).digest()
 
 
 class _Labels(NamedTuple):
-    """What of a path goes before a salt's hash, before a commitment's, and into the entry."""
+    """The constant bytes of a path: the start of the salt's message, the start of the commitment's
+    message, and the member's name in the entry."""
 
     salt: bytes
     field: bytes
@@ -50,21 +52,22 @@ def _labels(path: str) -> _Labels:
 
 
 def field_salt(record_salt: bytes, path: str) -> bytes:
-    """The salt of one field, of the record's 32 random bytes: one can be handed out without the
-    others."""
+    """The salt of one field, derived from the record's 32 random bytes. Each field has its own, so
+    that one opening can be handed out without the others."""
     return _hmac(record_salt, _labels(path).salt)
 
 
 def commitment(salt: bytes, path: str, encoded: bytes) -> bytes:
-    """What the entry carries under `cm[path]`, in 32 bytes; `encoded` is the value's canonical
+    """The 32 bytes that the entry carries under `cm[path]`. `encoded` is the value in canonical
     bytes."""
     return _hmac(salt, _labels(path).field + len(encoded).to_bytes(4, "big") + encoded)
 
 
 def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Canonical bytes of `cm` and of the openings, `{path: [salt, value]}`.
+    """The canonical bytes of `cm`, and of the openings `{path: [salt, value]}`.
 
-    Joined by hand: paths are of the encoding's key characters and base64 needs no escaping.
+    The JSON is joined by hand: paths consist of the encoding's key characters, and neither they
+    nor base64 need escaping.
     """
     commitments, openings = [], []
     for path in sorted(fields):
@@ -78,7 +81,7 @@ def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]
 
 
 def opens(commitments: Mapping[str, str], path: str, opening: object) -> bool:
-    """Whether `[salt, value]` is the opening of `commitments[path]`."""
+    """Whether `opening` is the `[salt, value]` behind `commitments[path]`."""
     if not (isinstance(opening, list) and len(opening) == 2):
         return False
     salt, value = opening
@@ -86,9 +89,10 @@ def opens(commitments: Mapping[str, str], path: str, opening: object) -> bool:
         return False
     try:
         raw = unb64(salt)
-        # Of another length it would be no HMAC: a verifier that is not ours would disagree.
+        # HMAC accepts a salt of any length, and our `_hmac` differs from it for all but 32 bytes:
+        # independent verifiers would disagree with this one.
         if len(raw) != 32:
             return False
         return b64(commitment(raw, path, encode(value))) == commitments.get(path)
-    except (ValueError, TypeError):  # no salt of ours, or a value outside the encoding
+    except (ValueError, TypeError):  # a salt that is not base64, or a value outside the encoding
         return False

@@ -1,7 +1,8 @@
-"""An entry of the log: a record in its place. How it is made, indexed, and shown.
+"""An entry of the log: a record at its position. Derives its index columns, and shows it to the
+API.
 
-The bytes are the only authority. The columns beside them (`Index`) are derived here, both where an
-entry is written and where it is verified, so that a column that says something else is found.
+The bytes are the only authority. The columns beside them (`Index`) are derived here, both when an
+entry is written and when it is verified, so that verification finds a column that was changed.
 """
 
 from typing import Any, NamedTuple
@@ -12,9 +13,9 @@ from policies.ground.canonical import micros, unb64
 
 
 class Index(NamedTuple):
-    """The columns beside an entry's bytes; None where the kind has no such field. `ts` is in
-    microseconds since 1970 UTC: the time of the decision, at the enforcement point if there was
-    one. `ref` is the event that a lineage entry refers to."""
+    """The columns beside an entry's bytes; None if the kind has no such field. `ts` is the time of
+    the decision in microseconds since 1970 UTC, by the enforcement point's clock if there was one.
+    `ref` is the event that a lineage entry refers to."""
 
     eid: str
     kind: str
@@ -29,13 +30,14 @@ class Index(NamedTuple):
 
 
 def index_of(entry: dict[str, Any]) -> Index:
-    """Of a decoded entry; `LookupError`, `TypeError` or `ValueError` where it is not one."""
+    """The columns of a decoded entry. Raises `LookupError`, `TypeError` or `ValueError` if it is
+    not an entry."""
     src = entry.get("src")
     return index_at(entry, micros(entry["ts"] if src is None else src["t"]))
 
 
 def index_at(entry: dict[str, Any], ts: int) -> Index:
-    """The same of one whose time is known; it needs no place yet."""
+    """As `index_of` for a known time, so that a core without `ts` can be indexed too."""
     pub = entry["pub"]
     request, response = pub.get("request", {}), pub.get("response", {})
     event = pub.get("event")
@@ -54,9 +56,9 @@ def index_at(entry: dict[str, Any], ts: int) -> Index:
 
 
 def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> dict[str, Any]:
-    """An audit event as `service.md` 2.4 and contract section 4 show it, of a `decision` entry.
+    """A `decision` entry as an audit event (`service.md` 2.4; contract, section 4).
 
-    `user_id` and `query` are null where their openings were erased. `hash` and `prev_hash` are leaf
+    `user_id` and `query` are null if their openings were erased. `hash` and `prev_hash` are leaf
     hashes in hex.
     """
     pub, src = entry["pub"], entry.get("src")
@@ -89,8 +91,8 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
 
 
 def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, Any]:
-    """A lineage action as `service.md` 2.5 shows it, of a `lineage` entry, and when it was
-    recorded. `detail` is null where its opening was erased."""
+    """A `lineage` entry as a lineage action (`service.md` 2.5), with its event and `seq`. `detail`
+    is null if its opening was erased."""
     pub, src = entry["pub"], entry.get("src")
     detail = pub.get("detail")
     if detail is None and openings:

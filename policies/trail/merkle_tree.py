@@ -1,5 +1,5 @@
-"""The Merkle tree of RFC 9162 over the leaves of a log, kept as its frontier: one hash for each
-complete subtree, at most 64 of them. Knows nothing of entries."""
+"""The Merkle tree of RFC 9162 over a log's leaves, stored as its frontier: one hash for each
+complete subtree, at most 64. Knows nothing of entries."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -18,14 +18,16 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Frontier:
-    """`size` leaves; `hashes` of the complete subtrees from the largest to the smallest, one for
-    each bit of `size`."""
+    """A tree of `size` leaves. `hashes` holds the roots of its complete subtrees, from the largest
+    to the smallest: one for each bit set in `size`."""
 
     size: int = 0
     hashes: list[bytes] = field(default_factory=list)
 
     def append(self, leaf: bytes) -> None:
         hashes, bits = self.hashes, self.size
+        # As in binary addition, each trailing 1 of `size` carries: two subtrees of equal height
+        # merge into one of the next. Inlined rather than `_push`: it runs for every leaf.
         while bits & 1:
             leaf = _sha256(b"\1" + hashes.pop() + leaf).digest()
             bits >>= 1
@@ -33,10 +35,11 @@ class Frontier:
         self.size += 1
 
     def extend(self, later: "Frontier") -> None:
-        """Append the leaves of another tree, whole subtrees at a time. `ValueError` where they
-        don't fit: the lowest bit of `size` must be no lower than the highest of the other's."""
+        """Append the leaves of another tree, one whole subtree at a time. Raises `ValueError` if
+        the subtrees don't align: `later` may have at most as many leaves as the smallest complete
+        subtree here."""
         if self.size and later.size > self.size & -self.size:
-            raise ValueError(f"{later.size} leaves can't follow {self.size} as subtrees")
+            raise ValueError(f"{later.size} leaves can't follow {self.size}: subtrees don't align")
         rest = later.size
         for subtree in later.hashes:
             level = rest.bit_length() - 1
@@ -52,7 +55,7 @@ class Frontier:
         self.size += 1 << level
 
     def root(self) -> bytes:
-        """The tree's hash; of an empty tree, SHA-256 of nothing."""
+        """The tree's root hash; for an empty tree, SHA-256 of no bytes (RFC 9162, 2.1.1)."""
         if not self.hashes:
             return _sha256(b"").digest()
         root = self.hashes[-1]
@@ -65,7 +68,9 @@ class Frontier:
 
     @classmethod
     def from_bytes(cls, size: int, raw: bytes) -> "Frontier":
-        """`ValueError` where `raw` is not a frontier of `size` leaves."""
+        """The reverse of `to_bytes`. Raises `ValueError` unless `raw` fits `size` leaves."""
         if len(raw) != size.bit_count() * _HASH:
-            raise ValueError(f"{len(raw)} bytes are no frontier of {size} leaves")
+            raise ValueError(
+                f"a frontier of {size} leaves has {size.bit_count() * _HASH} bytes, not {len(raw)}"
+            )
         return cls(size, [raw[at : at + _HASH] for at in range(0, len(raw), _HASH)])

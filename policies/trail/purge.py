@@ -1,5 +1,5 @@
-"""What retention leaves of a prefix that it removed: the `purge` entry, and the anchor that a
-verification starts from. Knows neither when a prefix may go nor how it goes.
+"""What remains of a prefix that retention removed: the `purge` entry, and the anchor from which
+verification starts. Doesn't know when a prefix may be removed, or how.
 """
 
 from collections.abc import Collection
@@ -19,8 +19,9 @@ KIND = "purge"
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """A prefix of `size` entries that is gone: the tree at that size, the hash of its last leaf.
-    `count` of them went this time, all recorded before `cutoff` (microseconds since 1970 UTC)."""
+    """A removed prefix of `size` entries: its tree's root and frontier, and its last leaf hash. The
+    last purge removed `count` of them, all recorded before `cutoff` (microseconds since 1970
+    UTC)."""
 
     size: int
     root: bytes
@@ -30,11 +31,11 @@ class Purged:
     count: int
 
     def tree(self) -> Frontier:
-        """`ValueError` where it is none of this size."""
+        """Raises `ValueError` if `frontier` does not fit `size`."""
         return Frontier.from_bytes(self.size, self.frontier)
 
     def pub(self) -> dict[str, Any]:
-        """The fields in clear of the `purge` entry. `ValueError` as in `tree`."""
+        """`pub` of the `purge` entry. Raises `ValueError` as `tree` does."""
         return {
             "count": self.count,
             "cutoff": rfc3339(self.cutoff),
@@ -53,9 +54,10 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """What was purged last, the place of its `purge` entry, and the signed notes: of the size that
-    was cut at, and of one with that entry in it (None until it is signed). `purged_at` is the
-    entry's time, `finished_at` when the last row was gone; microseconds since 1970 UTC."""
+    """The last purge: what it removed, the `seq` and time (`purged_at`) of its `purge` entry, and
+    two signed checkpoints. `anchor_note` is the one at the cut; `cover_note` is one that covers the
+    `purge` entry, None until it is signed. `finished_at` is when the last row was deleted. Times
+    are in microseconds since 1970 UTC."""
 
     seq: int
     purged: Purged
@@ -65,21 +67,28 @@ class Anchor:
     finished_at: int | None
 
     def fault(self, log: str, publics: Collection[bytes]) -> str | None:
-        """What is wrong with it in itself, or None. `publics` are the keys that the log was
-        signed by; without one, nothing that is signed can be believed."""
+        """Why the anchor contradicts itself, or None. `publics` are the keys that have signed the
+        log; without any, no signature can be trusted."""
         purged = self.purged
         if not 0 < purged.count <= purged.size <= self.seq:
-            return "the anchor counts what can't be"
+            return (
+                f"the anchor's counts contradict each other: {purged.count} entries of a prefix of "
+                f"{purged.size}, recorded at seq {self.seq}"
+            )
         try:
             purged.pub(), rfc3339(self.purged_at)
             if purged.tree().root() != purged.root:
-                return "the anchor's frontier does not give its root"
+                return "the anchor's frontier does not hash to its root"
             if not publics:
-                return "there is no key to hold the anchor's signature against"
+                return "there is no key to verify the anchor's signature with"
             if checkpoint.read(self.anchor_note, log, publics) != purged.checkpoint(log):
-                return "the anchor's note is of another checkpoint"
+                return "the anchor's note signs another checkpoint"
             if self.cover_note is None:
-                return None if self.finished_at is None else "rows went that no checkpoint covers"
+                return (
+                    None
+                    if self.finished_at is None
+                    else "rows were deleted without a checkpoint that covers the `purge` entry"
+                )
             if self.cover(log, publics).size <= self.seq:
                 return "the anchor's checkpoint does not cover the `purge` entry"
         except BadNote as error:
@@ -89,16 +98,18 @@ class Anchor:
         return None
 
     def cover(self, log: str, publics: Collection[bytes]) -> Checkpoint:
-        """What the cover note says; `BadNote` where it is not signed by one of the log's keys."""
+        """The checkpoint of `cover_note`. Raises `BadNote` unless one of the log's keys signed
+        it."""
         return checkpoint.read(self.cover_note or "", log, publics)
 
-    def said_by(self, entry: bytes) -> bool:
+    def matches_entry(self, entry: bytes) -> bool:
         """Whether a stored entry is the `purge` entry of this anchor."""
         try:
-            said = orjson.loads(entry)
+            decoded = orjson.loads(entry)
             return bool(
-                (said["kind"], said["seq"], said["pub"]) == (KIND, self.seq, self.purged.pub())
-                and micros(said["ts"]) == self.purged_at
+                (decoded["kind"], decoded["seq"], decoded["pub"])
+                == (KIND, self.seq, self.purged.pub())
+                and micros(decoded["ts"]) == self.purged_at
             )
         except (ValueError, TypeError, LookupError, OverflowError):
             return False

@@ -1,9 +1,9 @@
-"""A record: what becomes an entry of the audit trail, before it has its place there.
+"""A record: the content of an entry of the audit trail, before it has a position in a log.
 
-Everything that does not depend on the place is encoded once, here; `core` and `entry` only join
-bytes. The same record is spooled by a sidecar (`core`, `audit-trail.md`, Entry) and appended by the
-control API (`entry`). Knows the fields of each kind, all of them here, since together they are the
-format. Knows no clock: ids and times are arguments.
+Everything that doesn't depend on the position is encoded once, here; `core` and `entry` only join
+bytes. A sidecar spools the record as a `core` (`audit-trail.md`, Entry); the control API appends it
+as an `entry`. Knows the fields of every kind: together they are the format, so they stay in one
+file. Knows no clock: ids and times are arguments.
 """
 
 import hashlib
@@ -22,15 +22,15 @@ from policies.retrieval import MAX_QUERY, Retrieval
 from policies.trail.commitment import commit
 
 MAX_ENTRY = 64 * 1024
-"""Bytes of an entry, its place included."""
+"""The limit on an entry, in bytes."""
 
-_PLACE = 4096  # the most that ids, log, prev, seq, src and ts add to `pub` and `cm`
+_POSITION = 4096  # the most that ids, log, prev, seq, src and ts add to `pub` and `cm`
 _sha256 = hashlib.sha256
 
 
 class Record(NamedTuple):
-    """`head` is the entry up to `kind`, `pub` the fields in clear, `openings` canonical
-    `{path: [salt, value]}` of what `cm` commits to."""
+    """Canonical bytes of a record: `head` is the entry up to `kind`, `pub` the fields in clear, and
+    `openings` the `{path: [salt, value]}` behind the commitments in `cm`."""
 
     eid: str
     kind: str
@@ -40,12 +40,12 @@ class Record(NamedTuple):
     masked: bytes = b"[]"
 
     def core(self, src: bytes) -> bytes:
-        """What an enforcement point hashes and keeps: the record and `src`, without log and seq."""
+        """What an enforcement point hashes and spools: the record and `src`, without a position."""
         return b'%b,"masked":%b,"pub":%b,"src":%b,"v":1}' % (self.head, self.masked, self.pub, src)
 
     def entry(self, log: str, seq: int, prev: str, ts: str) -> bytes:
-        """The entry of a record that came from no enforcement point. `prev` is the base64 of the
-        previous leaf hash, or empty for the first."""
+        """The entry of a record that the control API made itself, hence without `src`. `prev` is
+        the base64 of the previous leaf hash, empty for the first entry."""
         return b'%b,"log":"%b","masked":%b,"prev":"%b","pub":%b,"seq":%d,"ts":"%b","v":1}' % (
             self.head,
             log.encode(),
@@ -65,9 +65,12 @@ def make_record(
     openings: bytes = b"{}",
     masked: bytes = b"[]",
 ) -> Record:
-    """`Invalid` where the entry would be larger than `MAX_ENTRY`."""
-    if len(cm) + len(pub) + len(masked) - 2 > MAX_ENTRY - _PLACE:
-        raise Invalid(f"the record is larger than the {MAX_ENTRY - _PLACE} bytes an entry holds")
+    """Raises `Invalid` if the entry would be larger than `MAX_ENTRY`."""
+    size = len(cm) + len(pub) + len(masked) - 2
+    if size > MAX_ENTRY - _POSITION:
+        raise Invalid(
+            f"the record has {size} bytes; an entry holds at most {MAX_ENTRY - _POSITION}"
+        )
     head = b'{"cm":%b,"eid":"%b","kind":"%b"' % (cm, eid.encode(), kind.encode())
     return Record(eid, kind, head, pub, openings, masked)
 
@@ -81,12 +84,12 @@ def decision_record(
     salt: bytes,
     masking: bool | None = None,
 ) -> Record:
-    """One evaluation: the response, every input, and the facts used, so that it can be derived
-    again. `facts` is None where the call was refused before any were gathered. `salt`: 32 random
-    bytes, of this record only. `masking`: whether what is personal is masked; the tenant's setting
-    among the facts where it is not given."""
+    """One evaluation: its response, every input, and the facts used, so that the decision can be
+    derived again. `facts` is None if the call was refused before any were gathered. `salt` is 32
+    random bytes, used for this record only. `masking` says whether personal data is masked; by
+    default, the tenant's setting in `facts` decides."""
     if masking is None:
-        # INVARIANT: where nobody can say, it is masked. What was written can't be taken back.
+        # INVARIANT: without facts, mask. A record can't be taken back once it is written.
         masking = facts is None or facts.settings.pii_masking
     personal = {"user_id": retrieval.user_id}
     if retrieval.query is not None:
@@ -94,7 +97,8 @@ def decision_record(
     masked = _mask(personal) if masking else b"[]"
     cm, openings = commit(salt, personal)
     request = _request(retrieval)
-    # Over commitments, not values: whoever guesses a query can't test the guess against this hash.
+    # Hash the commitments, not the values: otherwise a guess at the query could be tested against
+    # this hash, which stays in the log after the opening is erased.
     context = retrieval.context_hash or _sha256(b"audit/context/v1\0" + request + cm).hexdigest()
     pub = b'{"context_hash":"%b","facts":%b%b,"request":%b,"response":%b}' % (
         context.encode(),
@@ -107,25 +111,25 @@ def decision_record(
 
 
 def masked_user(user_id: str) -> str:
-    """A user id as it may be written where masking is on; still an identifier."""
+    """A user id as it is recorded with masking on. The result is still an identifier."""
     return masked_text(user_id).text[:MAX_IDENTIFIER]
 
 
 def _mask(personal: dict[str, str]) -> bytes:
-    """Masks the texts where they stand; canonical `[[path, rule]]` of what was found."""
-    told: list[tuple[str, str]] = []
+    """Mask the texts in place. Returns canonical `[[path, rule]]`, one for each thing masked."""
+    found: list[tuple[str, str]] = []
     for path, text in personal.items():
         masked = masked_text(text)
-        told += _told(path, masked.labels)
+        found += _at_path(path, masked.labels)
         personal[path] = masked.text
-    # Labels may be longer than what they stand for: the limits hold for what is recorded, too.
+    # A label may be longer than the text it replaces, and the limits hold for the recorded text.
     personal["user_id"] = personal["user_id"][:MAX_IDENTIFIER]
     if "query" in personal:
         personal["query"] = personal["query"].encode()[:MAX_QUERY].decode(errors="ignore")
-    return encode(sorted(told))
+    return encode(sorted(found))
 
 
-def _told(path: str, labels: Iterable[str]) -> list[tuple[str, str]]:
+def _at_path(path: str, labels: Iterable[str]) -> list[tuple[str, str]]:
     return [(path, label) for label in labels]
 
 
@@ -179,8 +183,9 @@ def _facts(facts: Facts) -> bytes:
 def retrieval_lineage(
     event_id: str, event_core: bytes, detail: dict[str, int | str], outcome: str, *, record_id: str
 ) -> Record:
-    """What an allowed retrieval returned, as a sidecar saw it. Nothing personal is in `detail`, so
-    it stands in clear. The event is cited by the hash of its core: its leaf is not known yet."""
+    """What an allowed retrieval returned, as a sidecar saw it. `detail` holds nothing personal, so
+    it is recorded in clear. The event is cited by the hash of its core, because its leaf hash isn't
+    known before it reaches the log."""
     event = {"id": event_id, "core": b64(event_core)}
     pub = {"action_type": "retrieval", "detail": detail, "event": event, "outcome": outcome}
     return make_record("lineage", record_id, encode(pub))
@@ -197,24 +202,25 @@ def lineage_record(
     salt: bytes,
     masking: bool,
 ) -> Record:
-    """A downstream action that a caller reports. `detail` is free-form and may be personal: it is
-    committed to, as the text of its JSON, since the log's encoding has no floats. `Invalid` where
-    it is nested too deeply to be written. `masking` masks it, and the texts beside it."""
+    """A downstream action that a caller reports. `detail` is free-form and may be personal, so the
+    record only commits to it: as JSON text, since the log's encoding has no floats. Raises
+    `Invalid` if it is nested too deeply to write. `masking` applies to `detail` and to the texts
+    beside it."""
     try:
         text = orjson.dumps(detail).decode()
     except orjson.JSONEncodeError as error:
         raise Invalid(f"`detail` can't be recorded: {error}") from error
-    told: list[tuple[str, str]] = []
+    found: list[tuple[str, str]] = []
     if masking:
-        action, said = masked_text(action_type), masked_text(outcome or "")
-        action_type, outcome = action.text, outcome and said.text
-        # The text above could be written, so its depth is bounded.
+        action, result = masked_text(action_type), masked_text(outcome or "")
+        action_type, outcome = action.text, outcome and result.text
+        # orjson wrote `detail` above, so its depth is bounded and recursion into it is safe.
         hidden, labels = masked_json(detail)
         text = orjson.dumps(hidden).decode()
-        told = [
-            *_told("action_type", action.labels),
-            *_told("detail", labels),
-            *_told("outcome", said.labels),
+        found = [
+            *_at_path("action_type", action.labels),
+            *_at_path("detail", labels),
+            *_at_path("outcome", result.labels),
         ]
     cm, openings = commit(salt, {"detail": text})
     pub: dict[str, object] = {
@@ -225,14 +231,15 @@ def lineage_record(
         pub["outcome"] = outcome
     if masking:
         pub["masking"] = True
-    return make_record("lineage", record_id, encode(pub), cm, openings, encode(told))
+    return make_record("lineage", record_id, encode(pub), cm, openings, encode(found))
 
 
 def change_record(
     what: str, target: str, by: str, detail: dict[str, Any], *, record_id: str
 ) -> Record:
-    """Who changed what. `what` like `policy.updated`, `target` the id of the thing, `by` the id of
-    the key, or `disk`, or `system`; `detail` within the log's encoding, and never a secret."""
+    """A change to the configuration. `what` is a name like `policy.updated`; `target` is the id of
+    what changed; `by` is the id of the key that changed it, or `disk`, or `system`. `detail` must
+    be within the log's encoding, and never holds a secret."""
     pub = {"what": what, "target": target, "by": by, "detail": detail}
     return make_record("change", record_id, encode(pub))
 
@@ -240,15 +247,15 @@ def change_record(
 def gap_record(
     reason: str, *, instance: str | None, first: int | None, lost: int | None, record_id: str
 ) -> Record:
-    """An enforcement point declares records that it could not keep: of the spool `instance`, from
-    number `first`, `lost` of them; each None where it is not known."""
+    """An enforcement point declares that it lost records: `lost` of them, from number `first` of
+    the spool `instance`. Each is None if unknown."""
     pub = {"reason": reason, "instance": instance, "first": first, "lost": lost}
     return make_record("gap", record_id, encode(pub))
 
 
 def incarnation_record(held: int, seen: int, doubted: int, *, record_id: str) -> Record:
-    """The store was put back to an older state: it held the policy set's revision `held`, where
-    `seen` had been signed; the newest state of `doubted` documents is lost. What the log has lost
-    follows, as far as enforcement points still have it."""
+    """The store was restored to an older state. It holds revision `held` of the policy set, though
+    `seen` was already signed; the newest state of `doubted` documents is lost. Log entries that
+    were lost follow, as far as enforcement points still have their records."""
     pub = {"reason": "the store was put back", "held": held, "seen": seen, "doubted": doubted}
     return make_record("incarnation", record_id, encode(pub))

@@ -1,11 +1,11 @@
-"""Records of decisions told by their bytes: what our own sidecars send is canonical to the byte and
-needs no decoding to be judged.
+"""A fast path that checks a decision record by its bytes, without decoding it: our own sidecars
+send canonical JSON in one known form.
 
-INVARIANT: this says yes, or nothing. Whatever is not plainly the one form is left to
-`policies.trail.spool_chain.read_payload`, which alone says no; and of what is told here, it would
-have said
-yes and kept the same (`tests/policies/test_known_record.py`). Strings of the form hold no escape
-where a name is meant, numbers fewer digits than 2^53, objects their members in the one order.
+INVARIANT: the fast path only accepts. A record that is not exactly in the known form goes to
+`policies.trail.spool_chain.read_payload`, the only place that refuses one; and a record accepted
+here is one that `read_payload` accepts with the same result
+(`tests/policies/trail/test_record_fast_path.py`). In the known form, names hold no escapes, numbers
+have fewer digits than 2^53, and members have one order.
 """
 
 import re
@@ -19,12 +19,12 @@ from policies.ground.canonical import NotCanonical, check, encode, micros
 from policies.trail.commitment import commitment
 from policies.trail.entry import Index
 from policies.trail.record import MAX_ENTRY
-from policies.trail.spool_chain import PLACE, Spooled, core_hash, read_payload
+from policies.trail.spool_chain import POSITION, Spooled, core_hash, read_payload
 
 _NAME = rb"([ !#-\[\]-~]{1,256})"
 _TEXT = rb'"[^"\\\x00-\x1f]*(?:\\["\\bfnrt][^"\\\x00-\x1f]*)*"'
 _COUNT = rb"(?:0|[1-9][0-9]{0,14})"
-# Of 32 bytes: the last of the 43 characters carries four bits, and the rest of it is zero.
+# Base64 of 32 bytes: the last of the 43 characters carries four bits, so its low two bits are zero.
 _HASH = rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=)"
 _PAIR = rb'\["[ !#-\[\]-~]{1,256}","[ !#-\[\]-~]{1,256}"\]'
 
@@ -46,53 +46,53 @@ _REST = re.compile(
 )  # fmt: skip
 _NEXT = b',"request":{'
 _MASKING = b',"masking":true'
-_KEPT = 1024
-_LONGEST = 4096
+_CACHED_FACTS = 1024
+_MAX_FACTS_BYTES = 4096
 
 
 class KnownRecord(NamedTuple):
-    """A record that has the form; `raw` is all of it. Whether its openings open is still open."""
+    """A record in the known form; `raw` is all its bytes. Its openings are not verified yet."""
 
     raw: bytes
     front: "re.Match[bytes]"
     rest: "re.Match[bytes]"
 
 
-def known(raw: bytes, at: int = 0) -> KnownRecord | None:
-    """The record that begins at `at` in UTF-8 bytes, if it has the form; where it ends is
+def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
+    """The record that begins at `at` in these UTF-8 bytes, if it is in the known form. It ends at
     `rest.end()`."""
     front = _FRONT.match(raw, at)
     if front is None:
         return None
     begin = front.end()
-    end = raw.find(_NEXT, begin, begin + _LONGEST)
+    end = raw.find(_NEXT, begin, begin + _MAX_FACTS_BYTES)
     if end < 0:
         return None
     if raw.endswith(_MASKING, begin, end):
         end -= len(_MASKING)
     rest = _REST.match(raw, end)
-    if rest is None or not _object(raw[begin:end]):
+    if rest is None or not _is_canonical_object(raw[begin:end]):
         return None
     if front[5] != b"[]" and rest[1] is None:
-        return None  # masked, and does not say so
+        return None  # something was masked, and the record does not say so
     return KnownRecord(raw[at : rest.end()], front, rest)
 
 
-@lru_cache(maxsize=_KEPT)
-def _object(raw: bytes) -> bool:
-    """Whether these are the canonical bytes of an object within the profile, as a member of `pub`
-    in a core. An agent's facts are the same again and again."""
+@lru_cache(maxsize=_CACHED_FACTS)
+def _is_canonical_object(raw: bytes) -> bool:
+    """Whether these are the canonical bytes of an object that may be a member of `pub` in a core.
+    Cached, since an agent sends the same facts again and again."""
     try:
         value = orjson.loads(raw)
-        check([[value]])  # as deep as it stands in a core
+        check([[value]])  # nested as deeply as in a core, since the profile limits depth
     except (orjson.JSONDecodeError, NotCanonical):
         return False
     return isinstance(value, dict) and encode(value) == raw
 
 
-def judged(found: KnownRecord) -> Spooled | None:
-    """The record, if all that its bytes do not show holds: its time, size, place in its spool, and
-    that its openings open its commitments."""
+def verified(found: KnownRecord) -> Spooled | None:
+    """The record, if what the regular expressions can't check holds as well: its time, its size,
+    its position in the spool, and that its openings match its commitments."""
     raw, front, rest = found
     head, query, user, eid, masked = front.groups()
     (_, agent, role, session, source, kind, decision, policy, src, src_id, inst, n, prev, t,
@@ -107,9 +107,11 @@ def judged(found: KnownRecord) -> Spooled | None:
         ts = micros(t.decode())
     except NotCanonical:
         return None
+    # `raw` is `{"core":` + core + `,"open":` + openings + `}`.
     encoded = raw[8 : -len(opened) - 9]
-    if len(encoded) > MAX_ENTRY - PLACE:
+    if len(encoded) > MAX_ENTRY - POSITION:
         return None
+    # The core is head + `,"masked":` + masked + `,"pub":` + pub + `,"src":` + src + `,"v":1}`.
     pub = encoded[len(head) + len(masked) + 17 : -len(src) - 14]
     columns = Index(
         eid.decode(),
@@ -143,9 +145,9 @@ def _opens(path: str, committed: bytes, salt: bytes, value: bytes) -> bool:
 
 
 def read(payload: object) -> Spooled:
-    """Of a record that is known, or decoded; `Invalid` where it is none."""
+    """Check a `KnownRecord` or a decoded payload. Raises `Invalid` if it is not a record."""
     if isinstance(payload, KnownRecord):
-        return judged(payload) or read_payload(orjson.loads(payload.raw))
+        return verified(payload) or read_payload(orjson.loads(payload.raw))
     return read_payload(payload)
 
 
@@ -157,22 +159,24 @@ _END = b"]}"
 
 
 class KnownBatch(NamedTuple):
-    """`records` as `read` takes them: known ones, and what the others decode to."""
+    """A shipper's batch. `records` are arguments for `read`: a `KnownRecord` each, or a decoded
+    payload."""
 
     source: str
     instance: str
     records: list[object]
 
 
-def known_batch(body: bytes) -> KnownBatch | None:
-    """The body of a shipper, if it has the form; a whole body otherwise decodes, or does not."""
+def match_batch(body: bytes) -> KnownBatch | None:
+    """A shipper's request body, if it is in the known form. Otherwise the caller decodes it as a
+    whole."""
     envelope = _ENVELOPE.match(body)
     if envelope is None or not (body.endswith(_END) and _utf8(body)):
         return None
     at, last = envelope.end(), len(body) - len(_END)
     records: list[object] = []
     while True:
-        found = known(body, at)
+        found = match_record(body, at)
         if found is not None:
             records.append(found)
             at = found.rest.end()
@@ -196,9 +200,9 @@ _COMMA = ord(",")
 
 
 def _decoded(piece: bytes) -> object | None:
-    """The one value that a piece of a list in an object is, None where it is not one."""
+    """The one JSON value in this piece of the list of records; None if it isn't exactly one."""
     try:
-        value = orjson.loads(b"[[%b]]" % piece)  # as deep as it stands in the body
+        value = orjson.loads(b"[[%b]]" % piece)  # nested as deeply as in the body
     except orjson.JSONDecodeError:
         return None
     one = len(value) == 1 and len(value[0]) == 1

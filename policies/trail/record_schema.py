@@ -1,8 +1,9 @@
-"""What a record from elsewhere must say, so that it can be indexed and shown for good.
+"""The schema of records from enforcement points, which keeps out what the log could never index or
+show.
 
-The log forgets nothing: a record that the list of events can't show would break that list for ever,
-and a name that a database can't hold would hold up its sidecar's whole queue. So both are refused
-at the door. Knows the members of each kind; members it doesn't know are let through.
+The log forgets nothing: a record that the event list can't show would break that list for ever, and
+a name that a database can't hold would block its sidecar's whole queue. So both are refused on
+arrival. Knows the members of each kind; unknown members pass.
 """
 
 from collections.abc import Callable
@@ -13,12 +14,12 @@ import orjson
 from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 from policies.retrieval import SOURCE_TYPE
 
-_Judge = Callable[[object], bool]
+_Test = Callable[[object], bool]
 
 
 def is_name(value: object) -> bool:
     if type(value) is str and 0 < len(value) <= MAX_IDENTIFIER and value.isprintable():
-        return True  # as nearly every one is
+        return True  # the fast path that nearly every name takes
     return identifier_fault(value) is None
 
 
@@ -42,17 +43,17 @@ def _verdict(value: object) -> bool:
     return value in ("ALLOW", "DENY")
 
 
-def _maybe(judge: _Judge) -> _Judge:
-    return lambda value: value is None or judge(value)
+def _maybe(test: _Test) -> _Test:
+    return lambda value: value is None or test(value)
 
 
 def _true(value: object) -> bool:
     return value is True
 
 
-_Rules = tuple[tuple[tuple[str, ...], str, _Judge], ...]
+_Rules = tuple[tuple[tuple[str, ...], str, _Test], ...]
 
-# Where it stands in `pub`, how it is called there, what it must be.
+# The path within `pub`, the member's name, and the test of its value.
 _DECISION: _Rules = (
     ((), "context_hash", _text),
     ((), "facts", _object),
@@ -84,65 +85,65 @@ RULES: dict[str, _Rules] = {
     "gap": _GAP,
     "heartbeat": (),
 }
-"""The kinds that an enforcement point may send, and what each must say."""
+"""The kinds that an enforcement point may send, with the rules of each."""
 
-# Members that `policies.trail.entry.index_of` reads, whatever the kind.
+# Members that `policies.trail.entry.index_of` reads from every kind.
 _INDEXED = ("request", "response", "event")
-_OPENED: dict[str, _Judge] = {"user_id": is_name, "query": _text}
+_OPENED: dict[str, _Test] = {"user_id": is_name, "query": _text}
 
 
 class _KindRules(NamedTuple):
-    """A kind's rules as they are applied: `foreign` are members that it has not, `places` where in
-    `pub` (None: in itself) with what must stand there."""
+    """A kind's rules in the form they are applied in. `foreign` are indexed members that the kind
+    doesn't have; `groups` are the tests of each object in `pub` (None for `pub` itself)."""
 
     foreign: tuple[str, ...]
-    places: tuple[tuple[str | None, tuple[tuple[str, _Judge], ...]], ...]
+    groups: tuple[tuple[str | None, tuple[tuple[str, _Test], ...]], ...]
 
 
 def _kind(rules: _Rules) -> _KindRules:
-    places: dict[str | None, list[tuple[str, _Judge]]] = {}
-    for path, name, judge in rules:
-        places.setdefault(path[0] if path else None, []).append((name, judge))
-    foreign = tuple(member for member in _INDEXED if member not in places)
-    return _KindRules(foreign, tuple((place, tuple(judged)) for place, judged in places.items()))
+    groups: dict[str | None, list[tuple[str, _Test]]] = {}
+    for path, name, test in rules:
+        groups.setdefault(path[0] if path else None, []).append((name, test))
+    foreign = tuple(member for member in _INDEXED if member not in groups)
+    return _KindRules(foreign, tuple((group, tuple(tests)) for group, tests in groups.items()))
 
 
 _KINDS = {kind: _kind(rules) for kind, rules in RULES.items()}
 
 
 def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
-    """What is wrong with the fields in clear of a record of `kind`, or None."""
-    foreign, places = _KINDS[kind]
+    """What is wrong with `pub`, the fields in clear, of a record of `kind`; None if nothing is."""
+    foreign, groups = _KINDS[kind]
     for member in foreign:
         if member in pub:
-            return f"`pub` of a `{kind}` has no `{member}`"
-    for at, judged in places:
-        place: Any = pub if at is None else pub.get(at)
-        known = isinstance(place, dict)
-        for name, judge in judged:
-            if not (known and judge(place.get(name))):
-                where = f"{at}.{name}" if at else name
-                return f"`pub.{where}` is missing or not of its type"
+            return f"`pub` of a `{kind}` may not hold `{member}`"
+    for group, tests in groups:
+        members: Any = pub if group is None else pub.get(group)
+        is_object = isinstance(members, dict)
+        for name, test in tests:
+            if not (is_object and test(members.get(name))):
+                where = f"{group}.{name}" if group else name
+                return f"`pub.{where}` is missing or has the wrong type"
     return None
 
 
 def masked_fault(masked: object, pub: dict[str, Any]) -> str | None:
-    """What is wrong with the list of what was masked, or None: `[[path, rule]]`, and a record that
-    says of itself that masking was on where anything stands in it."""
+    """What is wrong with `masked`, or None. It must be a list `[[path, rule]]`, and a record whose
+    list isn't empty must say that masking was on."""
     if not isinstance(masked, list):
-        return "`masked` is a list"
+        return "`masked` must be a list"
     for each in masked:
         if not (isinstance(each, list) and len(each) == 2 and all(map(is_name, each))):
-            return "`masked` is a list of `[path, rule]`"
-    return "`masked` without `pub.masking`" if masked and not pub.get("masking") else None
+            return "`masked` must be a list of `[path, rule]`"
+    return "`masked` needs `pub.masking` to be true" if masked and not pub.get("masking") else None
 
 
 def opening_fault(path: str, value: object) -> str | None:
-    """What is wrong with an opened value, or None."""
+    """What is wrong with an opened value; None if nothing is."""
     if path == "detail":
         return None if _json_object(value) else "`detail` is not the text of a JSON object"
-    judge = _OPENED.get(path)
-    return None if judge is None or judge(value) else f"`{path}` is not of its type"
+    test = _OPENED.get(path)
+    return None if test is None or test(value) else f"`{path}` has the wrong type"
 
 
 def _json_object(value: object) -> bool:

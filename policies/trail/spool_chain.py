@@ -1,8 +1,9 @@
-"""The chain of one enforcement point: how its records are numbered, chained, spooled and read back.
+"""The hash chain of one enforcement point: how its records are numbered, chained, spooled and read
+back.
 
-`src {id, inst, n, prev, t}` stands in every record that a sidecar makes. Its own chain runs beside
-the log's, so that a record dropped, repeated or reordered behind the sidecar shows
-(`audit-trail.md`, Entry).
+Every record that a sidecar makes carries `src {id, inst, n, prev, t}`. This chain runs beside the
+log's own, so that verification detects a record that was dropped, repeated or reordered after it
+left the sidecar (`audit-trail.md`, Entry).
 """
 
 import hashlib
@@ -22,30 +23,32 @@ from policies.trail.stored_entry import KNOWN
 _PAYLOAD = {"core", "open"}
 _CORE = {"v", "kind", "eid", "src", "pub", "cm", "masked"}
 _SRC = {"id", "inst", "n", "prev", "t"}
-PLACE = 2048  # the most that log, seq, prev and ts add to a core
+POSITION = 2048
+"""The most bytes that log, seq, prev and ts add to a core."""
 
 KINDS = frozenset(RULES)
-"""What an enforcement point may send."""
+"""The kinds that an enforcement point may send."""
 
 
 def src_member(source_id: str, instance: str, n: int, prev: str, t: str) -> bytes:
-    """Canonical `src`. `prev` is the base64 of the previous record's hash, empty for the first."""
+    """Canonical `src`. `prev` is the base64 of the previous record's hash, empty for the first
+    record."""
     return encode({"id": source_id, "inst": instance, "n": n, "prev": prev, "t": t})
 
 
 def core_hash(core: bytes) -> bytes:
-    """What the next record's `src.prev` cites."""
+    """The hash that the next record's `src.prev` holds."""
     return hashlib.sha256(b"audit/src/v1\0" + len(core).to_bytes(4, "big") + core).digest()
 
 
 def spool_payload(core: bytes, openings: bytes) -> bytes:
-    """One record as it lies in the spool and goes over the wire."""
+    """One record as the spool stores it and the shipper sends it."""
     return b'{"core":%b,"open":%b}' % (core, openings)
 
 
 class LogPosition(NamedTuple):
-    """Where in a log an entry stands. `log` as JSON text; `prev` is the base64 of the previous leaf
-    hash, empty for the first."""
+    """An entry's position in a log, in canonical bytes. `log` is JSON text; `prev` is the base64 of
+    the previous leaf hash, empty for the first entry."""
 
     log: bytes
     seq: int
@@ -54,10 +57,13 @@ class LogPosition(NamedTuple):
 
 
 class Spooled(NamedTuple):
-    """A record read back: whose, the canonical bytes of its core, that core's hash, its openings as
-    canonical bytes. `columns` and `user_id` are what it is found by, `source_type` what a decision
-    is counted by; of `members` (up to `kind`, then `masked`, `pub` and `src`) the core's bytes are
-    made, and the entry's."""
+    """A record read back and verified.
+
+    `source`, `instance`, `n` and `prev` are its position in the enforcement point's chain;
+    `encoded` are its core's canonical bytes and `hash` their hash; `openings` are canonical bytes
+    too. `columns` and `user_id` index it, and `source_type` counts a decision. `members` are the
+    parts that both the core and the entry are joined from: up to `kind`, then `masked`, `pub` and
+    `src`."""
 
     source: str
     instance: str
@@ -73,37 +79,39 @@ class Spooled(NamedTuple):
 
     @property
     def core(self) -> dict[str, Any]:
-        """Decoded anew."""
+        """The core, decoded on each call."""
         core: dict[str, Any] = orjson.loads(self.encoded)
         return core
 
-    def entry(self, place: LogPosition) -> bytes:
-        """Its core with `log`, `prev`, `seq` and `ts`, and nothing changed: canonical as the core
-        is, since they stand in the order of their names."""
+    def entry(self, position: LogPosition) -> bytes:
+        """The core plus `log`, `prev`, `seq` and `ts`, otherwise unchanged. The result is
+        canonical, because the members stay in the order of their names."""
         head, masked, pub, src = self.members
-        log, seq, prev, ts = place
+        log, seq, prev, ts = position
         before = b'%b,"log":%b,"masked":%b,"prev":"%b","pub":' % (head, log, masked, prev)
         return b'%b%b,"seq":%d,"src":%b,"ts":"%b","v":1}' % (before, pub, seq, src, ts)
 
 
 def read_payload(payload: object) -> Spooled:
-    """The reverse of `spool_payload`, decoded. `Invalid` where it is no record of an enforcement
-    point: encoding, size, members, kinds, and openings that don't open their commitments."""
+    """Check a decoded `spool_payload`. Raises `Invalid` unless its encoding, size, members and kind
+    are those of an enforcement point's record, and its openings match its commitments."""
     if not (isinstance(payload, dict) and payload.keys() == _PAYLOAD):
         raise Invalid("a record must be an object of `core` and `open`")
     core, openings = payload["core"], payload["open"]
     try:
         check(core, KNOWN)
         check(openings, KNOWN)
-        ts = _shape(core)
+        ts = _check_core(core)
     except NotCanonical as error:
         raise Invalid(f"a record can't be read: {error}") from error
     members = _members(core)
     encoded = b'%b,"masked":%b,"pub":%b,"src":%b,"v":1}' % members
-    # An entry beyond the limit would be a finding of every verification from then on.
-    if len(encoded) > MAX_ENTRY - PLACE:
-        raise Invalid(f"record `{core['eid']}` has more than {MAX_ENTRY - PLACE} bytes")
-    _open(core, openings)
+    # Refuse it now: once in the log, an entry over the limit would fail every verification.
+    if len(encoded) > MAX_ENTRY - POSITION:
+        raise Invalid(
+            f"record `{core['eid']}` has {len(encoded)} bytes; the limit is {MAX_ENTRY - POSITION}"
+        )
+    _check_openings(core, openings)
     user, src = openings.get("user_id"), core["src"]
     return Spooled(
         src["id"],
@@ -121,7 +129,7 @@ def read_payload(payload: object) -> Spooled:
 
 
 def _members(core: dict[str, Any]) -> tuple[bytes, bytes, bytes, bytes]:
-    """Canonical, to be joined by a core and by an entry: what they share is encoded once."""
+    """The canonical members that the core and the entry share, encoded once for both."""
     head = b'{"cm":%b,"eid":%b,"kind":"%b"' % (
         encode(core["cm"]),
         encode(core["eid"]),
@@ -130,47 +138,45 @@ def _members(core: dict[str, Any]) -> tuple[bytes, bytes, bytes, bytes]:
     return head, encode(core["masked"]), encode(core["pub"]), encode(core["src"])
 
 
-def _open(core: dict[str, Any], openings: Any) -> None:
+def _check_openings(core: dict[str, Any], openings: Any) -> None:
     commitments = core["cm"]
     if not isinstance(openings, dict) or openings.keys() != commitments.keys():
         raise Invalid(f"record `{core['eid']}` must open exactly what it commits to")
     for path, opening in openings.items():
         if not opens(commitments, path, opening):
-            raise Invalid(f"record `{core['eid']}`: the opening of `{path}` does not open it")
+            raise Invalid(
+                f"record `{core['eid']}`: the opening of `{path}` does not match its commitment"
+            )
         fault = opening_fault(path, opening[1])
         if fault:
             raise Invalid(f"record `{core['eid']}`: {fault}")
 
 
-def _shape(core: Any) -> int:
-    """Its time, in microseconds."""
+def _check_core(core: Any) -> int:
+    """Check a core's members. Returns its time, in microseconds since 1970 UTC."""
     if not isinstance(core, dict) or core.keys() != _CORE:
-        raise NotCanonical("a core has exactly the members v, kind, eid, src, pub, cm, masked")
+        raise NotCanonical("a core must have just the members v, kind, eid, src, pub, cm, masked")
     src = core["src"]
     if not isinstance(src, dict) or src.keys() != _SRC:
-        raise NotCanonical("`src` has exactly the members id, inst, n, prev, t")
-    if not (is_name(core["eid"]) and is_name(src["id"]) and is_name(src["inst"])):
-        _complain((("eid", core["eid"]), ("src.id", src["id"]), ("src.inst", src["inst"])))
+        raise NotCanonical("`src` must have just the members id, inst, n, prev, t")
+    for name, value in (("eid", core["eid"]), ("src.id", src["id"]), ("src.inst", src["inst"])):
+        if not is_name(value):
+            raise NotCanonical(f"`{name}` {identifier_fault(value)}")
     if not (isinstance(src["prev"], str) and isinstance(src["t"], str)):
-        raise NotCanonical("`src.prev` and `src.t` are strings")
+        raise NotCanonical("`src.prev` and `src.t` must be strings")
     if type(src["n"]) is not int or src["n"] < 0:
-        raise NotCanonical("`src.n` counts from 0")
+        raise NotCanonical("`src.n` must be an integer from 0")
     if (src["prev"] == "") != (src["n"] == 0) or len(unb64(src["prev"])) not in (0, 32):
-        raise NotCanonical("`src.prev` is the previous record's hash, empty for the first alone")
+        raise NotCanonical(
+            "`src.prev` must be the previous record's hash, and empty for the first record only"
+        )
     ts = micros(src["t"])
     version, kind = core["v"], core["kind"]
     if type(version) is not int or version != 1 or not isinstance(kind, str) or kind not in KINDS:
-        raise NotCanonical(f"version {version!r:.40} of kind {kind!r:.40} is unknown here")
+        raise NotCanonical(f"version {version!r:.40} of kind {kind!r:.40} is not supported")
     if not (isinstance(core["pub"], dict) and isinstance(core["cm"], dict)):
-        raise NotCanonical("`pub` and `cm` are objects")
+        raise NotCanonical("`pub` and `cm` must be objects")
     fault = masked_fault(core["masked"], core["pub"]) or pub_fault(kind, core["pub"])
     if fault:
         raise NotCanonical(fault)
     return ts
-
-
-def _complain(names: tuple[tuple[str, object], ...]) -> None:
-    for name, text in names:
-        fault = identifier_fault(text)
-        if fault:
-            raise NotCanonical(f"`{name}` {fault}")

@@ -1,4 +1,4 @@
-"""One stored entry held against itself: its members, its encoding's profile, the columns and the
+"""Checks one stored entry by itself: its members, its encoding's profile, and the columns and
 openings beside it. Knows nothing of the entries around it.
 """
 
@@ -12,7 +12,7 @@ from policies.trail.entry import Index, index_of
 
 MEMBERS = frozenset({"cm", "eid", "kind", "log", "masked", "prev", "pub", "seq", "ts", "v"})
 SOURCED = MEMBERS | {"src"}
-"""Of an entry that came from an enforcement point."""
+"""The members of an entry that came from an enforcement point."""
 
 _KEY = re.compile(r"[a-z0-9_.:-]+\Z").match
 KNOWN = SOURCED.union(
@@ -33,16 +33,18 @@ KNOWN = SOURCED.union(
     ("bound_agent_id", "bound_key_id", "expires_at", "key_id", "permitted_roles", "scope"),
     ("id", "inst", "n", "t", "event", "core", "leaf", "action_type", "outcome", "masking"),
 )
-"""Keys that are known to be within the profile: most entries have no other."""
+"""Keys that are known to be within the profile. Most entries have no others, and skip the regular
+expression."""
 
 
 class EntryFinding(Exception):
-    """What is wrong with an entry."""
+    """what is wrong with an entry"""
 
 
 class StoredRow(NamedTuple):
-    """A stored entry: its bytes, and what stands beside them. `hash`, `columns` and `openings` are
-    None where they are not to be held against the bytes (a stream of bare entries)."""
+    """A stored entry: its bytes, and what the row holds beside them. `hash`, `columns` and
+    `openings` are None if the bytes should not be compared with them (in a stream of bare
+    entries)."""
 
     seq: int
     entry: bytes
@@ -51,9 +53,9 @@ class StoredRow(NamedTuple):
     openings: bytes | None = None
 
 
-def profile(value: dict[str, Any]) -> None:
-    """The encoding's profile, as far as equal re-encoding does not show it: no floats, and keys as
-    they must be. (`encode` refuses integers beyond 53 bits.)"""
+def check_profile(value: dict[str, Any]) -> None:
+    """Check what re-encoding to equal bytes doesn't prove: no floats, and only keys that the
+    profile allows. (`encode` refuses integers beyond 53 bits.) Raises `EntryFinding`."""
     if not KNOWN.issuperset(value) and not all(map(_KEY, value)):
         raise EntryFinding("has a key outside `[a-z0-9_.:-]`")
     for member in value.values():
@@ -61,35 +63,33 @@ def profile(value: dict[str, Any]) -> None:
         if kind is str:
             continue
         if kind is dict:
-            profile(member)
+            check_profile(member)
         elif kind is list:
-            _items(member)
+            _check_items(member)
         elif kind is float:
-            raise EntryFinding(f"holds the float {member!r}, which the log's encoding has not")
+            raise EntryFinding(f"holds the float {member!r}; the log's encoding has no floats")
 
 
-def _items(items: list[Any]) -> None:
+def _check_items(items: list[Any]) -> None:
     for item in items:
         if type(item) is not str:
-            profile({"v": item})
+            check_profile({"v": item})
 
 
-def columns(row: StoredRow, entry: dict[str, Any]) -> None:
-    """The columns and openings beside the bytes say what the bytes say, or `EntryFinding`."""
+def check_columns(row: StoredRow, entry: dict[str, Any]) -> None:
+    """Check that the columns and openings agree with the bytes. Raises `EntryFinding`."""
     derived = index_of(entry)
     if row.columns != derived:
         assert row.columns is not None
-        for name, stored, meant in zip(Index._fields, row.columns, derived, strict=True):
-            if stored != meant:
-                raise EntryFinding(f"the column `{name}` says {stored!r}, the bytes {meant!r}")
+        for name, stored, expected in zip(Index._fields, row.columns, derived, strict=True):
+            if stored != expected:
+                raise EntryFinding(f"the column `{name}` holds {stored!r}, the bytes {expected!r}")
     if row.openings is None:
         return
     openings = orjson.loads(row.openings)
     for path in entry["cm"]:
         if path not in openings:
-            raise EntryFinding(
-                f"the opening of `{path}` is missing, and nothing says it was erased"
-            )
+            raise EntryFinding(f"the opening of `{path}` is missing, though no erasure is recorded")
     for path, opening in openings.items():
         if not opens(entry["cm"], path, opening):
-            raise EntryFinding(f"the opening of `{path}` does not open its commitment")
+            raise EntryFinding(f"the opening of `{path}` does not match its commitment")

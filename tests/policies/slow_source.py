@@ -1,7 +1,8 @@
-"""The record of an enforcement point, read member by member and encoded as a whole: what
-`policies.trail.spool_chain` and `policies.trail.record_schema` did before they were made fast,
-kept as the reference that
-they are held against (`test_fast_reading.py`). Slow on purpose, and not to be changed with them.
+"""A slow reference for reading an enforcement point's record: member by member, encoded as a whole.
+
+This is what `policies.trail.spool_chain` and `policies.trail.record_schema` did before they were
+made fast. `test_fast_reading.py` compares them with it. Change its texts with theirs, never its
+logic.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from policies.trail.record import MAX_ENTRY
 
 _MAX_INTEGER = 2**53 - 1
 _MAX_DEPTH = 64
-_PLACE = 2048
+_POSITION = 2048
 _CORE = {"v", "kind", "eid", "src", "pub", "cm", "masked"}
 _SRC = {"id", "inst", "n", "prev", "t"}
 _KEY = re.compile(r"[a-z0-9_.:-]+\Z")
@@ -32,7 +33,7 @@ _TIME = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0
 
 
 class Read(NamedTuple):
-    """What is kept of a record, and the columns beside it."""
+    """What is stored of a record, and its columns."""
 
     core: bytes
     hash: bytes
@@ -167,36 +168,35 @@ RULES: dict[str, _Rules] = {
     "gap": _GAP,
     "heartbeat": (),
 }
-"""The kinds that an enforcement point may send, and what each must say."""
+"""The kinds that an enforcement point may send, with the rules of each."""
 
-# Members that `policies.trail.entry.index_of` reads, whatever the kind.
+# Members that `policies.trail.entry.index_of` reads from every kind.
 _INDEXED = ("request", "response", "event")
 _OPENED: dict[str, _Judge] = {"user_id": _name, "query": _text}
 
 
 def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
-    """What is wrong with the fields in clear of a record of `kind`, or None."""
+    """What is wrong with `pub` of a record of `kind`, or None."""
     rules = RULES[kind]
     expected = {path[0] for path, _, _ in rules if path}
     for member in _INDEXED:
         if member in pub and member not in expected:
-            return f"`pub` of a `{kind}` has no `{member}`"
+            return f"`pub` of a `{kind}` may not hold `{member}`"
     for path, name, judge in rules:
         place: Any = pub.get(path[0]) if path else pub
         if not isinstance(place, dict) or not judge(place.get(name)):
-            return f"`{'.'.join(('pub', *path, name))}` is missing or not of its type"
+            return f"`{'.'.join(('pub', *path, name))}` is missing or has the wrong type"
     return None
 
 
 def masked_fault(masked: object, pub: dict[str, Any]) -> str | None:
-    """What is wrong with the list of what was masked, or None: `[[path, rule]]`, and a record that
-    says of itself that masking was on where anything stands in it."""
+    """What is wrong with `masked`, or None."""
     if not isinstance(masked, list):
-        return "`masked` is a list"
+        return "`masked` must be a list"
     for each in masked:
         if not (isinstance(each, list) and len(each) == 2 and all(map(_name, each))):
-            return "`masked` is a list of `[path, rule]`"
-    return "`masked` without `pub.masking`" if masked and not pub.get("masking") else None
+            return "`masked` must be a list of `[path, rule]`"
+    return "`masked` needs `pub.masking` to be true" if masked and not pub.get("masking") else None
 
 
 def opening_fault(path: str, value: object) -> str | None:
@@ -204,7 +204,7 @@ def opening_fault(path: str, value: object) -> str | None:
     if path == "detail":
         return None if _json_object(value) else "`detail` is not the text of a JSON object"
     judge = _OPENED.get(path)
-    return None if judge is None or judge(value) else f"`{path}` is not of its type"
+    return None if judge is None or judge(value) else f"`{path}` has the wrong type"
 
 
 def _json_object(value: object) -> bool:
@@ -241,15 +241,18 @@ def read_payload(payload: object) -> Read:
     except NotCanonical as error:
         raise Invalid(f"a record can't be read: {error}") from error
     encoded = encode(core)
-    # An entry beyond the limit would be a finding of every verification from then on.
-    if len(encoded) > MAX_ENTRY - _PLACE:
-        raise Invalid(f"record `{core['eid']}` has more than {MAX_ENTRY - _PLACE} bytes")
+    if len(encoded) > MAX_ENTRY - _POSITION:
+        raise Invalid(
+            f"record `{core['eid']}` has {len(encoded)} bytes; the limit is {MAX_ENTRY - _POSITION}"
+        )
     commitments = core["cm"]
     if not isinstance(openings, dict) or openings.keys() != commitments.keys():
         raise Invalid(f"record `{core['eid']}` must open exactly what it commits to")
     for path, opening in openings.items():
         if not opens(commitments, path, opening):
-            raise Invalid(f"record `{core['eid']}`: the opening of `{path}` does not open it")
+            raise Invalid(
+                f"record `{core['eid']}`: the opening of `{path}` does not match its commitment"
+            )
         fault = opening_fault(path, opening[1])
         if fault:
             raise Invalid(f"record `{core['eid']}`: {fault}")
@@ -279,31 +282,33 @@ def read_payload(payload: object) -> Read:
 
 def _shape(core: Any) -> None:
     if not isinstance(core, dict) or core.keys() != _CORE:
-        raise NotCanonical("a core has exactly the members v, kind, eid, src, pub, cm, masked")
+        raise NotCanonical("a core must have just the members v, kind, eid, src, pub, cm, masked")
     src = core["src"]
     if not isinstance(src, dict) or src.keys() != _SRC:
-        raise NotCanonical("`src` has exactly the members id, inst, n, prev, t")
+        raise NotCanonical("`src` must have just the members id, inst, n, prev, t")
     for name, text in (("eid", core["eid"]), ("src.id", src["id"]), ("src.inst", src["inst"])):
         fault = identifier_fault(text)
         if fault:
             raise NotCanonical(f"`{name}` {fault}")
     if not (isinstance(src["prev"], str) and isinstance(src["t"], str)):
-        raise NotCanonical("`src.prev` and `src.t` are strings")
+        raise NotCanonical("`src.prev` and `src.t` must be strings")
     if type(src["n"]) is not int or src["n"] < 0:
-        raise NotCanonical("`src.n` counts from 0")
+        raise NotCanonical("`src.n` must be an integer from 0")
     if (src["prev"] == "") != (src["n"] == 0) or len(unb64(src["prev"])) not in (0, 32):
-        raise NotCanonical("`src.prev` is the previous record's hash, empty for the first alone")
+        raise NotCanonical(
+            "`src.prev` must be the previous record's hash, and empty for the first record only"
+        )
     micros(src["t"])
     version, kind = core["v"], core["kind"]
     if type(version) is not int or version != 1 or not isinstance(kind, str) or kind not in RULES:
-        raise NotCanonical(f"version {version!r:.40} of kind {kind!r:.40} is unknown here")
+        raise NotCanonical(f"version {version!r:.40} of kind {kind!r:.40} is not supported")
     if not (isinstance(core["pub"], dict) and isinstance(core["cm"], dict)):
-        raise NotCanonical("`pub` and `cm` are objects")
+        raise NotCanonical("`pub` and `cm` must be objects")
     fault = masked_fault(core["masked"], core["pub"]) or pub_fault(kind, core["pub"])
     if fault:
         raise NotCanonical(fault)
 
 
 def entry_of(core: bytes, *, log: str, seq: int, prev: str, ts: str) -> bytes:
-    """The entry of a record in its place."""
+    """The entry of a record at its position in the log."""
     return encode({**orjson.loads(core), "log": log, "seq": seq, "prev": prev, "ts": ts})

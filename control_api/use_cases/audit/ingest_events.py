@@ -14,7 +14,7 @@ from control_api.responses.sidecars import Receipt
 from policies.ground.canonical import b64
 from policies.ground.errors import Conflict, Invalid, Unavailable
 from policies.ground.signing import receipt_message
-from policies.trail.record_fast_path import known_batch
+from policies.trail.record_fast_path import match_batch
 
 
 class NewRecords(RequestModel):
@@ -37,7 +37,7 @@ class NewRecords(RequestModel):
 
     @classmethod
     def by_bytes(cls, body: bytes) -> "NewRecords | None":
-        batch = known_batch(body)
+        batch = match_batch(body)
         return None if batch is None else cls.model_construct(**batch._asdict())
 
 

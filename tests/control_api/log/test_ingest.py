@@ -194,7 +194,7 @@ async def test_a_source_type_that_is_no_name_is_refused(world: World, source_typ
     """A database can't count what it can't hold: that would stop the spool behind it for good."""
     error = await refused(world, Spool().records(1, source_type=source_type), Invalid)
     assert error.details is not None
-    assert "`pub.request.source_type` is missing or not of its type" in error.details
+    assert "`pub.request.source_type` is missing or has the wrong type" in error.details
 
 
 async def test_an_opening_that_does_not_open_is_refused(world: World) -> None:

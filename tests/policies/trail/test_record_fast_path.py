@@ -17,7 +17,7 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import Invalid
 from policies.retrieval import Retrieval
 from policies.trail.record import Record, decision_record
-from policies.trail.record_fast_path import KnownRecord, known, known_batch, read
+from policies.trail.record_fast_path import KnownRecord, match_batch, match_record, read
 from policies.trail.spool_chain import spool_payload, src_member
 from tests.policies.strategies import situations
 from tests.policies.test_fast_reading import HOSTILE, VALUES, kept, slowly
@@ -49,7 +49,7 @@ def said(payload: object) -> tuple[Any, ...] | str:
 
 def agree(raw: bytes) -> bool:
     """Whether a body is told by its bytes; then it is what it decodes to."""
-    batch = known_batch(raw)
+    batch = match_batch(raw)
     if batch is None:
         return False
     decoded = orjson.loads(raw)
@@ -71,7 +71,7 @@ def test_what_a_sidecar_sends_is_told(name: str, n: int) -> None:
     raw = wire(ALL[name], n)
     assert agree(body(raw, raw))
     decision = name in ("decision", "masked", "bare") and n < 10**15
-    assert isinstance(known(raw), KnownRecord) == decision
+    assert isinstance(match_record(raw), KnownRecord) == decision
 
 
 @given(situations(), st.integers(0, 2**53 - 1), st.text(max_size=60))
@@ -110,8 +110,8 @@ def test_a_source_type_is_told_where_it_is_a_name(form: str) -> None:
     raw = wire(decided(RETRIEVAL._replace(source_type=form)))
     assert agree(body(raw))
     good = form in ("x", "a-b_9", "x" * 32)
-    assert isinstance(known(raw), KnownRecord) == good
-    assert isinstance(said(known(raw) or orjson.loads(raw)), str) != good
+    assert isinstance(match_record(raw), KnownRecord) == good
+    assert isinstance(said(match_record(raw) or orjson.loads(raw)), str) != good
 
 
 @pytest.mark.parametrize("change", OPENINGS.values(), ids=OPENINGS.keys())
@@ -119,7 +119,7 @@ def test_openings_that_do_not_open(change: Any) -> None:
     bad = orjson.loads(wire(RECORDS["decision"]))
     change(bad)
     raw = orjson.dumps(bad, option=orjson.OPT_SORT_KEYS)
-    assert isinstance(said(known(raw) or bad), str)
+    assert isinstance(said(match_record(raw) or bad), str)
     agree(body(raw))
 
 
@@ -160,7 +160,7 @@ def test_values_that_were_changed(name: str, data: st.DataObject) -> None:
      b'{"instance":"' + b"y" * 257 + b'","source":"s","records":[{}]}'],
 )  # fmt: skip
 def test_a_body_of_another_form_is_left_to_the_reader_of_all(raw: bytes) -> None:
-    assert known_batch(raw) is None
+    assert match_batch(raw) is None
 
 
 @pytest.mark.parametrize("depth", [60, 61, 62, 63, 64, 65, 120, 1018, 1020, 1022, 1024, 1030])
@@ -181,6 +181,6 @@ def test_a_record_too_large_is_refused_as_before() -> None:
     big = orjson.loads(wire(RECORDS["decision"]))
     big["core"]["pub"]["response"]["reason"] = "x" * 63_000
     raw = orjson.dumps(big)
-    assert known(raw) is not None
-    assert "more than" in str(said(known(raw)))
+    assert match_record(raw) is not None
+    assert "more than" in str(said(match_record(raw)))
     assert agree(body(raw))

@@ -120,7 +120,7 @@ def test_a_deleted_entry_is_found(at: int, rows: list[StoredRow]) -> None:
 
 @EACH
 def test_a_deleted_tail_is_found_by_the_head(at: int) -> None:
-    assert broken(ROWS[:at]) == f"the head counts {SIZE} entries, and {at} are there"
+    assert broken(ROWS[:at]) == f"the head counts {SIZE} entries; the log has {at}"
     assert walk(ROWS[:at], None).valid
 
 
