@@ -27,7 +27,7 @@ SLOW = {
     "tests/stories/test_management_reaches_sidecars.py": 20,
     "tests/stories/test_redis_away.py": 20,
     "tests/sidecar/clients/test_node.py": 20,
-    "tests/control_api/test_retention.py": 20,
+    "tests/control_api/maintenance/test_retention.py": 20,
     "tests/control_api/http/test_fuzz.py": 20,
     "tests/stories/test_data_plane.py": 15,
     "tests/stories/test_malformed.py": 15,
@@ -35,7 +35,7 @@ SLOW = {
     "tests/stories/test_policy_on_disk.py": 15,
     "tests/stories/test_rotation.py": 15,
     "tests/sidecar/doctor/test_command.py": 15,
-    "tests/control_api/test_log_key.py": 15,
+    "tests/control_api/log/test_log_key.py": 15,
     "tests/stories/test_purge.py": 10,
     "tests/stories/test_chroma.py": 10,
 }

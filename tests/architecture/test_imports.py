@@ -30,7 +30,7 @@ def test_every_import_contract_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "line"),
+    ("name", "line"),
     [
         ("policies/evaluate.py", "import sidecar"),
         ("policies/evaluate.py", "import time"),
@@ -49,17 +49,20 @@ def test_every_import_contract_holds() -> None:
         ("deploy/command.py", "import policies"),
     ],
 )
-def test_a_forbidden_import_is_found(tmp_path: Path, module: str, line: str) -> None:
+def test_a_forbidden_import_is_found(tmp_path: Path, name: str, line: str) -> None:
     for package in ("policies", "sidecar", "control_api", "deploy"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
-    (tmp_path / "policies" / "load.py").write_text("import yaml\n")
-    (tmp_path / "policies" / "signing.py").write_text("import cryptography\n")
+    for module, library in (("definitions/load", "yaml"), ("ground/signing", "cryptography")):
+        path = tmp_path / "policies" / f"{module}.py"
+        path.parent.mkdir()
+        (path.parent / "__init__.py").touch()
+        path.write_text(f"import {library}\n")
     config = tmp_path / "pyproject.toml"
     # The layers are those of the real tree; this one has a file for each package.
-    config.write_text((ROOT / "pyproject.toml").read_text().partition("# Layers,")[0])
+    config.write_text((ROOT / "pyproject.toml").read_text().partition("# Layers, ")[0])
     assert lint_imports(config, tmp_path).returncode == 0
-    (tmp_path / module).write_text(f"{line}\n")
+    (tmp_path / name).write_text(f"{line}\n")
     answer = lint_imports(config, tmp_path)
     assert answer.returncode == 1, answer.stdout
 

@@ -591,7 +591,7 @@ def test_every_operation_of_bedrock_has_its_row() -> None:
 def test_the_members_of_each_body_are_the_models() -> None:
     """What botocore sends is known here; what it will send one day is to be looked at first."""
     model = botocore.session.get_session().get_service_model("bedrock-agent-runtime")
-    source_text = Path(__file__).parents[3] / "sidecar" / "protocols" / "bedrock.py"
+    source_text = Path(__file__).parents[4] / "sidecar/protocols/bedrock/routes.py"
     known = set(source_text.read_text().replace('"', " ").split())
     dialect = Bedrock(source(1, "bedrock"), CLOCK.monotonic)
     for name in model.operation_names:
