@@ -1,4 +1,5 @@
-"""What the store asks of a database, and which one a URL names. Knows no table."""
+"""The operations that the store needs of a database, and the choice of one by URL. Knows no
+table."""
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -16,62 +17,64 @@ T = TypeVar("T")
 
 
 class Autocommit(Protocol):
-    """One statement as a transaction of its own, in the lane's order."""
+    """Runs one statement as a transaction of its own, in the lane's order."""
 
     async def __call__(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
-        """Whether it gave a row back, after its commit."""
+        """Whether the statement returned a row; after its commit."""
         ...
 
 
 class Database(Protocol):
-    """SQLite or PostgreSQL, at the schema that this version knows.
+    """SQLite or PostgreSQL, at the schema that this version needs.
 
     INVARIANT: of two transactions that write in the same lane, the second begins after the first
-    has committed or rolled back: in this process by a lock, between processes by the database.
+    has committed or rolled back. A lock ensures it within this process, the database between
+    processes.
     """
 
     def lane(self, tenant_id: str) -> str:
-        """What orders writes. Tenants of one lane may share a transaction."""
+        """The queue that orders writes. Tenants of one lane may share a transaction."""
         ...
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A transaction that can't write. It sees one state of the database on SQLite, one state a
-        statement on PostgreSQL, and there no row of another tenant."""
+        """A read-only transaction. On SQLite all its reads see one state of the database. On
+        PostgreSQL each statement sees one state, and no rows of other tenants."""
         ...
 
     def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """The same, of every tenant's rows in the tables that may be read so."""
+        """Like `reading`, but sees every tenant's rows in the tables that allow it."""
         ...
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
-        """The same, of the one key with this SHA-256."""
+        """Like `reading`, but sees only the API key with this SHA-256."""
         ...
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """The same as `reading`, of one state of the database on either."""
+        """Like `reading`, but all reads see one state on either database."""
         ...
 
     def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A transaction in the lane's order, of its tenants' rows; committed at the end,
-        rolled back by an exception."""
+        """A transaction that writes the rows of the lane's tenants, in the lane's order. It commits
+        at the end and rolls back on an exception."""
         ...
 
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:
-        """The same, of work that awaits nothing: on SQLite in the writer's thread, without turns of
-        the event loop for each statement."""
+        """Like `writing`, for work that awaits nothing. On SQLite it runs in the writer's thread,
+        and so saves the event loop's turns for each statement."""
         ...
 
     @property
     def autocommit(self) -> Autocommit | None:
-        """Where one statement may be a transaction of its own; None where that spares nothing, as
-        on SQLite, to which there are no round trips."""
+        """Runs single statements as transactions of their own. None on SQLite: it has no round
+        trips to save."""
         ...
 
     async def close(self) -> None: ...
 
 
 async def connect(url: str, limits: DatabaseLimits = LIMITS) -> Database:
-    """Open the database at its schema; `Unusable` where it can't be."""
+    """Opens the database at `url`. Raises `UnusableDatabase` or `DatabaseUnreachable` on
+    failure."""
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return await SqliteDatabase.open(parsed)

@@ -1,7 +1,7 @@
-"""Which errors of a database are the database's. Knows no statement.
+"""Tells database faults, which may pass, from errors that repeat. Knows no statement.
 
-A fault may pass: the caller is told to come again. Anything else is a mistake of ours or a state
-that we don't know, and is not hidden behind a 503.
+After a fault the caller is asked to try again (503). Anything else is a bug or an unknown state,
+and must not hide behind a 503.
 """
 
 import sqlite3
@@ -18,20 +18,20 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from policies.ground.errors import Unavailable
 
 FAULTS = (DBAPIError, PoolTimeout, OSError)
-"""What a fault can be an instance of; `is_fault` tells."""
+"""Catch these; `is_fault` then decides."""
 
-_OURS = (IntegrityError, ProgrammingError, DataError, NotSupportedError)
+_STATEMENT_ERRORS = (IntegrityError, ProgrammingError, DataError, NotSupportedError)
 
-_CLASHES = ("40001", "40P01")  # a serialisation failure, a deadlock
-_UNSUPPORTED = "0A000"
+_CONFLICTS = ("40001", "40P01")  # SQLSTATE: serialization failure, deadlock detected
+_FEATURE_NOT_SUPPORTED = "0A000"
 
 
 class UnknownState(Exception):
-    """what the database holds is not what this process left there: it must not be written to"""
+    """the database does not hold what this process left there: it must not be written to"""
 
 
 class WriteFault(Unavailable):
-    """the record can't be kept at the moment: the database does not take it"""
+    """the database does not accept the write at the moment; try again later"""
 
 
 class ReadFault(Unavailable):
@@ -39,12 +39,13 @@ class ReadFault(Unavailable):
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether PostgreSQL gave the transaction up for another's sake, or because the schema moved
-    under a prepared statement: nothing of it is there, and done again it will do."""
+    """Whether PostgreSQL aborted the transaction because of another one, or because the schema
+    changed under a prepared statement. Nothing of it was committed, and a retry can succeed."""
     if not isinstance(error, DBAPIError):
         return False
     state = getattr(error.orig, "sqlstate", None)
-    return state in _CLASHES or (state == _UNSUPPORTED and "cached" in str(error.orig))
+    # PostgreSQL: "cached plan must not change result type". 0A000 has many other causes.
+    return state in _CONFLICTS or (state == _FEATURE_NOT_SUPPORTED and "cached" in str(error.orig))
 
 
 def is_fault(error: BaseException) -> bool:
@@ -52,7 +53,8 @@ def is_fault(error: BaseException) -> bool:
     if isinstance(error, DBAPIError):
         if error.connection_invalidated or is_conflict(error):
             return True
-        # SQLite has one class for a full disk and for a statement that makes no sense.
+        # SQLAlchemy raises one class for a full disk and for a malformed statement on SQLite: only
+        # the code tells them apart.
         code = getattr(error.orig, "sqlite_errorcode", None)
-        return not isinstance(error, _OURS) and code != sqlite3.SQLITE_ERROR
+        return not isinstance(error, _STATEMENT_ERRORS) and code != sqlite3.SQLITE_ERROR
     return isinstance(error, (PoolTimeout, OSError))

@@ -1,7 +1,7 @@
-"""Group commit: what many ask for at once is done at once. Knows neither records nor tables.
+"""Group commit: concurrent requests share a transaction. Knows neither records nor tables.
 
-While one batch of a lane is being committed, the next gathers. A caller that hangs up takes nothing
-back: what it handed in is committed with its batch.
+While one batch of a lane is being committed, the next one collects. Cancelling a caller does not
+withdraw its item: the item is still committed with its batch.
 """
 
 import asyncio
@@ -16,18 +16,22 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_BATCH = 512
-"""The most that one transaction takes: bounds how long it holds up what comes after it."""
+"""Items of one transaction: bounds how long later items wait for it."""
 MAX_WAITING = 8192
-"""The most that may wait in a lane. Whoever comes then is told so at once."""
+"""Items that may wait in one lane. Further ones are refused at once."""
 
 
 class WriteQueueFull(WriteFault):
-    """more is waiting for the database than it takes at the moment"""
+    """too many writes are waiting for the database; try again later"""
 
 
 class GroupCommit(Generic[T, R]):
-    """`commit(lane, items)` makes a batch durable and answers in the items' order, with an error in
-    the place of an item that was refused by itself. What it raises is the answer to all of them."""
+    """Collects items into batches, and commits one batch of a lane at a time.
+
+    `commit(lane, items)` makes a batch durable and returns one result per item, in order: the
+    answer, or the error that refused just that item. An exception from `commit` goes to every
+    caller of the batch.
+    """
 
     def __init__(
         self,
@@ -39,7 +43,7 @@ class GroupCommit(Generic[T, R]):
         self._lanes: dict[str, deque[tuple[T, asyncio.Future[R]]]] = {}
 
     async def submit(self, lane: str, item: T) -> R:
-        """The answer to `item`, once its batch is committed."""
+        """The result for `item`, once its batch is committed."""
         waiting = self._lanes.get(lane)
         if waiting is None:
             waiting = deque()
@@ -52,7 +56,7 @@ class GroupCommit(Generic[T, R]):
         return await answer
 
     async def _drain(self, lane: str, waiting: deque[tuple[T, asyncio.Future[R]]]) -> None:
-        """Until nothing waits. A lane costs nothing while it is quiet."""
+        """Commits batches until the queue is empty. An idle lane has no task and no queue."""
         try:
             while waiting:
                 batch = [waiting.popleft() for _ in range(min(len(waiting), MAX_BATCH))]
@@ -65,15 +69,15 @@ class GroupCommit(Generic[T, R]):
                     _fail(answers, WriteFault())
                     raise
                 else:
-                    # The batch is on the disk. If we die here, the callers never learn it.
-                    _answer(answers, results)
+                    # The batch is on disk. If we die here, the callers never learn of it.
+                    _deliver(answers, results)
         finally:
             del self._lanes[lane]
             _fail([answer for _, answer in waiting], WriteFault())
 
 
 def start_task(group: asyncio.TaskGroup, task: Coroutine[Any, Any, None]) -> None:
-    """`WriteFault` where the service is stopping."""
+    """Raises `WriteFault` if the service is stopping."""
     try:
         group.create_task(task)
     except RuntimeError as error:
@@ -81,9 +85,9 @@ def start_task(group: asyncio.TaskGroup, task: Coroutine[Any, Any, None]) -> Non
         raise WriteFault("the service is stopping") from error
 
 
-def _answer(answers: list[asyncio.Future[R]], results: list[R | SluiceError]) -> None:
+def _deliver(answers: list[asyncio.Future[R]], results: list[R | SluiceError]) -> None:
     for answer, result in zip(answers, results, strict=True):
-        if answer.done():  # its caller hung up
+        if answer.done():  # its caller was cancelled
             continue
         if isinstance(result, SluiceError):
             answer.set_exception(result)

@@ -1,4 +1,4 @@
-"""`sluice migrate`: the schema of the database at a URL, brought to head. Knows no table."""
+"""`sluice migrate`: upgrades the schema of the database at a URL. Knows no table."""
 
 import asyncio
 from pathlib import Path
@@ -11,16 +11,19 @@ from control_api.database_limits import POOL_SECONDS
 from control_api.store import sqlite
 from control_api.store.connection_errors import translate_error
 from control_api.store.postgresql.engine import connected
-from control_api.store.postgresql.role import grant
+from control_api.store.postgresql.role import grant_privileges
 from control_api.store.schema.version import upgrade_to_head
 from control_api.store.url import parse_url
 
 
 async def migrate(url: str, service_url: str | None = None) -> None:
-    """In one transaction: a migration that fails leaves the schema as it was. The role of
-    `service_url`, where that is another than the owner's, is granted what the service needs.
-    `Unusable` where a URL can't be used, or the schema is newer than this version knows;
-    `Unreachable` where the database may answer later: nothing was done then."""
+    """Applies every missing migration, then grants the role of `service_url` what the service
+    needs, unless it is the owner.
+
+    All of it is one transaction: a failed migration leaves the schema as it was. Raises
+    `UnusableDatabase` if a URL can't be used or the schema is newer than this version, and
+    `DatabaseUnreachable` if the database may answer later.
+    """
     parsed = parse_url(url)
     role = None if service_url is None else parse_url(service_url).username
     try:
@@ -43,6 +46,6 @@ async def _migrate(url: URL, role: str | None) -> None:
         async with connected(engine) as connection, connection.begin():
             await connection.run_sync(upgrade_to_head)
             if role is not None:
-                await connection.run_sync(grant, role)
+                await connection.run_sync(grant_privileges, role)
     finally:
         await engine.dispose()

@@ -1,5 +1,5 @@
-"""The tree over a policy set's documents, moved in the transaction that changes them. Knows nodes
-as rows; what they mean is known to `policies.sets.merkle_map`."""
+"""Stores the Merkle map over a policy set's documents, in the transaction that changes the
+documents. Knows nodes as rows; `policies.sets.merkle_map` knows what they mean."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,18 +9,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.schema.tables import set_nodes
 from policies.sets.merkle_map import ROOT, node_digest, nodes_of, updated_nodes
 
-_CHUNK = 500
+_CHUNK = 500  # rows in one statement
 
 
-async def grow(
+async def update_nodes(
     connection: AsyncConnection, tenant_id: str, changed: Mapping[str, str | None]
 ) -> dict[str, bytes | None]:
-    """Every node that these documents change, as it is from now on; under the lock of the tenant's
-    row. A document's digest, None where it was removed."""
-    before = await bodies(connection, tenant_id, sorted(nodes_of(changed)))
+    """Stores and returns every node that changes with these documents; None for a removed node.
+    `changed` maps a document's name to its digest, None if removed. Hold the tenant's row."""
+    before = await fetch(connection, tenant_id, sorted(nodes_of(changed)))
     after = updated_nodes(before, changed)
     for chunk in _chunks(sorted(after)):
-        await connection.execute(_AWAY, {"tenant": tenant_id, "nodes": chunk})
+        await connection.execute(_DELETE, {"tenant": tenant_id, "nodes": chunk})
     rows = [
         {"tenant_id": tenant_id, "node": node, "body": body}
         for node, body in after.items()
@@ -31,24 +31,23 @@ async def grow(
     return after
 
 
-async def bodies(
+async def fetch(
     connection: AsyncConnection, tenant_id: str, nodes: Sequence[str]
 ) -> dict[str, bytes]:
-    """Those of the nodes that there are."""
+    """The nodes of these names that exist."""
     found: dict[str, bytes] = {}
     for chunk in _chunks(nodes):
-        rows = await connection.execute(_THESE, {"tenant": tenant_id, "nodes": chunk})
+        rows = await connection.execute(_BY_NAME, {"tenant": tenant_id, "nodes": chunk})
         found |= {row.node: row.body for row in rows}
     return found
 
 
-async def every(connection: AsyncConnection, tenant_id: str) -> dict[str, bytes]:
-    """All nodes of the tenant."""
+async def fetch_all(connection: AsyncConnection, tenant_id: str) -> dict[str, bytes]:
     return {row.node: row.body for row in await connection.execute(_ALL, {"tenant": tenant_id})}
 
 
 def root_digest(nodes: Mapping[str, bytes | None]) -> str:
-    """The digest that all of it comes to."""
+    """The digest that commits to the whole policy set."""
     body = nodes[ROOT]
     assert body is not None  # `updated_nodes` always writes it
     return node_digest(body)
@@ -59,7 +58,7 @@ def _chunks(names: Sequence[str]) -> Iterable[Sequence[str]]:
 
 
 _OF_TENANT = set_nodes.c.tenant_id == bindparam("tenant")
-_AMONG = set_nodes.c.node.in_(bindparam("nodes", expanding=True))
+_NAMED = set_nodes.c.node.in_(bindparam("nodes", expanding=True))
 _ALL = select(set_nodes.c.node, set_nodes.c.body).where(_OF_TENANT)
-_THESE = _ALL.where(_AMONG)
-_AWAY = delete(set_nodes).where(_OF_TENANT, _AMONG)
+_BY_NAME = _ALL.where(_NAMED)
+_DELETE = delete(set_nodes).where(_OF_TENANT, _NAMED)

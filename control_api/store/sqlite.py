@@ -1,8 +1,8 @@
-"""SQLite: one file, one writer. Knows how it is opened so that what is committed stays.
+"""SQLite: one file, one writer. Knows the pragmas that keep committed data.
 
-WAL with `synchronous=FULL`: a commit is on the disk before it returns, and readers never wait for
-the writer. One asyncio lock orders the writers of this process; `BEGIN IMMEDIATE` orders them with
-other processes.
+WAL with `synchronous=FULL`: a commit is on disk before it returns, and readers never wait for the
+writer. One asyncio lock orders the writers of this process; `BEGIN IMMEDIATE` orders them with
+other processes. See https://www.sqlite.org/wal.html.
 """
 
 import asyncio
@@ -25,17 +25,19 @@ T = TypeVar("T")
 BUSY_SECONDS = 5.0
 """How long a writer waits for another process's transaction."""
 CHECKPOINT_PAGES = 4000
-"""16 MiB of WAL before it is copied into the file: most pages that a batch touches are those of the
-batch before, and are copied once instead of many times."""
+"""Pages of WAL (16 MiB) before a checkpoint. Most pages that a batch touches were touched by the
+batch before it, so a late checkpoint copies them once instead of many times."""
 CACHE_KIB = 16 * 1024
-"""Of a writer: a block of entries is still there when it is indexed."""
+"""A writer's page cache: large enough that a block of entries is still cached when it is
+indexed."""
 READERS = 4
 NO_VALUES: dict[str, Any] = {"hide_parameters": True}
-"""Of an engine: the values in a statement are callers' own, and an error may reach a log."""
+"""Engine option: a statement's values belong to callers, and an error may reach a log."""
 
 
 class SqliteDatabase:
-    """One lane: what tenants write at the same time goes into one transaction and one sync."""
+    """A SQLite database. All tenants share one lane, so writes that arrive together share one
+    transaction and one sync."""
 
     def __init__(self, url: URL) -> None:
         pool: dict[str, Any] = {"connect_args": _CONNECT, "max_overflow": 0, **NO_VALUES}
@@ -43,17 +45,17 @@ class SqliteDatabase:
         self._batches = create_engine(blocking, pool_size=1, **pool)
         self._writer = create_async_engine(url, pool_size=1, **pool)
         self._readers = create_async_engine(url, pool_size=READERS, **pool)
-        _begins(self._batches, "BEGIN IMMEDIATE", _durable)
-        _begins(self._writer.sync_engine, "BEGIN IMMEDIATE", _durable)
-        _begins(self._readers.sync_engine, "BEGIN", _read_only)
-        # What needs no await runs here, a whole transaction at a time: through the event loop each
-        # statement would cost two turns of it, together more than the inserts.
+        _configure(self._batches, "BEGIN IMMEDIATE", _set_up_writer)
+        _configure(self._writer.sync_engine, "BEGIN IMMEDIATE", _set_up_writer)
+        _configure(self._readers.sync_engine, "BEGIN", _set_up_reader)
+        # Work without an await runs in this thread, one transaction at a time. Through the event
+        # loop each statement would cost two of its turns, together more than the inserts.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqlite-writer")
         self._lock = asyncio.Lock()
 
     @classmethod
     async def open(cls, url: URL) -> "SqliteDatabase":
-        """Brings the schema to head first; makes the file if there is none."""
+        """Creates the file if it does not exist, and upgrades the schema."""
         try:
             make_file(Path(url.database or ""))
             await asyncio.get_running_loop().run_in_executor(None, migrate, url)
@@ -63,7 +65,7 @@ class SqliteDatabase:
             raise known from error
         return cls(url)
 
-    def lane(self, tenant_id: str) -> str:  # noqa: ARG002  every tenant's
+    def lane(self, tenant_id: str) -> str:  # noqa: ARG002  one lane for all
         return ""
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
@@ -90,7 +92,8 @@ class SqliteDatabase:
             try:
                 return await asyncio.shield(done)
             except asyncio.CancelledError:
-                # The thread goes on, and the lock is its; the next writer waits for it.
+                # The thread can't be cancelled. Keep the lock until it is done, so that the next
+                # writer waits for it.
                 await asyncio.wait([done])
                 raise
 
@@ -106,25 +109,27 @@ class SqliteDatabase:
         await self._readers.dispose()
         await self._writer.dispose()
         loop = asyncio.get_running_loop()
-        # Last: the connection that closes last folds the WAL into the file.
+        # Last, because the last connection to close copies the WAL into the file.
         await loop.run_in_executor(self._thread, self._batches.dispose)
         self._thread.shutdown()
 
 
-_CONNECT = {"timeout": BUSY_SECONDS, "isolation_level": None}  # we say BEGIN ourselves
+# `isolation_level: None` stops the driver from opening transactions: `_configure` sends BEGIN.
+_CONNECT = {"timeout": BUSY_SECONDS, "isolation_level": None}
 
 
 def make_file(path: Path) -> None:
-    """An empty file that only its owner may read, in a folder that only its owner may enter; SQLite
-    gives the WAL beside it the same mode. What is there already keeps its mode."""
+    """Creates an empty file that only its owner can read, in a folder that only its owner can
+    enter. SQLite gives the WAL the same mode. An existing file or folder keeps its mode."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def migrate(url: URL) -> None:
-    """The schema to head, by a connection of its own: changing a table needs foreign keys off."""
+    """Upgrades the schema on a connection of its own, because altering a table needs foreign keys
+    off."""
     engine = create_engine(url.set(drivername="sqlite"), connect_args=_CONNECT, **NO_VALUES)
-    _begins(engine, "BEGIN IMMEDIATE", _write_ahead)
+    _configure(engine, "BEGIN IMMEDIATE", _enable_wal)
     try:
         with engine.begin() as connection:
             upgrade_to_head(connection)
@@ -132,34 +137,37 @@ def migrate(url: URL) -> None:
         engine.dispose()
 
 
-def _begins(engine: Engine, begin: str, prepare: Callable[[Any], None]) -> None:
+def _configure(engine: Engine, begin: str, set_up: Callable[[Any], None]) -> None:
     def connected(connection: Any, _: object) -> None:
         cursor = connection.cursor()
-        prepare(cursor)
+        set_up(cursor)
         cursor.close()
 
     event.listen(engine, "connect", connected)
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
 
 
-def _write_ahead(cursor: Any) -> None:
+def _enable_wal(cursor: Any) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     (mode,) = cursor.fetchone()
     if mode != "wal":
+        # SQLite falls back silently where the file system lacks shared memory.
         raise UnusableDatabase(
-            f"SQLite keeps its journal in mode `{mode}` on this file system, not `wal`"
+            f"SQLite can't use a write-ahead log on this file system: journal mode is `{mode}`, "
+            "expected `wal`; put the data directory on a local file system"
         )
     cursor.execute("PRAGMA synchronous=FULL")
 
 
-def _durable(cursor: Any) -> None:
+def _set_up_writer(cursor: Any) -> None:
     cursor.execute("PRAGMA synchronous=FULL")
     cursor.execute("PRAGMA foreign_keys=ON")
+    # Functions that a tampered schema names are not called (sqlite.org/security.html).
     cursor.execute("PRAGMA trusted_schema=OFF")
     cursor.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
     cursor.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
 
 
-def _read_only(cursor: Any) -> None:
+def _set_up_reader(cursor: Any) -> None:
     cursor.execute("PRAGMA query_only=ON")
     cursor.execute("PRAGMA trusted_schema=OFF")

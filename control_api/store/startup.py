@@ -1,6 +1,7 @@
-"""Opening a database that may not be there yet: a container that starts beside its database is
-often the first of the two. Tries again until a deadline; says each cause once, under the setting's
-name. Knows no database.
+"""Opens a database that may not be up yet: a container often starts before its database.
+
+Retries until a deadline, and logs each distinct cause once, under the setting's name. Knows no
+particular database.
 """
 
 import asyncio
@@ -25,13 +26,13 @@ async def open_with_retry(
     monotonic: Callable[[], float],
     stop: asyncio.Event,
 ) -> T | None:
-    """What `attempt()` returns, tried again for `seconds` while it raises `DatabaseUnreachable`;
-    None where
-    `stop` was set meanwhile. Raises the last cause, and `UnusableDatabase` at once, both with the
-    name of
-    the `setting`."""
+    """Returns `attempt()`, retried for `seconds` while it raises `DatabaseUnreachable`.
+
+    None if `stop` is set meanwhile. Raises the last `DatabaseUnreachable` at the deadline, and
+    `UnusableDatabase` at once, both prefixed with the name of the `setting`.
+    """
     deadline, pause = monotonic() + seconds, FIRST_PAUSE
-    told: set[str] = set()
+    logged: set[str] = set()
     while not stop.is_set():
         try:
             return await attempt()
@@ -41,8 +42,8 @@ async def open_with_retry(
             left = deadline - monotonic()
             if left <= 0:
                 raise DatabaseUnreachable(f"{setting}: {error}") from error
-            if str(error) not in told:
-                told.add(str(error))
+            if str(error) not in logged:
+                logged.add(str(error))
                 _log.warning("%s: %s; trying again for %.0f s", setting, error, left)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), min(pause, left))
@@ -52,9 +53,8 @@ async def open_with_retry(
 
 @asynccontextmanager
 async def explain_startup_faults(url: str, setting: str) -> AsyncIterator[None]:
-    """What a start does with an open database: a fault of the database in it is
-    `DatabaseUnreachable`, or
-    `UnusableDatabase`, with its cause and the name of the `setting`."""
+    """Wraps start-up work on an open database: a database fault in it becomes
+    `DatabaseUnreachable` or `UnusableDatabase`, with its cause and the name of the `setting`."""
     try:
         yield
     except (ReadFault, WriteFault) as error:

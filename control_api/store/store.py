@@ -1,11 +1,11 @@
-"""The store: reads at any time, writes in one order, listeners told after the commit.
+"""The store: concurrent reads, ordered writes, and listeners that run after the commit.
 
     async with store.reading(tenant_id) as connection: ...
-    await store.write(tenant_id, work)           work(tx) is one transaction
-    await store.run(tenant_id, work)             the same for work that awaits nothing
+    await store.write(tenant_id, work)           `work(tx)` is one transaction
+    await store.run(lane, work)                  the same for work that awaits nothing
 
-A write belongs to the service, not to its caller: it runs on the service's task group to its end,
-whether or not the caller is still there. Knows no table.
+A write runs on the service's task group, not in the caller's task, so it finishes even if the
+caller is cancelled. Knows no table.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ from policies.ground.clock import Clock
 
 T = TypeVar("T")
 RETRY_PAUSES = (0.01, 0.03, 0.1, 0.3, 1.0)
-"""Seconds, at most, before a transaction that PostgreSQL gave up is done again."""
+"""The longest pause, in seconds, before each retry of a transaction that PostgreSQL aborted."""
 Listener = Callable[[str, Published], None]
 
 
 class Store:
-    """One database, open."""
+    """An open database."""
 
     def __init__(self, database: Database, clock: Clock, group: asyncio.TaskGroup) -> None:
         self.clock = clock
@@ -53,67 +53,73 @@ class Store:
     async def open(
         cls, url: str, clock: Clock, group: asyncio.TaskGroup, limits: DatabaseLimits = LIMITS
     ) -> "Store":
-        """`Unusable` where the database can't be used as it is."""
+        """Raises `UnusableDatabase` if the database can't be used as it is."""
         return cls(await connect(url, limits), clock, group)
 
     async def close(self) -> None:
-        """After the task group has ended: no write is under way any more."""
+        """Call this once the task group has ended, so that no write is still running."""
         await self._database.close()
 
     def lane(self, tenant_id: str) -> str:
-        """Tenants of one lane may be written in one transaction (`run`)."""
+        """The queue that orders this tenant's writes. Tenants of one lane may share a transaction
+        (`run`)."""
         return self._database.lane(tenant_id)
 
     def on_published(self, listener: Listener) -> None:
-        """`listener(tenant_id, published)` after each commit that published something, in the order
-        of a tenant's revisions, before the write answers. It must not raise, nor wait."""
+        """Calls `listener(tenant_id, published)` after each commit that published documents, in
+        order of a tenant's revisions and before the write returns. It must not raise or block."""
         self._listeners.append(listener)
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """One tenant's rows; `ReadFault` where the database does not answer."""
-        return _told(self._database.reading(tenant_id))
+        """Reads one tenant's rows. Raises `ReadFault` if the database does not answer."""
+        return _raising_read_faults(self._database.reading(tenant_id))
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """The same, where whatever is read is of one state of the database: that of the first read,
-        not of the call."""
-        return _told(self._database.snapshot(tenant_id))
+        """Like `reading`, but every read sees the database as it was at the first read (not at this
+        call)."""
+        return _raising_read_faults(self._database.snapshot(tenant_id))
 
     def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Rows of every tenant, of the few tables that may be read so: for what has to find the
-        tenants first."""
-        return _told(self._database.reading_all_tenants())
+        """Reads rows of every tenant, from the few tables that allow it: for work that first has to
+        find the tenants."""
+        return _raising_read_faults(self._database.reading_all_tenants())
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
-        """The one key with this SHA-256, whosever it is."""
-        return _told(self._database.reading_key(digest))
+        """Reads the one API key with this SHA-256, whichever tenant owns it."""
+        return _raising_read_faults(self._database.reading_key(digest))
 
     async def write(self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """What `work` returns, after the commit. An error in it rolls everything back and comes out
-        here; `WriteFault` where the database fails. Where PostgreSQL gives the transaction up for
-        another's sake, `work` is called again, in a new one. The tenant's revision after it is told
-        to `control_api.revision_context`."""
-        result, revision = await self._outlive(self._write(tenant_id, work))
+        """Runs `work` in a transaction and returns its result after the commit.
+
+        An exception from `work` rolls everything back and propagates. A database failure raises
+        `WriteFault`. If PostgreSQL aborts the transaction because of a conflict, `work` is called
+        again in a new one. `control_api.revision_context` receives the tenant's new revision.
+        """
+        result, revision = await self._run_detached(self._write(tenant_id, work))
         WRITTEN.set(revision)
         return result
 
     @property
     def autocommit(self) -> Autocommit | None:
-        """Where one statement may be a transaction of its own: `once(lane, statement, values)` says
-        whether it gave a row back. Not done again: `FAULTS` come out as they are, and say nothing
-        of whether it was committed. To be called on the service's task group."""
+        """Runs one statement as a transaction of its own, or None if the database gains nothing by
+        that: `autocommit(lane, statement, values)` returns whether the statement returned a row.
+
+        It never retries. `FAULTS` propagate unchanged, and leave open whether the statement was
+        committed. Call it on the service's task group.
+        """
         return self._database.autocommit
 
     async def run(
         self, lane: str, work: Callable[[Connection, bool], T], *, again: bool = False
     ) -> T:
-        """What `work(connection, again)` returns, after the commit.
+        """Runs `work(connection, again)` in a transaction and returns its result after the commit.
 
-        After a conflict it is called again (`RETRY_PAUSES`). A fault, or an id that is there
-        already, and it is called once more, in a new transaction, with `again` true: the first may
-        have been committed although we were not told, so it must then look for what is there. A
-        second fault is a `WriteFault`. `again` where it may have been committed before.
+        After a conflict it is retried with pauses (`RETRY_PAUSES`). After any other fault, or if an
+        id already exists, it is retried once with `again` true: the first transaction may have been
+        committed although its answer was lost, so `work` must then look for existing rows. A second
+        fault raises `WriteFault`. Pass `again` if an earlier call may have committed.
         """
-        return await self._outlive(self._run(lane, work, again))
+        return await self._run_detached(self._run(lane, work, again))
 
     async def _write(
         self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]
@@ -136,9 +142,9 @@ class Store:
             await tx.begin()
             result = await work(tx)
             published = await tx.finish()
-        # Committed. If we die here the caller gets no answer, and every copy of the policy set is
-        # read anew from the store. Nothing is awaited between the lane's lock and the listeners:
-        # they hear of revisions in order.
+        # Committed. If we die here, the caller gets no answer, and every copy of the policy set is
+        # read again from the store. Nothing is awaited between the release of the lane's lock and
+        # the listeners, so they see revisions in order.
         if published is not None:
             for listener in self._listeners:
                 listener(tenant_id, published)
@@ -148,35 +154,37 @@ class Store:
         pauses = iter(RETRY_PAUSES)
         while True:
             try:
-                return await self._database.run(lane, partial(_worked, work, again))
+                return await self._database.run(lane, partial(_call, work, again))
             except FAULTS as error:
                 if is_conflict(error) and (pause := next(pauses, None)) is not None:
                     await _pause(pause)
                 elif again and isinstance(error, IntegrityError):
-                    # It looked, in the lane's order, and the row was not there.
-                    raise UnknownState("a row is in the way that is not there") from error
+                    # `work` looked for the row while it held the lane, and did not find it.
+                    raise UnknownState(
+                        "a unique constraint fails for a row that does not exist"
+                    ) from error
                 elif again or not (is_fault(error) or isinstance(error, IntegrityError)):
                     raise
                 else:
                     again = True
 
-    async def _outlive(self, task: Coroutine[Any, Any, T]) -> T:
+    async def _run_detached(self, task: Coroutine[Any, Any, T]) -> T:
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        start_task(self.group, _settle(task, outcome))
+        start_task(self.group, _complete(task, outcome))
         return await outcome
 
 
-def _worked(work: Callable[[Connection, bool], T], again: bool, connection: Connection) -> T:
+def _call(work: Callable[[Connection, bool], T], again: bool, connection: Connection) -> T:
     return work(connection, again)
 
 
-async def _pause(most: float) -> None:
-    # Two that met must not meet again.
-    await asyncio.sleep(random.uniform(most / 4, most))  # noqa: S311  # spreads, guards nothing
+async def _pause(longest: float) -> None:
+    # Random, so that two transactions that collided don't collide again.
+    await asyncio.sleep(random.uniform(longest / 4, longest))  # noqa: S311  # no secret
 
 
 @asynccontextmanager
-async def _told(
+async def _raising_read_faults(
     reading: AbstractAsyncContextManager[AsyncConnection],
 ) -> AsyncIterator[AsyncConnection]:
     try:
@@ -188,15 +196,15 @@ async def _told(
         raise
 
 
-async def _settle(task: Coroutine[Any, Any, T], outcome: "asyncio.Future[T]") -> None:
-    """Run `task` to its end. An unknown state ends the service with it: whoever goes on writing to
-    a log that it doesn't know makes two of one."""
+async def _complete(task: Coroutine[Any, Any, T], outcome: "asyncio.Future[T]") -> None:
+    """Runs `task` to its end. `UnknownState` also propagates to the task group and so ends the
+    service: to keep writing to a log in an unknown state would fork it."""
     try:
         result = await task
     except UnknownState:
         _fail(outcome, WriteFault())
         raise
-    except Exception as error:  # noqa: BLE001  the caller's to handle
+    except Exception as error:  # noqa: BLE001  the caller handles it
         fault = isinstance(error, FAULTS) and is_fault(error)
         _fail(outcome, WriteFault() if fault else error, error if fault else None)
     except BaseException:

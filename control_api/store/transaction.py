@@ -1,5 +1,5 @@
-"""One change of a tenant: rows, the record of it in the log, and the documents that follow from it,
-committed together or not at all. Knows no route and no rule of management.
+"""One change of a tenant: its rows, the log record of it, and the policy-set documents that follow
+from it, committed together or not at all. Knows no route and no management rule.
 """
 
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ _CHUNK = 500  # names in one statement
 
 
 class Published(NamedTuple):
-    """What a transaction published: the revisions before and after it, each document that changed,
-    and the nodes of the tree over them (`policies.sets.merkle_map`)."""
+    """The documents that a transaction published (None if removed), the revisions before and after,
+    and the changed nodes of the Merkle map over them (`policies.sets.merkle_map`)."""
 
     since: int
     revision: int
@@ -29,8 +29,8 @@ class Published(NamedTuple):
 
 
 class Transaction:
-    """What `Store.write` hands to its work. `connection` is for rows; `now` is the transaction's
-    time, in microseconds."""
+    """The argument of `Store.write`'s work. Use `connection` for rows; `now` is the transaction's
+    time in microseconds."""
 
     def __init__(self, connection: AsyncConnection, tenant_id: str, now: int) -> None:
         self.connection = connection
@@ -44,33 +44,37 @@ class Transaction:
 
     @property
     def revision(self) -> int | None:
-        """The tenant's, as this transaction leaves it; None where there is no such tenant."""
+        """The tenant's revision as this transaction leaves it; None if there is no such tenant."""
         return self._revision
 
     async def append(self, record: Record) -> Appended:
-        """The record's place in the tenant's log, taken when the transaction commits."""
+        """Adds the record to the tenant's log, at the returned position once this commits."""
         if self._chain is None:
-            # The tenant's row is held already, always before its head: two replicas can't wait for
-            # each other.
+            # INVARIANT: the tenant's row is locked before its log's head (see `begin`), so that two
+            # replicas can't deadlock.
             self._chain = await self.connection.run_sync(LogChain.load, self.tenant_id)
         return self._chain.add(record, self.now)
 
     async def publish(self, changed: Mapping[str, bytes | None]) -> int:
-        """Documents of the tenant's policy set, None to remove one; the revision after them.
+        """Publishes documents of the tenant's policy set, None to remove one; returns the tenant's
+        new revision.
 
-        A document that already says the same is left alone. Each of the others takes a revision of
-        its own, so that a page of changes can end after any of them.
+        A document whose digest is unchanged is skipped. Each of the others gets a revision of its
+        own, so that a page of changes can end after any of them.
         """
         revision = await self.lock()
-        news = await self._news(changed)
+        news = await self._changed_documents(changed)
         if not news:
             return revision
+        digests = {
+            name: None if body is None else document_digest(body) for name, body in news.items()
+        }
         rows = [
             {
                 "tenant_id": self.tenant_id,
                 "name": name,
                 "revision": revision + place,
-                "digest": None if body is None else document_digest(body),
+                "digest": digests[name],
                 "body": body,
             }
             for place, (name, body) in enumerate(news.items(), 1)
@@ -92,13 +96,12 @@ class Transaction:
             .values(revision=self._revision)
         )
         self._published.update(news)
-        for name, body in news.items():
-            self._digests[name] = None if body is None else document_digest(body)
+        self._digests.update(digests)
         return self._revision
 
     async def advance_revision(self, by: int) -> None:
-        """The tenant's revision, and that of each of its documents, is greater by so much: whoever
-        follows from below has to begin anew, and can go on from above."""
+        """Adds `by` to the revision of the tenant and of each of its documents. A sidecar below the
+        result has to reload the policy set; one above it can continue."""
         revision = await self.lock()
         self._revision = revision + by
         await self.connection.execute(
@@ -113,24 +116,25 @@ class Transaction:
         )
 
     async def begin(self) -> None:
-        """Hold the tenant's row until the end: of two replicas that change a tenant, one waits
-        here. Called by the store; a tenant that is yet to be made has no row."""
+        """Locks the tenant's row until the transaction ends: of two replicas that change a tenant,
+        one waits here. The store calls this; a tenant still to be created has no row to lock."""
         row = select(tenants.c.revision).where(tenants.c.tenant_id == self.tenant_id)
         found = await self.connection.execute(row.with_for_update())
         self._revision = found.scalar_one_or_none()
         self._since = self._revision or 0
 
     async def lock(self) -> int:
-        """The tenant's revision, which nobody else moves until the end. `NotFound` where there is
+        """The tenant's revision, locked until the transaction ends. Raises `NotFound` if there is
         no such tenant."""
-        if self._revision is None:  # made in this transaction, or not there
+        if self._revision is None:  # created in this transaction, or missing
             await self.begin()
         if self._revision is None:
             raise NotFound(f"no such tenant: `{self.tenant_id}`")
         return self._revision
 
     async def finish(self) -> Published | None:
-        """Writes what was appended; what was published, or None. Called by the store."""
+        """Writes the appended records, and returns what was published, if anything. The store calls
+        this."""
         if self._chain is not None:
             await self.connection.run_sync(self._chain.save)
         if not self._published:
@@ -139,9 +143,11 @@ class Transaction:
         nodes = await set_nodes.update_nodes(self.connection, self.tenant_id, self._digests)
         return Published(self._since, self._revision, self._published, nodes)
 
-    async def _news(self, changed: Mapping[str, bytes | None]) -> dict[str, bytes | None]:
-        """Those of `changed` that say something new."""
-        held: dict[str, str | None] = {}
+    async def _changed_documents(
+        self, changed: Mapping[str, bytes | None]
+    ) -> dict[str, bytes | None]:
+        """The documents of `changed` that differ from the stored ones."""
+        stored: dict[str, str | None] = {}
         names = list(changed)
         for at in range(0, len(names), _CHUNK):
             found = await self.connection.execute(
@@ -150,9 +156,9 @@ class Transaction:
                     documents.c.name.in_(names[at : at + _CHUNK]),
                 )
             )
-            held |= {row.name: row.digest for row in found}
+            stored |= {row.name: row.digest for row in found}
         return {
             name: body
             for name, body in changed.items()
-            if (None if body is None else document_digest(body)) != held.get(name)
+            if (None if body is None else document_digest(body)) != stored.get(name)
         }

@@ -1,4 +1,4 @@
-"""Which database a URL names. Opens none."""
+"""Parses a database URL. Opens no database."""
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -9,25 +9,27 @@ class UnusableDatabase(Exception):
 
 
 def parse_url(url: str) -> URL:
-    """`UnusableDatabase` where `url` names no database that we can use; the message shows no
-    password."""
+    """Raises `UnusableDatabase` if `url` names no supported database. The message never contains
+    the password."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise UnusableDatabase("the database URL can't be read") from None
+        raise UnusableDatabase("the database URL can't be parsed") from None
     if "@" in (parsed.host or ""):
-        # The rest of the password would be taken for the host, and told in every error.
-        raise UnusableDatabase("the user or password holds an `@`: write it as `%40`")
+        # Part of the password would be parsed as the host, and so appear in every error.
+        raise UnusableDatabase(
+            "the user or password in the database URL contains `@`: write it as `%40`"
+        )
     kind = parsed.drivername
     if kind in ("sqlite", "sqlite+aiosqlite"):
         if parsed.database in (None, "", ":memory:") or parsed.query:
             raise UnusableDatabase(
-                "SQLite needs the path of a file and nothing more: "
+                "a SQLite URL needs a file path and takes no parameters: "
                 "an acknowledged record must outlive the process"
             )
         return parsed.set(drivername="sqlite+aiosqlite")
     if kind in ("postgresql", "postgresql+asyncpg"):
         return parsed.set(drivername="postgresql+asyncpg")
     raise UnusableDatabase(
-        f"`{kind}` is no database of ours: `sqlite` and `postgresql+asyncpg` are"
+        f"database `{kind}` is not supported: use `sqlite` or `postgresql+asyncpg`"
     )

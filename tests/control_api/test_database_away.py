@@ -91,7 +91,7 @@ async def refused(
         ),
         (REFUSED.replace("127.0.0.1", "a" * 80), UnusableDatabase, "can't be used"),
         (REFUSED.replace(":hunter2", ":x@hunter2"), UnusableDatabase, "write it as `%40`"),
-        (REFUSED.replace(":1/", ":one/"), UnusableDatabase, "can't be read"),
+        (REFUSED.replace(":1/", ":one/"), UnusableDatabase, "can't be parsed"),
     ],
 )
 async def test_the_cause_is_told_without_the_password(

@@ -73,7 +73,7 @@ async def granted(connection: AsyncConnection) -> None:
         )
 
 
-def grant(connection: Connection, role: str) -> None:
+def grant_privileges(connection: Connection, role: str) -> None:
     """Just what the service needs, and nothing else, to `role`; by the owner of the tables."""
     mine = connection.execute(text("SELECT current_user")).scalar_one()
     if role == mine:
