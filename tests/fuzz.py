@@ -32,7 +32,7 @@ PHASES = ("examples", "coverage", "fuzzing", "stateful")
 
 # What no schema can say, by the beginning of a line of `details`: data that fits the schema may be
 # refused for these reasons and no other. A cursor is opaque; a record's bytes are bound to those of
-# the record before it; a name must be one that exists, or an address one that may be called.
+# the record before it; a name must be one that exists, or an address one that policy allows.
 UNSAYABLE = (
     "cursor: is not one that this service made",
     "records[",
@@ -167,7 +167,7 @@ def _unsayable(failure: Any, response: Any) -> bool:
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """The keys that a run lives by, and their tenant, are none of its own objects: without them it
+    """A run must not remove the keys it works with, nor their tenant: without them it
     would prove nothing."""
     for name, value in (case.path_parameters or {}).items():
         if value in SPARED:

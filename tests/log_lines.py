@@ -1,4 +1,4 @@
-"""What every line must be that a process of ours writes while not on a terminal."""
+"""What every log line of our processes must look like when they are not on a terminal."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from tests.ports import free_port
 
 SUPERUSER, OWNER, SERVICE = "sluice", "owner", "service"
-NOBODY = 65534
+UNPRIVILEGED = 65534
 PATIENCE = 60.0
 # The server is thrown away: nothing it holds has to survive a power cut.
 FAST = {"fsync": "off", "full_page_writes": "off"}
@@ -139,9 +139,9 @@ def _start(folder: Path, disk: dict[str, str]) -> subprocess.Popen[bytes]:
     home, binaries = folder / "postgres", _installed()
     home.mkdir(mode=0o700)
     if os.geteuid() == 0:
-        account = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        account = {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []}
         binaries = _within_reach(binaries, folder)
-        os.chown(home, NOBODY, NOBODY)
+        os.chown(home, UNPRIVILEGED, UNPRIVILEGED)
     password, data = secrets.token_urlsafe(18), str(home / "data")
     secret = home / "password"
     secret.write_text(password)

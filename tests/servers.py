@@ -1,4 +1,4 @@
-"""Where the servers are that are none of ours: rivals in the benchmarks, origins and judges in the
+"""Where foreign servers are: rivals in the benchmarks, origins and verifiers in the
 tests. A test that needs one asks `need`, which skips where it is absent and says what would bring
 it.
 

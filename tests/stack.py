@@ -34,7 +34,7 @@ policies:
 
 
 def listens(port: int) -> bool:
-    """True; `OSError` where nobody does."""
+    """True; `OSError` if no process listens there."""
     socket.create_connection(("127.0.0.1", port)).close()
     return True
 

@@ -113,7 +113,7 @@ def attacks(pattern: str, flags: int) -> Iterator[tuple[str, str, str]]:
 
 
 def _repetitions(items: list[Any], before: list[Any]) -> Iterator[tuple[list[Any], list[Any]]]:
-    """Each part that may be repeated, and what comes before it."""
+    """Each part that can repeat, and what comes before it."""
     for at, (kind, value) in enumerate(items):
         led = [*before, *items[:at]]
         if kind in _REPEATS:

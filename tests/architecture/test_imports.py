@@ -1,4 +1,4 @@
-"""Who may import whom, and what nobody may touch: the architecture's rules, and that they bite."""
+"""Which module may import which, what no module may use, and that these rules are enforced."""
 
 from __future__ import annotations
 

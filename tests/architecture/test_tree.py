@@ -1,4 +1,4 @@
-"""What the project consists of, and what must be in none of its files."""
+"""What the project consists of, and what no file of it may contain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.architecture.tree import GENERATED, PACKAGES, ROOT, files
 
-# In pieces, so that this file is none of its own findings.
+# In pieces, so that this file does not find itself.
 REGISTRIES = ("pypi" + ".org", "files.python" + "hosted", "registry." + "npmjs", "deb." + "debian")
 HOMES = re.compile(r"(?<![\w.~-])/(?:home|root|Users|work|opt/py)" + r"/\w")
 

@@ -68,7 +68,8 @@ async def taken(world: World, records: list[Record]) -> float:
 
 
 async def compared(make: Callable[[], list[Record]]) -> tuple[float, float]:
-    """Medians with and without counting, each in a database of its own; the first round is none."""
+    """Medians with and without counting, each in a database of its own. The first round does not
+    count."""
     costs: dict[type[BatchCounts], list[float]] = {BatchCounts: [], Uncounted: []}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as directory:
         url = f"sqlite+aiosqlite:///{directory}/{{}}.db"

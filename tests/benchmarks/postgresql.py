@@ -51,7 +51,7 @@ def server() -> Iterator[postgres.Server]:
 
 
 def made(agents: int, sessions: int, sources: int) -> list[Record]:
-    """What is alike costs less, to count and to index; no session where there are none."""
+    """What is alike costs less, to count and to index; with `sessions` 0 there is no session."""
     return [
         decision(
             "DENY" if number % 7 == 0 else "ALLOW",
@@ -119,7 +119,7 @@ async def compared(server: postgres.Server, rounds: int, mix: str) -> Figure:
         serving = postgres.serving(url)
         await migrate(url, serving)
         await migrate(other)
-        # Row-level security does not bind the superuser: the floor pays for nothing of ours.
+        # Row-level security does not bind the superuser: the floor pays for none of our work.
         bare = await asyncpg.connect(postgres.unbound(other).replace("+asyncpg", ""))
         async with opened(serving) as world:
             results = [

@@ -4,8 +4,9 @@
 
 A contender is a proxy together with whatever decides for it, on the same core or the same two; the
 load, the data source and the control API have others. Contenders take turns, round by round, and a
-ratio is taken within a round. Before a rival's turn our sidecar has shipped what it has recorded:
-nobody pays for another's work. A sidecar is one process: with two cores its rate is that of one,
+ratio is taken within a round. Before a rival's turn our sidecar has shipped what it has recorded,
+so no contender pays for another's work. A sidecar is one process: with two cores its rate is that
+of one,
 less what its own threads gain, and the ratios are shown without a target.
 """
 
@@ -79,7 +80,7 @@ def shipped(stack: Stack) -> None:
 def our_turn(
     ours: Stack, port: int, sent: bytes, connections: int, seconds: float
 ) -> dict[str, Any]:
-    """A turn of ours ends when what it recorded is shipped."""
+    """Our own turn ends when its records are shipped."""
     found = load(port, sent, connections, seconds)
     shipped(ours)
     return found

@@ -2,7 +2,8 @@
 connections kept to both sides, no access log.
 
 Knows how each is started. Knows nothing of figures. What nginx and Envoy ask for a decision says
-yes at once and records nothing (`bare.py`), and mitmproxy asks nobody: all three are flattered.
+yes at once and records nothing (`bare.py`), and mitmproxy asks no server: all three look better
+than they would in use.
 """
 
 import http.client

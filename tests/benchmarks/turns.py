@@ -1,6 +1,6 @@
 """Contenders taking turns: round by round, each once a round, and what they gave side by side.
 
-Knows no contender. A machine that others use too slows everybody down, and nobody evenly: what
+Knows no contender. On a shared machine all contenders are slowed down, unevenly: what
 a request costs its contender in CPU is steadier than how many it answers in a second, so it is
 told beside the rate.
 """
@@ -47,7 +47,7 @@ def rounds_of(runs: dict[str, Run], rounds: int) -> Rounds:
         run()
     found = []
     for number in range(rounds):
-        # Nobody always follows the same one.
+        # No contender always follows the same one.
         order = list(runs) if number % 2 == 0 else list(reversed(runs))
         found.append({name: runs[name]() for name in order})
     return found
@@ -58,7 +58,7 @@ def median(found: Rounds, name: str, what: str) -> float:
 
 
 def ratio(found: Rounds, other: str, what: str) -> float:
-    """Median over the rounds of ours to theirs."""
+    """Median over the rounds of our figure divided by theirs."""
     return float(statistics.median(each["ours"][what] / each[other][what] for each in found))
 
 

@@ -33,7 +33,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as made:
         folder = Path(asked.keep or made)
         folder.mkdir(parents=True, exist_ok=True)
-        # A PostgreSQL that runs as nobody has to come through.
+        # PostgreSQL runs as another user and has to get through.
         folder.chmod(0o711)
         matrix = Matrix(asked.seconds, asked.patience)
         rows = uvloop.run(matrix.run(folder, asked.faults or list(FAULTS), tell))

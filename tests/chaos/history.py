@@ -1,4 +1,4 @@
-"""What was asked, answered and acknowledged while faults were made, by one clock that nobody sets.
+"""What was asked, answered and acknowledged while faults were made, by one clock that is never set.
 Knows nothing of how it came about.
 """
 

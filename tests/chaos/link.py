@@ -1,5 +1,5 @@
 """A TCP connection's way between two of the processes, which can be made bad: loopback only, in the
-process of whoever runs the faults. Knows nothing of what goes over it.
+process that runs the faults. Knows nothing of what is sent over it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ CHUNK = 65536
 class Link:
     """Listens on `port`, and passes to one of `targets`, in turn; the next one where that refuses.
 
-    `latency` seconds are added to everything, either way. `refusing`: nobody is let in. `garbage`:
-    whoever connects hears rubbish. `reset` breaks what is open, as a peer does that died.
+    `latency` seconds are added to everything, either way. `refusing`: connections are refused.
+    `garbage`:
+    a client receives random bytes. `reset` breaks what is open, as a peer does that died.
     """
 
     def __init__(self, targets: Sequence[int]) -> None:

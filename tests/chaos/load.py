@@ -131,7 +131,7 @@ class Load:
         )
 
     async def _admin(self, method: str, path: str, body: object = None) -> Any:
-        """The answer, None where there was none: whether it was done is then not known."""
+        """The answer, or None without one: whether it was done is unknown then."""
         try:
             status, answer = await asyncio.to_thread(self._system.admin, method, path, body, 6)
         except (OSError, ValueError):
@@ -150,7 +150,7 @@ class Load:
         for turn in itertools.count():
             await asyncio.sleep(random.uniform(0.2, 0.5))
             sources = SOURCES if turn % 2 else SOURCES[:1]
-            # One that nobody acknowledged may have been made all the same, and last.
+            # A change without an acknowledgement may have been made all the same, and last.
             self._asked = min(self._asked, time.monotonic())
             answer = await self._admin("PUT", path, {**body, "allowed_sources": list(sources)})
             if answer is not None:

@@ -132,7 +132,7 @@ async def _depth(system: System) -> int:
 
 
 def _longest_silence(load: Load, since: float) -> float:
-    """The longest time in which nobody heard anything."""
+    """The longest time without any answer."""
     times = sorted(each.heard for each in load.history.answered.values())
     recent = [at for at in times if at > since + 1]
     return max((b - a for a, b in pairwise(recent)), default=0.0)

@@ -36,10 +36,10 @@ class Postgres:
     def make(self) -> None:
         self._folder.mkdir(mode=0o711)
         if os.geteuid() == 0:
-            nobody = postgres.NOBODY
-            self._account = {"user": nobody, "group": nobody, "extra_groups": []}
+            user = postgres.UNPRIVILEGED
+            self._account = {"user": user, "group": user, "extra_groups": []}
             self._binaries = postgres._within_reach(self._binaries, self._folder)
-            os.chown(self._folder, nobody, nobody)
+            os.chown(self._folder, user, user)
         secret = self._folder / "password"
         secret.write_text(self._password)
         secret.chmod(0o644)

@@ -34,7 +34,7 @@ ROOT = "chroma://kb/default_tenant/default_database"
 def files(tmp_path: Path) -> Iterator[Origin]:
     (tmp_path / "nginx").mkdir()
     with nginx(tmp_path / "nginx") as origin:
-        (tmp_path / "nginx" / "files" / "secret.txt").write_text("nobody's")
+        (tmp_path / "nginx" / "files" / "secret.txt").write_text("secret")
         yield origin
 
 

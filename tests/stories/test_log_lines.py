@@ -1,5 +1,5 @@
-"""Every line that any process of ours writes while not on a terminal is JSON with the same members,
-through starts, faults, complaints and deaths; on a terminal it is for people."""
+"""Off a terminal every line of every process is JSON with the same members, through starts, faults,
+complaints and kills. On a terminal it is for people."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_rotation_is_followed_by_a_sidecar_that_runs(either_way: Stack) -> Non
     all_signed_for(stack)
     rotate(stack)
     assert stack.control.stop() == 0
-    # Decided while nobody can sign for it.
+    # Decided while no control API can sign a receipt for it.
     assert allowed(stack)
     stack.start_control()
     all_signed_for(stack)
