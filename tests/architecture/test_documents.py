@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture import import_graph
 from tests.architecture.tree import ROOT, files
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
@@ -43,6 +44,11 @@ def test_the_map_follows_a_decision_a_request_and_a_change() -> None:
     for title in ("a decision", "a proxied request", "a policy change"):
         section = text.partition(f"## The life of {title}\n")[2].partition("\n## ")[0]
         assert len(LINK.findall(section)) >= 7
+
+
+def test_the_drawn_imports_are_the_imports() -> None:
+    text = import_graph.PAGE.read_text(encoding="utf-8")
+    assert text == import_graph.drawn(text), "run `python -m tests.architecture.import_graph`"
 
 
 def test_every_folder_of_the_services_stands_in_a_layer() -> None:
