@@ -1,4 +1,7 @@
-"""Rows as the API shows them. Knows the fields of both, and nothing of how a row came about."""
+"""Turns stored rows and decisions into the responses of the API.
+
+Knows the fields of both sides. Knows nothing of how a row came about.
+"""
 
 from typing import Any
 
@@ -38,7 +41,7 @@ def created_key(key: StoredKey, secret: str) -> CreatedKey:
         key_id=key.key_id,
         name=key.name,
         key=secret,
-        scope=key.scope,  # type: ignore[arg-type]  # the row was written from the same set
+        scope=key.scope,  # type: ignore[arg-type]  # the column holds only `TenantScope` values
         expires_at=time_or_none(key.expires_at),
         created_at=rfc3339(key.created_at),
     )
@@ -117,15 +120,17 @@ def shown_tenant(tenant: StoredTenant) -> TenantShown:
 
 
 def shown_rule(
-    rule: StoredRule, *, whole: bool, secret: str | None = None
+    rule: StoredRule, *, full_url: bool, secret: str | None = None
 ) -> AlertRule | AlertRuleWithSecret:
-    """With its webhook's secret where that is to be shown; `whole` with the webhook's whole URL,
-    whose path is often a secret, too."""
+    """The rule, with its webhook `secret` if one is given.
+
+    Without `full_url` only the webhook's origin is shown: the path is often a secret, too.
+    """
     url = rule.webhook_url
     fields: dict[str, Any] = {
         name: getattr(rule, name) for name in StoredRule.__slots__ if name != "webhook_secret"
     }
-    fields["webhook_url"] = url if whole or url is None else target_of("webhook", url)
+    fields["webhook_url"] = url if full_url or url is None else target_of("webhook", url)
     for name in ("created_at", "updated_at", "last_fired_at"):
         fields[name] = time_or_none(fields[name])
     return (
@@ -168,21 +173,21 @@ def _days(days: int) -> str:
 
 
 def policy_set_page(
-    service: AppContext, caller: Caller, page: ChangePage, *, reset: bool
+    app: AppContext, caller: Caller, page: ChangePage, *, reset: bool
 ) -> PolicySetPage:
     """A page of the policy set as a sidecar reads it, with the log keys that sign for the tenant.
 
     `reset` tells the sidecar to drop its copy first.
     """
     return PolicySetPage(
-        epoch=service.epoch,
+        epoch=app.epoch,
         revision=page.revision,
         reset=reset,
         more=page.more,
-        now=rfc3339(service.clock.now()),
+        now=rfc3339(app.clock.now()),
         tenant_id=caller.tenant.tenant_id,
-        log_key=b64(service.signer.public),
-        log_key_history=[each.to_wire() for each in service.ring.history],
+        log_key=b64(app.signer.public),
+        log_key_history=[each.to_wire() for each in app.ring.history],
         documents=[
             SetDocument(
                 document.name,
@@ -212,7 +217,7 @@ def explained(
 
 
 def deny_rate(allowed: int, denied: int) -> float:
-    """A fraction from 0 to 1; 0 where nothing was decided."""
+    """The share of decisions that were `DENY`, from 0 to 1; 0 if there were none."""
     return denied / (allowed + denied) if denied else 0.0
 
 

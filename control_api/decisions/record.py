@@ -25,29 +25,29 @@ _WITHOUT_CHECK = {name: name for name in (ERROR, TENANT_FROZEN)}
 
 
 async def decide_and_record(
-    service: AppContext, caller: Caller, retrieval: Retrieval
+    app: AppContext, caller: Caller, retrieval: Retrieval
 ) -> tuple[Decision, Facts | None, str]:
     """The decision, the facts it was made by, and the id of its event, which is in the log."""
     tenant = caller.tenant
     await tenant.need_for(retrieval)
-    session = None if retrieval.session_id is None else await _session(service, caller, retrieval)
+    session = None if retrieval.session_id is None else await _session(app, caller, retrieval)
     decision, facts = decide(caller, retrieval, session)
-    event_id = service.new_id()
+    event_id = app.new_id()
     record = decision_record(
         retrieval,
         decision,
         facts,
         event_id=event_id,
-        salt=service.entropy(32),
+        salt=app.entropy(32),
         masking=tenant.policy_set.masks(),
     )
     # Not committed yet. If we die here, the caller gets no answer and no decision took effect.
-    await service.log.append(tenant.tenant_id, record)
-    _observe(service, decision, event_id)
+    await app.log.append(tenant.tenant_id, record)
+    _observe(app, decision, event_id)
     return decision, facts, event_id
 
 
-async def _session(service: AppContext, caller: Caller, retrieval: Retrieval) -> Session | None:
+async def _session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Session | None:
     """The session's current state, claimed by this call if it is the first.
 
     None if one of the checks before it fails: such a caller must not learn who owns the session.
@@ -56,11 +56,11 @@ async def _session(service: AppContext, caller: Caller, retrieval: Retrieval) ->
     tenant = caller.tenant
     if not may_claim(caller, retrieval):
         return None
-    known = tenant.sessions.at(retrieval.session_id, service.clock.now())
+    known = tenant.sessions.at(retrieval.session_id, app.clock.now())
     if known is not None:
         return known
     row = await claim(
-        service,
+        app,
         tenant,
         retrieval.session_id,
         retrieval.agent_role,
@@ -69,13 +69,13 @@ async def _session(service: AppContext, caller: Caller, retrieval: Retrieval) ->
     )
     # The policy set may have changed during the claim. Decide by the set in force now.
     await tenant.need_for(retrieval)
-    return row.at(service.clock.now())
+    return row.at(app.clock.now())
 
 
-def _observe(service: AppContext, decision: Decision, event_id: str) -> None:
+def _observe(app: AppContext, decision: Decision, event_id: str) -> None:
     """One decision: one record, one metric, one log line."""
     check = decision.check or _WITHOUT_CHECK.get(decision.policy_name, "none")
-    service.instruments.decided(decision.decision, check).inc()
+    app.instruments.decided(decision.decision, check).inc()
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "%s %s by check %s: %s",

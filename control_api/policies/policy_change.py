@@ -29,7 +29,7 @@ def active_policy(policy: StoredPolicy | None, policy_id: str) -> StoredPolicy:
 async def refuse_taken(tx: Transaction, name: str) -> None:
     """Raise `Conflict` if an active policy has this name."""
     if await policies.taken(tx.connection, tx.tenant_id, [name]):
-        raise Conflict(f"an active policy is called `{name}` already")
+        raise Conflict(f"an active policy named `{name}` already exists")
 
 
 async def record(

@@ -14,13 +14,13 @@ from policies.definitions.load import tenants as folders
 _log = logging.getLogger("sluice.policies")
 
 
-async def unowned_folders(service: AppContext) -> list[UnownedFolder]:
+async def unowned_folders(app: AppContext) -> list[UnownedFolder]:
     """Folders of no tenant, each with the nearest; every one is logged. Nothing where no policy
     directory is set, and where it can't be read: taking the files in says so."""
-    directory = service.settings.policy_dir
+    directory = app.settings.policy_dir
     if directory is None:
         return []
-    async with service.store.reading_all_tenants() as connection:
+    async with app.store.reading_all_tenants() as connection:
         known = {each.tenant_id: each.name for each in await tenants.known(connection)}
     try:
         for fault in await asyncio.to_thread(strays, directory):

@@ -26,64 +26,64 @@ _CHUNK = 500
 _ATTEMPTS = 5
 
 
-async def reload_tenant(service: AppContext, tenant_id: str, by: str) -> Reloaded:
-    """What changed; `LoadError`, and nothing did."""
-    directory = service.settings.policy_dir
+async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
+    """What the reload changed. On `LoadError` nothing was changed."""
+    directory = app.settings.policy_dir
     if directory is None:
         return _answer(Plan())
     try:
-        # Files are read by waiting, and may lie on a slow disk: not in the loop's thread.
+        # Reading files blocks, and the disk may be slow: keep it off the event loop.
         definitions = await asyncio.to_thread(load_tenant, directory, tenant_id)
-        done = await _bring(service, tenant_id, definitions, by)
+        done = await _apply(app, tenant_id, definitions, by)
     except (LoadError, Conflict) as error:
-        service.instruments.reloads.labels(Reload.refused).inc()
+        app.instruments.reloads.labels(Reload.refused).inc()
         if isinstance(error, Conflict):
             raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
         raise
-    service.instruments.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
+    app.instruments.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
     return _answer(done)
 
 
-async def _bring(
-    service: AppContext, tenant_id: str, definitions: list[Definition], by: str
-) -> Plan:
-    """Plan on what is read, then write if that still holds: a tenant of many policies must not hold
-    up its evaluations while all of them are compared."""
+async def _apply(app: AppContext, tenant_id: str, definitions: list[Definition], by: str) -> Plan:
+    """Plan outside the write transaction, then write if the plan still holds.
+
+    Comparing many policies takes long, and must not hold up the tenant's evaluations.
+    """
     for _ in range(_ATTEMPTS):
-        done = await _plan(service, tenant_id, definitions)
+        done = await _plan(app, tenant_id, definitions)
         if done.taken:
             raise LoadError([_taken(definition) for definition in done.taken])
-        if not done.writes or await service.store.write(tenant_id, _work(service, done, by)):
+        if not done.writes or await app.store.write(tenant_id, _work(app, done, by)):
             return done
-    raise Unavailable("the policies change faster than they can be compared: come again")
+    raise Unavailable("the policies change faster than they can be compared: try again later")
 
 
-async def _plan(service: AppContext, tenant_id: str, definitions: list[Definition]) -> Plan:
+async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) -> Plan:
     names = [definition.body["name"] for definition in definitions]
     taken: set[str] = set()
-    async with service.store.reading(tenant_id) as connection:
+    async with app.store.reading(tenant_id) as connection:
         rows = await policies.of_files(connection, tenant_id)
         for at in range(0, len(names), _CHUNK):
             taken |= await policies.taken(connection, tenant_id, names[at : at + _CHUNK])
-    now, entropy = service.clock.now(), service.entropy
-    # Drawn here: random bytes are not for two threads.
+    now, entropy = app.clock.now(), app.entropy
+    # Drawn here: the random buffer is not safe for use from two threads.
     ids = iter([prefixed("pol_", entropy(16)) for _ in definitions])
     return await asyncio.to_thread(
         lambda: plan(definitions, map(StoredPolicy.from_row, rows), taken, now, ids.__next__)
     )
 
 
-def _work(service: AppContext, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
+def _work(app: AppContext, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
     async def work(tx: Transaction) -> bool:
-        """False where the plan does not hold any more: another replica saw the same change."""
+        """False if the plan no longer holds: another replica reloaded the same change."""
         if not await _holds(tx, done):
             return False
-        # Removed before added: a name that is given up may be taken over.
+        # Remove before adding: a new policy may take the name of a removed one.
         for row in (*done.removed, *done.moved, *done.updated):
             await policies.put(tx.connection, tx.tenant_id, row)
         await policies.add(tx.connection, tx.tenant_id, done.added)
         for change, rows in done.changes:
-            await policy_change.record(tx, rows, change, by, service.new_id)
+            await policy_change.record(tx, rows, change, by, app.new_id)
         await policy_change.publish(tx, done.roles)
         return True
 
@@ -91,23 +91,23 @@ def _work(service: AppContext, done: Plan, by: str) -> Callable[[Transaction], A
 
 
 async def _holds(tx: Transaction, done: Plan) -> bool:
-    """Whether the rows that the plan changes are still those that it was made from."""
+    """Whether the rows that the plan replaces are unchanged and its new names still free."""
     replaced, names = list(done.replaced), [row.name for row in done.added]
     for at in range(0, len(replaced), _CHUNK):
         chunk = replaced[at : at + _CHUNK]
         for row in await policies.by_ids(tx.connection, tx.tenant_id, chunk):
             if row != done.replaced[row.policy_id]:
                 return False
-    gone = {row.name for row in done.removed}
+    removed = {row.name for row in done.removed}
     for at in range(0, len(names), _CHUNK):
         chunk = names[at : at + _CHUNK]
-        if await policies.taken(tx.connection, tx.tenant_id, chunk) - gone:
+        if await policies.taken(tx.connection, tx.tenant_id, chunk) - removed:
             return False
     return True
 
 
 def _taken(definition: Definition) -> DefinitionFault:
-    message = f"`{definition.body['name']}` is the name of another active policy"
+    message = f"another active policy is named `{definition.body['name']}`"
     return DefinitionFault(definition.file, definition.line, "name", message)
 
 

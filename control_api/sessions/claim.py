@@ -1,5 +1,7 @@
-"""A session, claimed by whoever is first, and how long it lives. Used by evaluations and sidecars
-alike. Knows no HTTP and no check."""
+"""Claims a session for its first caller, for evaluations and sidecars alike, and sets its lifetime.
+
+Knows no HTTP and no check.
+"""
 
 from control_api.app_context import AppContext
 from control_api.caches.tenant_state import TenantState
@@ -10,42 +12,42 @@ from policies.trail.record import masked_user
 
 
 async def claim(
-    service: AppContext,
+    app: AppContext,
     tenant: TenantState,
     session_id: str,
     agent_role: str,
     agent_id: str | None,
     user_id: str,
 ) -> SessionRow:
-    """The session as the store has it, made now if there was none; remembered for this process.
-    Its user is masked first where the tenant masks.
+    """The stored session, created now if there was none, and cached for this process.
 
-    The documents `tenant` and that of the role must have been asked for (`TenantState.need`).
+    The user id is masked before it is stored if the tenant masks personal data. The caller must
+    have loaded the documents `tenant` and the role's (`TenantState.need`).
     """
     policy_set = tenant.policy_set
     if policy_set.masks():
         user_id = masked_user(user_id)
     while True:
         changes = tenant.sessions.changes
-        row = await service.sessions.claim(
+        row = await app.sessions.claim(
             tenant.tenant_id,
             session_id,
             agent_role,
             agent_id,
             user_id,
             lifetime(policy_set.role(agent_role), policy_set.settings()),
-            service.clock.now(),
+            app.clock.now(),
         )
         if changes == tenant.sessions.changes:
             break
-        # A session was revoked while we read: what we read may be what was before.
+        # A session was revoked while we read. The row may predate the revocation: read again.
     tenant.sessions.keep(row)
-    service.instruments.sessions.labels(row.state(service.clock.now())).inc()
+    app.instruments.sessions.labels(row.state(app.clock.now())).inc()
     return row
 
 
 def lifetime(role: Role | None, settings: TenantSettings) -> int:
-    """Minutes: the smallest of the role's policies', else the tenant's setting (contract, 3)."""
+    """Minutes: the least of the role's policies, or else the tenant's setting (contract, 3)."""
     if role is not None and role.session_ttl_minutes is not None:
         return role.session_ttl_minutes
     return settings.session_ttl_minutes

@@ -17,7 +17,7 @@ from policies.trail.record import change_record
 
 
 async def change_tenant(
-    service: AppContext,
+    app: AppContext,
     tenant_id: str,
     change: str,
     by: str,
@@ -32,12 +32,11 @@ async def change_tenant(
         if after == tenant:
             return tenant
         await tenants.put(tx.connection, after)
-        await tx.publish({TENANT: tenant_document(effective(after, service.settings))})
-        record_id = service.new_id()
-        await tx.append(change_record(change, tenant_id, by, detail, record_id=record_id))
+        await tx.publish({TENANT: tenant_document(effective(after, app.settings))})
+        await tx.append(change_record(change, tenant_id, by, detail, record_id=app.new_id()))
         return after
 
-    return await service.store.write(tenant_id, work)
+    return await app.store.write(tenant_id, work)
 
 
 async def present(tx: Transaction, tenant_id: str) -> StoredTenant:

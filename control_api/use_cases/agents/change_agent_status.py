@@ -1,4 +1,4 @@
-"""Move an agent along the chain of its states (`service.md` 3.1, contract sections 4 and 6)."""
+"""Moves an agent from one status to another (`service.md` 3.1, contract sections 4 and 6)."""
 
 from dataclasses import replace
 from types import MappingProxyType
@@ -16,9 +16,9 @@ from policies.ground.errors import Conflict, NotFound
 from policies.sets.policy_set import agent_document, agent_name
 from policies.trail.record import change_record
 
-# One step forward; sent back for a correction; suspended for a while, and back; the kill switch
-# from every state. The same state again is a no-op. Any other move is refused, and the refusal says
-# which moves are open.
+# An agent moves one step forward, or back for a correction. It may be suspended and approved again.
+# `deprecated` is the kill switch: open from every other status, and final. Setting the current
+# status again changes nothing. Any other move is refused, and the error lists the open ones.
 MOVES = MappingProxyType(
     {
         "draft": ("pending_approval", "deprecated"),
@@ -31,7 +31,7 @@ MOVES = MappingProxyType(
 
 
 class NewStatus(RequestModel):
-    """The state that an agent is to be in."""
+    """The status to move an agent to."""
 
     example: ClassVar[dict[str, Any]] = {"status": "pending_approval"}
 
@@ -39,38 +39,37 @@ class NewStatus(RequestModel):
     status: Status
 
 
-async def change_agent_status(service: AppContext, caller: Caller, asked: NewStatus) -> AgentShown:
-    """Move an agent to another state; any state may go to `deprecated`, and none comes back.
+async def change_agent_status(app: AppContext, caller: Caller, request: NewStatus) -> AgentShown:
+    """Move an agent to another status; any status may become `deprecated`, which is final.
 
-    An approved agent may be `suspended` and approved again: while it is suspended every evaluation
+    An approved agent may be `suspended` and approved again. While it is suspended, every evaluation
     with its id is denied, here and in every connected sidecar.
     """
 
     async def work(tx: Transaction) -> StoredAgent:
-        agent = await agents.get(tx.connection, tx.tenant_id, asked.agent_id)
+        agent = await agents.get(tx.connection, tx.tenant_id, request.agent_id)
         if agent is None:
-            raise NotFound(f"no such agent: `{asked.agent_id}`")
-        if agent.status == asked.status:
+            raise NotFound(f"no such agent: `{request.agent_id}`")
+        if agent.status == request.status:
             return agent
-        _refuse_closed(agent, asked.status)
-        moved = replace(agent, status=asked.status, updated_at=tx.now)
+        _refuse_closed_move(agent, request.status)
+        moved = replace(agent, status=request.status, updated_at=tx.now)
         await agents.put(tx.connection, tx.tenant_id, moved)
         await tx.publish({agent_name(agent.agent_id): agent_document(moved.published())})
         detail = {"from": agent.status, "to": moved.status}
-        record_id = service.new_id()
         await tx.append(
-            change_record("agent.status", agent.agent_id, caller.by, detail, record_id=record_id)
+            change_record("agent.status", agent.agent_id, caller.by, detail, record_id=app.new_id())
         )
         return moved
 
-    return shown_agent(await service.store.write(caller.tenant.tenant_id, work))
+    return shown_agent(await app.store.write(caller.tenant.tenant_id, work))
 
 
-def _refuse_closed(agent: StoredAgent, status: str) -> None:
+def _refuse_closed_move(agent: StoredAgent, status: str) -> None:
     moves = MOVES[agent.status]
     if status not in moves:
-        known = " or ".join(f"`{move}`" for move in moves) or "nothing"
+        allowed = " or ".join(f"`{move}`" for move in moves) or "nothing"
         raise Conflict(
-            f"agent `{agent.agent_id}` is `{agent.status}`, which may become {known}, "
+            f"agent `{agent.agent_id}` is `{agent.status}`, which may become {allowed}, "
             f"not `{status}`"
         )

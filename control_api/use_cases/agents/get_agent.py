@@ -1,4 +1,4 @@
-"""Show one agent of the registry, and what it did lately."""
+"""Shows one registered agent and its recent activity."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -6,41 +6,41 @@ from control_api.presenters import agent_fields, deny_rate, time_or_none
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.agents import ACTIVITY_WINDOW, Activity, AgentDetail
 from control_api.responses.counts import SourceCount
-from control_api.store.counters import queries as tallies
+from control_api.store.counters import queries as counters
 from control_api.store.counters.queries import NO_DECISIONS, CountedValue
 from control_api.store.queries import agents
 from policies.ground.errors import NotFound
 
-MOST_SOURCES = 100
-"""Sources that are named, the most asked for first."""
+MAX_SOURCES = 100
+"""The most sources listed, those with the most events first."""
 
 
-class AskedAgent(RequestModel):
-    """Which agent."""
+class AgentRequest(RequestModel):
+    """Names one agent."""
 
     agent_id: Identifier
 
 
-async def get_agent(service: AppContext, caller: Caller, asked: AskedAgent) -> AgentDetail:
-    """Show one agent of the registry, with its activity of the last seven days."""
-    tenant_id, agent_id = caller.tenant.tenant_id, asked.agent_id
-    since = service.clock.now() - ACTIVITY_WINDOW
-    async with service.store.reading(tenant_id) as connection:
+async def get_agent(app: AppContext, caller: Caller, request: AgentRequest) -> AgentDetail:
+    """Show a registered agent and its activity during the last 7 days."""
+    tenant_id, agent_id = caller.tenant.tenant_id, request.agent_id
+    since = app.clock.now() - ACTIVITY_WINDOW
+    async with app.store.reading(tenant_id) as connection:
         agent = await agents.get(connection, tenant_id, agent_id)
         if agent is None:
             raise NotFound(f"no such agent: `{agent_id}`")
-        lately = await tallies.by_agent(connection, tenant_id, since, agent_id)
-        sources = await tallies.sources_of(connection, tenant_id, agent_id, since, MOST_SOURCES)
-    activity = _activity(lately[0] if lately else NO_DECISIONS, sources)
+        recent = await counters.by_agent(connection, tenant_id, since, agent_id)
+        sources = await counters.sources_of(connection, tenant_id, agent_id, since, MAX_SOURCES)
+    activity = _activity(recent[0] if recent else NO_DECISIONS, sources)
     return AgentDetail(**agent_fields(agent), activity=activity)
 
 
-def _activity(lately: CountedValue, sources: list[CountedValue]) -> Activity:
+def _activity(counted: CountedValue, sources: list[CountedValue]) -> Activity:
     return Activity(
-        total=lately.total,
-        allowed=lately.allowed,
-        denied=lately.denied,
-        deny_rate=deny_rate(lately.allowed, lately.denied),
-        last_active=time_or_none(lately.last_ts or None),
+        total=counted.total,
+        allowed=counted.allowed,
+        denied=counted.denied,
+        deny_rate=deny_rate(counted.allowed, counted.denied),
+        last_active=time_or_none(counted.last_ts or None),
         sources=[SourceCount(each.value, each.total, each.denied) for each in sources],
     )

@@ -1,4 +1,4 @@
-"""List the agents of the registry."""
+"""Lists the registered agents."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -9,8 +9,8 @@ from control_api.responses.paging import Page, page_of
 from control_api.store.queries import agents
 
 
-class AskedAgents(Listed):
-    """Filters, each exact; together they narrow."""
+class AgentsRequest(Listed):
+    """Every filter is an exact match; an agent must match all that are given."""
 
     status: Status | None = None
     agent_role: Identifier | None = None
@@ -18,14 +18,14 @@ class AskedAgents(Listed):
     framework: Text | None = None
 
 
-async def list_agents(service: AppContext, caller: Caller, asked: AskedAgents) -> Page[AgentShown]:
+async def list_agents(app: AppContext, caller: Caller, request: AgentsRequest) -> Page[AgentShown]:
     """List registered agents, newest first."""
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         rows = await agents.page(
             connection,
             caller.tenant.tenant_id,
-            asked.model_dump(include=set(agents.FILTERS)),
-            asked.after(int, str),
-            asked.limit + 1,
+            request.model_dump(include=set(agents.FILTERS)),
+            request.after(int, str),
+            request.limit + 1,
         )
-    return page_of(rows, asked.limit, lambda row: (row.created_at, row.agent_id), shown_agent)
+    return page_of(rows, request.limit, lambda row: (row.created_at, row.agent_id), shown_agent)

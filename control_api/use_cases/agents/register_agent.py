@@ -1,4 +1,4 @@
-"""Register an agent: a draft, until it is approved (`service.md` 3.1)."""
+"""Registers an agent, as a draft until it is approved (`service.md` 3.1)."""
 
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +18,7 @@ from policies.trail.record import change_record
 
 
 class NewAgent(RequestModel):
-    """A registry entry (`service.md` 2.2). It starts as a draft, whatever it will be."""
+    """The registry entry to create (`service.md` 2.2)."""
 
     example: ClassVar[dict[str, Any]] = {
         "agent_id": "agt_loans",
@@ -39,38 +39,37 @@ class NewAgent(RequestModel):
     status: Literal["draft"] | None = None
 
 
-async def register_agent(service: AppContext, caller: Caller, asked: NewAgent) -> AgentShown:
-    """Register an agent as a draft; whether a policy has its role is judged at evaluation."""
-    agent_id = asked.agent_id or prefixed("agt_", service.entropy(16))
+async def register_agent(app: AppContext, caller: Caller, request: NewAgent) -> AgentShown:
+    """Register an agent as a draft; its role need not have a policy yet."""
+    agent_id = request.agent_id or prefixed("agt_", app.entropy(16))
 
     async def work(tx: Transaction) -> StoredAgent:
         if await agents.get(tx.connection, tx.tenant_id, agent_id) is not None:
-            raise Conflict(f"an agent `{agent_id}` is registered already")
-        await refuse_unknown_key(tx, asked.bound_key_id)
-        agent = _draft(asked, agent_id, tx.now)
+            raise Conflict(f"agent `{agent_id}` is already registered")
+        await refuse_unknown_key(tx, request.bound_key_id)
+        agent = _draft(request, agent_id, tx.now)
         await agents.add(tx.connection, tx.tenant_id, agent)
         await tx.publish({agent_name(agent_id): agent_document(agent.published())})
         detail = {"agent_role": agent.agent_role, "permitted_roles": list(agent.permitted_roles)}
-        record_id = service.new_id()
         await tx.append(
-            change_record("agent.registered", agent_id, caller.by, detail, record_id=record_id)
+            change_record("agent.registered", agent_id, caller.by, detail, record_id=app.new_id())
         )
         return agent
 
-    return shown_agent(await service.store.write(caller.tenant.tenant_id, work))
+    return shown_agent(await app.store.write(caller.tenant.tenant_id, work))
 
 
-def _draft(asked: NewAgent, agent_id: str, now: int) -> StoredAgent:
+def _draft(request: NewAgent, agent_id: str, now: int) -> StoredAgent:
     return StoredAgent(
         agent_id=agent_id,
-        agent_role=asked.agent_role,
-        display_name=asked.display_name,
-        description=asked.description,
-        owner=asked.owner,
-        framework=asked.framework,
-        permitted_roles=tuple(asked.permitted_roles or ()),
-        credential_type=asked.credential_type or "api_key",
-        bound_key_id=asked.bound_key_id,
+        agent_role=request.agent_role,
+        display_name=request.display_name,
+        description=request.description,
+        owner=request.owner,
+        framework=request.framework,
+        permitted_roles=tuple(request.permitted_roles or ()),
+        credential_type=request.credential_type or "api_key",
+        bound_key_id=request.bound_key_id,
         status="draft",
         created_at=now,
         updated_at=now,

@@ -1,4 +1,4 @@
-"""Change what the registry says of an agent; its status has an operation of its own."""
+"""Changes an agent's registry entry, except its status, which has an operation of its own."""
 
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
@@ -18,8 +18,8 @@ from policies.trail.record import change_record
 
 
 class ChangedAgent(RequestModel):
-    """The fields to change; those left out stay. Null clears a field, and stands for the default
-    where there is one."""
+    """The fields to change. Fields left out keep their value; null clears a field, or resets it to
+    its default if it has one."""
 
     example: ClassVar[dict[str, Any]] = {"owner": "lending", "framework": "langchain"}
 
@@ -34,7 +34,7 @@ class ChangedAgent(RequestModel):
     bound_key_id: Identifier | None = None
 
     def changes(self) -> dict[str, Any]:
-        """What was given, as the row holds it."""
+        """The fields that the request gives, in the form the row stores."""
         given = self.model_dump(include=self.model_fields_set - {"agent_id"})
         if "permitted_roles" in given:
             given["permitted_roles"] = tuple(given["permitted_roles"] or ())
@@ -43,14 +43,14 @@ class ChangedAgent(RequestModel):
         return given
 
 
-async def update_agent(service: AppContext, caller: Caller, asked: ChangedAgent) -> AgentShown:
-    """Change an agent's registry entry, never its status."""
+async def update_agent(app: AppContext, caller: Caller, request: ChangedAgent) -> AgentShown:
+    """Change an agent's registry entry, except its status."""
 
     async def work(tx: Transaction) -> StoredAgent:
-        agent = await agents.get(tx.connection, tx.tenant_id, asked.agent_id)
+        agent = await agents.get(tx.connection, tx.tenant_id, request.agent_id)
         if agent is None:
-            raise NotFound(f"no such agent: `{asked.agent_id}`")
-        changes = asked.changes()
+            raise NotFound(f"no such agent: `{request.agent_id}`")
+        changes = request.changes()
         changed = replace(agent, **changes)
         if changed == agent:
             return agent
@@ -65,10 +65,11 @@ async def update_agent(service: AppContext, caller: Caller, asked: ChangedAgent)
             "permitted_roles": list(changed.permitted_roles),
             "bound_key_id": changed.bound_key_id,
         }
-        record_id = service.new_id()
         await tx.append(
-            change_record("agent.updated", agent.agent_id, caller.by, detail, record_id=record_id)
+            change_record(
+                "agent.updated", agent.agent_id, caller.by, detail, record_id=app.new_id()
+            )
         )
         return changed
 
-    return shown_agent(await service.store.write(caller.tenant.tenant_id, work))
+    return shown_agent(await app.store.write(caller.tenant.tenant_id, work))

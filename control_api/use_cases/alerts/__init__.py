@@ -1,1 +1,1 @@
-"""Use cases on alert rules, one operation a file."""
+"""Use cases on alert rules and fired alerts, one operation a file."""

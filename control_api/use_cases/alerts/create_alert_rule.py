@@ -1,4 +1,4 @@
-"""Create an alert rule."""
+"""Creates an alert rule."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -17,12 +17,12 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import Conflict
 from policies.ground.ids import prefixed
 
-MOST_RULES = 200
-"""Of a tenant: each is measured whenever the log grows."""
+MAX_RULES = 200
+"""Per tenant: every rule is measured each time the log grows."""
 
 
 class NewRule(RequestModel):
-    """What to measure, and whom to tell (`service.md` 2.7)."""
+    """What to measure and where to send the alert (`service.md` 2.7)."""
 
     example: ClassVar[dict[str, Any]] = {
         "name": "many denials",
@@ -43,27 +43,29 @@ class NewRule(RequestModel):
 
 
 async def create_alert_rule(
-    service: AppContext, caller: Caller, asked: NewRule
+    app: AppContext, caller: Caller, request: NewRule
 ) -> AlertRuleWithSecret | AlertRule:
-    """Create an alert rule; the secret of its webhook is in this answer and nowhere else."""
+    """Create an alert rule; its webhook secret is shown only in this response."""
     refuse_unusable(
-        asked.rule_type, asked.threshold, asked.webhook_url, service.settings.webhook_allow
+        request.rule_type, request.threshold, request.webhook_url, app.settings.webhook_allow
     )
-    secret = None if asked.webhook_url is None else new_secret(service.entropy)
+    secret = None if request.webhook_url is None else new_secret(app.entropy)
 
     async def work(tx: Transaction) -> StoredRule:
-        if await alerts.count(tx.connection, tx.tenant_id) >= MOST_RULES:
-            raise Conflict(f"the tenant has {MOST_RULES} alert rules already: delete one")
+        if await alerts.count(tx.connection, tx.tenant_id) >= MAX_RULES:
+            raise Conflict(
+                f"the tenant already has {MAX_RULES} alert rules, the most allowed: delete one"
+            )
         rule = StoredRule(
-            rule_id=prefixed("alr_", service.entropy(16)),
-            **asked.model_dump(),
+            rule_id=prefixed("alr_", app.entropy(16)),
+            **request.model_dump(),
             webhook_secret=secret,
             created_at=tx.now,
             updated_at=tx.now,
         )
         await alerts.add(tx.connection, tx.tenant_id, rule)
-        await record(tx, "alert.created", rule, caller.by, service.new_id())
+        await record(tx, "alert.created", rule, caller.by, app.new_id())
         return rule
 
-    rule = await service.store.write(caller.tenant.tenant_id, work)
-    return shown_rule(rule, whole=True, secret=secret)
+    rule = await app.store.write(caller.tenant.tenant_id, work)
+    return shown_rule(rule, full_url=True, secret=secret)

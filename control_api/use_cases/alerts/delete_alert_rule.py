@@ -1,4 +1,4 @@
-"""Delete an alert rule. What it fired is delivered nonetheless."""
+"""Deletes an alert rule. Alerts that it has fired are still delivered."""
 
 from control_api.alerts.rule_change import record
 from control_api.app_context import AppContext
@@ -10,21 +10,21 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import NotFound
 
 
-class AskedRule(RequestModel):
-    """Which rule."""
+class RuleRequest(RequestModel):
+    """Names one alert rule."""
 
     rule_id: Identifier
 
 
-async def delete_alert_rule(service: AppContext, caller: Caller, asked: AskedRule) -> Empty:
-    """Delete an alert rule; a second time it is not found."""
+async def delete_alert_rule(app: AppContext, caller: Caller, request: RuleRequest) -> Empty:
+    """Delete an alert rule; a rule deleted before is not found."""
 
     async def work(tx: Transaction) -> None:
-        rule = await alerts.rule(tx.connection, tx.tenant_id, asked.rule_id)
+        rule = await alerts.rule(tx.connection, tx.tenant_id, request.rule_id)
         if rule is None:
-            raise NotFound(f"no such alert rule: `{asked.rule_id}`")
+            raise NotFound(f"no such alert rule: `{request.rule_id}`")
         await alerts.remove(tx.connection, tx.tenant_id, rule.rule_id)
-        await record(tx, "alert.deleted", rule, caller.by, service.new_id())
+        await record(tx, "alert.deleted", rule, caller.by, app.new_id())
 
-    await service.store.write(caller.tenant.tenant_id, work)
+    await app.store.write(caller.tenant.tenant_id, work)
     return Empty()

@@ -1,4 +1,4 @@
-"""List the alert rules."""
+"""Lists the alert rules."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -9,22 +9,23 @@ from control_api.responses.paging import Page, page_of
 from control_api.store.queries import alerts
 
 
-class AskedRules(Listed):
-    """All of them."""
+class RulesRequest(Listed):
+    """Takes no filter."""
 
 
 async def list_alert_rules(
-    service: AppContext, caller: Caller, asked: AskedRules
+    app: AppContext, caller: Caller, request: RulesRequest
 ) -> Page[AlertRule]:
     """List alert rules, newest first."""
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         rows = await alerts.page(
-            connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
+            connection, caller.tenant.tenant_id, request.after(int, str), request.limit + 1
         )
-    whole = caller.scope == "admin"
+    # A webhook URL often holds a secret, so only those who may change a rule see all of it.
+    full_url = caller.scope == "admin"
     return page_of(
         rows,
-        asked.limit,
+        request.limit,
         lambda row: (row.created_at, row.rule_id),
-        lambda row: shown_rule(row, whole=whole),
+        lambda row: shown_rule(row, full_url=full_url),
     )

@@ -1,4 +1,4 @@
-"""List what alert rules fired, and how its delivery stands."""
+"""Lists fired alerts and the state of their delivery."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -11,19 +11,19 @@ from control_api.store.queries.deliveries import StoredDelivery
 from policies.ground.canonical import rfc3339
 
 
-class AskedFired(Listed):
-    """All of them."""
+class FiredAlertsRequest(Listed):
+    """Takes no filter."""
 
 
 async def list_fired_alerts(
-    service: AppContext, caller: Caller, asked: AskedFired
+    app: AppContext, caller: Caller, request: FiredAlertsRequest
 ) -> Page[FiredAlert]:
-    """List deliveries of fired alerts, newest first."""
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+    """List fired alerts with the state of their delivery, newest first."""
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         rows = await deliveries.page(
-            connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
+            connection, caller.tenant.tenant_id, request.after(int, str), request.limit + 1
         )
-    return page_of(rows, asked.limit, lambda row: (row.fired_at, row.delivery_id), _shown)
+    return page_of(rows, request.limit, lambda row: (row.fired_at, row.delivery_id), _shown)
 
 
 def _shown(row: StoredDelivery) -> FiredAlert:

@@ -1,4 +1,4 @@
-"""Change an alert rule: its threshold, whom it tells, whether it is on."""
+"""Changes an alert rule."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -17,8 +17,8 @@ from policies.ground.errors import NotFound, invalid
 
 
 class ChangedRule(RequestModel):
-    """The fields to change; those left out stay. `rule_type` must be the rule's;
-    `"webhook_secret": null` makes a new one."""
+    """The fields to change. Fields left out keep their value. `rule_type` must be the rule's own
+    type; `"webhook_secret": null` makes a new secret."""
 
     example: ClassVar[dict[str, Any]] = {"rule_type": "denial_spike", "threshold": 50}
 
@@ -35,49 +35,49 @@ class ChangedRule(RequestModel):
     enabled: bool = True
 
     def changes(self) -> dict[str, Any]:
-        """What was given."""
+        """The fields that the request gives, without the id and the secret."""
         return self.model_dump(include=self.model_fields_set - {"rule_id", "webhook_secret"})
 
 
 async def update_alert_rule(
-    service: AppContext, caller: Caller, asked: ChangedRule
+    app: AppContext, caller: Caller, request: ChangedRule
 ) -> AlertRuleWithSecret | AlertRule:
-    """Change an alert rule; a new webhook secret is in this answer and nowhere else."""
+    """Change an alert rule; a new webhook secret is shown only in this response."""
 
     async def work(tx: Transaction) -> tuple[StoredRule, str | None]:
-        rule = await alerts.rule(tx.connection, tx.tenant_id, asked.rule_id)
+        rule = await alerts.rule(tx.connection, tx.tenant_id, request.rule_id)
         if rule is None:
-            raise NotFound(f"no such alert rule: `{asked.rule_id}`")
-        if asked.rule_type != rule.rule_type:
-            raise invalid([f"rule_type: this rule is a `{rule.rule_type}`, and stays one"])
-        changed, secret = _with_secret(service, rule, asked)
+            raise NotFound(f"no such alert rule: `{request.rule_id}`")
+        if request.rule_type != rule.rule_type:
+            raise invalid([f"rule_type: must stay `{rule.rule_type}`, the type of this rule"])
+        changed, secret = _with_secret(app, rule, request)
         if changed == rule:
             return rule, None
         refuse_unusable(
             changed.rule_type,
             changed.threshold,
             changed.webhook_url,
-            service.settings.webhook_allow,
+            app.settings.webhook_allow,
         )
-        # Later than before, whatever the clock does: whoever measured the rule as it was must see
-        # that it is another.
+        # Always later than before, even if the clock steps back: the evaluator compares this time
+        # to notice that the rule it measured has changed since.
         changed = replace(changed, updated_at=max(tx.now, rule.updated_at + 1))
         await alerts.put(tx.connection, tx.tenant_id, changed)
-        await record(tx, "alert.updated", changed, caller.by, service.new_id())
+        await record(tx, "alert.updated", changed, caller.by, app.new_id())
         return changed, secret
 
-    rule, secret = await service.store.write(caller.tenant.tenant_id, work)
-    return shown_rule(rule, whole=True, secret=secret)
+    rule, secret = await app.store.write(caller.tenant.tenant_id, work)
+    return shown_rule(rule, full_url=True, secret=secret)
 
 
 def _with_secret(
-    service: AppContext, rule: StoredRule, asked: ChangedRule
+    app: AppContext, rule: StoredRule, request: ChangedRule
 ) -> tuple[StoredRule, str | None]:
-    """The rule as asked for, and its webhook's secret if that is a new one."""
-    changed = replace(rule, **asked.changes())
+    """The changed rule, and its webhook secret if a new one was made."""
+    changed = replace(rule, **request.changes())
     if changed.webhook_url is None:
         return replace(changed, webhook_secret=None), None
-    if changed.webhook_secret is None or "webhook_secret" in asked.model_fields_set:
-        secret = new_secret(service.entropy)
+    if changed.webhook_secret is None or "webhook_secret" in request.model_fields_set:
+        secret = new_secret(app.entropy)
         return replace(changed, webhook_secret=secret), secret
     return changed, None

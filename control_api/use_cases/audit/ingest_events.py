@@ -1,6 +1,6 @@
-"""Take in what a sidecar recorded, exactly once, and sign for it.
+"""Takes in a batch of a sidecar's records, exactly once, and signs a receipt for it.
 
-The receipt leaves after the commit: a sidecar deletes what it signs for.
+The receipt leaves only after the commit, because a sidecar deletes the records it covers.
 """
 
 from typing import Any, ClassVar
@@ -18,10 +18,10 @@ from policies.trail.record_fast_path import match_batch
 
 
 class NewRecords(RequestModel):
-    """A batch out of a spool: records as they lie there, in order, without gaps.
+    """A batch from a sidecar's spool: its records in order and without gaps.
 
-    What a record is, is judged where it is taken in: its bytes are hashed again there, so that a
-    key that stands twice in it can deceive nobody.
+    The records are validated at ingestion, which hashes their bytes again. A duplicate key inside
+    a record therefore can't pass, and `unique` need not check the body for one.
     """
 
     unique: ClassVar[bool] = False
@@ -41,26 +41,28 @@ class NewRecords(RequestModel):
         return None if batch is None else cls.model_construct(**batch._asdict())
 
 
-async def ingest_events(service: AppContext, caller: Caller, asked: NewRecords) -> Receipt:
-    """Deliver a batch of a sidecar's records; those that are held already are passed over."""
+async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) -> Receipt:
+    """Deliver a batch of a sidecar's records; records delivered before are skipped."""
     tenant_id = caller.tenant.tenant_id
-    count = service.instruments.ingested.labels
-    if service.ingesting.locked():
-        raise Unavailable(f"{MOST_BATCHES} batches are being taken in already: come again")
+    count = app.instruments.ingested.labels
+    if app.ingesting.locked():
+        raise Unavailable(
+            f"already ingesting {MOST_BATCHES} batches, the most at a time: try again later"
+        )
     try:
-        async with service.ingesting:
+        async with app.ingesting:
             held = await ingest(
-                service.store,
+                app.store,
                 tenant_id,
-                asked.source,
-                asked.instance,
-                asked.records,
-                turn=service.reading,
+                request.source,
+                request.instance,
+                request.records,
+                turn=app.reading,
             )
     except (Conflict, Invalid):
-        count(Ingest.refused).inc(len(asked.records))
+        count(Ingest.refused).inc(len(request.records))
         raise
-    count(Ingest.held).inc(len(asked.records))
-    message = receipt_message(tenant_id, asked.source, asked.instance, held.n, held.hash)
-    signature = service.signer.sign(message)
-    return Receipt(asked.source, asked.instance, held.n, b64(held.hash), b64(signature))
+    count(Ingest.held).inc(len(request.records))
+    message = receipt_message(tenant_id, request.source, request.instance, held.n, held.hash)
+    signature = app.signer.sign(message)
+    return Receipt(request.source, request.instance, held.n, b64(held.hash), b64(signature))

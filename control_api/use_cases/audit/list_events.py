@@ -1,4 +1,4 @@
-"""List a tenant's audit events."""
+"""Lists a tenant's audit events."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -14,15 +14,15 @@ from control_api.responses.audit import AuditEvent
 from control_api.responses.paging import Page
 from policies.ground.canonical import micros, rfc3339
 
-# RFC 3339, 5.6. What we write ourselves is its form with six digits and `Z`.
-_MOMENT = re.compile(
+# RFC 3339, section 5.6. The log itself always writes six fraction digits and `Z`.
+_TIMESTAMP = re.compile(
     r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.(?P<fraction>\d+))?(?:[Zz]|[+-]\d\d:\d\d)\Z", re.A
 )
 
 
 def _time(text: str) -> str:
-    """The moment in the form that the log has; digits beyond a microsecond say nothing to it."""
-    found = _MOMENT.match(text)
+    """The time in the log's own form; digits beyond a microsecond are dropped."""
+    found = _TIMESTAMP.match(text)
     try:
         if found is None:
             raise ValueError
@@ -31,15 +31,16 @@ def _time(text: str) -> str:
         moment = datetime.fromisoformat(exact.upper())
         return rfc3339((moment - _EPOCH) // timedelta(microseconds=1))
     except (ValueError, OverflowError):
-        raise ValueError(f"must be a time of RFC 3339, such as `{rfc3339(0)}`") from None
+        raise ValueError(f"must be an RFC 3339 time, such as `{rfc3339(0)}`") from None
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Time = Annotated[str, AfterValidator(_time), Field(json_schema_extra={"format": "date-time"})]
 
 
-class AskedEvents(Listed):
-    """Filters, each exact; together they narrow. `from` on, before `to`."""
+class EventsRequest(Listed):
+    """Every filter is an exact match; an event must match all that are given. `from` is inclusive,
+    `to` exclusive."""
 
     agent_role: Identifier | None = None
     decision: Literal["ALLOW", "DENY"] | None = None
@@ -52,21 +53,21 @@ class AskedEvents(Listed):
     until: Time | None = Field(None, alias="to")
 
 
-async def list_events(service: AppContext, caller: Caller, asked: AskedEvents) -> Page[AuditEvent]:
+async def list_events(app: AppContext, caller: Caller, request: EventsRequest) -> Page[AuditEvent]:
     """List audit events, newest first."""
     filters = read.EventFilters(
-        agent_role=asked.agent_role,
-        decision=asked.decision,
-        source_id=asked.source_id,
-        user_id=asked.user_id,
-        agent_id=asked.agent_id,
-        session_id=asked.session_id,
-        policy_name=asked.policy_name,
-        since=None if asked.since is None else micros(asked.since),
-        until=None if asked.until is None else micros(asked.until),
+        agent_role=request.agent_role,
+        decision=request.decision,
+        source_id=request.source_id,
+        user_id=request.user_id,
+        agent_id=request.agent_id,
+        session_id=request.session_id,
+        policy_name=request.policy_name,
+        since=None if request.since is None else micros(request.since),
+        until=None if request.until is None else micros(request.until),
     )
     trail = await read.events(
-        service.store, caller.tenant.tenant_id, filters, asked.limit, asked.seq()
+        app.store, caller.tenant.tenant_id, filters, request.limit, request.seq()
     )
     events = [AuditEvent(**event) for event in trail.events]
     return Page(events, None if trail.next is None else (trail.next,))

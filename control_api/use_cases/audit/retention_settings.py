@@ -1,5 +1,7 @@
-"""How long what a tenant recorded is kept: read, and changed (`service.md` 2.8). The purge itself
-is hourly, and nobody's to start over HTTP."""
+"""Shows and changes how long a tenant's records are kept (`service.md` 2.8).
+
+The purge itself runs hourly; no request starts it.
+"""
 
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
@@ -18,7 +20,7 @@ Days = Annotated[int, Field(ge=0, le=3650)]
 
 
 class NewRetention(RequestModel):
-    """Days to keep each for; what is left out stays, 0 keeps for ever."""
+    """Days to keep each. A field left out keeps its value; 0 keeps for ever."""
 
     example: ClassVar[dict[str, Any]] = {"retention_days": 730, "session_retention_days": 30}
 
@@ -27,23 +29,21 @@ class NewRetention(RequestModel):
 
 
 async def show_retention_settings(
-    service: AppContext, caller: Caller, _: EmptyRequest
+    app: AppContext, caller: Caller, _: EmptyRequest
 ) -> RetentionSettings:
     """Show how long audit events and sessions are kept."""
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         return shown_retention(await stored(connection, caller.tenant.tenant_id))
 
 
 async def change_retention_settings(
-    service: AppContext, caller: Caller, asked: NewRetention
+    app: AppContext, caller: Caller, request: NewRetention
 ) -> RetentionSettings:
-    """Change how long audit events and sessions are kept, from the next purge on."""
-    given = asked.model_dump(include=asked.model_fields_set)
+    """Change how long audit events and sessions are kept; the next purge applies it."""
+    given = request.model_dump(include=request.model_fields_set)
 
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         return replace(tenant, **given), given
 
     tenant_id, by = caller.tenant.tenant_id, caller.by
-    return shown_retention(
-        await change_tenant(service, tenant_id, "settings.retention", by, changed)
-    )
+    return shown_retention(await change_tenant(app, tenant_id, "settings.retention", by, changed))

@@ -1,4 +1,4 @@
-"""An event, and what followed from it."""
+"""Shows an audit event and the actions recorded on it."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -8,20 +8,20 @@ from control_api.responses.audit import AuditEvent, Lineage, LineageAction
 from control_api.responses.paging import Part
 
 
-class AskedLineage(Listed):
-    """Which event; pages are of its actions."""
+class LineageRequest(Listed):
+    """Names one event; the pages are of its actions."""
 
     event_id: Identifier
 
 
-async def show_lineage(service: AppContext, caller: Caller, asked: AskedLineage) -> Part[Lineage]:
+async def show_lineage(app: AppContext, caller: Caller, request: LineageRequest) -> Part[Lineage]:
     """Show an audit event and the actions recorded on it, in order."""
-    seq = asked.seq()
+    seq = request.seq()
     event, actions = await read.lineage(
-        service.store,
+        app.store,
         caller.tenant.tenant_id,
-        asked.event_id,
-        asked.limit,
+        request.event_id,
+        request.limit,
         after_seq=-1 if seq is None else seq,
     )
     shown = Lineage(AuditEvent(**event), [LineageAction(**each) for each in actions.events])

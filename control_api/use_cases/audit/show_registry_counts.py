@@ -1,33 +1,31 @@
-"""How many agents there are in each state, and how often they are denied."""
+"""Counts the registered agents by status, and how often they are denied."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import deny_rate
 from control_api.requests.base import EmptyRequest
 from control_api.responses.agents import ACTIVITY_WINDOW, RegistryCounts
-from control_api.store.counters import queries as tallies
+from control_api.store.counters import queries as counters
 from control_api.store.queries import agents
 
 
-async def show_registry_counts(
-    service: AppContext, caller: Caller, _: EmptyRequest
-) -> RegistryCounts:
-    """Count the registry's agents by state; deny rates are of the last seven days."""
+async def show_registry_counts(app: AppContext, caller: Caller, _: EmptyRequest) -> RegistryCounts:
+    """Count the registered agents by status; deny rates cover the last 7 days."""
     tenant_id = caller.tenant.tenant_id
-    async with service.store.reading(tenant_id) as connection:
-        states = await agents.count_by_status(connection, tenant_id)
-        since = service.clock.now() - ACTIVITY_WINDOW
-        lately = await tallies.by_agent(connection, tenant_id, since)
+    async with app.store.reading(tenant_id) as connection:
+        by_status = await agents.count_by_status(connection, tenant_id)
+        since = app.clock.now() - ACTIVITY_WINDOW
+        recent = await counters.by_agent(connection, tenant_id, since)
     return RegistryCounts(
-        total=sum(states.values()),
-        draft=states.get("draft", 0),
-        pending_approval=states.get("pending_approval", 0),
-        approved=states.get("approved", 0),
-        suspended=states.get("suspended", 0),
-        deprecated=states.get("deprecated", 0),
-        pending=states.get("pending_approval", 0),
+        total=sum(by_status.values()),
+        draft=by_status.get("draft", 0),
+        pending_approval=by_status.get("pending_approval", 0),
+        approved=by_status.get("approved", 0),
+        suspended=by_status.get("suspended", 0),
+        deprecated=by_status.get("deprecated", 0),
+        pending=by_status.get("pending_approval", 0),
         deny_rate=deny_rate(
-            sum(each.allowed for each in lately), sum(each.denied for each in lately)
+            sum(each.allowed for each in recent), sum(each.denied for each in recent)
         ),
-        deny_rates={each.value: deny_rate(each.allowed, each.denied) for each in lately},
+        deny_rates={each.value: deny_rate(each.allowed, each.denied) for each in recent},
     )

@@ -1,5 +1,4 @@
-"""How long audit events are kept, and what the last purge left: the anchor that `verify` starts
-from."""
+"""Shows how long audit events are kept, and the anchor of the last purge."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -11,10 +10,10 @@ from control_api.store.queries import purges
 from control_api.tenants.tenant_change import stored
 
 
-async def show_retention(service: AppContext, caller: Caller, _: EmptyRequest) -> Retention:
-    """Show the retention of audit events, and the anchor of the last purge."""
+async def show_retention(app: AppContext, caller: Caller, _: EmptyRequest) -> Retention:
+    """Show how long audit events are kept, and the anchor of the last purge."""
     tenant_id = caller.tenant.tenant_id
-    async with service.store.reading(tenant_id) as connection:
+    async with app.store.reading(tenant_id) as connection:
         tenant = await stored(connection, tenant_id)
         anchor = await purges.latest_anchor(connection, tenant_id)
     return Retention(

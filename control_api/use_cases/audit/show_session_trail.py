@@ -1,4 +1,4 @@
-"""A session's audit events, in the order in which they were recorded."""
+"""Shows a session's audit events in the order they were recorded."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -8,22 +8,22 @@ from control_api.responses.audit import AuditEvent
 from control_api.responses.paging import Page
 
 
-class AskedTrail(Listed):
-    """Which session."""
+class SessionTrailRequest(Listed):
+    """Names one session."""
 
     session_id: Identifier
 
 
 async def show_session_trail(
-    service: AppContext, caller: Caller, asked: AskedTrail
+    app: AppContext, caller: Caller, request: SessionTrailRequest
 ) -> Page[AuditEvent]:
-    """Show a session's audit events in order; a session never seen is not found."""
-    seq = asked.seq()
+    """Show a session's audit events in order; an unknown session is not found."""
+    seq = request.seq()
     trail = await read.session_trail(
-        service.store,
+        app.store,
         caller.tenant.tenant_id,
-        asked.session_id,
-        asked.limit,
+        request.session_id,
+        request.limit,
         after_seq=-1 if seq is None else seq,
     )
     events = [AuditEvent(**event) for event in trail.events]

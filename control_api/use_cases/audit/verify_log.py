@@ -1,4 +1,4 @@
-"""Verify a tenant's log: the answer is 200 whether it holds or not."""
+"""Verifies a tenant's log. The response is 200 whether the log is valid or not."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -8,16 +8,16 @@ from control_api.responses.audit import PurgeAnchor, SignedCheckpoint, Verified
 from control_api.store.queries import log_keys
 
 
-async def verify_log(service: AppContext, caller: Caller, _: EmptyRequest) -> Verified:
-    """Walk the tenant's audit trail, and say whether it is what it was."""
+async def verify_log(app: AppContext, caller: Caller, _: EmptyRequest) -> Verified:
+    """Verify the tenant's audit trail; the response names the first entry that fails, if any."""
     tenant_id = caller.tenant.tenant_id
-    publics = await log_keys.trusted(service.store, service.ring)
-    report = await verify(service.store, tenant_id, publics)
-    anchor, noted = report["anchor"], report["checkpoint"]
+    publics = await log_keys.trusted(app.store, app.ring)
+    report = await verify(app.store, tenant_id, publics)
+    anchor, checkpoint = report["anchor"], report["checkpoint"]
     return Verified(
         **{
             **report,
             "anchor": None if anchor is None else PurgeAnchor(**anchor),
-            "checkpoint": None if noted is None else SignedCheckpoint(**noted),
+            "checkpoint": None if checkpoint is None else SignedCheckpoint(**checkpoint),
         }
     )

@@ -1,1 +1,1 @@
-"""Use cases on decisions, one operation a file."""
+"""Use cases on decisions, and on the service itself, one operation a file."""

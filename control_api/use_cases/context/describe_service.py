@@ -1,4 +1,4 @@
-"""What the service says of itself: its description, a page to read it at, and its figures."""
+"""Serves the description of the API, the `/docs` page and the metrics."""
 
 from control_api.app_context import AppContext
 from control_api.metrics.metrics import CONTENT_TYPE, exposition
@@ -6,23 +6,23 @@ from control_api.requests.base import EmptyRequest
 from control_api.responses.audit import Document, Redirect
 
 
-async def show_openapi(service: AppContext, _caller: None, _: EmptyRequest) -> Document:
+async def show_openapi(app: AppContext, _caller: None, _: EmptyRequest) -> Document:
     """Describe the API (OpenAPI 3.1)."""
-    return service.description.openapi
+    return app.description.openapi
 
 
-async def show_docs(service: AppContext, _caller: None, _: EmptyRequest) -> Document:
-    """Show a page to read the description and try operations; it loads nothing from elsewhere."""
-    return service.description.page
+async def show_docs(app: AppContext, _caller: None, _: EmptyRequest) -> Document:
+    """Show a page to read the description and try operations; it loads nothing else."""
+    return app.description.page
 
 
-async def show_start(_service: AppContext, _caller: None, _: EmptyRequest) -> Redirect:
-    """Lead a browser to `/docs`."""
+async def show_start(_app: AppContext, _caller: None, _: EmptyRequest) -> Redirect:
+    """Redirect a browser to `/docs`."""
     return Redirect("docs")
 
 
-async def show_metrics(service: AppContext, _caller: None, _: EmptyRequest) -> Document:
+async def show_metrics(app: AppContext, _caller: None, _: EmptyRequest) -> Document:
     """Show the metrics as Prometheus text."""
-    if service.siblings is not None:
-        return Document(CONTENT_TYPE, await service.siblings.exposition())
-    return Document(CONTENT_TYPE, exposition(service.registry))
+    if app.siblings is not None:
+        return Document(CONTENT_TYPE, await app.siblings.exposition())
+    return Document(CONTENT_TYPE, exposition(app.registry))

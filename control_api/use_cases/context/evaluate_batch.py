@@ -1,4 +1,4 @@
-"""Decide on up to a hundred retrievals in one call, each with an event of its own."""
+"""Decides on up to a hundred retrievals in one call, each with its own audit event."""
 
 import asyncio
 from typing import Annotated, Any, ClassVar
@@ -29,7 +29,10 @@ class Item(AskedRetrieval):
 
 
 class AskedBatch(RequestModel):
-    """Retrievals to decide on in order, and when to stop."""
+    """Retrievals to decide on in order, and when to stop.
+
+    These fields only describe the body; `parse_batch` reads it, because this path must be fast.
+    """
 
     unique: ClassVar[bool] = False
     example: ClassVar[dict[str, Any]] = {
@@ -46,25 +49,25 @@ class AskedBatch(RequestModel):
 
 
 async def evaluate_batch(
-    service: AppContext, caller: Caller, asked: Annotated[batch.BatchRequest, AskedBatch]
+    app: AppContext, caller: Caller, request: Annotated[batch.BatchRequest, AskedBatch]
 ) -> Batch:
-    """Decide on several retrievals; each that is decided has its own audit event."""
-    if asked.stop_on is None:
-        # All documents first. Then no item waits before it claims its session, so the claims come
-        # in the batch's order, although the items run side by side: their records share a commit.
-        await caller.tenant.need_for(*asked.retrievals)
+    """Decide on several retrievals; each decision has its own audit event."""
+    if request.stop_on is None:
+        # Load all documents first. Then no item waits before it claims its session, so claims are
+        # made in the batch's order although the items run concurrently to share one commit.
+        await caller.tenant.need_for(*request.retrievals)
         answers = await asyncio.gather(
-            *(_evaluate(service, caller, each) for each in asked.retrievals)
+            *(_evaluate(app, caller, each) for each in request.retrievals)
         )
         return Batch(list(answers))
     results: list[Evaluated] = []
-    for retrieval in asked.retrievals:
-        results.append(await _evaluate(service, caller, retrieval))
-        if results[-1].decision == asked.stop_on:
+    for retrieval in request.retrievals:
+        results.append(await _evaluate(app, caller, retrieval))
+        if results[-1].decision == request.stop_on:
             break
     return Batch(results)
 
 
-async def _evaluate(service: AppContext, caller: Caller, retrieval: Retrieval) -> Evaluated:
-    decision, _, event_id = await decide_and_record(service, caller, retrieval)
+async def _evaluate(app: AppContext, caller: Caller, retrieval: Retrieval) -> Evaluated:
+    decision, _, event_id = await decide_and_record(app, caller, retrieval)
     return Evaluated(decision.decision, decision.policy_name, decision.reason, event_id)

@@ -11,10 +11,10 @@ from control_api.responses.evaluations import Evaluated, Explained
 
 
 async def evaluate_context(
-    service: AppContext, caller: Caller, asked: Annotated[EvaluationRequest, AskedRetrieval]
+    app: AppContext, caller: Caller, request: Annotated[EvaluationRequest, AskedRetrieval]
 ) -> Evaluated | Explained:
     """Decide whether an agent may retrieve from a data source; a `DENY` is answered with 200."""
-    retrieval = asked.retrieval
-    decision, facts, event_id = await decide_and_record(service, caller, retrieval)
+    retrieval = request.retrieval
+    decision, facts, event_id = await decide_and_record(app, caller, retrieval)
     answer = Evaluated(decision.decision, decision.policy_name, decision.reason, event_id)
-    return explained(answer, retrieval, facts, decision) if asked.explain else answer
+    return explained(answer, retrieval, facts, decision) if request.explain else answer

@@ -1,4 +1,4 @@
-"""Record what followed from a decision (`service.md` 4.2): an entry of the same log."""
+"""Records a downstream action on an audit event, as an entry of the same log (`service.md` 4.2)."""
 
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from policies.trail.record import lineage_record
 
 
 class NewAction(RequestModel):
-    """A downstream action (`service.md` 2.5)."""
+    """The downstream action to record (`service.md` 2.5)."""
 
     example: ClassVar[dict[str, Any]] = {
         "event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d",
@@ -31,29 +31,31 @@ class NewAction(RequestModel):
     outcome: Text | None = None
 
 
-async def record_lineage(service: AppContext, caller: Caller, asked: NewAction) -> Empty:
+async def record_lineage(app: AppContext, caller: Caller, request: NewAction) -> Empty:
     """Record a downstream action on an audit event of this tenant."""
     tenant_id = caller.tenant.tenant_id
-    found = await read.event(service.store, tenant_id, asked.event_id)
+    found = await read.event(app.store, tenant_id, request.event_id)
     _refuse_unbound(caller.key, found.event)
     await caller.tenant.need((TENANT,))
     record = lineage_record(
-        asked.event_id,
+        request.event_id,
         found.leaf_hash,
-        asked.action_type,
-        asked.detail,
-        asked.outcome,
-        record_id=service.new_id(),
-        salt=service.entropy(32),
+        request.action_type,
+        request.detail,
+        request.outcome,
+        record_id=app.new_id(),
+        salt=app.entropy(32),
         masking=caller.tenant.policy_set.masks(),
     )
-    await service.log.append(tenant_id, record)
+    await app.log.append(tenant_id, record)
     return Empty()
 
 
 def _refuse_unbound(key: Key, event: dict[str, Any]) -> None:
-    """A bound key speaks for its agent and roles alone (contract, section 2)."""
+    """`Forbidden` if the key is bound to another agent or role than the event's (contract, 2)."""
     if key.bound_agent_id is not None and event["agent_id"] != key.bound_agent_id:
-        raise Forbidden(f"the key is bound to agent `{key.bound_agent_id}`; the event is another's")
+        raise Forbidden(
+            f"the key is bound to agent `{key.bound_agent_id}`, not to the event's agent"
+        )
     if key.permitted_roles and event["agent_role"] not in key.permitted_roles:
-        raise Forbidden("the key's roles do not include that of the event")
+        raise Forbidden("the key's roles do not include the event's")

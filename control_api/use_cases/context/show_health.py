@@ -1,4 +1,4 @@
-"""Whether the service is alive, and whether it can do its work. Shows no path and no secret."""
+"""Reports whether the process is alive and ready. Shows no path and no secret."""
 
 from control_api.app_context import AppContext
 from control_api.requests.base import EmptyRequest
@@ -8,17 +8,17 @@ from policies import __version__
 from policies.ground.errors import Unavailable
 
 
-async def show_liveness(service: AppContext, _caller: None, _: EmptyRequest) -> Alive:  # noqa: ARG001
-    """Answer that the process runs."""
+async def show_liveness(app: AppContext, _caller: None, _: EmptyRequest) -> Alive:  # noqa: ARG001
+    """Report that the process is running."""
     return Alive("ok", __version__)
 
 
-async def show_readiness(service: AppContext, _caller: None, _: EmptyRequest) -> Alive:
-    """Answer whether requests can be served now; otherwise say what is not ready, and why."""
-    if service.stopping.is_set():
+async def show_readiness(app: AppContext, _caller: None, _: EmptyRequest) -> Alive:
+    """Report whether requests can be served now; otherwise say what is not ready, and why."""
+    if app.stopping.is_set():
         raise Unavailable("not ready", details="service: it is draining")
     try:
-        async with service.store.reading_all_tenants() as connection:
+        async with app.store.reading_all_tenants() as connection:
             await tenants.installed(connection)
     except Unavailable as error:
         raise Unavailable("not ready", details=f"store: {error.message}") from error

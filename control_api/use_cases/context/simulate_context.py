@@ -1,4 +1,4 @@
-"""What an evaluation would answer, without one: nothing is recorded and no session claimed."""
+"""Tells what an evaluation would answer. Records nothing and claims no session."""
 
 from typing import Annotated
 
@@ -14,21 +14,21 @@ from policies.retrieval import Retrieval
 
 
 async def simulate_context(
-    service: AppContext, caller: Caller, asked: Annotated[EvaluationRequest, AskedRetrieval]
+    app: AppContext, caller: Caller, request: Annotated[EvaluationRequest, AskedRetrieval]
 ) -> Simulated | Explained:
-    """Say what an evaluation by this key would answer; nothing is recorded."""
-    retrieval = asked.retrieval
+    """Tell what an evaluation by this key would answer; nothing is recorded."""
+    retrieval = request.retrieval
     await caller.tenant.need_for(retrieval)
-    session = await _present(service, caller, retrieval)
+    session = await _current_session(app, caller, retrieval)
     decision, facts = decide(caller, retrieval, session)
     answer = Simulated(decision.decision, decision.policy_name, decision.reason)
-    return explained(answer, retrieval, facts, decision) if asked.explain else answer
+    return explained(answer, retrieval, facts, decision) if request.explain else answer
 
 
-async def _present(service: AppContext, caller: Caller, retrieval: Retrieval) -> Session | None:
-    """The session as it stands; None where the call would be the first to name it."""
+async def _current_session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Session | None:
+    """The session's current state; None if this call would be the first to name it."""
     if retrieval.session_id is None:
         return None
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         row = await sessions.look_up(connection, caller.tenant.tenant_id, retrieval.session_id)
-    return None if row is None else row.at(service.clock.now())
+    return None if row is None else row.at(app.clock.now())

@@ -1,4 +1,4 @@
-"""Tie a key to an agent, or to roles (`service.md` 4.5): two fields, each by itself."""
+"""Binds a key to an agent, to roles, or to both, each field by itself (`service.md` 4.5)."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from policies.trail.record import change_record
 
 
 class NewBinding(RequestModel):
-    """What is left out stays; null clears. An empty list restricts nothing."""
+    """The binding. A field left out keeps its value; null or an empty list lifts a restriction."""
 
     example: ClassVar[dict[str, Any]] = {
         "bound_agent_id": "agt_loans",
@@ -27,18 +27,18 @@ class NewBinding(RequestModel):
     permitted_roles: Roles | None = None
 
 
-async def bind_key(service: AppContext, caller: Caller, asked: NewBinding) -> Done:
-    """Bind a key to an agent, to roles, or to neither; in force when the answer leaves."""
+async def bind_key(app: AppContext, caller: Caller, request: NewBinding) -> Done:
+    """Bind a key to an agent or to roles, or unbind it; in force before the response is sent."""
 
     async def work(tx: Transaction) -> None:
-        key = await keys.get(tx.connection, tx.tenant_id, asked.key_id)
+        key = await keys.get(tx.connection, tx.tenant_id, request.key_id)
         if key is None:
-            raise NotFound(f"no such key: `{asked.key_id}`")
+            raise NotFound(f"no such key: `{request.key_id}`")
         bound = key
-        if "bound_agent_id" in asked.model_fields_set:
-            bound = replace(bound, bound_agent_id=asked.bound_agent_id)
-        if "permitted_roles" in asked.model_fields_set:
-            bound = replace(bound, permitted_roles=tuple(asked.permitted_roles or ()))
+        if "bound_agent_id" in request.model_fields_set:
+            bound = replace(bound, bound_agent_id=request.bound_agent_id)
+        if "permitted_roles" in request.model_fields_set:
+            bound = replace(bound, permitted_roles=tuple(request.permitted_roles or ()))
         if bound == key:
             return
         await keys.bind(tx.connection, tx.tenant_id, bound)
@@ -47,10 +47,9 @@ async def bind_key(service: AppContext, caller: Caller, asked: NewBinding) -> Do
             "bound_agent_id": bound.bound_agent_id,
             "permitted_roles": list(bound.permitted_roles),
         }
-        record_id = service.new_id()
         await tx.append(
-            change_record("key.bound", key.key_id, caller.by, detail, record_id=record_id)
+            change_record("key.bound", key.key_id, caller.by, detail, record_id=app.new_id())
         )
 
-    await service.store.write(caller.tenant.tenant_id, work)
+    await app.store.write(caller.tenant.tenant_id, work)
     return Done()

@@ -11,14 +11,14 @@ from control_api.store.transaction import Transaction
 from policies.ground.keys import make_key
 
 
-async def create_key(service: AppContext, caller: Caller, asked: NewKey) -> CreatedKey:
-    """Create an API key; its secret is in this answer and nowhere else."""
-    secret = make_key(service.entropy(32))
+async def create_key(app: AppContext, caller: Caller, request: NewKey) -> CreatedKey:
+    """Create an API key; its secret is shown only in this response."""
+    secret = make_key(app.entropy(32))
     tenant_id = caller.tenant.tenant_id
 
     async def work(tx: Transaction) -> StoredKey:
-        key = build_key(asked, secret, service.entropy(16), tx.now)
-        await add_key(tx, key, caller.by, service.new_id())
+        key = build_key(request, secret, app.entropy(16), tx.now)
+        await add_key(tx, key, caller.by, app.new_id())
         return key
 
-    return created_key(await service.store.write(tenant_id, work), secret)
+    return created_key(await app.store.write(tenant_id, work), secret)

@@ -1,4 +1,4 @@
-"""List a tenant's API keys, without any secret."""
+"""Lists a tenant's API keys, without their secrets."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -9,14 +9,14 @@ from control_api.responses.paging import Page, page_of
 from control_api.store.queries import keys
 
 
-class AskedKeys(Listed):
-    """Nothing but a page."""
+class KeysRequest(Listed):
+    """Takes no filter."""
 
 
-async def list_keys(service: AppContext, caller: Caller, asked: AskedKeys) -> Page[ListedKey]:
-    """List the API keys that were not revoked, newest first; never a secret."""
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+async def list_keys(app: AppContext, caller: Caller, request: KeysRequest) -> Page[ListedKey]:
+    """List API keys that are not revoked, newest first, without their secrets."""
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         rows = await keys.page(
-            connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
+            connection, caller.tenant.tenant_id, request.after(int, str), request.limit + 1
         )
-    return page_of(rows, asked.limit, lambda key: (key.created_at, key.key_id), listed_key)
+    return page_of(rows, request.limit, lambda key: (key.created_at, key.key_id), listed_key)

@@ -1,4 +1,4 @@
-"""Make a key for a tenant without that tenant's credentials (`service.md` section 5)."""
+"""Creates a key for a tenant with the superadmin's credentials (`service.md` section 5)."""
 
 from typing import Any, ClassVar
 
@@ -17,25 +17,23 @@ from policies.ground.keys import make_key
 
 
 class ProvisionedKey(NewKey):
-    """What the key is to be, and for which tenant."""
+    """The key to create, and its tenant."""
 
     example: ClassVar[dict[str, Any]] = NewKey.example
 
     tenant_id: Identifier
 
 
-async def provision_key(
-    service: AppContext, caller: Superadmin, asked: ProvisionedKey
-) -> CreatedKey:
-    """Create an API key for a tenant; its secret is in this answer and nowhere else."""
-    secret = make_key(service.entropy(32))
+async def provision_key(app: AppContext, caller: Superadmin, request: ProvisionedKey) -> CreatedKey:
+    """Create an API key for a tenant; its secret is shown only in this response."""
+    secret = make_key(app.entropy(32))
 
     async def work(tx: Transaction) -> StoredKey:
-        tenant = await present(tx, asked.tenant_id)
+        tenant = await present(tx, request.tenant_id)
         if not tenant.active:
             raise Conflict(f"tenant `{tenant.tenant_id}` is deactivated: reactivate it first")
-        key = build_key(asked, secret, service.entropy(16), tx.now)
-        await add_key(tx, key, caller.by, service.new_id())
+        key = build_key(request, secret, app.entropy(16), tx.now)
+        await add_key(tx, key, caller.by, app.new_id())
         return key
 
-    return created_key(await service.store.write(asked.tenant_id, work), secret)
+    return created_key(await app.store.write(request.tenant_id, work), secret)

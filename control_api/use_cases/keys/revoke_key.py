@@ -1,4 +1,5 @@
-"""Revoke an API key: dead before the answer leaves, here and in every connected sidecar."""
+"""Revokes an API key: it stops working before the response is sent, here and in every connected
+sidecar."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -11,20 +12,19 @@ from policies.sets.policy_set import key_name
 from policies.trail.record import change_record
 
 
-async def revoke_key(service: AppContext, caller: Caller, asked: KeyRequest) -> Empty:
-    """Revoke an API key at once; a second time it is not found."""
+async def revoke_key(app: AppContext, caller: Caller, request: KeyRequest) -> Empty:
+    """Revoke an API key at once; a key revoked before is not found."""
 
     async def work(tx: Transaction) -> None:
-        key = await keys.get(tx.connection, tx.tenant_id, asked.key_id)
+        key = await keys.get(tx.connection, tx.tenant_id, request.key_id)
         if key is None:
-            raise NotFound(f"no such key: `{asked.key_id}`")
+            raise NotFound(f"no such key: `{request.key_id}`")
         await keys.revoke(tx.connection, tx.tenant_id, key.key_id, tx.now)
         await tx.publish({key_name(key.digest): None})
         detail = {"name": key.name, "scope": key.scope}
-        record_id = service.new_id()
         await tx.append(
-            change_record("key.revoked", key.key_id, caller.by, detail, record_id=record_id)
+            change_record("key.revoked", key.key_id, caller.by, detail, record_id=app.new_id())
         )
 
-    await service.store.write(caller.tenant.tenant_id, work)
+    await app.store.write(caller.tenant.tenant_id, work)
     return Empty()

@@ -1,5 +1,8 @@
-"""Rotate a key: one is dead and the other lives in the same commit, so that there is no moment with
-two live keys, or with none."""
+"""Replaces a key by a new one.
+
+One commit revokes the old key and adds the new one, so there is never a moment with both keys live,
+or with neither.
+"""
 
 from dataclasses import replace
 
@@ -18,13 +21,13 @@ from policies.sets.policy_set import agent_document, agent_name, key_document, k
 from policies.trail.record import change_record
 
 
-async def rotate_key(service: AppContext, caller: Caller, asked: KeyRequest) -> CreatedKey:
-    """Replace a key by a new one of the same name, scope, expiry and binding."""
-    secret = make_key(service.entropy(32))
-    key_id = prefixed("key_", service.entropy(16))
+async def rotate_key(app: AppContext, caller: Caller, request: KeyRequest) -> CreatedKey:
+    """Replace a key by a new one with the same name, scope, expiry and binding."""
+    secret = make_key(app.entropy(32))
+    key_id = prefixed("key_", app.entropy(16))
 
     async def work(tx: Transaction) -> StoredKey:
-        old = await _live(tx, asked.key_id)
+        old = await _live(tx, request.key_id)
         new = replace(old, key_id=key_id, digest=key_digest(secret), created_at=tx.now)
         await keys.add(tx.connection, tx.tenant_id, new)
         await keys.revoke(tx.connection, tx.tenant_id, old.key_id, tx.now)
@@ -32,20 +35,19 @@ async def rotate_key(service: AppContext, caller: Caller, asked: KeyRequest) -> 
             key_name(old.digest): None,
             key_name(new.digest): key_document(new.published()),
         }
-        # An agent that only the old key may speak for would be mute.
+        # Move the agents bound to the old key: no key could speak for them otherwise.
         for agent in await agents.bound_to(tx.connection, tx.tenant_id, old.key_id):
             moved = replace(agent, bound_key_id=new.key_id, updated_at=tx.now)
             await agents.put(tx.connection, tx.tenant_id, moved)
             documents[agent_name(agent.agent_id)] = agent_document(moved.published())
         await tx.publish(documents)
         detail = {"replaced_by": new.key_id, "agents": len(documents) - 2}
-        record_id = service.new_id()
         await tx.append(
-            change_record("key.rotated", old.key_id, caller.by, detail, record_id=record_id)
+            change_record("key.rotated", old.key_id, caller.by, detail, record_id=app.new_id())
         )
         return new
 
-    return created_key(await service.store.write(caller.tenant.tenant_id, work), secret)
+    return created_key(await app.store.write(caller.tenant.tenant_id, work), secret)
 
 
 async def _live(tx: Transaction, key_id: str) -> StoredKey:
@@ -53,7 +55,7 @@ async def _live(tx: Transaction, key_id: str) -> StoredKey:
     if key is None and not await keys.known(tx.connection, tx.tenant_id, key_id):
         raise NotFound(f"no such key: `{key_id}`")
     if key is None:
-        raise Conflict(f"key `{key_id}` is revoked: make a new one")
+        raise Conflict(f"key `{key_id}` is revoked: create a new one")
     if not key.published().live(tx.now):
-        raise Conflict(f"key `{key_id}` has expired: make a new one")
+        raise Conflict(f"key `{key_id}` has expired: create a new one")
     return key

@@ -1,4 +1,4 @@
-"""Create a policy: in force, here and in every connected sidecar, when the answer leaves."""
+"""Creates a policy, in force here and in every connected sidecar before the response is sent."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -12,27 +12,27 @@ from control_api.store.transaction import Transaction
 from policies.ground.ids import prefixed
 
 
-async def create_policy(service: AppContext, caller: Caller, asked: PolicyAsked) -> PolicyShown:
-    """Create a policy; its name must be free among the active ones."""
-    policy_id = prefixed("pol_", service.entropy(16))
+async def create_policy(app: AppContext, caller: Caller, request: PolicyAsked) -> PolicyShown:
+    """Create a policy; no active policy may have the same name."""
+    policy_id = prefixed("pol_", app.entropy(16))
 
     async def work(tx: Transaction) -> StoredPolicy:
-        await policy_change.refuse_taken(tx, asked.name)
-        row = _new(asked, policy_id, tx.now)
+        await policy_change.refuse_taken(tx, request.name)
+        row = _new(request, policy_id, tx.now)
         await policies.add(tx.connection, tx.tenant_id, [row])
-        await policy_change.record(tx, [row], "created", caller.by, service.new_id)
+        await policy_change.record(tx, [row], "created", caller.by, app.new_id)
         await policy_change.publish(tx, {row.agent_role})
         return row
 
-    return shown_policy(await service.store.write(caller.tenant.tenant_id, work))
+    return shown_policy(await app.store.write(caller.tenant.tenant_id, work))
 
 
-def _new(asked: PolicyAsked, policy_id: str, now: int) -> StoredPolicy:
+def _new(request: PolicyAsked, policy_id: str, now: int) -> StoredPolicy:
     return StoredPolicy(
         policy_id=policy_id,
-        name=asked.name,
-        agent_role=asked.agent_role,
-        body=asked.body(),
+        name=request.name,
+        agent_role=request.agent_role,
+        body=request.body(),
         version=1,
         user_modified=False,
         file=None,

@@ -1,4 +1,4 @@
-"""Delete a policy, softly: it decides no more, and its history stays."""
+"""Deletes a policy: it decides nothing any more, and its history remains."""
 
 from dataclasses import replace
 
@@ -11,17 +11,17 @@ from control_api.store.queries import policies
 from control_api.store.transaction import Transaction
 
 
-async def delete_policy(service: AppContext, caller: Caller, asked: PolicyRequest) -> Empty:
-    """Delete a policy; a second time it is not found."""
+async def delete_policy(app: AppContext, caller: Caller, request: PolicyRequest) -> Empty:
+    """Delete a policy; a policy deleted before is not found."""
 
     async def work(tx: Transaction) -> None:
         row = policy_change.active_policy(
-            await policies.get(tx.connection, tx.tenant_id, asked.policy_id), asked.policy_id
+            await policies.get(tx.connection, tx.tenant_id, request.policy_id), request.policy_id
         )
-        gone = replace(row, version=row.version + 1, updated_at=tx.now, deleted_at=tx.now)
-        await policies.put(tx.connection, tx.tenant_id, gone)
-        await policy_change.record(tx, [gone], "deleted", caller.by, service.new_id)
-        await policy_change.publish(tx, {gone.agent_role})
+        deleted = replace(row, version=row.version + 1, updated_at=tx.now, deleted_at=tx.now)
+        await policies.put(tx.connection, tx.tenant_id, deleted)
+        await policy_change.record(tx, [deleted], "deleted", caller.by, app.new_id)
+        await policy_change.publish(tx, {deleted.agent_role})
 
-    await service.store.write(caller.tenant.tenant_id, work)
+    await app.store.write(caller.tenant.tenant_id, work)
     return Empty()

@@ -1,4 +1,4 @@
-"""Show one active policy."""
+"""Shows one active policy."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -9,8 +9,8 @@ from control_api.responses.management import PolicyShown
 from control_api.store.queries import policies
 
 
-async def get_policy(service: AppContext, caller: Caller, asked: PolicyRequest) -> PolicyShown:
+async def get_policy(app: AppContext, caller: Caller, request: PolicyRequest) -> PolicyShown:
     """Show one active policy; a deleted one is not found."""
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
-        policy = await policies.get(connection, caller.tenant.tenant_id, asked.policy_id)
-    return shown_policy(active_policy(policy, asked.policy_id))
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
+        policy = await policies.get(connection, caller.tenant.tenant_id, request.policy_id)
+    return shown_policy(active_policy(policy, request.policy_id))

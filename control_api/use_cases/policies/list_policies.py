@@ -1,4 +1,4 @@
-"""List the active policies."""
+"""Lists the active policies."""
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,8 +14,8 @@ from control_api.store.queries.policies import StoredPolicy
 _CHUNK = 1000
 
 
-class AskedPolicies(Listed):
-    """Filters, each exact; together they narrow."""
+class PoliciesRequest(Listed):
+    """Every filter is an exact match; a policy must match all that are given."""
 
     industry: Identifier | None = None
     process_group: Identifier | None = None
@@ -23,37 +23,39 @@ class AskedPolicies(Listed):
 
 
 async def list_policies(
-    service: AppContext, caller: Caller, asked: AskedPolicies
+    app: AppContext, caller: Caller, request: PoliciesRequest
 ) -> Page[PolicyShown]:
     """List active policies, newest first."""
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
-        rows = await _matching(connection, caller.tenant.tenant_id, asked)
-    return page_of(rows, asked.limit, _place, shown_policy)
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
+        rows = await _matching(connection, caller.tenant.tenant_id, request)
+    return page_of(rows, request.limit, _position, shown_policy)
 
 
 async def _matching(
-    connection: AsyncConnection, tenant_id: str, asked: AskedPolicies
+    connection: AsyncConnection, tenant_id: str, request: PoliciesRequest
 ) -> list[StoredPolicy]:
-    """One more than a page. Industry and process group stand inside a policy's body alone, so they
-    are compared here."""
-    after, wanted = asked.after(int, str), asked.limit + 1
-    filtered = asked.industry is not None or asked.process_group is not None
+    """Up to one row more than a page holds, to tell whether more follow.
+
+    Industry and process group are stored only inside a policy's body, so they are compared here.
+    """
+    after, wanted = request.after(int, str), request.limit + 1
+    filtered = request.industry is not None or request.process_group is not None
     chunk = _CHUNK if filtered else wanted
     found: list[StoredPolicy] = []
     while len(found) < wanted:
-        rows = await policies.page(connection, tenant_id, asked.agent_role, after, chunk)
-        found += [row for row in rows if _matches(row, asked)]
+        rows = await policies.page(connection, tenant_id, request.agent_role, after, chunk)
+        found += [row for row in rows if _matches(row, request)]
         if len(rows) < chunk:
             break
-        after = _place(rows[-1])
+        after = _position(rows[-1])
     return found[:wanted]
 
 
-def _matches(policy: StoredPolicy, asked: AskedPolicies) -> bool:
-    return (asked.industry is None or policy.body["industry"] == asked.industry) and (
-        asked.process_group is None or policy.body["process_group"] == asked.process_group
+def _matches(policy: StoredPolicy, request: PoliciesRequest) -> bool:
+    return (request.industry is None or policy.body["industry"] == request.industry) and (
+        request.process_group is None or policy.body["process_group"] == request.process_group
     )
 
 
-def _place(policy: StoredPolicy) -> Place:
+def _position(policy: StoredPolicy) -> Place:
     return policy.created_at, policy.policy_id

@@ -1,4 +1,4 @@
-"""A policy's history: every version there ever was of it, the present one included."""
+"""Lists a policy's versions, the current one included."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -11,24 +11,24 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound
 
 
-class AskedVersions(Listed):
-    """Of which policy; deleted ones have a history, too."""
+class PolicyVersionsRequest(Listed):
+    """Names one policy; a deleted policy keeps its history."""
 
     policy_id: Identifier
 
 
 async def list_policy_versions(
-    service: AppContext, caller: Caller, asked: AskedVersions
+    app: AppContext, caller: Caller, request: PolicyVersionsRequest
 ) -> Page[PolicyVersion]:
     """List a policy's versions, newest first."""
-    tenant_id, before = caller.tenant.tenant_id, asked.seq()
-    async with service.store.reading(tenant_id) as connection:
-        if await policies.get(connection, tenant_id, asked.policy_id) is None:
-            raise NotFound(f"no such policy: `{asked.policy_id}`")
+    tenant_id, before = caller.tenant.tenant_id, request.seq()
+    async with app.store.reading(tenant_id) as connection:
+        if await policies.get(connection, tenant_id, request.policy_id) is None:
+            raise NotFound(f"no such policy: `{request.policy_id}`")
         rows = await policies.versions(
-            connection, tenant_id, asked.policy_id, before, asked.limit + 1
+            connection, tenant_id, request.policy_id, before, request.limit + 1
         )
-    return page_of(rows, asked.limit, lambda row: (row.version,), _shown)
+    return page_of(rows, request.limit, lambda row: (row.version,), _shown)
 
 
 def _shown(row: StoredVersion) -> PolicyVersion:

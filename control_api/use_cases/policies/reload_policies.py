@@ -13,24 +13,26 @@ from policies.definitions.definition import LoadError
 from policies.ground.errors import Invalid
 
 
-async def reload_policies(service: AppContext, caller: Caller, _: EmptyRequest) -> Reloaded:
-    """Read the tenant's policy files again; one bad file, and nothing changes."""
-    # Where the files say what is there already, nothing is written.
+async def reload_policies(app: AppContext, caller: Caller, _: EmptyRequest) -> Reloaded:
+    """Reload the tenant's policy files; if any file is invalid, nothing changes."""
+    # If the files match the store, nothing is written and this revision is the answer's.
     WRITTEN.set(caller.tenant.policy_set.revision)
     tenant_id = caller.tenant.tenant_id
     try:
-        done = await reload_tenant(service, tenant_id, caller.by)
+        done = await reload_tenant(app, tenant_id, caller.by)
     except LoadError as error:
         raise Invalid(
             "the policy files can't be used; nothing was changed", details=str(error)
         ) from error
-    return replace(done, warnings=await _warnings(service, tenant_id))
+    return replace(done, warnings=await _warnings(app, tenant_id))
 
 
-async def _warnings(service: AppContext, tenant_id: str) -> list[str]:
-    """Of the folders that belong to no tenant, those that look like this one's: what else lies in
-    the directory is the operator's to know."""
-    if service.settings.policy_dir is None:
+async def _warnings(app: AppContext, tenant_id: str) -> list[str]:
+    """Folders of no tenant whose names look like this tenant's.
+
+    The other folders are the operator's business, so this tenant does not see them.
+    """
+    if app.settings.policy_dir is None:
         return ["SLUICE_POLICY_DIR is not set: no policy comes from a file"]
-    found = await unowned_folders(service)
+    found = await unowned_folders(app)
     return [str(each) for each in found if each.nearest == tenant_id]

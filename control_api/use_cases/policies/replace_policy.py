@@ -1,4 +1,4 @@
-"""Replace a policy's body: a new version, in force when the answer leaves."""
+"""Replaces a policy's body by a new version, in force before the response is sent."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def _tags(text: str) -> str:
 
 
 class ReplacedPolicy(PolicyAsked):
-    """The policy as it is to be, whole. With `If-Match`, only if it still is the version named."""
+    """The complete new policy. With `If-Match`, it replaces only the version named there."""
 
     in_header: ClassVar[Mapping[str, str]] = {"if_match": "If-Match"}
 
@@ -43,41 +43,44 @@ class ReplacedPolicy(PolicyAsked):
     )
 
 
-async def replace_policy(service: AppContext, caller: Caller, asked: ReplacedPolicy) -> PolicyShown:
-    """Replace a policy; the version before stays in its history."""
+async def replace_policy(app: AppContext, caller: Caller, request: ReplacedPolicy) -> PolicyShown:
+    """Replace a policy; the previous version stays in its history."""
 
     async def work(tx: Transaction) -> StoredPolicy:
         row = policy_change.active_policy(
-            await policies.get(tx.connection, tx.tenant_id, asked.policy_id), asked.policy_id
+            await policies.get(tx.connection, tx.tenant_id, request.policy_id), request.policy_id
         )
-        _refuse_other(row, asked.if_match)
-        body = asked.body()
+        _check_precondition(row, request.if_match)
+        body = request.body()
         if encode(row.body) == encode(body):
             return row
-        if asked.name != row.name:
-            await policy_change.refuse_taken(tx, asked.name)
+        if request.name != row.name:
+            await policy_change.refuse_taken(tx, request.name)
         changed = replace(
             row,
-            name=asked.name,
-            agent_role=asked.agent_role,
+            name=request.name,
+            agent_role=request.agent_role,
             body=body,
             version=row.version + 1,
             user_modified=True,
             updated_at=tx.now,
         )
         await policies.put(tx.connection, tx.tenant_id, changed)
-        await policy_change.record(tx, [changed], "updated", caller.by, service.new_id)
+        await policy_change.record(tx, [changed], "updated", caller.by, app.new_id)
         await policy_change.publish(tx, {row.agent_role, changed.agent_role})
         return changed
 
-    return shown_policy(await service.store.write(caller.tenant.tenant_id, work))
+    return shown_policy(await app.store.write(caller.tenant.tenant_id, work))
 
 
-def _refuse_other(row: StoredPolicy, if_match: str | None) -> None:
-    """RFC 9110, 13.1.1: by strong comparison, so that a weak tag never matches."""
+def _check_precondition(row: StoredPolicy, if_match: str | None) -> None:
+    """`PreconditionFailed` unless `If-Match` names the current version.
+
+    RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
+    """
     if if_match is None or if_match == "*":
         return
     if f'"{row.version}"' not in re.findall(_TAG, if_match):
         raise PreconditionFailed(
-            f"policy `{row.policy_id}` is at version {row.version}: read it again, and decide anew"
+            f"policy `{row.policy_id}` is at version {row.version}: read it again, then retry"
         )

@@ -1,4 +1,4 @@
-"""Bring a policy back to what its file says (`service.md` 2.1, section 9)."""
+"""Restores a policy to what its file defines (`service.md` 2.1, section 9)."""
 
 from dataclasses import replace
 
@@ -15,28 +15,28 @@ from policies.ground.canonical import encode
 from policies.ground.errors import Conflict, NotFound
 
 
-async def restore_policy(service: AppContext, caller: Caller, asked: PolicyRequest) -> PolicyShown:
-    """Restore a policy to its file's definition, undeleted if it was deleted."""
+async def restore_policy(app: AppContext, caller: Caller, request: PolicyRequest) -> PolicyShown:
+    """Restore a policy to its file's definition; a deleted policy becomes active again."""
 
     async def work(tx: Transaction) -> StoredPolicy:
-        row = await policies.get(tx.connection, tx.tenant_id, asked.policy_id)
+        row = await policies.get(tx.connection, tx.tenant_id, request.policy_id)
         if row is None:
-            raise NotFound(f"no such policy: `{asked.policy_id}`")
+            raise NotFound(f"no such policy: `{request.policy_id}`")
         restored = _restored(row, tx.now)
         if restored is None:
             return row
         if row.deleted_at is not None or restored.name != row.name:
             await policy_change.refuse_taken(tx, restored.name)
         await policies.put(tx.connection, tx.tenant_id, restored)
-        await policy_change.record(tx, [restored], "restored", caller.by, service.new_id)
+        await policy_change.record(tx, [restored], "restored", caller.by, app.new_id)
         await policy_change.publish(tx, {row.agent_role, restored.agent_role})
         return restored
 
-    return shown_policy(await service.store.write(caller.tenant.tenant_id, work))
+    return shown_policy(await app.store.write(caller.tenant.tenant_id, work))
 
 
 def _restored(row: StoredPolicy, now: int) -> StoredPolicy | None:
-    """None where the policy is what its file says already."""
+    """The restored row; None if the policy already matches its file."""
     body = row.file_body
     if body is None:
         raise Conflict(f"no file defines policy `{row.policy_id}`: there is nothing to restore")

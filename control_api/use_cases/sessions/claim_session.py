@@ -1,4 +1,4 @@
-"""Claim a session for a sidecar: whoever asks first owns it, whichever sidecar that is."""
+"""Claims a session for a sidecar. The first claim owns the session, whichever sidecar makes it."""
 
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from policies.sets.policy_set import TENANT, role_name
 
 
 class NewSession(RequestModel):
-    """The session, and who would own it. The sidecar has judged checks 1 to 4 already."""
+    """The session and its would-be owner. The sidecar has already run checks 1 to 4."""
 
     example: ClassVar[dict[str, Any]] = {
         "session_id": "s-77",
@@ -27,19 +27,19 @@ class NewSession(RequestModel):
     user_id: Identifier
 
 
-async def claim_session(service: AppContext, caller: Caller, asked: NewSession) -> ClaimedSession:
-    """Claim a session, or learn who owns it and how it stands."""
+async def claim_session(app: AppContext, caller: Caller, request: NewSession) -> ClaimedSession:
+    """Claim a session, or learn who owns it and whether it is active."""
     tenant = caller.tenant
-    await tenant.need((TENANT, role_name(asked.agent_role)))
+    await tenant.need((TENANT, role_name(request.agent_role)))
     row = await claim(
-        service, tenant, asked.session_id, asked.agent_role, asked.agent_id, asked.user_id
+        app, tenant, request.session_id, request.agent_role, request.agent_id, request.user_id
     )
-    # Committed. If we die here the next sidecar claims it by asking us, and is told the same.
-    if service.publishing is not None:
-        service.publishing.session(tenant.tenant_id, row)
+    # Committed. If we die here, Redis lacks the claim; the next sidecar asks us and gets this row.
+    if app.publishing is not None:
+        app.publishing.session(tenant.tenant_id, row)
     return ClaimedSession(
         session_id=row.session_id,
-        state=row.state(service.clock.now()),
+        state=row.state(app.clock.now()),
         agent_role=row.agent_role,
         agent_id=row.agent_id,
         expires_at=rfc3339(row.expires_at),

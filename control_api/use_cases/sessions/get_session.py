@@ -13,8 +13,8 @@ class SessionRequest(RequestModel):
     session_id: Identifier
 
 
-async def get_session(service: AppContext, caller: Caller, asked: SessionRequest) -> SessionDetail:
+async def get_session(app: AppContext, caller: Caller, request: SessionRequest) -> SessionDetail:
     """Show one session; a session that was never claimed is not found."""
     tenant_id = caller.tenant.tenant_id
-    async with service.store.reading(tenant_id) as connection:
-        return await read_session(connection, tenant_id, asked.session_id, service.clock.now())
+    async with app.store.reading(tenant_id) as connection:
+        return await read_session(connection, tenant_id, request.session_id, app.clock.now())

@@ -1,4 +1,4 @@
-"""List the sessions that were claimed."""
+"""Lists the claimed sessions."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
@@ -9,31 +9,32 @@ from control_api.responses.tenants import SessionShown, SessionStatus
 from control_api.store.queries import sessions
 
 
-class AskedSessions(Listed):
-    """Filters, each exact; together they narrow. A session's status is that of the moment."""
+class SessionsRequest(Listed):
+    """Every filter is an exact match; a session must match all that are given. `status` is the
+    session's status at the time of the request."""
 
     agent_role: Identifier | None = None
     status: SessionStatus | None = None
 
 
 async def list_sessions(
-    service: AppContext, caller: Caller, asked: AskedSessions
+    app: AppContext, caller: Caller, request: SessionsRequest
 ) -> Page[SessionShown]:
     """List sessions, newest first."""
-    now = service.clock.now()
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+    now = app.clock.now()
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         rows = await sessions.page(
             connection,
             caller.tenant.tenant_id,
-            agent_role=asked.agent_role,
-            state=asked.status,
+            agent_role=request.agent_role,
+            state=request.status,
             now=now,
-            after=asked.after(int, str),
-            limit=asked.limit + 1,
+            after=request.after(int, str),
+            limit=request.limit + 1,
         )
     return page_of(
         rows,
-        asked.limit,
+        request.limit,
         lambda row: (row.created_at, row.session_id),
         lambda row: SessionShown(**session_fields(row, now)),
     )

@@ -1,4 +1,4 @@
-"""Revoke a session: no call in it is allowed any more, here or in any connected sidecar."""
+"""Revokes a session: no call in it is allowed any more, here or in any connected sidecar."""
 
 from typing import ClassVar
 
@@ -16,7 +16,7 @@ from policies.trail.record import change_record
 
 
 class RevokedSession(RequestModel):
-    """Which session, and why; the reason is kept with the session, not in the log."""
+    """The session and the reason, which is stored with the session and not in the log."""
 
     in_query: ClassVar[frozenset[str]] = frozenset({"reason"})
 
@@ -24,31 +24,29 @@ class RevokedSession(RequestModel):
     reason: Text | None = None
 
 
-async def revoke_session(
-    service: AppContext, caller: Caller, asked: RevokedSession
-) -> SessionDetail:
-    """Revoke a session at once; a second time changes nothing."""
+async def revoke_session(app: AppContext, caller: Caller, request: RevokedSession) -> SessionDetail:
+    """Revoke a session at once; revoking it again changes nothing."""
 
     async def work(tx: Transaction) -> tuple[SessionRow, SessionDetail]:
-        row = await sessions.find(tx.connection, tx.tenant_id, asked.session_id)
+        row = await sessions.find(tx.connection, tx.tenant_id, request.session_id)
         if row is None:
-            raise NotFound(f"no such session: `{asked.session_id}`")
+            raise NotFound(f"no such session: `{request.session_id}`")
         if row.revoked_at is None:
-            record_id = service.new_id()
             detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
-            await tx.append(
-                change_record(
-                    "session.revoked", row.session_id, caller.by, detail, record_id=record_id
-                )
+            record = change_record(
+                "session.revoked", row.session_id, caller.by, detail, record_id=app.new_id()
             )
-            await sessions.revoke(tx.connection, tx.tenant_id, row.session_id, asked.reason, tx.now)
-            # Even where it has expired: a clock that is behind may take it for active.
+            await tx.append(record)
+            await sessions.revoke(
+                tx.connection, tx.tenant_id, row.session_id, request.reason, tx.now
+            )
+            # Published even if expired: a sidecar whose clock is behind may take it for active.
             await tx.publish({session_name(row.session_id): session_document(row.session_id)})
             row = row._replace(revoked_at=tx.now)
-        return row, await read_session(tx.connection, tx.tenant_id, asked.session_id, tx.now)
+        return row, await read_session(tx.connection, tx.tenant_id, request.session_id, tx.now)
 
-    row, revoked = await service.store.write(caller.tenant.tenant_id, work)
-    # Committed. If we die here, sidecars learn of it by the document.
-    if service.publishing is not None:
-        service.publishing.session(caller.tenant.tenant_id, row)
+    row, revoked = await app.store.write(caller.tenant.tenant_id, work)
+    # Committed. If we die here, sidecars still learn of it from the published document.
+    if app.publishing is not None:
+        app.publishing.session(caller.tenant.tenant_id, row)
     return revoked

@@ -1,9 +1,8 @@
-"""Revoke every session of a role, an agent or a user: one control for an incident (contract,
-section 6).
+"""Revokes every session of a role, an agent or a user, as in an incident (contract, section 6).
 
-Many sessions are many transactions, so that evaluations and other writes of the tenant are not held
-up. If we die between two, those of the first are revoked and published, the caller gets no answer,
-and the same request again revokes the rest.
+The sessions are revoked in many small transactions, so evaluations and other writes of the tenant
+are not held up. If we die between two, the sessions of the first are revoked and published, the
+caller gets no response, and the same request sent again revokes the rest.
 """
 
 from collections.abc import Sequence
@@ -21,15 +20,15 @@ from policies.ground.errors import invalid
 from policies.sets.policy_set import session_document, session_name
 from policies.trail.record import change_record, masked_user
 
-AT_ONCE = 200
-"""Sessions of one transaction: on SQLite an evaluation waits for it."""
+BATCH = 200
+"""Sessions in one transaction. On SQLite, evaluations wait while it runs."""
 
-NEEDED = "agent_role, agent_id, user_id: at least one is required"
+NO_FILTER = "agent_role, agent_id, user_id: at least one is required"
 
 
 class RevokedSessions(RequestModel):
-    """Whose sessions, and why; at least one of role, agent and user, and a session must match all
-    that are given. The reason is kept with each session, not in the log."""
+    """Whose sessions to revoke, and why. At least one of role, agent and user is required, and a
+    session must match all that are given. The reason is stored with each session, not logged."""
 
     example: ClassVar[dict[str, Any]] = {"agent_id": "agt_loans", "reason": "leaked key"}
 
@@ -39,52 +38,50 @@ class RevokedSessions(RequestModel):
     reason: Text
 
 
-async def revoke_sessions(service: AppContext, caller: Caller, asked: RevokedSessions) -> Revoked:
+async def revoke_sessions(app: AppContext, caller: Caller, request: RevokedSessions) -> Revoked:
     """Revoke all sessions of a role, an agent or a user at once.
 
-    Sessions claimed while the request runs may be left: suspend the agent, or freeze the tenant,
-    first. Where user ids are masked, users that are masked alike can't be told apart, and the
-    sessions of all of them are revoked.
+    Sessions claimed while the request runs may be missed: suspend the agent or freeze the tenant
+    first. Users whose masked ids are the same can't be told apart, so the sessions of all of them
+    are revoked.
     """
-    wanted = _filter(asked)
+    wanted = _filter(request)
     tenant_id = caller.tenant.tenant_id
     revoked, after = 0, None
     while True:
-        now = service.clock.now()
-        async with service.store.reading(tenant_id) as connection:
+        now = app.clock.now()
+        async with app.store.reading(tenant_id) as connection:
             found: list[SessionPosition] = await session_revocation.revocable(
-                connection, tenant_id, wanted, now, after, AT_ONCE
+                connection, tenant_id, wanted, now, after, BATCH
             )
-        # Written even where nothing was found: the answer tells the tenant's revision.
+        # Write even if nothing was found: the write yields the revision for the response.
         ids = [session_id for _, session_id in found]
-        revoked += await _revoke(service, caller, ids, asked.reason)
-        if len(found) < AT_ONCE:
+        revoked += await _revoke(app, caller, ids, request.reason)
+        if len(found) < BATCH:
             return Revoked(revoked)
         after = found[-1]
 
 
-def _filter(asked: RevokedSessions) -> SessionFilter:
-    user_id = asked.user_id
-    if asked.agent_role is None and asked.agent_id is None and user_id is None:
-        raise invalid([NEEDED])
-    # Whether a session's user was masked depends on the setting when it was claimed.
+def _filter(request: RevokedSessions) -> SessionFilter:
+    user_id = request.user_id
+    if request.agent_role is None and request.agent_id is None and user_id is None:
+        raise invalid([NO_FILTER])
+    # A session keeps the user id as it was claimed, masked or not: look for both forms.
     users = () if user_id is None else tuple({user_id, masked_user(user_id)})
-    return SessionFilter(asked.agent_role, asked.agent_id, users)
+    return SessionFilter(request.agent_role, request.agent_id, users)
 
 
-async def _revoke(service: AppContext, caller: Caller, ids: Sequence[str], reason: str) -> int:
-    """One transaction: each session is revoked, logged and published as if it were the only one."""
+async def _revoke(app: AppContext, caller: Caller, ids: Sequence[str], reason: str) -> int:
+    """Revoke these sessions in one transaction; each gets its own log entry and document."""
 
     async def work(tx: Transaction) -> list[SessionRow]:
         rows = await session_revocation.revoke_all(tx.connection, tx.tenant_id, ids, reason, tx.now)
         for row in rows:
-            whose = {"agent_role": row.agent_role, "agent_id": row.agent_id}
-            record_id = service.new_id()
-            await tx.append(
-                change_record(
-                    "session.revoked", row.session_id, caller.by, whose, record_id=record_id
-                )
+            detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
+            record = change_record(
+                "session.revoked", row.session_id, caller.by, detail, record_id=app.new_id()
             )
+            await tx.append(record)
         if rows:
             await tx.publish(
                 {session_name(row.session_id): session_document(row.session_id) for row in rows}
@@ -92,9 +89,9 @@ async def _revoke(service: AppContext, caller: Caller, ids: Sequence[str], reaso
         return rows
 
     tenant_id = caller.tenant.tenant_id
-    rows = await service.store.write(tenant_id, work)
-    # Committed. If we die here, sidecars learn of it by the documents.
-    if service.publishing is not None:
+    rows = await app.store.write(tenant_id, work)
+    # Committed. If we die here, sidecars still learn of it from the published documents.
+    if app.publishing is not None:
         for row in rows:
-            service.publishing.session(tenant_id, row)
+            app.publishing.session(tenant_id, row)
     return len(rows)

@@ -1,1 +1,1 @@
-"""Use cases on sidecars: policy sets and status, one operation a file."""
+"""Use cases on sidecars, one operation a file."""

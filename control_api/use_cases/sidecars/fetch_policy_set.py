@@ -1,9 +1,9 @@
-"""What changed in a tenant's policy set, for a sidecar that waits for it.
+"""Serves the changes of a tenant's policy set to a sidecar, by long poll.
 
-    changed since? > answer at once
-    else wait, at most as long as asked, until something is published > look again > answer
+    changed since the sidecar's revision? > respond at once
+    else wait, at most as long as requested, until something is published > read again > respond
 
-No news is an answer too: the heartbeat by which a sidecar knows that it is not cut off.
+An empty response matters too: it is the heartbeat that tells a sidecar it is not cut off.
 """
 
 from typing import Annotated
@@ -18,8 +18,9 @@ from control_api.responses.sidecars import MAX_PAGE_BYTES, PolicySetPage
 from control_api.store.queries import documents
 from policies.ground.errors import Forbidden, Unavailable
 
-MOST_DOCUMENTS = 512
-LONGEST_WAIT = 25
+MAX_DOCUMENTS = 512
+"""In one response."""
+MAX_WAIT = 25  # seconds
 
 
 def _seconds(value: object) -> object:
@@ -29,51 +30,53 @@ def _seconds(value: object) -> object:
         return value
 
 
-class AskedChanges(RequestModel):
-    """What the sidecar has: a revision, of the store that `epoch` names; and its patience."""
+class PolicySetRequest(RequestModel):
+    """The revision the sidecar has, the store it came from, and how long to wait for a change."""
 
     since: QueryInt = Field(0, ge=0)
     epoch: str | None = Field(None, max_length=256)
-    wait: Annotated[float, BeforeValidator(_seconds)] = Field(0, ge=0, le=LONGEST_WAIT)
+    wait: Annotated[float, BeforeValidator(_seconds)] = Field(0, ge=0, le=MAX_WAIT)
 
 
 async def fetch_policy_set(
-    service: AppContext, caller: Caller, asked: AskedChanges
+    app: AppContext, caller: Caller, request: PolicySetRequest
 ) -> PolicySetPage:
     """Fetch what changed in the policy set since a revision; wait for a change if there is none."""
-    # A revision of another store means nothing here: the sidecar empties its copy and begins anew.
-    foreign = asked.epoch != service.epoch
-    since = 0 if foreign else asked.since
-    page = await _read(service, caller, since)
+    # Another store's revisions mean nothing here: the sidecar must drop its copy and start over.
+    foreign = request.epoch != app.epoch
+    since = 0 if foreign else request.since
+    page = await _read(app, caller, since)
     if since > page.revision or 0 < since < page.reset_below:
-        # Ahead of us, or from before the store was put back to an older state of itself.
-        foreign, page = True, await _read(service, caller, 0)
-    elif not (page.documents or foreign) and asked.wait and not service.stopping.is_set():
-        await _wait(service, caller, asked.wait, page.revision)
-        page = await _read(service, caller, since)
-    return policy_set_page(service, caller, page, reset=foreign)
+        # The sidecar is ahead of us, or has a revision from before the store was rolled back.
+        foreign, page = True, await _read(app, caller, 0)
+    elif not (page.documents or foreign) and request.wait and not app.stopping.is_set():
+        await _wait(app, caller, request.wait, page.revision)
+        page = await _read(app, caller, since)
+    return policy_set_page(app, caller, page, reset=foreign)
 
 
-async def _read(service: AppContext, caller: Caller, since: int) -> documents.ChangePage:
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+async def _read(app: AppContext, caller: Caller, since: int) -> documents.ChangePage:
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         return await documents.since(
             connection,
             caller.tenant.tenant_id,
             since,
-            limit=MOST_DOCUMENTS,
+            limit=MAX_DOCUMENTS,
             most_bytes=MAX_PAGE_BYTES,
         )
 
 
-async def _wait(service: AppContext, caller: Caller, seconds: float, revision: int) -> None:
-    """Until the tenant's set moves beyond `revision`. What was published between the read and this
-    line has moved it already."""
-    if service.waiters.locked():
-        raise Unavailable(f"{MAX_WAITERS} sidecars wait for news already: come again")
-    async with service.waiters:
-        with service.instruments.waiting.track_inprogress():
+async def _wait(app: AppContext, caller: Caller, seconds: float, revision: int) -> None:
+    """Wait until the tenant's set moves beyond `revision`, or time is up."""
+    if app.waiters.locked():
+        raise Unavailable(
+            f"{MAX_WAITERS} sidecars are waiting already, the most allowed: try again later"
+        )
+    async with app.waiters:
+        with app.instruments.waiting.track_inprogress():
+            # A change published since the read has moved the set already: then do not wait.
             if caller.tenant.policy_set.revision <= revision:
                 await caller.tenant.wait(seconds)
-    # What woke us may have been the revocation of this very key.
-    if not await caller.live(service.clock.now()):
-        raise Forbidden("the API key is not valid any more, or its tenant is deactivated")
+    # The change that woke us may be the revocation of this very key.
+    if not await caller.live(app.clock.now()):
+        raise Forbidden("the API key is no longer valid, or its tenant was deactivated")

@@ -1,4 +1,4 @@
-"""List a tenant's sidecars, or wait until all of them decide by a revision."""
+"""Lists a tenant's sidecars, or waits until all of them have a revision."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from control_api.store.queries import fleet
 from control_api.store.queries.fleet import StoredSidecar
 from policies.ground.canonical import rfc3339
 
-LOOK_SECONDS = 0.1
-"""How often the store is asked while one waits: a report may have come to another process."""
+POLL_SECONDS = 0.1
+"""How often a wait reads the store: another process may have taken a sidecar's report."""
 
 
-class AskedSidecars(Listed):
-    """`wait_for` is a revision, as `X-Sluice-Revision` told it."""
+class SidecarsRequest(Listed):
+    """`wait_for` is a revision, for example from `X-Sluice-Revision`."""
 
     wait_for: QueryInt | None = Field(
         None, ge=0, lt=1 << 53, description="Wait until every live sidecar has this revision."
@@ -27,48 +27,48 @@ class AskedSidecars(Listed):
 
 
 async def list_sidecars(
-    service: AppContext, caller: Caller, asked: AskedSidecars
+    app: AppContext, caller: Caller, request: SidecarsRequest
 ) -> Page[SidecarShown]:
-    """List sidecars, newest first; with `wait_for`, those that have not its revision yet.
+    """List sidecars, newest first; with `wait_for`, those that do not have its revision yet.
 
-    With `wait_for` the answer comes once every live sidecar has the revision, and is empty, or
-    after `timeout` seconds, and names the live ones that have not. A sidecar is live that reported
-    within 15 seconds.
+    With `wait_for` the response is sent once every live sidecar has the revision, and is an empty
+    list, or after `timeout` seconds, and lists the live sidecars without it. A sidecar is live if
+    it reported within the last 15 seconds.
     """
-    if asked.wait_for is not None:
-        rows = await _wait(service, caller, asked.wait_for, asked.timeout)
-        return Page([_shown(row, service.clock.now()) for row in rows])
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+    if request.wait_for is not None:
+        rows = await _wait(app, caller, request.wait_for, request.timeout)
+        return Page([_shown(row, app.clock.now()) for row in rows])
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         rows = await fleet.page(
-            connection, caller.tenant.tenant_id, asked.after(int, str), asked.limit + 1
+            connection, caller.tenant.tenant_id, request.after(int, str), request.limit + 1
         )
-    now = service.clock.now()
+    now = app.clock.now()
     return page_of(
         rows,
-        asked.limit,
+        request.limit,
         lambda row: (row.first_seen, row.sidecar_id),
         lambda row: _shown(row, now),
     )
 
 
 async def _wait(
-    service: AppContext, caller: Caller, revision: int, seconds: int
+    app: AppContext, caller: Caller, revision: int, seconds: int
 ) -> list[StoredSidecar]:
     tenant = caller.tenant
-    until = service.clock.monotonic() + seconds
+    until = app.clock.monotonic() + seconds
     while True:
-        async with service.store.reading(tenant.tenant_id) as connection:
+        async with app.store.reading(tenant.tenant_id) as connection:
             rows = await fleet.behind(
-                connection, tenant.tenant_id, service.epoch, revision, service.clock.now()
+                connection, tenant.tenant_id, app.epoch, revision, app.clock.now()
             )
-        left = until - service.clock.monotonic()
-        if not rows or left <= 0 or service.stopping.is_set():
+        left = until - app.clock.monotonic()
+        if not rows or left <= 0 or app.stopping.is_set():
             return rows
-        await tenant.wait_report(min(left, LOOK_SECONDS))
+        await tenant.wait_report(min(left, POLL_SECONDS))
 
 
 def _shown(row: StoredSidecar, now: int) -> SidecarShown:
-    shown: dict[str, Any] = {name: getattr(row, name) for name in _SAME}
+    shown: dict[str, Any] = {name: getattr(row, name) for name in _COPIED_FIELDS}
     return SidecarShown(
         **shown,
         first_seen=rfc3339(row.first_seen),
@@ -78,7 +78,7 @@ def _shown(row: StoredSidecar, now: int) -> SidecarShown:
     )
 
 
-_SAME = (
+_COPIED_FIELDS = (
     "sidecar_id",
     "version",
     "agent_id",

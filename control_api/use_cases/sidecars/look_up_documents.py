@@ -1,7 +1,7 @@
-"""Look up documents of the policy set by name, for a sidecar that keeps only what it uses.
+"""Looks up documents of the policy set by name, for a sidecar that keeps only those it uses.
 
-Such a sidecar reads its documents from Redis. While Redis is away it follows the set's changes by
-long poll, and asks here for a document that it does not hold yet.
+Such a sidecar reads its documents from Redis. While Redis is unavailable, it follows changes by
+long poll and fetches the documents it lacks here.
 """
 
 from typing import Annotated, Any, ClassVar
@@ -15,31 +15,31 @@ from control_api.requests.base import RequestModel
 from control_api.responses.sidecars import MAX_PAGE_BYTES, PolicySetPage
 from control_api.store.queries import documents
 
-MOST_NAMES = 256
-LONGEST_NAME = 1024
-"""Characters: the longest name is a role's, 256 characters and a prefix."""
+MAX_NAMES = 256
+MAX_NAME = 1024
+"""Characters. The longest name is a role's: a prefix and 256 characters."""
 
 
 class AskedDocuments(RequestModel):
-    """The names of documents."""
+    """The names of the documents."""
 
     example: ClassVar[dict[str, Any]] = {"names": ["tenant", "role/loan_underwriter"]}
 
-    names: list[Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]] = Field(
-        min_length=1, max_length=MOST_NAMES
+    names: list[Annotated[str, Field(min_length=1, max_length=MAX_NAME)]] = Field(
+        min_length=1, max_length=MAX_NAMES
     )
 
 
 async def look_up_documents(
-    service: AppContext, caller: Caller, asked: AskedDocuments
+    app: AppContext, caller: Caller, request: AskedDocuments
 ) -> PolicySetPage:
-    """Look up documents of the policy set by name, all of them at the revision in the answer.
+    """Look up documents of the policy set by name, all as of the revision in the response.
 
-    A name that the tenant has no document for comes with `digest` and `body` null. Where `more` is
-    true the answer would have been too large: ask again for the names that are not in it.
+    If the tenant has no document of a name, its `digest` and `body` are null. If `more` is true,
+    the response would have been too large: ask again for the names it lacks.
     """
-    async with service.store.reading(caller.tenant.tenant_id) as connection:
+    async with app.store.reading(caller.tenant.tenant_id) as connection:
         page = await documents.by_name(
-            connection, caller.tenant.tenant_id, asked.names, most_bytes=MAX_PAGE_BYTES
+            connection, caller.tenant.tenant_id, request.names, most_bytes=MAX_PAGE_BYTES
         )
-    return policy_set_page(service, caller, page, reset=False)
+    return policy_set_page(app, caller, page, reset=False)

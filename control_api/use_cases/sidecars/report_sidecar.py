@@ -1,4 +1,4 @@
-"""Take in what a sidecar says of itself, and tell it the time. Nothing is decided by it."""
+"""Takes in a sidecar's status report and returns the time. No decision depends on a report."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -13,7 +13,7 @@ from policies.ground.canonical import rfc3339
 
 
 def _whole(value: object) -> object:
-    """`1.0` is an integer in JSON (JSON Schema, 6.1.1)."""
+    """`1.0` is an integer in JSON (JSON Schema Validation, section 6.1.1)."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -21,7 +21,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 53), BeforeValidator(_whole)]
 
 
 class Report(RequestModel):
-    """How a sidecar stands. What a newer one tells beyond this is passed over."""
+    """A sidecar's status. Fields added by a newer sidecar are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -52,10 +52,10 @@ class Report(RequestModel):
     refusing: Text | None = None
 
 
-async def report_sidecar(service: AppContext, caller: Caller, asked: Report) -> Heard:
-    """Report how a sidecar stands."""
-    now = service.clock.now()
-    row = StoredSidecar(**asked.model_dump(), first_seen=now, last_seen=now)
-    await service.fleet.report(caller.tenant.tenant_id, row)
+async def report_sidecar(app: AppContext, caller: Caller, request: Report) -> Heard:
+    """Report a sidecar's status."""
+    now = app.clock.now()
+    row = StoredSidecar(**request.model_dump(), first_seen=now, last_seen=now)
+    await app.fleet.report(caller.tenant.tenant_id, row)
     caller.tenant.heard()
-    return Heard(now=rfc3339(service.clock.now()), revision=caller.tenant.policy_set.revision)
+    return Heard(now=rfc3339(app.clock.now()), revision=caller.tenant.policy_set.revision)

@@ -1,4 +1,5 @@
-"""Change what holds for a tenant; in force, here and in its sidecars, when the answer leaves."""
+"""Changes a tenant's settings, in force here and published to its sidecars before the response is
+sent."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ from control_api.tenants.tenant_change import change_tenant
 
 
 class NewSettings(RequestModel):
-    """The settings to change; those left out stay."""
+    """The settings to change. Settings left out keep their value."""
 
     example: ClassVar[dict[str, Any]] = {"require_agent_id": True}
 
@@ -22,13 +23,13 @@ class NewSettings(RequestModel):
 
 
 async def change_tenant_settings(
-    service: AppContext, caller: Superadmin, asked: NewSettings
+    app: AppContext, caller: Superadmin, request: NewSettings
 ) -> TenantSettingsShown:
     """Change a tenant's settings."""
-    given = asked.model_dump(include=asked.model_fields_set - {"tenant_id"})
+    given = request.model_dump(include=request.model_fields_set - {"tenant_id"})
 
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         return replace(tenant, **given), given
 
-    tenant = await change_tenant(service, asked.tenant_id, "tenant.settings", caller.by, changed)
+    tenant = await change_tenant(app, request.tenant_id, "tenant.settings", caller.by, changed)
     return TenantSettingsShown(tenant.tenant_id, tenant.require_agent_id, tenant.pii_masking)

@@ -1,4 +1,4 @@
-"""Create a tenant, with its first admin key, which is shown this once."""
+"""Creates a tenant and its first admin key, whose secret is shown once."""
 
 import logging
 from typing import Any, ClassVar
@@ -21,40 +21,40 @@ from policies.ground.keys import make_key
 from policies.sets.policy_set import TENANT, tenant_document
 from policies.trail.record import change_record
 
-_FIRST = NewKey(name="first admin", scope="admin", expires_days=None)
+_FIRST_KEY = NewKey(name="first admin", scope="admin", expires_days=None)
 _log = logging.getLogger("sluice.policies")
 
 
 class NewTenant(RequestModel):
-    """What the tenant is called; no two are called the same."""
+    """The tenant's name, which must be unique."""
 
     example: ClassVar[dict[str, Any]] = {"name": "acme"}
 
     name: Identifier
 
 
-async def create_tenant(service: AppContext, caller: Superadmin, asked: NewTenant) -> CreatedTenant:
-    """Create a tenant; its admin key is in this answer and nowhere else."""
-    tenant_id = prefixed("ten_", service.entropy(16))
-    secret = make_key(service.entropy(32))
+async def create_tenant(app: AppContext, caller: Superadmin, request: NewTenant) -> CreatedTenant:
+    """Create a tenant; its admin key is shown only in this response."""
+    tenant_id = prefixed("ten_", app.entropy(16))
+    secret = make_key(app.entropy(32))
 
     async def work(tx: Transaction) -> None:
-        if await tenants.find_by_name(tx.connection, tenant_id, asked.name) is not None:
-            raise Conflict(f"a tenant is called `{asked.name}` already")
-        tenant = StoredTenant(tenant_id, asked.name, tx.now, False, False, True)
+        if await tenants.find_by_name(tx.connection, tenant_id, request.name) is not None:
+            raise Conflict(f"a tenant named `{request.name}` already exists")
+        tenant = StoredTenant(tenant_id, request.name, tx.now, False, False, True)
         await tenants.add(tx.connection, tenant)
-        await tx.publish({TENANT: tenant_document(effective(tenant, service.settings))})
-        detail, record_id = {"name": tenant.name}, service.new_id()
+        await tx.publish({TENANT: tenant_document(effective(tenant, app.settings))})
+        detail = {"name": tenant.name}
         await tx.append(
-            change_record("tenant.created", tenant_id, caller.by, detail, record_id=record_id)
+            change_record("tenant.created", tenant_id, caller.by, detail, record_id=app.new_id())
         )
-        admin = build_key(_FIRST, secret, service.entropy(16), tx.now)
-        await add_key(tx, admin, caller.by, service.new_id())
+        admin = build_key(_FIRST_KEY, secret, app.entropy(16), tx.now)
+        await add_key(tx, admin, caller.by, app.new_id())
 
-    await service.store.write(tenant_id, work)
+    await app.store.write(tenant_id, work)
     try:
-        await reload_tenant(service, tenant_id, caller.by)
+        await reload_tenant(app, tenant_id, caller.by)
     except LoadError as error:
-        # The tenant is there, and the watch goes on looking at its files.
-        _log.error("the policies of tenant `%s` can't be used: %s", tenant_id, error)
+        # The tenant exists all the same; the file watcher retries when its files change.
+        _log.error("the policy files of tenant `%s` can't be loaded: %s", tenant_id, error)
     return CreatedTenant(tenant_id, secret)

@@ -1,4 +1,5 @@
-"""Switch a tenant off, or on again: its keys and its sidecars stop, its data stays."""
+"""Deactivates and reactivates a tenant. While it is inactive its keys and sidecars stop; its data
+remains."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,29 +14,29 @@ from control_api.store.queries.tenants import StoredTenant
 from control_api.tenants.tenant_change import change_tenant
 
 
-class AskedTenant(RequestModel):
-    """Which tenant."""
+class TenantRequest(RequestModel):
+    """Names one tenant."""
 
     tenant_id: Identifier
 
 
-async def deactivate_tenant(service: AppContext, caller: Superadmin, asked: AskedTenant) -> Empty:
-    """Deactivate a tenant: none of its keys opens anything until it is reactivated."""
+async def deactivate_tenant(app: AppContext, caller: Superadmin, request: TenantRequest) -> Empty:
+    """Deactivate a tenant; its keys stop working until it is reactivated."""
 
     def off(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         return replace(tenant, active=False), {}
 
-    await change_tenant(service, asked.tenant_id, "tenant.deactivated", caller.by, off)
+    await change_tenant(app, request.tenant_id, "tenant.deactivated", caller.by, off)
     return Empty()
 
 
 async def reactivate_tenant(
-    service: AppContext, caller: Superadmin, asked: AskedTenant
+    app: AppContext, caller: Superadmin, request: TenantRequest
 ) -> TenantShown:
-    """Reactivate a tenant: its keys open again what they opened."""
+    """Reactivate a tenant; its keys work again."""
 
     def on(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         return replace(tenant, active=True), {}
 
-    tenant = await change_tenant(service, asked.tenant_id, "tenant.reactivated", caller.by, on)
+    tenant = await change_tenant(app, request.tenant_id, "tenant.reactivated", caller.by, on)
     return shown_tenant(tenant)

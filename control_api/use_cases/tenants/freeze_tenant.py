@@ -1,8 +1,8 @@
-"""Freeze a tenant, or lift the freeze: while it lasts, every evaluation is denied (contract,
+"""Freezes a tenant, or lifts the freeze. While it lasts, every evaluation is denied (contract,
 section 6).
 
-The freeze is part of the tenant's document, so it reaches replicas and sidecars the way a
-revocation does, and survives restarts of either.
+The freeze is part of the tenant's document. It reaches replicas and sidecars the way a revocation
+does, and survives restarts of either.
 """
 
 from dataclasses import replace
@@ -18,47 +18,47 @@ from control_api.tenants.tenant_change import change_tenant, stored
 
 
 class NewFreeze(RequestModel):
-    """Why everything is to stop. The reason is shown to administrators and readers; agents do not
-    hear it, and the log does not hold it."""
+    """The reason, shown to keys of scope `admin` and `read`. Agents do not see it, and the log does
+    not contain it."""
 
     example: ClassVar[dict[str, Any]] = {"reason": "a leaked key reads contracts"}
 
     reason: Text
 
 
-async def freeze_tenant(service: AppContext, caller: Caller, asked: NewFreeze) -> Freeze:
+async def freeze_tenant(app: AppContext, caller: Caller, request: NewFreeze) -> Freeze:
     """Deny every evaluation of the tenant with `tenant_frozen` until the freeze is lifted, here and
     in every connected sidecar.
 
-    Freezing again changes nothing: time and reason stay those of the freeze in force. Management,
-    audit and delivery of records go on.
+    Freezing a frozen tenant changes nothing: the time and reason of the first freeze stay.
+    Management, audit and the delivery of records go on.
     """
 
     def frozen(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         if tenant.frozen_at is not None:
             return tenant, {}
-        now = service.clock.now()
-        return replace(tenant, frozen_at=now, freeze_reason=asked.reason), {}
+        now = app.clock.now()
+        return replace(tenant, frozen_at=now, freeze_reason=request.reason), {}
 
     tenant_id = caller.tenant.tenant_id
-    return _shown(await change_tenant(service, tenant_id, "tenant.frozen", caller.by, frozen))
+    return _shown(await change_tenant(app, tenant_id, "tenant.frozen", caller.by, frozen))
 
 
-async def lift_freeze(service: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:
-    """Lift the tenant's freeze. Without a freeze nothing changes."""
+async def lift_freeze(app: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:
+    """Lift the tenant's freeze; without one, nothing changes."""
 
     def lifted(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
         since = {"frozen_at": tenant.frozen_at}
         return replace(tenant, frozen_at=None, freeze_reason=None), since
 
     tenant_id = caller.tenant.tenant_id
-    return _shown(await change_tenant(service, tenant_id, "tenant.unfrozen", caller.by, lifted))
+    return _shown(await change_tenant(app, tenant_id, "tenant.unfrozen", caller.by, lifted))
 
 
-async def show_freeze(service: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:
-    """Show whether the tenant is frozen, since when and why."""
+async def show_freeze(app: AppContext, caller: Caller, _: EmptyRequest) -> Freeze:
+    """Show whether the tenant is frozen, since when, and why."""
     tenant_id = caller.tenant.tenant_id
-    async with service.store.reading(tenant_id) as connection:
+    async with app.store.reading(tenant_id) as connection:
         return _shown(await stored(connection, tenant_id))
 
 

@@ -1,4 +1,4 @@
-"""List the tenants of the installation."""
+"""Lists the tenants of the installation."""
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
@@ -9,14 +9,14 @@ from control_api.responses.tenants import TenantShown
 from control_api.store.queries import tenants
 
 
-class AskedTenants(Listed):
-    """All of them."""
+class TenantsRequest(Listed):
+    """Takes no filter."""
 
 
 async def list_tenants(
-    service: AppContext, _caller: Superadmin, asked: AskedTenants
+    app: AppContext, _caller: Superadmin, request: TenantsRequest
 ) -> Page[TenantShown]:
     """List tenants, newest first."""
-    async with service.store.reading_all_tenants() as connection:
-        rows = await tenants.page(connection, asked.after(int, str), asked.limit + 1)
-    return page_of(rows, asked.limit, lambda row: (row.created_at, row.tenant_id), shown_tenant)
+    async with app.store.reading_all_tenants() as connection:
+        rows = await tenants.page(connection, request.after(int, str), request.limit + 1)
+    return page_of(rows, request.limit, lambda row: (row.created_at, row.tenant_id), shown_tenant)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from control_api.use_cases.audit.list_events import AskedEvents
+from control_api.use_cases.audit.list_events import EventsRequest
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import document_digest, key_document, key_name
@@ -195,7 +195,7 @@ def test_stats_count_what_the_trail_holds(fresh: Centre) -> None:
     ],
 )
 def test_a_time_may_be_asked_for_in_any_form_of_rfc_3339(text: str, same: str) -> None:
-    asked_for = AskedEvents.model_validate({"from": text})
+    asked_for = EventsRequest.model_validate({"from": text})
     assert asked_for.since == same
 
 
@@ -215,4 +215,4 @@ def test_a_time_may_be_asked_for_in_any_form_of_rfc_3339(text: str, same: str) -
 )
 def test_what_is_no_time_of_rfc_3339_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
-        AskedEvents.model_validate({"from": text})
+        EventsRequest.model_validate({"from": text})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from control_api.use_cases.sessions.revoke_sessions import AT_ONCE
+from control_api.use_cases.sessions.revoke_sessions import BATCH
 from tests.control_api.centre import Centre, running, within
 
 PATH = "/v1/sessions/revoke"
@@ -82,7 +82,7 @@ def test_an_earlier_revocation_keeps_its_reason(fresh: Centre) -> None:
 
 
 def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Centre) -> None:
-    count = 2 * AT_ONCE + 1
+    count = 2 * BATCH + 1
     for at in range(0, count, 100):
         items = [
             {
@@ -100,7 +100,7 @@ def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Centre
     pages = either.pages("/v1/sessions?status=revoked&limit=1000")
     assert sum(len(page) for page in pages) == count
     assert either.evaluate(session_id="another's", user_id="bob")["decision"] == "ALLOW"
-    for number in (0, AT_ONCE - 1, AT_ONCE, count - 1):
+    for number in (0, BATCH - 1, BATCH, count - 1):
         answer = either.evaluate(session_id=f"s{number:04}")
         assert answer["policy_name"] == "session_revoked"
     either.verified()
