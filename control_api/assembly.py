@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from control_api.app_context import AppContext, Description
 from control_api.caches.tenant_cache import TenantCache
-from control_api.http.docs.page import page
+from control_api.http.docs.page import render_page
 from control_api.http.openapi import describe
 from control_api.http.route import Route
 from control_api.http.routes import METRICS, ROUTES
@@ -76,7 +76,7 @@ def _description(routes: tuple[Route, ...]) -> Description:
     """Made once in a process: it takes longer than all the rest of a start, and follows from the
     routes alone."""
     openapi = describe(routes, __version__)
-    return Description(Document("application/json", openapi), page(openapi))
+    return Description(Document("application/json", openapi), render_page(openapi))
 
 
 def routes_of(settings: Settings) -> tuple[Route, ...]:

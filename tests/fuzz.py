@@ -34,14 +34,14 @@ PHASES = ("examples", "coverage", "fuzzing", "stateful")
 # refused for these reasons and no other. A cursor is opaque; a record's bytes are bound to those of
 # the record before it; a name must be one that exists, or an address one that policy allows.
 UNSAYABLE = (
-    "cursor: is not one that this service made",
+    "cursor: must be taken from the previous page's `Link`",
     "records[",
     "bound_key_id: names no live key of this tenant",
     "webhook_url: leads to an address that is not public",
     "threshold: of `high_deny_rate` is a percentage",
-    "rule_type: this rule is a",
+    "rule_type: must stay",
     "agent_role, agent_id, user_id: at least one",
-    "rule_type: this rule is a",
+    "rule_type: must stay",
     "threshold: of `high_deny_rate` is a percentage",
     "webhook_url: leads to an address that is not public",
     # The tool sends `0` where it can't draw a header's pattern.

@@ -1,1 +1,1 @@
-"""Who calls: an API key becomes a principal, with a limit on how often it may call."""
+"""Authentication: turns an API key into a principal, and limits how often a key may call."""

@@ -1,7 +1,7 @@
-"""Who presents this key? (contract, sections 1 and 2). Knows keys and tenants, and no operation.
+"""Identifies the caller by its API key (contract, sections 1 and 2). Knows no operation.
 
-A key is looked up by its SHA-256, in the documents that sidecars decide by too: a revoked key has
-none, from the moment that the revocation's answer leaves.
+A key is looked up by its SHA-256 in the documents that sidecars decide by, too. A revoked key has
+no document from the moment its revocation is answered.
 """
 
 import hmac
@@ -15,7 +15,7 @@ from policies.ground.keys import key_digest, well_formed
 
 
 class Authenticator:
-    """`superadmin` is the SHA-256 of the superadmin's key, None where there is none."""
+    """`superadmin` is the SHA-256 of the superadmin's key; None if there is none."""
 
     def __init__(
         self, tenants: TenantCache, superadmin: bytes | None, clock: Clock, instruments: Instruments
@@ -26,18 +26,19 @@ class Authenticator:
         self._refusals = instruments.refusals
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
-        """`Unauthorized` where no key is presented, `Forbidden` where it is not valid."""
+        """The caller. `Unauthorized` if no key is presented, `Forbidden` if it is not valid."""
         if not presented:
             self._refusals.labels(RefusalReason.missing).inc()
             raise Unauthorized
         digest = key_digest(presented)
+        # Compare in constant time: timing must not reveal how much of the digest matches.
         if self._superadmin is not None and hmac.compare_digest(digest, self._superadmin):
             return Superadmin()
-        return await self._of_tenant(presented, digest)
+        return await self._tenant_caller(presented, digest)
 
-    async def _of_tenant(self, presented: str, digest: bytes) -> Caller:
+    async def _tenant_caller(self, presented: str, digest: bytes) -> Caller:
         tenant = self._tenants.known_owner(digest)
-        # The checksum spares the store whoever tries keys that we never made.
+        # The checksum keeps guessed keys away from the store.
         if tenant is None and well_formed(presented):
             tenant = await self._tenants.owner(digest)
         if tenant is None:

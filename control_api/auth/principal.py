@@ -1,4 +1,4 @@
-"""Who calls, once that is known. Knows no header and no route."""
+"""The authenticated caller. Knows no header and no route."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from policies.definitions.model import Key
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A tenant's key, live at the moment of the request."""
+    """A key of a tenant, live when the request was authenticated."""
 
     tenant: TenantState
     key: Key
@@ -20,11 +20,11 @@ class Caller:
 
     @property
     def by(self) -> str:
-        """What the audit trail calls this caller."""
+        """The caller's name in the audit trail."""
         return self.key.key_id
 
     async def live(self, now: int) -> bool:
-        """Whether the key still is what it was when it was presented: not revoked, not expired."""
+        """Whether the key is still live: not revoked, not expired, its tenant active."""
         await self.tenant.need_key(self.digest)
         key = self.tenant.policy_set.key(self.digest)
         return key is not None and key.live(now) and self.tenant.active

@@ -1,8 +1,8 @@
-"""How often a key may ask: a token bucket per key, in this process. Stands before the door's
-authentication where a limit is set, and nowhere where none is. Knows no route.
+"""Limits how often a key may call: a token bucket per key, in this process. Knows no route.
 
-A bucket is one number, the time at which it will be full again: what is full is forgotten, and what
-is forgotten is full, so the memory is bounded by the keys that asked within the last second.
+It wraps the authenticator if a limit is configured, and is absent otherwise. A bucket is one
+number, the time at which it is full again. Full buckets are dropped, and a missing bucket counts as
+full, so memory is bounded by the keys that called within the last second.
 """
 
 from itertools import islice
@@ -15,30 +15,30 @@ from policies.ground.clock import Clock
 from policies.ground.errors import TooMany
 
 BURST_SECONDS = 1.0
-"""How much a bucket holds: what its key may ask in so long."""
-KEEP = 65_536
+"""A bucket's capacity: the requests its key may make in this time."""
+MAX_BUCKETS = 65_536
 _ROUNDING = 1e-6
 UNLIMITED = frozenset({"sidecar", "superadmin"})
-"""A sidecar carries the records of many agents, which must arrive, and its policy set is what
-revocation reaches it by; the superadmin must get in when all others crowd."""
+"""Scopes without a limit. A sidecar delivers the records of many agents, and its policy set carries
+revocations. The superadmin must get in even when everyone else is over the limit."""
 
 
 class NextAuthenticator(Protocol):
-    """See `authenticate`."""
+    """The authenticator that this one wraps; see `authenticate`."""
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin: ...
 
 
 class OverLimit(TooMany):
-    """over the rate limit of the key"""
+    """the key is over its rate limit"""
 
     def __init__(self, rate: int, seconds: float) -> None:
         self.headers = {"Retry-After": str(max(1, ceil(seconds)))}
-        super().__init__(f"over the rate limit of the key: {rate} requests a second")
+        super().__init__(f"the key is over its rate limit of {rate} requests per second")
 
 
 class RateLimit:
-    """An authentication that lets a key in `rate` times a second, and as often at once."""
+    """An authenticator that admits `rate` requests per second and key, and as many at once."""
 
     def __init__(
         self, authenticate: NextAuthenticator, rate: int, clock: Clock, instruments: Instruments
@@ -50,7 +50,7 @@ class RateLimit:
         self._full_at: dict[str, float] = {}
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
-        """`OverLimit` where the key's bucket is empty; a refused request takes nothing from it."""
+        """The caller; `OverLimit` if its bucket is empty. A refused request takes no token."""
         caller = await self._authenticate(presented)
         if caller.scope not in UNLIMITED:
             self._take(caller.by)
@@ -58,17 +58,17 @@ class RateLimit:
 
     def _take(self, key_id: str) -> None:
         now = self._now()
-        # Taken out and put back in: the dictionary stays in order of the last request.
+        # Removed and inserted again, so the dictionary stays in order of the last request.
         full_at = max(self._full_at.pop(key_id, now), now)
         wait = full_at + 1 / self._rate - now - BURST_SECONDS
         self._full_at[key_id] = full_at if wait > _ROUNDING else full_at + 1 / self._rate
-        self._make_room(now)
+        self._drop_buckets(now)
         if wait > _ROUNDING:
             self._refused.inc()
             raise OverLimit(self._rate, wait)
 
-    def _make_room(self, now: float) -> None:
-        """Of those who asked longest ago, forget whose bucket is full, or who is one too many."""
+    def _drop_buckets(self, now: float) -> None:
+        """Of the two least recently used buckets, drop those that are full or over the maximum."""
         for key_id in tuple(islice(self._full_at, 2)):
-            if self._full_at[key_id] <= now or len(self._full_at) > KEEP:
+            if self._full_at[key_id] <= now or len(self._full_at) > MAX_BUCKETS:
                 del self._full_at[key_id]

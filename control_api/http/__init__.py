@@ -1,5 +1,6 @@
-"""HTTP at the control API's edge: one table of routes, one door that every request passes.
+"""The HTTP layer of the control API: one table of routes, one pipeline that every request passes.
 
-`routes` is the table; `door` authenticates, judges scope, reads, calls one use case and renders, by
-that table alone; `openapi` and `docs` describe it. Knows nothing of what a use case does.
+`routes` is the table. `request_pipeline` authenticates, checks the scope, parses, calls one use
+case and renders, by that table alone. `openapi` and `docs` describe it. Knows nothing of what a use
+case does.
 """

@@ -1,4 +1,4 @@
-"""One request's text, before it is known what it asks: path, query, body. Knows no route."""
+"""The path, query and body of one request, before its route is known."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,8 +11,8 @@ MAX_QUERY_FIELDS = 64
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """`path` holds the decoded path parameters; `query` is still encoded; `body` is empty where
-    the request had none."""
+    """`path` holds the decoded path parameters; `query` is still encoded; `body` is empty if the
+    request had none."""
 
     path: dict[str, str]
     query: str
@@ -21,19 +21,18 @@ class ApiCall:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def segments(path: str) -> list[str]:
+def path_segments(path: str) -> list[str]:
     """The path's segments, each percent-decoded once: `%2F` stays inside its segment.
 
-    `path` is as it came over the wire, bytes outside ASCII as surrogate escapes.
+    `path` is as received, with bytes outside ASCII as surrogate escapes.
     """
     if not path.startswith("/"):
-        raise Malformed("the request's target is not a path")
+        raise Malformed("the request target is not a path: it must begin with `/`")
     return [_decoded(part, "path") if "%" in part else part for part in path[1:].split("/")]
 
 
 def query_fields(query: str) -> dict[str, str]:
-    """The query's fields by name. One that stands twice is refused: of two readers one may take the
-    first and the other the last."""
+    """The query's fields by name. Duplicates are refused: two readers might pick different ones."""
     if not query:
         return {}
     try:
@@ -41,17 +40,17 @@ def query_fields(query: str) -> dict[str, str]:
             query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS
         )
     except UnicodeDecodeError:
-        raise Malformed("the query is not UTF-8 once it is percent-decoded") from None
+        raise Malformed("the query is not UTF-8 after percent-decoding") from None
     except ValueError as error:
-        raise Malformed(f"the query can't be read: {error}".lower()) from None
+        raise Malformed(f"the query can't be parsed: {error}".lower()) from None
     fields: dict[str, str] = {}
-    twice: list[str] = []
+    duplicates: list[str] = []
     for name, value in pairs:
         if name in fields:
-            twice.append(f"{name[:64]}: is given twice")
+            duplicates.append(f"{name[:64]}: is given twice")
         fields[name] = value
-    if twice:
-        raise invalid(twice, "query")
+    if duplicates:
+        raise invalid(duplicates, "query")
     return fields
 
 
@@ -59,4 +58,4 @@ def _decoded(part: str, where: str) -> str:
     try:
         return unquote_to_bytes(part).decode("utf-8")
     except UnicodeDecodeError:
-        raise Malformed(f"the {where} is not UTF-8 once it is percent-decoded") from None
+        raise Malformed(f"the {where} is not UTF-8 after percent-decoding") from None

@@ -1,7 +1,7 @@
-"""The description of the API (OpenAPI 3.1), made from the table of routes and from the declarations
-that validate. Knows no operation.
+"""Describes the API (OpenAPI 3.1), from the table of routes and the types that validate. Knows no
+operation.
 
-    schemas of all declarations and answers > of each route what it asks, what it answers, its links
+    schemas of all requests and responses > for each route its request, its responses, its links
 """
 
 from collections.abc import Iterable
@@ -55,7 +55,7 @@ def describe(routes: Iterable[Route], version: str) -> bytes:
         operation = _operation(route, table, schemas, examples)
         paths.setdefault(route.path, {})[route.method.lower()] = operation
     tags = dict.fromkeys(_tag(route) for route in table)
-    # Whoever reads the description is told of no header that no answer has.
+    # Describe only the headers that some response has.
     used = {name: HEADERS[name] for name in HEADERS if f"headers/{name}" in str(paths)}
     document = {
         "openapi": "3.1.0",
@@ -73,7 +73,7 @@ def describe(routes: Iterable[Route], version: str) -> bytes:
 
 
 def _api_key() -> dict[str, str]:
-    """OpenAPI 3.1 lets such a scheme name roles; this says what they are."""
+    """The key's scheme, with the scopes in words: for an API key OpenAPI 3.1 only names them."""
     lines = [f"- `{scope}` {may}" for scope, may in _SCOPES.items()]
     about = "Each key has one scope:\n\n" + "\n".join(lines)
     return {"type": "apiKey", "in": "header", "name": "X-API-Key", "description": about}
@@ -90,30 +90,30 @@ def _bearer() -> dict[str, str]:
 def _operation(
     route: Route, table: tuple[Route, ...], schemas: Schemas, examples: dict[str, Any]
 ) -> dict[str, Any]:
-    asked = schemas.asked(route)
+    schema = schemas.request(route)
     scopes = sorted(route.scopes or ())
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
         "description": _description(route, scopes),
         "tags": [_tag(route)],
-        "parameters": parameters(route, asked, examples),
+        "parameters": parameters(route, schema, examples),
         "responses": responses(route, schemas),
         "security": [{name: [scope]} for name in ("ApiKey", "Bearer") for scope in scopes],
     }
     if scopes:
         operation["x-sluice-scopes"] = scopes
     if route.body:
-        operation["requestBody"] = body(route, asked)
+        operation["requestBody"] = body(route, schema)
     if links := _links(route, table):
         operation["responses"][str(route.status)]["links"] = links
     return operation
 
 
 def _description(route: Route, scopes: list[Scope]) -> str:
-    asks = route.asks.__doc__ if route.asks.model_fields else None
+    about = route.request_type.__doc__ if route.request_type.model_fields else None
     needs = f"Needs a key of scope {_or(scopes)}." if scopes else "Needs no key."
-    return "\n\n".join(part for part in (words(route.explanation), words(asks), needs) if part)
+    return "\n\n".join(part for part in (words(route.details), words(about), needs) if part)
 
 
 def _or(names: list[Scope]) -> str:
@@ -125,8 +125,8 @@ def _tag(route: Route) -> str:
 
 
 def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
-    """Where to find what was made: the operations whose path asks for a member of the answer."""
-    members = example_of(route.answers)
+    """Links from a created object to the operations whose path takes an id in the response."""
+    members = example_of(route.response_type)
     if route.method != "POST" or route.parameters or not isinstance(members, dict):
         return {}
     return {

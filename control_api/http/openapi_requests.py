@@ -1,4 +1,4 @@
-"""What a route asks, as OpenAPI says it: parameters and body. Knows no operation."""
+"""Describes what a route takes, as OpenAPI parameters and body. Knows no operation."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,46 +9,49 @@ from control_api.http.route import Route
 JSON = "application/json"
 
 
-def parameters(route: Route, asked: Schema, examples: dict[str, Any]) -> list[dict[str, Any]]:
-    """Path, query and headers; a path's parameter has the example of `examples`."""
+def parameters(route: Route, request: Schema, examples: dict[str, Any]) -> list[dict[str, Any]]:
+    """Path, query and header parameters. Path parameters take their example from `examples`."""
     found = []
-    for place, field, name in _places(route):
-        schema = _given(asked["properties"][field])
-        parameter: dict[str, Any] = {"name": name, "in": place, "schema": schema}
-        if place == "path" or field in asked.get("required", ()):
+    for location, field, name in _locations(route):
+        schema = _as_parameter(request["properties"][field])
+        parameter: dict[str, Any] = {"name": name, "in": location, "schema": schema}
+        if location == "path" or field in request.get("required", ()):
             parameter["required"] = True
         if about := schema.pop("description", None):
             parameter["description"] = about
-        if place == "path" and field in examples:
+        if location == "path" and field in examples:
             parameter["example"] = examples[field]
         found.append(parameter)
     return found
 
 
-def body(route: Route, asked: Schema) -> dict[str, Any]:
+def body(route: Route, request: Schema) -> dict[str, Any]:
     schema: Schema = {
-        "title": asked.get("title", route.asks.__name__),
+        "title": request.get("title", route.request_type.__name__),
         "type": "object",
-        "properties": {name: asked["properties"][name] for name in route.body},
-        "required": [name for name in route.body if name in asked.get("required", ())],
-        "additionalProperties": route.asks.model_config.get("extra") == "ignore",
+        "properties": {name: request["properties"][name] for name in route.body},
+        "required": [name for name in route.body if name in request.get("required", ())],
+        "additionalProperties": route.request_type.model_config.get("extra") == "ignore",
     }
-    return {"required": True, "content": {JSON: {"schema": schema, "example": route.asks.example}}}
+    return {
+        "required": True,
+        "content": {JSON: {"schema": schema, "example": route.request_type.example}},
+    }
 
 
-def _places(route: Route) -> Iterator[tuple[str, str, str]]:
-    """Where, which field, and what it is called there."""
+def _locations(route: Route) -> Iterator[tuple[str, str, str]]:
+    """For each parameter: where it is sent, its field, and its name there."""
     yield from (("path", name, name) for name in route.parameters)
     yield from (("query", name, name) for name in route.query)
-    yield from (("header", name, header) for name, header in route.asks.in_header.items())
+    yield from (("header", name, header) for name, header in route.request_type.in_header.items())
 
 
-def _given(field: Schema) -> Schema:
-    """The schema of a field where it is given: text outside a body can't be null."""
+def _as_parameter(field: Schema) -> Schema:
+    """A field's schema outside a body, where text can't be null."""
     schema = {name: value for name, value in field.items() if name != "title"}
     if schema.get("default", schema) is None:
         del schema["default"]
-    given = [each for each in schema.pop("anyOf", ()) if each != {"type": "null"}]
-    if len(given) > 1:
-        schema["anyOf"] = given
-    return {**given[0], **schema} if len(given) == 1 else schema
+    options = [each for each in schema.pop("anyOf", ()) if each != {"type": "null"}]
+    if len(options) > 1:
+        schema["anyOf"] = options
+    return {**options[0], **schema} if len(options) == 1 else schema

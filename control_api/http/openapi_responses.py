@@ -1,5 +1,8 @@
-"""What a route answers, as OpenAPI says it: success, and every error that follows from the table.
-Knows no operation; a test compares it with what the routes really answer."""
+"""Describes a route's responses for OpenAPI: its success, and every error that follows from the
+table.
+
+Knows no operation. A test compares it with what the routes really answer.
+"""
 
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -12,22 +15,21 @@ from control_api.http.route import Route, Scope
 from policies.ground.errors import error_body
 
 WHEN = {
-    400: "The request can't be read: it is not JSON, names a key twice, or is not UTF-8.",
+    400: "The request can't be parsed: it is not JSON, has a duplicate key, or is not UTF-8.",
     401: "The API key is missing, or `X-API-Key` and `Authorization` hold different keys.",
-    403: "The key is invalid, revoked, expired or of the wrong scope, or its tenant inactive.",
+    403: "The key is invalid, revoked, expired or of the wrong scope, or its tenant deactivated.",
     404: "There is no such resource in this tenant.",
     409: "The request conflicts with the current state.",
     412: "The version in `If-Match` is not the current one.",
     413: "The body is larger than 1 MiB.",
     422: "A field is missing, unknown or invalid. `details` has a line for each.",
     429: "The key is over its rate limit. Never sent if no limit is configured.",
-    500: "An internal error. The message holds the request's id, and nothing else.",
-    503: "The service is temporarily unable to answer. Nothing was decided or changed.",
+    500: "An internal error. The message contains only the request's id.",
+    503: "The service is temporarily unavailable. Nothing was decided or changed.",
 }
 
 LIMITED = frozenset({Scope.evaluate, Scope.read, Scope.admin})
-"""Whose requests a rate limit counts. A sidecar's are bounded by what it decides; the superadmin
-must be able to help."""
+"""The scopes that a rate limit applies to; see `control_api.auth.rate_limit` for the others."""
 
 ERROR = {
     "type": "object",
@@ -36,28 +38,28 @@ ERROR = {
         "error": {"type": "string", "description": "The status's reason phrase."},
         "message": {"type": "string", "description": "What went wrong, in a sentence."},
         "code": {"type": "integer", "description": "The HTTP status."},
-        "details": {"type": "string", "description": "One line for each fault."},
+        "details": {"type": "string", "description": "One line for each problem."},
     },
     "additionalProperties": False,
 }
 
 HEADERS: dict[str, dict[str, Any]] = {
     "X-Request-ID": {
-        "description": "The request's id: yours if it was valid, else one made here.",
+        "description": "The request's id: yours if it is valid, otherwise a new one.",
         "required": True,
         "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:/+=@-]{1,128}$"},
     },
     "Link": {
-        "description": 'Where the list continues, if it does: `<…>; rel="next"` (RFC 8288).',
+        "description": 'The next page, if there is one: `<…>; rel="next"` (RFC 8288).',
         "schema": {"type": "string"},
     },
     "Location": {
-        "description": "Where to go, relative to this path.",
+        "description": "The new location, relative to this path.",
         "required": True,
         "schema": {"type": "string"},
     },
     "ETag": {
-        "description": "The version, as `If-Match` takes it.",
+        "description": "The version, in the form that `If-Match` takes.",
         "schema": {"type": "string"},
     },
     "Retry-After": {
@@ -76,7 +78,7 @@ HEADERS: dict[str, dict[str, Any]] = {
         "schema": {"type": "string"},
     },
     "X-Sluice-Revision": {
-        "description": "The tenant's revision after the write, as `wait_for` takes it.",
+        "description": "The tenant's revision after the write, for `wait_for`.",
         "required": True,
         "schema": {"type": "integer", "minimum": 0},
     },
@@ -90,41 +92,41 @@ _WITH = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",
 
 
 def statuses(route: Route) -> set[int]:
-    """The error statuses that a route may answer with."""
-    # An operation that asks nothing refuses a query all the same.
+    """The error statuses that a route may return."""
+    # Even an operation without fields refuses an unknown query field.
     found = {400, 422, 500, *route.errors}
     if route.scopes is not None:
-        # Every operation of a tenant needs the store, if only to know the key.
+        # Every operation of a tenant needs the store, if only to look up the key.
         found |= {401, 403, 503}
         found |= {429} if route.scopes & LIMITED else set()
     if route.parameters:
         found |= {404}
-    if route.carries_body:
+    if route.has_body:
         found |= {413}
     return found
 
 
 def responses(route: Route, schemas: Schemas) -> dict[str, Any]:
-    """By status: the success first."""
+    """The responses by status, the success first."""
     found = {str(route.status): _success(route, schemas)}
     return found | {str(status): _error(route, status) for status in sorted(statuses(route))}
 
 
-def example_of(answers: Any) -> Any:
-    """The example that an answer's type carries; of a list, a list of its one."""
-    if get_origin(answers) is list:
-        return [example_of(get_args(answers)[0])]
-    if isinstance(answers, UnionType):
-        return example_of(get_args(answers)[0])
-    return getattr(answers, "example", None)
+def example_of(response_type: Any) -> Any:
+    """The example that a response type carries; for a list, a list with one example."""
+    if get_origin(response_type) is list:
+        return [example_of(get_args(response_type)[0])]
+    if isinstance(response_type, UnionType):
+        return example_of(get_args(response_type)[0])
+    return getattr(response_type, "example", None)
 
 
 def path_examples(routes: Iterable[Route]) -> dict[str, str]:
-    """What stands for a path's parameter: the member of that name in the first answer that has it,
-    so that examples fit together."""
+    """Example values of path parameters: each is the field of that name in the first response
+    example that has it, so the examples fit together."""
     found: dict[str, str] = {}
     for route in routes:
-        example = example_of(route.answers)
+        example = example_of(route.response_type)
         shown = example[0] if isinstance(example, list) else example
         texts = {name: text for name, text in (shown or {}).items() if isinstance(text, str)}
         found = texts | found
@@ -133,24 +135,31 @@ def path_examples(routes: Iterable[Route]) -> dict[str, str]:
 
 def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
     about = HTTPStatus(route.status).phrase
-    names = ("Link",) if route.listed else _own_headers(route.answers)
-    names += ("X-Sluice-Revision",) if route.manages else ()
+    names = ("Link",) if route.paged else _own_headers(route.response_type)
+    names += ("X-Sluice-Revision",) if route.returns_revision else ()
     names += ("Location",) if route.status == HTTPStatus.FOUND else ()
-    if route.answers is None:
-        return {"description": about, "headers": _headers(*names), "content": {route.media: {}}}
-    media = {"schema": schemas.answered(route), "example": example_of(route.answers)}
+    if route.response_type is None:
+        return {
+            "description": about,
+            "headers": _headers(*names),
+            "content": {route.content_type: {}},
+        }
+    media = {"schema": schemas.response(route), "example": example_of(route.response_type)}
     return {"description": about, "headers": _headers(*names), "content": {JSON: media}}
 
 
-def _own_headers(answers: Any) -> tuple[str, ...]:
-    """The headers that an answer's type adds; of several types, those of the first."""
-    first = get_args(answers)[0] if isinstance(answers, UnionType) else answers
+def _own_headers(response_type: Any) -> tuple[str, ...]:
+    """The headers that a response type adds; of a union, those of its first type."""
+    union = isinstance(response_type, UnionType)
+    first = get_args(response_type)[0] if union else response_type
     return tuple(getattr(first, "with_headers", ()))
 
 
 def _error(route: Route, status: int) -> dict[str, Any]:
     field = next(iter((*route.body, *route.query, *route.parameters)), "colour")
-    details = f"{field}: is not known here" if status == HTTPStatus.UNPROCESSABLE_ENTITY else None
+    details = (
+        f"{field}: is not a known field" if status == HTTPStatus.UNPROCESSABLE_ENTITY else None
+    )
     media = {
         "schema": {"$ref": "#/components/schemas/Error"},
         "example": error_body(status, WHEN[status], details),

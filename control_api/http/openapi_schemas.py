@@ -1,5 +1,7 @@
-"""The schemas of all declarations and answers (JSON Schema 2020-12), made by what validates. Knows
-no route's method and no status."""
+"""Makes the JSON schemas (2020-12) of all requests and responses from the types that validate them.
+
+Knows no route's method and no status.
+"""
 
 import re
 from collections.abc import Iterable
@@ -17,22 +19,24 @@ _CITED = re.compile(r" \((?:(?:`service\.md`|contract)[^()]*|[\d.]+(?:, [^()]*)?
 
 
 def words(docstring: str | None) -> str:
-    """A docstring's first paragraph, without what it cites of ours: what comes after is for whoever
-    reads the code."""
+    """A docstring's first paragraph, without citations of our own specifications.
+
+    The rest of the docstring is for readers of the code.
+    """
     return _CITED.sub("", " ".join((docstring or "").partition("\n\n")[0].split()))
 
 
 class Schemas:
-    """`definitions` is what several refer to; `asked` and `answered` give one route's."""
+    """The schemas of a table of routes; `definitions` holds those that others refer to."""
 
     def __init__(self, table: Iterable[Route]) -> None:
         routes = tuple(table)
         inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = []
         for route in routes:
-            inputs.append((_asks(route), "validation", TypeAdapter(route.asks)))
-            if route.answers is not None:
-                adapter: TypeAdapter[Any] = TypeAdapter(route.answers)
-                inputs.append((_answers(route), "serialization", adapter))
+            inputs.append((_request_key(route), "validation", TypeAdapter(route.request_type)))
+            if route.response_type is not None:
+                adapter: TypeAdapter[Any] = TypeAdapter(route.response_type)
+                inputs.append((_response_key(route), "serialization", adapter))
         found, rest = TypeAdapter.json_schemas(inputs, ref_template=_REFERENCE)
         self._found: dict[str, Schema] = {name: schema for (name, _), schema in found.items()}
         self.definitions: dict[str, Schema] = rest.get("$defs", {})
@@ -40,33 +44,33 @@ class Schemas:
         for name, schema in self.definitions.items():
             describe_fields(name, schema)
         for route in routes:
-            describe_fields(route.asks.__name__, self.asked(route))
+            describe_fields(route.request_type.__name__, self.request(route))
         for schema in (*self._found.values(), *self.definitions.values()):
             if "description" in schema:
                 schema["description"] = words(schema["description"])
 
-    def asked(self, route: Route) -> Schema:
-        """The declaration, whose fields come from path, query, headers and body."""
-        return self._found[_asks(route)]
+    def request(self, route: Route) -> Schema:
+        """The request's schema, with the fields of path, query, headers and body."""
+        return self._found[_request_key(route)]
 
-    def answered(self, route: Route) -> Schema:
-        return self._found[_answers(route)]
+    def response(self, route: Route) -> Schema:
+        return self._found[_response_key(route)]
 
     def _resolve(self, routes: tuple[Route, ...]) -> None:
-        """A declaration's fields are wanted one by one, and by no name."""
+        """Inline the schemas of requests: their fields are described one by one."""
         names = set()
         for route in routes:
-            schema = self.asked(route)
+            schema = self.request(route)
             if "$ref" in schema:
                 names.add(name := schema["$ref"].rpartition("/")[2])
-                self._found[_asks(route)] = self.definitions[name]
+                self._found[_request_key(route)] = self.definitions[name]
         for name in names:
             self.definitions.pop(name)
 
 
-def _asks(route: Route) -> str:
-    return f"{route.name} asks"
+def _request_key(route: Route) -> str:
+    return f"{route.name} request"
 
 
-def _answers(route: Route) -> str:
-    return f"{route.name} answers"
+def _response_key(route: Route) -> str:
+    return f"{route.name} response"

@@ -1,4 +1,4 @@
-"""An answer as bytes: one shape for results, pages and errors. Knows no route."""
+"""Renders results, pages and errors as HTTP responses. Knows no route."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import orjson
 
 from control_api.responses.audit import Document, Redirect
-from control_api.responses.paging import Page, Part, Place, write_cursor
+from control_api.responses.paging import Page, PagedPart, SortKey, write_cursor
 from policies.ground.errors import SluiceError
 
 JSON = "application/json"
@@ -16,7 +16,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """Status, headers beyond those of every answer, and the bytes."""
+    """Status, body, and the headers beyond those that every response has."""
 
     status: int
     body: bytes
@@ -24,31 +24,33 @@ class HttpReply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-def of_answer(answer: object, status: int, target: str) -> HttpReply:
-    """What a use case returned. `target` is the request's own, of which a page's `Link` is made."""
-    if isinstance(answer, Page | Part):
-        headers = {} if answer.next is None else {"Link": _link(target, answer.next)}
-        shown = answer.rows if isinstance(answer, Page) else answer.answer
+def render_result(result: object, status: int, target: str) -> HttpReply:
+    """The response to a use case's result. `target` is the request target, for a page's `Link`."""
+    if isinstance(result, Page | PagedPart):
+        headers = {} if result.next is None else {"Link": _link(target, result.next)}
+        shown = result.rows if isinstance(result, Page) else result.response
         return HttpReply(status, orjson.dumps(shown), JSON, headers)
-    if isinstance(answer, Document):
-        headers = {"Content-Security-Policy": answer.security_policy}
-        return HttpReply(status, answer.body, answer.content_type, headers)
-    if isinstance(answer, Redirect):
-        return HttpReply(status, b"", "text/plain", {"Location": answer.location})
-    # An answer that says something in headers, too, has a method for it.
-    own = getattr(answer, "headers", None)
-    return HttpReply(status, orjson.dumps(answer), JSON, own() if own else {})
+    if isinstance(result, Document):
+        headers = {"Content-Security-Policy": result.security_policy}
+        return HttpReply(status, result.body, result.content_type, headers)
+    if isinstance(result, Redirect):
+        return HttpReply(status, b"", "text/plain", {"Location": result.location})
+    # Types that also set headers have a method for it.
+    own = getattr(result, "headers", None)
+    return HttpReply(status, orjson.dumps(result), JSON, own() if own else {})
 
 
-def of_error(error: SluiceError, telling: Mapping[str, str] = MappingProxyType({})) -> HttpReply:
-    """`telling` is what the status says in headers, where the error itself does not."""
-    headers = {**telling, **getattr(error, "headers", {})}
+def render_error(
+    error: SluiceError, status_headers: Mapping[str, str] = MappingProxyType({})
+) -> HttpReply:
+    """The response to an error. The error's own headers override `status_headers`."""
+    headers = {**status_headers, **getattr(error, "headers", {})}
     return HttpReply(error.status, error.encoded(), JSON, headers)
 
 
-def _link(target: str, following: Place) -> str:
-    """RFC 8288: the same list, going on after `following`."""
+def _link(target: str, last: SortKey) -> str:
+    """A `Link` header (RFC 8288) to the same list, continued after `last`."""
     path, _, query = target.partition("?")
     fields = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "cursor"]
-    fields.append(("cursor", write_cursor(following)))
+    fields.append(("cursor", write_cursor(last)))
     return f'<{quote(path, safe="/%:@!$&()*+,;=~-._")}?{urlencode(fields)}>; rel="next"'

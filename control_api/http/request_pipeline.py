@@ -1,9 +1,9 @@
-"""The door that every request passes, and where every error becomes an answer.
+"""The pipeline that every request passes, and the one place where an error becomes a response.
 
-    request id > API key > route > scope > body > declaration > use case > answer
+    request id > API key > route > scope > body > parse > use case > response
 
-Authentication and scope are judged before the path's object and before the body is read (contract,
-section 1). Knows the table it is given and no operation of it.
+The key and its scope are checked before the path's object is looked up and before the body is read
+(contract, section 1). Knows the table of routes, and no operation in it.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from control_api.http.call import ApiCall
-from control_api.http.reply import HttpReply, of_answer, of_error
+from control_api.http.reply import HttpReply, render_error, render_result
 from control_api.http.route import Route, Scope
-from control_api.http.router import Compiled, Router
+from control_api.http.router import CompiledRoute, Router
 from control_api.json_logging import REQUEST_ID
 from control_api.metrics.metrics import Instruments, RefusalReason
 from control_api.revision_context import HEADER, WRITTEN
@@ -32,46 +32,45 @@ from policies.ground.keys import KeysDiffer, presented_key
 
 MAX_BODY = 1024 * 1024
 BODY_SECONDS = 30.0
-"""How long a body may take to arrive: a slow one must not hold a connection for ever."""
+"""How long a body may take to arrive. A slow client must not hold a connection for ever."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 _log = logging.getLogger("sluice.http")
 
-# On every answer. `Server` shows no version; nothing of ours may be kept by a cache.
-_EVERYWHERE = {
+# On every response. `Server` shows no version, and no cache may store a response.
+_COMMON_HEADERS = {
     "Server": "sluice",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
 }
 
-
-# What an error's status says in headers, beside what the error itself says.
-_TELLING = {
+# Headers that follow from an error's status. The error itself may add others.
+_STATUS_HEADERS = {
     HTTPStatus.UNAUTHORIZED: {"WWW-Authenticate": 'ApiKey realm="sluice", Bearer realm="sluice"'},
     HTTPStatus.SERVICE_UNAVAILABLE: {"Retry-After": "1"},
 }
 
 
-class Holder(Protocol):
-    """Whoever presented a key."""
+class KeyHolder(Protocol):
+    """The caller that presented a key."""
 
     @property
     def scope(self) -> str: ...
 
 
 class Authenticate(Protocol):
-    """Who presents this key? `Unauthorized` for none, `Forbidden` for one that is not valid."""
+    """Identifies the caller: `Unauthorized` without a key, `Forbidden` if it is invalid."""
 
-    async def __call__(self, presented: str | None) -> Holder: ...
+    async def __call__(self, presented: str | None) -> KeyHolder: ...
 
 
 class ClientDisconnected(Malformed):
-    """the client hung up in the middle of its body"""
+    """the client disconnected before the body was complete"""
 
 
 @dataclass(slots=True)
-class _Visit:
-    """One request on its way: what is known of it so far."""
+class _RequestInfo:
+    """What is known of a request so far; `operation` stays `none` until a route is found."""
 
     method: str
     target: str
@@ -79,81 +78,83 @@ class _Visit:
 
 
 class RequestPipeline:
-    """Answers requests by the table `routes`; `service` is what the use cases get."""
+    """Serves the routes. `app` is passed to the use cases."""
 
     def __init__(
         self,
         routes: Iterable[Route],
-        service: object,
+        app: object,
         authenticate: Authenticate,
         instruments: Instruments,
         clock: Clock,
         run_id: str,
     ) -> None:
         self._router = Router(routes)
-        self._service = service
+        self._app = app
         self._authenticate = authenticate
         self._instruments = instruments
-        # The children, found without their parents' locks: operations and statuses are few.
-        self._answered = cache(instruments.requests.labels)
-        self._took = cache(instruments.request_seconds.labels)
+        # Caches the labelled children, so a request takes no lock of the parent metric. Operations
+        # and statuses are few.
+        self._requests = cache(instruments.requests.labels)
+        self._seconds = cache(instruments.request_seconds.labels)
         self._monotonic = clock.monotonic
         # A prefix of this run and a counter: unique without a system call per request.
-        made = (f"{run_id}-{number:x}" for number in itertools.count(1))
-        self.new_request_id: Callable[[], str] = made.__next__
+        ids = (f"{run_id}-{number:x}" for number in itertools.count(1))
+        self.new_request_id: Callable[[], str] = ids.__next__
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The answer to `request`, whatever happens."""
+        """The response to `request`, whatever happens."""
         started = self._monotonic()
         given = request.headers.get("X-Request-ID")
         request_id = given if given and _REQUEST_ID.match(given) else self.new_request_id()
         REQUEST_ID.set(request_id)
         WRITTEN.set(None)
-        visit = _Visit(request.method, request.raw_path)
+        info = _RequestInfo(request.method, request.raw_path)
         try:
-            reply = await self._serve(request, visit)
+            reply = await self._serve(request, info)
         except ClientDisconnected as error:
-            # Raised further, it would be a fault of ours to aiohttp: a traceback under another id.
-            # Writing the answer fails quietly.
-            _log.info("%s: %s", visit.operation, error.message)
-            reply = of_error(error)
+            # If this went up to aiohttp, it would log a server error with another request id.
+            # Writing the response to the closed connection fails quietly.
+            _log.info("%s: %s", info.operation, error.message)
+            reply = render_error(error)
         except SluiceError as error:
             reply = self._refused(error)
-        except Exception:  # noqa: BLE001  # the one place where a fault becomes a 500
-            _log.exception("request failed: %s", visit.operation)
+        except Exception:  # noqa: BLE001  # the only place where a bug becomes a 500
+            _log.exception("request failed: %s", info.operation)
             self._instruments.crashes.inc()
-            reply = of_error(SluiceError(f"internal error, request `{request_id}`"))
-        self._count(visit.operation, reply.status, self._monotonic() - started)
-        return rendered(reply, request_id)
+            reply = render_error(SluiceError(f"internal error, request `{request_id}`"))
+        self._count(info.operation, reply.status, self._monotonic() - started)
+        return to_aiohttp(reply, request_id)
 
-    async def _serve(self, request: web.BaseRequest, visit: _Visit) -> HttpReply:
-        path, _, query = visit.target.partition("?")
+    async def _serve(self, request: web.BaseRequest, info: _RequestInfo) -> HttpReply:
+        path, _, query = info.target.partition("?")
         if not path.startswith("/"):
-            # The absolute form (RFC 9112, 3.2.2), as a proxy's client sends it.
+            # The absolute form (RFC 9112, section 3.2.2), as clients of a proxy send it.
             path, query = request.rel_url.raw_path, request.rel_url.raw_query_string
-        compiled, found, caller = await self._admit(request, visit, path)
-        body = await read_body(request) if compiled.read.carries_body else b""
+        compiled, found, caller = await self._admit(request, info, path)
+        body = await read_body(request) if compiled.parse.has_body else b""
         content_type = request.headers.get("Content-Type")
-        asked = compiled.read(ApiCall(found, query, content_type, body, request.headers))
-        answer = await compiled.route.use_case(self._service, caller, asked)
-        reply = of_answer(answer, compiled.route.status, visit.target)
-        if compiled.route.manages and (revision := WRITTEN.get()) is not None:
+        parsed = compiled.parse(ApiCall(found, query, content_type, body, request.headers))
+        result = await compiled.route.use_case(self._app, caller, parsed)
+        reply = render_result(result, compiled.route.status, info.target)
+        if compiled.route.returns_revision and (revision := WRITTEN.get()) is not None:
             reply.headers[HEADER] = str(revision)
         return reply
 
     async def _admit(
-        self, request: web.BaseRequest, visit: _Visit, path: str
-    ) -> tuple[Compiled, dict[str, str], Holder | None]:
-        """The route, its path parameters and the caller, once the caller may go in."""
-        compiled = self._router.exact(visit.method, path)
+        self, request: web.BaseRequest, info: _RequestInfo, path: str
+    ) -> tuple[CompiledRoute, dict[str, str], KeyHolder | None]:
+        """The route, its path parameters and the caller, if the caller may use the route."""
+        compiled = self._router.exact(info.method, path)
         found: dict[str, str] = {}
+        # INVARIANT: under /v1/ the key is checked before we say whether a path exists.
         guarded = compiled.route.scopes is not None if compiled else _guarded(path)
-        caller: Holder | None = None
+        caller: KeyHolder | None = None
         if guarded:
             caller = await self._authenticate(self._presented(request))
         if compiled is None:
-            compiled, found = self._router.find(visit.method, path)
-        visit.operation = compiled.name
+            compiled, found = self._router.find(info.method, path)
+        info.operation = compiled.name
         scopes = compiled.route.scopes
         if scopes is not None and (caller is None or caller.scope not in scopes):
             self._instruments.refusals.labels(RefusalReason.scope).inc()
@@ -161,7 +162,7 @@ class RequestPipeline:
         return compiled, found, caller
 
     def _presented(self, request: web.BaseRequest) -> str | None:
-        """The key, by either header; `KeysDiffer` where they disagree."""
+        """The key from either header; `KeysDiffer` if both are given and disagree."""
         headers = request.headers
         try:
             return presented_key(
@@ -174,32 +175,34 @@ class RequestPipeline:
     def _refused(self, error: SluiceError) -> HttpReply:
         if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("request failed with %d: %s", error.status, error.message)
-        return of_error(error, _TELLING.get(HTTPStatus(error.status), {}))
+        return render_error(error, _STATUS_HEADERS.get(HTTPStatus(error.status), {}))
 
     def _count(self, operation: str, status: int, seconds: float) -> None:
-        self._answered(operation, status).inc()
-        self._took(operation).observe(seconds)
+        self._requests(operation, status).inc()
+        self._seconds(operation).observe(seconds)
 
 
 def _guarded(path: str) -> bool:
-    """Whether the path lies under `/v1/`, known or not, however it is written."""
+    """Whether the path is under `/v1/`, percent-encoded or not, whether or not it exists."""
     return unquote(path.partition("/")[2].partition("/")[0]) == "v1"
 
 
-def _wrong_scope(caller: Holder | None, scopes: frozenset[Scope]) -> Forbidden:
+def _wrong_scope(caller: KeyHolder | None, scopes: frozenset[Scope]) -> Forbidden:
     held = "none" if caller is None else caller.scope
     return Forbidden(f"the key's scope is `{held}`; this needs {' or '.join(sorted(scopes))}")
 
 
 async def read_body(request: web.BaseRequest) -> bytes:
-    """The body; `TooLarge` over 1 MiB, decompressed, `Malformed` where it breaks off,
-    `ClientDisconnected`
-    where the client does."""
+    """The decompressed body.
+
+    `TooLarge` over 1 MiB, `Malformed` if it is cut short or late, `ClientDisconnected` if the
+    client goes away.
+    """
     if (request.content_length or 0) > MAX_BODY:
-        raise TooLarge(f"the body has more than {MAX_BODY} bytes")
+        raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
     if request.content.is_eof():
         return await _whole_body(request)
-    await _invite(request)
+    await _send_continue(request)
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await _whole_body(request)
@@ -211,25 +214,25 @@ async def _whole_body(request: web.BaseRequest) -> bytes:
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge:
-        raise TooLarge(f"the body has more than {MAX_BODY} bytes") from None
+        raise TooLarge(f"the body is larger than {MAX_BODY} bytes") from None
     except ConnectionError:
         raise ClientDisconnected from None
     except web.RequestPayloadError:
-        raise Malformed("the body breaks off, or is not encoded as its header says") from None
+        raise Malformed("the body is cut short, or not encoded as its header says") from None
 
 
-async def _invite(request: web.BaseRequest) -> None:
-    """A client that asks first (RFC 9110, 10.1.1) is told to go on, now that it may."""
+async def _send_continue(request: web.BaseRequest) -> None:
+    """Invite the body of a client that sent `Expect: 100-continue` (RFC 9110, section 10.1.1)."""
     transport = request.transport
-    asks = request.headers.get("Expect", "").lower() == "100-continue"
-    if asks and transport is not None and request.version == (1, 1):
+    expects = request.headers.get("Expect", "").lower() == "100-continue"
+    if expects and transport is not None and request.version == (1, 1):
         transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
-def rendered(reply: HttpReply, request_id: str) -> web.Response:
-    """The answer on the wire."""
+def to_aiohttp(reply: HttpReply, request_id: str) -> web.Response:
+    """The reply as an aiohttp response, with the headers that every response has."""
     headers = {
-        **_EVERYWHERE,
+        **_COMMON_HEADERS,
         "Content-Type": reply.content_type,
         "X-Request-ID": request_id,
         **reply.headers,

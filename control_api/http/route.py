@@ -1,4 +1,7 @@
-"""What a route is, and how a request becomes what it asks. Knows no route in particular."""
+"""What a route is, and how a request is parsed into the type that its use case takes.
+
+Knows no route in particular.
+"""
 
 import inspect
 import re
@@ -11,19 +14,19 @@ from typing import Annotated, Any, get_args, get_origin
 from control_api.http.call import ApiCall, query_fields
 from control_api.requests.base import RequestModel
 from control_api.responses.audit import Document, Redirect
-from control_api.responses.paging import Page, Part
+from control_api.responses.paging import Page, PagedPart
 from policies.ground.errors import Invalid, invalid
 from policies.ground.json_body import is_json, parse_object
 
 UseCase = Callable[..., Awaitable[object]]
-"""`async (service, caller, asked) -> answer`."""
+"""`async (app, caller, request) -> response`."""
 
 _PARAMETER = re.compile(r"\{([a-z_]+)\}\Z")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Scope(StrEnum):
-    """What a key may be (contract, section 2). A closed set: it is a metric's label."""
+    """What a key may do (contract, section 2). A closed set, because it is a metric's label."""
 
     evaluate = "evaluate"
     read = "read"
@@ -32,19 +35,19 @@ class Scope(StrEnum):
     superadmin = "superadmin"
 
 
-_OF_ADMIN = frozenset({Scope.admin})
-_OF_SUPERADMIN = frozenset({Scope.superadmin})
+_ADMIN_ONLY = frozenset({Scope.admin})
+_SUPERADMIN_ONLY = frozenset({Scope.superadmin})
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation. Everything about it that HTTP must know is here and in the use case's
-    signature, and nowhere else.
+    """One operation: everything HTTP needs, together with the use case's signature.
 
-    `scopes` None needs no key. `errors` are the statuses beyond those that follow from the rest;
-    `media` is the type of an answer that is no JSON of ours. `shares` says that the path's last
-    segment may also be an object's name, chosen by callers: the methods that this path lacks are
-    then those of the path with a parameter in that place.
+    `scopes` is None if no key is needed. `errors` are statuses beyond those that follow from the
+    rest. `content_type` is that of the response.
+
+    `falls_through` means that the last segment of the path may also be an identifier chosen by a
+    caller. A method that this path lacks is then looked up on the path with a parameter there.
     """
 
     method: str
@@ -53,31 +56,32 @@ class Route:
     use_case: UseCase
     status: int = 200
     errors: tuple[int, ...] = ()
-    media: str = "application/json"
-    shares: bool = False
+    content_type: str = "application/json"
+    falls_through: bool = False
 
     @property
-    def asks(self) -> type[RequestModel]:
-        """The declaration of what is asked: the use case's third parameter, or what that is
-        annotated with where it is read by other means."""
-        asked = list(_signature(self.use_case).parameters.values())[2].annotation
-        found: type[RequestModel] = get_args(asked)[1] if get_origin(asked) is Annotated else asked
+    def request_type(self) -> type[RequestModel]:
+        """The request model: the type of the use case's third parameter, or the one it is annotated
+        with if the request is parsed into something else."""
+        request = list(_signature(self.use_case).parameters.values())[2].annotation
+        annotated = get_origin(request) is Annotated
+        found: type[RequestModel] = get_args(request)[1] if annotated else request
         return found
 
     @property
-    def answers(self) -> Any:
-        """The type that is answered, a page as a list; None where it is no JSON of ours."""
-        answer = _signature(self.use_case).return_annotation
-        if get_origin(answer) is Page:
-            return list[get_args(answer)[0]]  # type: ignore[misc]  # a type made of a type
-        if get_origin(answer) is Part:
-            return get_args(answer)[0]
-        return None if answer in (Document, Redirect) else answer
+    def response_type(self) -> Any:
+        """The response's type, a page as a list; None if it is not one of our JSON types."""
+        response = _signature(self.use_case).return_annotation
+        if get_origin(response) is Page:
+            return list[get_args(response)[0]]  # type: ignore[misc]  # a type made of a type
+        if get_origin(response) is PagedPart:
+            return get_args(response)[0]
+        return None if response in (Document, Redirect) else response
 
     @property
-    def listed(self) -> bool:
-        """Whether the answer is a page of a list, or holds one."""
-        return get_origin(_signature(self.use_case).return_annotation) in (Page, Part)
+    def paged(self) -> bool:
+        """Whether the response is a page of a list, or contains one."""
+        return get_origin(_signature(self.use_case).return_annotation) in (Page, PagedPart)
 
     @property
     def name(self) -> str:
@@ -85,11 +89,12 @@ class Route:
 
     @property
     def summary(self) -> str:
+        """The first paragraph of the use case's docstring."""
         return (inspect.getdoc(self.use_case) or "").partition("\n\n")[0].replace("\n", " ")
 
     @property
-    def explanation(self) -> str:
-        """What the use case says of itself beyond its summary."""
+    def details(self) -> str:
+        """The rest of the use case's docstring."""
         return (inspect.getdoc(self.use_case) or "").partition("\n\n")[2]
 
     @property
@@ -103,29 +108,29 @@ class Route:
 
     @property
     def query(self) -> tuple[str, ...]:
-        """The fields that come from the query: all but the path's where there is no body."""
-        elsewhere = {*self.parameters, *self.asks.in_header}
-        names = (name for name in field_names(self.asks) if name not in elsewhere)
-        if self.carries_body:
-            return tuple(name for name in names if name in self.asks.in_query)
+        """The fields taken from the query: without a body, all but those of path and headers."""
+        elsewhere = {*self.parameters, *self.request_type.in_header}
+        names = (name for name in field_names(self.request_type) if name not in elsewhere)
+        if self.has_body:
+            return tuple(name for name in names if name in self.request_type.in_query)
         return tuple(names)
 
     @property
     def body(self) -> tuple[str, ...]:
-        """The fields that come from the body."""
-        if not self.carries_body:
+        """The fields taken from the body."""
+        if not self.has_body:
             return ()
-        elsewhere = {*self.parameters, *self.asks.in_query, *self.asks.in_header}
-        return tuple(name for name in field_names(self.asks) if name not in elsewhere)
+        elsewhere = {*self.parameters, *self.request_type.in_query, *self.request_type.in_header}
+        return tuple(name for name in field_names(self.request_type) if name not in elsewhere)
 
     @property
-    def manages(self) -> bool:
-        """Whether it changes what a tenant is decided by, or how it is kept: such a write answers
-        with the revision after it."""
-        return self.method != "GET" and self.scopes in (_OF_ADMIN, _OF_SUPERADMIN)
+    def returns_revision(self) -> bool:
+        """Whether the response carries the tenant's revision: it does for every management write,
+        which changes what decisions are based on or how long records are kept."""
+        return self.method != "GET" and self.scopes in (_ADMIN_ONLY, _SUPERADMIN_ONLY)
 
     @property
-    def carries_body(self) -> bool:
+    def has_body(self) -> bool:
         return self.method in _WITH_BODY
 
 
@@ -134,40 +139,41 @@ def _signature(use_case: UseCase) -> inspect.Signature:
     return inspect.signature(use_case, eval_str=True)
 
 
-def field_names(asks: type[RequestModel]) -> list[str]:
-    """What a declaration's fields are called on the wire: `from` is no name for Python."""
-    return [field.alias or name for name, field in asks.model_fields.items()]
+def field_names(request_type: type[RequestModel]) -> list[str]:
+    """The fields' names on the wire. An alias stands in for `from`, a Python keyword."""
+    return [field.alias or name for name, field in request_type.model_fields.items()]
 
 
 def _whole(value: object) -> object:
-    """`1.0` is an integer in JSON (JSON Schema, 6.1.1), and some write all their numbers so."""
+    """`1.0` is an integer in JSON (JSON Schema Validation, section 6.1.1), and some clients write
+    all their numbers so."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 class RequestParser:
-    """Turns a call into what its route asks. Built once per route."""
+    """Parses a call into its route's request. Built once per route."""
 
     def __init__(self, route: Route) -> None:
-        self.carries_body = route.carries_body
-        self._asks = route.asks
+        self.has_body = route.has_body
+        self._request_type = route.request_type
         self._query = frozenset(route.query)
         self._body = frozenset(route.body)
-        self._headers = route.asks.in_header
-        self._told = "by_bytes" in vars(route.asks)
-        self._open = route.asks.model_config.get("extra") == "ignore"
+        self._headers = route.request_type.in_header
+        self._has_fast_path = "from_known_bytes" in vars(route.request_type)
+        self._ignores_unknown = route.request_type.model_config.get("extra") == "ignore"
 
     def __call__(self, call: ApiCall) -> Any:
-        """`Malformed` or `Invalid` where the call is not what the declaration says."""
-        if self._told and not call.query and not call.path and is_json(call.content_type):
-            told = self._asks.by_bytes(call.body)
-            if told is not None:
-                return told
-        if self._open and not call.query and not call.path:
-            # The way of every evaluation: what is not known is passed over.
+        """The parsed request; `Malformed` if it can't be read, `Invalid` if a field is wrong."""
+        if self._has_fast_path and not call.query and not call.path and is_json(call.content_type):
+            known = self._request_type.from_known_bytes(call.body)
+            if known is not None:
+                return known
+        if self._ignores_unknown and not call.query and not call.path:
+            # The hot path of every evaluation: unknown fields need no look.
             body = self._object(call)
             for name in self._query:
                 body.pop(name, None)
-            return self._asks.read(body)
+            return self._request_type.read(body)
         query = query_fields(call.query)
         body = self._object(call)
         unknown = self._unknown(query, body)
@@ -180,21 +186,23 @@ class RequestParser:
         )
         values.update(call.path)
         try:
-            asked = self._asks.read(values)
+            request = self._request_type.read(values)
         except Invalid as refusal:
+            # All complaints at once: unknown fields together with the invalid ones.
             raise invalid([*unknown, *(refusal.details or "").splitlines()], "request") from None
         if unknown:
             raise invalid(unknown, "request")
-        return asked
+        return request
 
     def _unknown(self, query: dict[str, Any], body: dict[str, Any]) -> list[str]:
-        if self._open:
+        if self._ignores_unknown:
             return []
         names = [name for name in query if name not in self._query]
         names += [name for name in body if name not in self._body]
-        return [f"{name[:64]}: is not known here" for name in names]
+        # Cut: the name is the caller's, and may be as long as the body.
+        return [f"{name[:64]}: is not a known field" for name in names]
 
     def _object(self, call: ApiCall) -> dict[str, Any]:
-        if not self.carries_body or not (call.body or self._body):
+        if not self.has_body or not (call.body or self._body):
             return {}
-        return parse_object(call.body, call.content_type, unique=self._asks.unique)
+        return parse_object(call.body, call.content_type, unique=self._request_type.unique_keys)

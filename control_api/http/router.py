@@ -1,23 +1,23 @@
-"""Which route a method and a path mean. Knows the table's form and nothing of authentication.
+"""Finds the route for a method and a path. Knows nothing of authentication.
 
-A path is matched by its decoded segments, literals before parameters, so that `%2F` in an
-identifier never becomes a separator.
+Paths are matched by their decoded segments, literals before parameters. Because a path is split
+before it is decoded, `%2F` in an identifier never becomes a separator.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from control_api.http.call import segments
+from control_api.http.call import path_segments
 from control_api.http.route import RequestParser, Route
 from policies.ground.errors import MethodNotAllowed, NotFound
 
 
-class Compiled(NamedTuple):
-    """A route made ready: its reader, its scopes, and its name for metrics."""
+class CompiledRoute(NamedTuple):
+    """A route with its parser and its name for metrics, both made once."""
 
     route: Route
-    read: RequestParser
+    parse: RequestParser
     name: str
 
 
@@ -26,11 +26,11 @@ class _Resource:
     """The routes of one path."""
 
     parts: tuple[str, ...]
-    methods: dict[str, Compiled] = field(default_factory=dict)
+    methods: dict[str, CompiledRoute] = field(default_factory=dict)
 
     @property
-    def shares(self) -> bool:
-        return any(each.route.shares for each in self.methods.values())
+    def falls_through(self) -> bool:
+        return any(each.route.falls_through for each in self.methods.values())
 
     def match(self, given: list[str]) -> dict[str, str] | None:
         found: dict[str, str] = {}
@@ -45,53 +45,53 @@ class _Resource:
 
 
 class NoSuchMethod(MethodNotAllowed):
-    """the path has no such method"""
+    """the path does not support this method"""
 
     def __init__(self, allowed: Iterable[str]) -> None:
         self.headers = {"Allow": ", ".join(sorted(allowed))}
-        super().__init__(f"the path has only {self.headers['Allow']}")
+        super().__init__(f"the path supports only {self.headers['Allow']}")
 
 
 class Router:
-    """The table, by path. `find` costs one look for a path without parameters."""
+    """The routes by path. A path without parameters costs one dictionary look-up (`exact`)."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._exact: dict[tuple[str, str], Compiled] = {}
+        self._exact: dict[tuple[str, str], CompiledRoute] = {}
         by_path: dict[str, _Resource] = {}
         for route in routes:
             resource = by_path.setdefault(route.path, _Resource(route.parts))
-            compiled = Compiled(route, RequestParser(route), route.name)
+            compiled = CompiledRoute(route, RequestParser(route), route.name)
             resource.methods[route.method] = compiled
             if not route.parameters:
                 self._exact[route.method, route.path] = compiled
         self._by_length: dict[int, list[_Resource]] = {}
-        for resource in sorted(by_path.values(), key=lambda each: _parameters(each.parts)):
+        for resource in sorted(by_path.values(), key=lambda each: _parameter_count(each.parts)):
             self._by_length.setdefault(len(resource.parts), []).append(resource)
 
-    def exact(self, method: str, path: str) -> Compiled | None:
-        """The route whose path is written exactly so, without parameters."""
+    def exact(self, method: str, path: str) -> CompiledRoute | None:
+        """The route without parameters that has exactly this path; None if there is none."""
         return self._exact.get((method, path))
 
-    def find(self, method: str, path: str) -> tuple[Compiled, dict[str, str]]:
-        """The route and its path parameters; `NotFound`, or `MethodNotAllowed` naming what is."""
-        given = segments(path)
-        others: set[str] = set()
+    def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
+        """The route and its path parameters; `NotFound`, or `MethodNotAllowed` with `Allow`."""
+        given = path_segments(path)
+        allowed: set[str] = set()
         for resource in self._by_length.get(len(given), ()):
             found = resource.match(given)
             if found is not None:
-                # HEAD is GET whose body stays behind (RFC 9110, 9.3.2).
+                # HEAD is GET without the body (RFC 9110, section 9.3.2).
                 compiled = resource.methods.get("GET" if method == "HEAD" else method)
                 if compiled is not None:
                     return compiled, found
-                others |= _methods(resource)
-                if not resource.shares:
+                allowed |= _methods(resource)
+                if not resource.falls_through:
                     break
-        if others:
-            raise NoSuchMethod(others)
+        if allowed:
+            raise NoSuchMethod(allowed)
         raise NotFound("no such path")
 
 
-def _parameters(parts: tuple[str, ...]) -> int:
+def _parameter_count(parts: tuple[str, ...]) -> int:
     return sum(part.startswith("{") for part in parts)
 
 

@@ -1,9 +1,8 @@
-"""The table of routes. Dispatch, authentication, scopes, reading, the description and the tests all
-derive from it; what an operation does is in the use case that its line names.
+"""The table of routes: method, path, scopes, use case, success status and other errors.
 
-    method · path · scopes · use case · status, other errors
-
-What is asked and answered stands in the use case's signature.
+Dispatch, authentication, scope checks, parsing, the OpenAPI description and the tests all derive
+from it. The request and response types are in the use case's signature. The module imports every
+use case because it is the one place that names them all.
 """
 
 from control_api.http.route import Route, Scope
@@ -69,8 +68,8 @@ from control_api.use_cases.tenants.deactivate_tenant import deactivate_tenant, r
 from control_api.use_cases.tenants.freeze_tenant import freeze_tenant, lift_freeze, show_freeze
 from control_api.use_cases.tenants.list_tenants import list_tenants
 
-# INVARIANT: an admin may do everything in its tenant (contract, section 2), so every guarded route
-# of a tenant has `admin`. The superadmin belongs to no tenant, and its routes are its own.
+# INVARIANT: an admin may do everything in its tenant (contract, section 2), so every tenant route
+# that needs a key accepts `admin`. The superadmin belongs to no tenant and has its own routes.
 EVALUATE = frozenset({Scope.evaluate, Scope.admin})
 READ = frozenset({Scope.read, Scope.admin})
 ADMIN = frozenset({Scope.admin})
@@ -78,7 +77,7 @@ SIDECAR = frozenset({Scope.sidecar, Scope.admin})
 SUPERADMIN = frozenset({Scope.superadmin})
 OPEN = None
 
-METRICS = Route("GET", "/metrics", OPEN, show_metrics, media="text/plain")
+METRICS = Route("GET", "/metrics", OPEN, show_metrics, content_type="text/plain")
 
 ROUTES: tuple[Route, ...] = (
     Route("POST", "/v1/context/evaluate", EVALUATE, evaluate_context),
@@ -118,8 +117,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/v1/settings/retention", READ, show_retention_settings),
     Route("PUT", "/v1/settings/retention", ADMIN, change_retention_settings),
     Route("GET", "/v1/sessions", READ, list_sessions),
-    # A session may be called `revoke`, and must be as easy to revoke as any other.
-    Route("POST", "/v1/sessions/revoke", ADMIN, revoke_sessions, shares=True),
+    # A session may have the id `revoke`; GET and DELETE must still reach it.
+    Route("POST", "/v1/sessions/revoke", ADMIN, revoke_sessions, falls_through=True),
     Route("GET", "/v1/sessions/{session_id}", READ, get_session),
     Route("DELETE", "/v1/sessions/{session_id}", ADMIN, revoke_session),
     Route("GET", "/v1/freeze", READ, show_freeze),
@@ -141,6 +140,6 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/health/ready", OPEN, show_readiness, errors=(503,)),
     METRICS,
     Route("GET", "/openapi.json", OPEN, show_openapi),
-    Route("GET", "/docs", OPEN, show_docs, media="text/html"),
-    Route("GET", "/", OPEN, show_start, 302, media="text/plain"),
+    Route("GET", "/docs", OPEN, show_docs, content_type="text/html"),
+    Route("GET", "/", OPEN, show_start, 302, content_type="text/plain"),
 )

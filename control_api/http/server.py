@@ -1,4 +1,4 @@
-"""Sockets: listening, what is no HTTP at all, and draining. Knows no route and no key."""
+"""Listens on sockets, answers what is not HTTP, and drains. Knows no route and no key."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,8 @@ from typing import Protocol
 
 from aiohttp import web
 
-from control_api.http.reply import of_error
-from control_api.http.request_pipeline import rendered
+from control_api.http.reply import render_error
+from control_api.http.request_pipeline import to_aiohttp
 from control_api.security.tls_files import HANDSHAKE_SECONDS
 from control_api.sockets import BACKLOG, bind
 from policies.ground.errors import Malformed, SluiceError
@@ -20,14 +20,15 @@ from policies.ground.listen_address import ListenAddress
 
 KEEP_ALIVE_SECONDS = 75.0
 LINGER_SECONDS = 2.0
-"""How long what is left of a refused body is read, so that the caller reads the refusal."""
+"""How long to read the rest of a refused body. Closing at once would reset the connection, and the
+client would not see the response."""
 LAST_SECONDS = 0.1
-"""How long a connection that stands already may bring another request while the service stops."""
+"""While draining, how long an open connection may still send another request."""
 _log = logging.getLogger("sluice.http")
 
 
 class RequestHandler(Protocol):
-    """What a listener's requests are given to."""
+    """Serves the requests of a listener."""
 
     new_request_id: Callable[[], str]
 
@@ -35,7 +36,7 @@ class RequestHandler(Protocol):
 
 
 class _Connection(web.RequestHandler):
-    """One connection; answers what can't be read as HTTP with our body instead of aiohttp's."""
+    """One connection. Replaces aiohttp's error pages by our JSON errors."""
 
     __slots__ = ("_new_request_id",)
 
@@ -43,7 +44,7 @@ class _Connection(web.RequestHandler):
         super().__init__(
             server,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type]  # None is none, as aiohttp documents
+            access_log=None,  # type: ignore[arg-type]  # None turns it off, as aiohttp documents
             keepalive_timeout=KEEP_ALIVE_SECONDS,
             lingering_time=LINGER_SECONDS,
         )
@@ -56,38 +57,38 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002
     ) -> web.StreamResponse:
-        """Called where a request could not be parsed, and where the door itself failed."""
+        """Called if a request can't be parsed as HTTP, or if the pipeline itself fails."""
         request_id = self._new_request_id()
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            # The fault's text repeats what was sent, a header with a key in it perhaps.
-            reply = of_error(Malformed("the request is not HTTP/1.1"))
+            # Don't pass on the parser's message: it quotes the request, which may contain a key.
+            reply = render_error(Malformed("the request is not HTTP/1.1"))
         else:
-            _log.error("request `%s` failed outside the door", request_id, exc_info=exc)
-            reply = of_error(SluiceError(f"internal error, request `{request_id}`"))
-        response = rendered(reply, request_id)
+            _log.error("request `%s` failed outside the pipeline", request_id, exc_info=exc)
+            reply = render_error(SluiceError(f"internal error, request `{request_id}`"))
+        response = to_aiohttp(reply, request_id)
         response.force_close()
         return response
 
 
 class _Server(web.Server):
-    def __init__(self, answers: RequestHandler) -> None:
+    def __init__(self, handler: RequestHandler) -> None:
         super().__init__(self._answer)
-        self.new_request_id = answers.new_request_id
+        self.new_request_id = handler.new_request_id
         self.draining = False
-        self._answers = answers
+        self._handler = handler
 
     def __call__(self) -> web.RequestHandler:
         return _Connection(self, self._loop)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        response = await self._answers(request)
+        response = await self._handler(request)
         if self.draining:
             response.force_close()
         return response
 
 
 class ApiListener:
-    """An address that is listened on, until it drains."""
+    """A listening address, until it is drained."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class ApiListener:
         tls: ssl.SSLContext | None,
     ) -> None:
         self.address = ListenAddress(*sockets[0].getsockname()[:2])
-        """Where it listens, the port as the system chose it."""
+        """The bound address; the system has filled in port 0."""
         self._server = server
         self._sockets = sockets
         self._accepting = accepting
@@ -108,16 +109,19 @@ class ApiListener:
         cls,
         address: ListenAddress,
         setting: str,
-        answers: RequestHandler,
-        given: list[socket.socket],
+        handler: RequestHandler,
+        inherited: list[socket.socket],
         tls: ssl.SSLContext | None = None,
     ) -> "ApiListener":
-        """Listen on the sockets that are given, or else on `address`; `CannotListen`, naming the
-        setting, where that can't be. With `tls` nothing but TLS is spoken."""
-        server = _Server(answers)
-        sockets = given or bind(address, setting)[0]
+        """Listen on the inherited sockets, or else on `address`. With `tls`, accept only TLS.
+
+        `CannotListen`, which names the setting, if the address can't be bound.
+        """
+        server = _Server(handler)
+        sockets = inherited or bind(address, setting)[0]
         loop = asyncio.get_running_loop()
-        # A copy of each: what came in before the server closed its own is accepted by way of ours.
+        # The server gets a duplicate of each socket. After it closes its own, `_accept_rest` can
+        # still accept the connections that wait in the backlog of ours.
         accepting = [
             await loop.create_server(
                 server,
@@ -131,22 +135,27 @@ class ApiListener:
         return cls(server, sockets, accepting, tls)
 
     async def drain(self, seconds: float) -> None:
-        """Take no more connections, let the requests under way be answered, close the rest. A
-        connection that stands already is answered once more, and told that it is the last time."""
+        """Stop accepting, finish the requests under way within `seconds`, then close.
+
+        An open connection gets one more response, with `Connection: close`.
+        """
         self._server.draining = True
         for each in self._accepting:
             each.close()
         waiting = self._accept_rest()
-        # Together: one that does not shake hands must not hold up the rest. What fails in a
-        # handshake has asked for nothing yet.
+        # Concurrently: a client that stalls in its TLS handshake must not hold up the rest. One
+        # whose handshake fails has sent no request yet.
         await asyncio.gather(*map(self._take, waiting), return_exceptions=True)
         await asyncio.sleep(LAST_SECONDS)
         self._server.pre_shutdown()
         await self._server.shutdown(seconds)
 
     def _accept_rest(self) -> list[socket.socket]:
-        """What waits for us, and the ports are closed. The loop gets no turn in between: what comes
-        after the last look and before the closing is broken off."""
+        """Accept the backlog and close the ports.
+
+        The event loop gets no turn in between. A connection that arrives after the last `accept`
+        and before `close` is reset.
+        """
         waiting: list[socket.socket] = []
         for sock in self._sockets:
             with contextlib.suppress(BlockingIOError):

@@ -1,1 +1,2 @@
-"""The declarations that request bodies are checked against. Field names are the API."""
+"""Request models: one flat model per operation, with the types of its fields. Field names are the
+API."""

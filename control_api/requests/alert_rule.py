@@ -4,15 +4,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-WEEK = 7 * 24 * 60
+_WEEK = 7 * 24 * 60  # minutes
 
 _PORT = r"[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-# One that can be called and hides nothing: no user, no fragment.
+# A URL that can be called. No user and no fragment: they could hide where it leads.
 _URL = rf"^https?://{_LABEL}(\.{_LABEL})*\.?(:({_PORT}))?([/?][!$-~]*)?$"
 Url = Annotated[str, Field(max_length=2048, pattern=_URL)]
 Email = Annotated[
     str, Field(max_length=254, pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]+@[A-Za-z0-9.-]+$")
 ]
-Minutes = Annotated[int, Field(ge=1, le=WEEK)]
+Minutes = Annotated[int, Field(ge=1, le=_WEEK)]
 Threshold = Annotated[int, Field(ge=1, le=1_000_000_000)]

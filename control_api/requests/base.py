@@ -1,9 +1,8 @@
-"""What a request may say: one flat declaration per operation, validated and described from the same
-source (contract, section 1).
+"""The base of all request models, and the field types they share (contract, section 1).
 
-A declaration is a pydantic model whose fields come from the path, the query, a header or the body;
-where from follows from the route (`control_api/http/route.py`). Knows nothing of HTTP's bytes and
-nothing of what is done with what was asked.
+A request model validates a request and is also the source of its description. Its fields come from
+the path, the query, a header or the body; the route decides which (`control_api/http/route.py`).
+Knows nothing of HTTP's bytes, nor of what is done with a request.
 """
 
 import re
@@ -20,7 +19,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from control_api.responses.paging import Place, read_cursor
+from control_api.responses.paging import SortKey, read_cursor
 from policies.ground.errors import invalid
 from policies.ground.json_body import MAX_IDENTIFIER, identifier_fault
 
@@ -28,28 +27,30 @@ _WHOLE = re.compile(r"-?[0-9]{1,15}\Z")
 
 
 class RequestModel(BaseModel):
-    """Base of the declarations: strict types, no unknown fields, never changed once read."""
+    """Base of the request models: strict types, no unknown fields, immutable."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     example: ClassVar[dict[str, Any]] = {}
-    """A body that a reader of `/docs` can copy."""
+    """An example body, shown in `/docs`."""
     in_query: ClassVar[frozenset[str]] = frozenset()
-    """Fields that come from the query although the method carries a body."""
+    """Fields taken from the query although the method has a body."""
     in_header: ClassVar[Mapping[str, str]] = {}
-    """Fields that come from a header, and its name."""
-    unique: ClassVar[bool] = True
-    """Whether a body with a key twice is refused."""
+    """Fields taken from a header, each with the header's name."""
+    unique_keys: ClassVar[bool] = True
+    """Whether a body with a duplicate key is refused."""
 
     @classmethod
-    def by_bytes(cls, body: bytes) -> "RequestModel | None":  # noqa: ARG003  # of those that can tell
-        """What a JSON body in UTF-8 plainly asks, told without decoding it; None where it is to be
-        read as every other is."""
+    def from_known_bytes(cls, body: bytes) -> "RequestModel | None":  # noqa: ARG003  # subclasses use it
+        """A fast path: the request read from the bytes of a JSON body without a full decode.
+
+        None if the bytes do not have the one known form; the body is then decoded as usual.
+        """
         return None
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
-        """`values` as the declaration says, or `Invalid` with every complaint."""
+        """The validated request; `Invalid` with all complaints at once."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -57,7 +58,7 @@ class RequestModel(BaseModel):
 
 
 class EmptyRequest(RequestModel):
-    """Nothing is asked but the path itself."""
+    """A request without fields."""
 
 
 def _identifier(text: str) -> str:
@@ -67,7 +68,7 @@ def _identifier(text: str) -> str:
 
 
 def _whole(value: object) -> object:
-    """A query's digits as an integer; whatever else it is, the strict type then refuses."""
+    """Digits in a query as an integer. Anything else passes on, and the strict type refuses it."""
     return int(value) if isinstance(value, str) and _WHOLE.match(value) else value
 
 
@@ -83,10 +84,11 @@ Identifier = Annotated[
         }
     ),
 ]
-"""1 to 256 characters, no control characters, kept byte for byte."""
+"""1 to 256 characters without control characters, stored byte for byte."""
 
 Roles = Annotated[list[Identifier], Field(max_length=32)]
-"""Every decision that rests on such a list carries it, and an entry holds 64 KiB."""
+"""At most 32: the record of each decision based on such a list contains it, and a log entry holds
+at most 64 KiB."""
 
 
 def _flag(value: object) -> bool:
@@ -98,7 +100,7 @@ def _flag(value: object) -> bool:
 
 
 def read_flag(value: object, name: str) -> bool:
-    """A query's `true` or `false`; absent is false. `Invalid` for anything else."""
+    """A query's `true` or `false`; false if absent. `Invalid` for anything else."""
     try:
         return _flag(value)
     except ValueError as error:
@@ -109,29 +111,31 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 """`true` or `false` in a query."""
 QueryInt = Annotated[int, BeforeValidator(_whole)]
 Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
-"""Words for people: a name, a description. No NUL, which PostgreSQL has not."""
+"""Text for people: a name, a description. No NUL, because PostgreSQL can't store it."""
 
 
-class Listed(RequestModel):
-    """What every list takes."""
+class ListRequest(RequestModel):
+    """The fields that every list takes."""
 
     limit: QueryInt = Field(100, ge=1, le=1000, description="The most rows to return.")
     cursor: str | None = Field(
-        None, max_length=1024, description="Where to continue: from the previous page's `Link`."
+        None,
+        max_length=1024,
+        description="Where to continue; taken from the previous page's `Link`.",
     )
 
-    def after(self, *kinds: type) -> Place | None:
-        """The place to go on after; `Invalid` where the cursor is none of ours."""
-        return None if self.cursor is None else read_cursor(self.cursor, kinds)
+    def after(self, *types: type) -> SortKey | None:
+        """The sort key to continue after; `Invalid` if the cursor is not one of ours."""
+        return None if self.cursor is None else read_cursor(self.cursor, types)
 
     def seq(self) -> int | None:
-        """The same where the place is a single number."""
-        place = self.after(int)
-        return None if place is None else int(place[0])
+        """The same for lists whose sort key is a single number."""
+        key = self.after(int)
+        return None if key is None else int(key[0])
 
 
 def complaints(error: ValidationError) -> list[str]:
-    """A line per field: where, and what is wrong; never the value, which may be a secret."""
+    """One line per field: where, and what is wrong. Never the value, which may be a secret."""
     lines = []
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
         where = ".".join(str(part) for part in fault["loc"]) or "body"
@@ -143,6 +147,6 @@ def _words(kind: str, message: str) -> str:
     if kind == "missing":
         return "is required"
     if kind == "extra_forbidden":
-        return "is not known here"
+        return "is not a known field"
     text = message.removeprefix("Value error, ").removeprefix("Input ")
     return text[:1].lower() + text[1:]

@@ -17,8 +17,7 @@ class KeyRequest(RequestModel):
 
 
 class NewKey(RequestModel):
-    """The key to create (`service.md` 4.5). Without `expires_days` it lives for a year, or for ever
-    if its scope is `sidecar`; with null it never expires."""
+    """The key to create (`service.md` 4.5)."""
 
     example: ClassVar[dict[str, Any]] = {"name": "underwriting agents", "scope": "evaluate"}
 

@@ -1,5 +1,4 @@
-"""What a policy may be asked to be (`service.md` 2.1), by the operations that make and replace one.
-Knows nothing of what is stored."""
+"""The fields of a policy in a request (`service.md` 2.1). Knows nothing of what is stored."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -15,7 +14,9 @@ def _none_is_empty(value: object) -> object:
 
 
 Names = Annotated[list[Identifier], Field(max_length=1000)]
-SomeNames = Annotated[Names, BeforeValidator(_none_is_empty, json_schema_input_type=Names | None)]
+NullableNames = Annotated[
+    Names, BeforeValidator(_none_is_empty, json_schema_input_type=Names | None)
+]
 """An empty list is the same as an absent one (contract, section 3)."""
 
 
@@ -26,7 +27,7 @@ class PolicyRequest(RequestModel):
 
 
 class PolicyAsked(RequestModel):
-    """A policy, whole: what is left out is empty."""
+    """A complete policy. Fields left out are empty."""
 
     example: ClassVar[dict[str, Any]] = PolicyFields.example
 
@@ -35,10 +36,10 @@ class PolicyAsked(RequestModel):
     allowed_sources: Names
     denied_sources: Names
     max_sensitivity: Level
-    allowed_tasks: SomeNames = Field(default_factory=list)
-    denied_tasks: SomeNames = Field(default_factory=list)
+    allowed_tasks: NullableNames = Field(default_factory=list)
+    denied_tasks: NullableNames = Field(default_factory=list)
     session_ttl_minutes: int | None = Field(None, ge=1, le=9_999_999)
-    permitted_agent_ids: SomeNames = Field(default_factory=list)
+    permitted_agent_ids: NullableNames = Field(default_factory=list)
     industry: Identifier | None = None
     process_group: Identifier | None = None
 

@@ -1,4 +1,4 @@
-"""The body of an evaluation (`service.md` 2.10). Knows nothing of how it is decided."""
+"""The request to evaluate a retrieval (`service.md` 2.10). Knows nothing of how it is decided."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,21 +10,21 @@ from policies.retrieval import MAX_QUERY, Retrieval, parse_retrieval
 
 
 class EvaluationRequest(NamedTuple):
-    """A retrieval to decide on, and whether to say why."""
+    """A retrieval to decide on, and whether to explain the decision."""
 
     retrieval: Retrieval
     explain: bool = False
 
 
 class AskedRetrieval(RequestModel):
-    """An evaluation's body (`service.md` 2.10). Unknown fields are passed over.
+    """The body of an evaluation (`service.md` 2.10). Unknown fields are ignored.
 
-    These fields describe; `parse_retrieval` reads, since this is the one path that has to be fast.
-    A test holds the two against each other.
+    These fields only describe the body; `parse_retrieval` reads it, because this path must be fast.
+    A test compares the two.
     """
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
-    unique: ClassVar[bool] = False
+    unique_keys: ClassVar[bool] = False
     in_query: ClassVar[frozenset[str]] = frozenset({"explain"})
     example: ClassVar[dict[str, Any]] = {
         "agent_role": "loan_underwriter",
@@ -48,11 +48,11 @@ class AskedRetrieval(RequestModel):
     source_type: str | None = Field(None, pattern="^[a-z0-9_-]{1,32}$")
     context_hash: str | None = Field(None, pattern="^[0-9a-f]{64}$")
 
-    explain: Flag = Field(False, description="Whether to explain how each check came out.")
+    explain: Flag = Field(False, description="Whether to explain the outcome of each check.")
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> EvaluationRequest:
-        # From the query, as text; a body's member of this name is one of those passed over.
+        # `explain` is text from the query; a member of that name in the body is ignored.
         return EvaluationRequest(
             parse_retrieval(values), read_flag(values.get("explain"), "explain")
         )

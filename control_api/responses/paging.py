@@ -1,7 +1,8 @@
-"""Lists in parts: a page, and the opaque cursor that says where it goes on (contract, section 1).
+"""Pages of a list, and the opaque cursor that says where the next page starts (contract, section
+1).
 
-A cursor is the sort key of the last row that was shown, and rows keep their key for ever: so no row
-is skipped or repeated, whatever is written meanwhile. Knows no list in particular.
+A cursor is the sort key of the last row shown. Rows keep their sort key for ever, so no row is
+skipped or repeated, whatever is written between two pages. Knows no list in particular.
 """
 
 import base64
@@ -17,44 +18,44 @@ from policies.ground.json_body import identifier_fault
 
 Row = TypeVar("Row")
 Shown = TypeVar("Shown")
-Place = tuple[int | str, ...]
+SortKey = tuple[int | str, ...]
 """The sort key of a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Shown]):
-    """A part of a list; `next` is the place of its last row where more follow."""
+    """A page of a list; `next` is the sort key of its last row if more rows follow, else None."""
 
     rows: list[Shown]
-    next: Place | None = None
+    next: SortKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[Shown]):
-    """An answer with a list in it, of which it holds a part; `next` as of a page."""
+class PagedPart(Generic[Shown]):
+    """A response that contains a page of a list; `next` as in `Page`."""
 
-    answer: Shown
-    next: Place | None = None
+    response: Shown
+    next: SortKey | None = None
 
 
 def page_of(
     rows: Sequence[Row],
     limit: int,
-    place: Callable[[Row], Place],
+    key: Callable[[Row], SortKey],
     show: Callable[[Row], Shown],
 ) -> Page[Shown]:
-    """Of up to `limit + 1` rows the first `limit`; the one too many says that more follow."""
+    """A page of the first `limit` rows. Callers fetch one row more, to tell whether more follow."""
     shown = rows[:limit]
-    following = place(shown[-1]) if len(rows) > limit else None
-    return Page([show(row) for row in shown], following)
+    last = key(shown[-1]) if len(rows) > limit else None
+    return Page([show(row) for row in shown], last)
 
 
-def write_cursor(place: Place) -> str:
-    return base64.urlsafe_b64encode(orjson.dumps(place)).rstrip(b"=").decode("ascii")
+def write_cursor(key: SortKey) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode("ascii")
 
 
-def read_cursor(text: str, kinds: tuple[type, ...]) -> Place:
-    """The reverse of `write_cursor`; `Invalid` where the values are not of these kinds."""
+def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
+    """The reverse of `write_cursor`; `Invalid` if its values are not of these types, in order."""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         values = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -62,15 +63,18 @@ def read_cursor(text: str, kinds: tuple[type, ...]) -> Place:
         values = None
     if (
         not isinstance(values, list)
-        or tuple(map(type, values)) != kinds
-        or not all(map(_sound, values))
+        or tuple(map(type, values)) != types
+        or not all(map(_storable, values))
     ):
-        raise invalid(["cursor: is not one that this service made"], "query")
+        raise invalid(
+            ["cursor: must be taken from the previous page's `Link`"],
+            "query",
+        )
     return tuple(values)
 
 
-def _sound(value: int | str) -> bool:
-    """Whether a database takes it: no number beyond 64 bits, no control character."""
+def _storable(value: int | str) -> bool:
+    """Whether a query can take it: no number beyond 64 bits, no control character."""
     if isinstance(value, int):
         return abs(value) < 1 << 62
     return identifier_fault(value) is None

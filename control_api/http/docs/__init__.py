@@ -1,1 +1,1 @@
-"""The page at `/docs`: the API's description to read, to search and to try."""
+"""Renders the page at `/docs`, to read, search and try the API."""

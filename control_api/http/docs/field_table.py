@@ -1,4 +1,4 @@
-"""The fields of a request or an answer as an HTML table. Knows JSON Schema's form, and no
+"""Renders the fields of a request or response as an HTML table. Knows JSON Schema, and no
 operation."""
 
 from html import escape
@@ -11,17 +11,17 @@ Schema = dict[str, Any]
 
 
 class FieldRow(NamedTuple):
-    """One field: its name, where it goes (`path`, `query`, `header`, `body`, `answer`), its schema,
+    """A field: its name, its location (`path`, `query`, `header`, `body`, `response`), its schema,
     and whether it is required."""
 
     name: str
-    place: str
+    location: str
     schema: Schema
     required: bool
 
 
 def operation_fields(operation: dict[str, Any]) -> list[FieldRow]:
-    """Everything an operation takes: parameters first, then the body's members."""
+    """All fields of an operation's request: the parameters, then the body's."""
     rows = [_parameter(each) for each in operation["parameters"]]
     if "requestBody" in operation:
         rows += members(operation["requestBody"]["content"][JSON]["schema"], "body")
@@ -33,21 +33,21 @@ def _parameter(parameter: dict[str, Any]) -> FieldRow:
     return FieldRow(parameter["name"], parameter["in"], schema, parameter.get("required", False))
 
 
-def members(schema: Schema, place: str) -> list[FieldRow]:
-    """The members of an object's schema."""
+def members(schema: Schema, location: str) -> list[FieldRow]:
+    """The fields of an object's schema."""
     required = schema.get("required", ())
     return [
-        FieldRow(name, place, member, name in required)
+        FieldRow(name, location, member, name in required)
         for name, member in schema.get("properties", {}).items()
     ]
 
 
 def field_table(document: dict[str, Any], rows: list[FieldRow]) -> str:
-    """The table; an empty string where there are no rows."""
+    """The table; an empty string if there are no rows."""
     if not rows:
         return ""
     lines = [
-        f"<tr><td><code>{escape(row.name)}</code></td><td>{row.place}</td>"
+        f"<tr><td><code>{escape(row.name)}</code></td><td>{row.location}</td>"
         f"<td>{escape(kind(document, row.schema))}{', required' if row.required else ''}</td>"
         f"<td>{inline(row.schema.get('description', ''))}</td></tr>"
         for row in rows
@@ -57,7 +57,7 @@ def field_table(document: dict[str, Any], rows: list[FieldRow]) -> str:
 
 
 def kind(document: dict[str, Any], schema: Schema) -> str:
-    """What a schema takes, in a few words, for example `list of string` or `integer 1 to 1000`."""
+    """The type in a few words, for example `list of string` or `integer 1 to 1000`."""
     if "$ref" in schema:
         return kind(document, resolved(document, schema))
     if alternatives := schema.get("anyOf"):

@@ -1,7 +1,7 @@
-"""Markdown to HTML (CommonMark, by markdown-it-py). Knows nothing of what is described.
+"""Converts Markdown to HTML (CommonMark, by markdown-it-py). Knows nothing of what is described.
 
-HTML inside the Markdown is shown as text, never passed on; links lead only to http(s) and to places
-on the page.
+HTML inside the Markdown is escaped, never passed through. Links lead only to http(s) URLs and to
+places on the page.
 """
 
 from markdown_it import MarkdownIt
@@ -16,6 +16,6 @@ def markdown(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """`text` as inline HTML, for a table's cell."""
+    """`text` as inline HTML, for a table cell."""
     html: str = _RENDERER.renderInline(text)
     return html

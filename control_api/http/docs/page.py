@@ -1,11 +1,11 @@
 """Renders the API's description (OpenAPI 3.1) as one HTML page to read, search and try.
 
-The page carries its own style and script and loads nothing else. Its Content-Security-Policy allows
-exactly those two, by their hashes, and requests to this service alone; so even a description that
-smuggled markup in could not run anything. Without the script the page still reads well: `docs.js`
-only reveals the search field, the key field and the forms.
+The page contains its own style and script and loads nothing else. Its Content-Security-Policy
+allows exactly those two, by their hashes, and requests to this service alone, so even markup
+smuggled into a description could not run anything. Without the script the page is still readable:
+`docs.js` only reveals the search field, the key field and the forms.
 
-Knows the description's form and no operation.
+Knows OpenAPI's structure and no operation.
 """
 
 from base64 import b64encode
@@ -38,8 +38,8 @@ Operation = tuple[str, str, dict[str, Any]]
 """Method, path and the operation object."""
 
 
-def page(description: bytes) -> Document:
-    """The page for a description in JSON."""
+def render_page(description: bytes) -> Document:
+    """The page for an OpenAPI document in JSON."""
     document = orjson.loads(description)
     info = document["info"]
     style, script = _file("docs.css"), _file("docs.js")
@@ -55,7 +55,7 @@ def page(description: bytes) -> Document:
         markdown(info["description"]),
         markdown(_INTRODUCTION),
         markdown(scheme["description"]),
-        '<p>The same for machines: <a href="openapi.json">openapi.json</a></p>',
+        '<p>For machines: <a href="openapi.json">openapi.json</a></p>',
         *(_operation(document, operation) for operation in _operations(document)),
         f"</main><script>{script}</script></body></html>",
     ]
@@ -101,7 +101,7 @@ def _navigation(document: dict[str, Any], tag: dict[str, str]) -> str:
 
 def _operation(document: dict[str, Any], found: Operation) -> str:
     method, path, operation = found
-    answers = operation["responses"].items()
+    responses = operation["responses"].items()
     parts = [
         f'<section id="{escape(operation["operationId"])}">',
         f'<h3><span class="method">{method.upper()}</span> <code>{escape(path)}</code></h3>',
@@ -110,14 +110,14 @@ def _operation(document: dict[str, Any], found: Operation) -> str:
         f"<pre>{escape(curl(method, path, operation))}</pre>",
         field_table(document, operation_fields(operation)),
         try_form(method, path, operation),
-        *(_answer(document, *each) for each in answers if each[0] < "4"),
+        *(_response(document, *each) for each in responses if each[0] < "4"),
         _errors(operation["responses"]),
     ]
     return "".join(parts) + "</section>"
 
 
 def curl(method: str, path: str, operation: dict[str, Any]) -> str:
-    """The operation as a command, with the values of its examples."""
+    """The operation as a curl command with example values."""
     for parameter in operation["parameters"]:
         if parameter["in"] == "path":
             value = str(parameter.get("example", parameter["name"]))
@@ -132,16 +132,16 @@ def curl(method: str, path: str, operation: dict[str, Any]) -> str:
     return " \\\n  ".join(lines)
 
 
-def _answer(document: dict[str, Any], status: str, answer: dict[str, Any]) -> str:
-    media = answer.get("content", {}).get(JSON, {})
+def _response(document: dict[str, Any], status: str, response: dict[str, Any]) -> str:
+    media = response.get("content", {}).get(JSON, {})
     schema = media.get("schema", {})
     schema = schema.get("items", schema)
     schema = (schema.get("anyOf") or [schema])[0]
     if "$ref" in schema:
         schema = resolved(document, schema)
-    rows = members(schema, "answer")
+    rows = members(schema, "response")
     example = _pretty(media["example"]) if "example" in media else ""
-    line = f"<p><strong>{status}</strong> {escape(answer['description'])}</p>"
+    line = f"<p><strong>{status}</strong> {escape(response['description'])}</p>"
     table = field_table(document, rows)
     fields = f"<details><summary>Fields</summary>{table}</details>" if rows else ""
     return line + example + fields
@@ -149,8 +149,8 @@ def _answer(document: dict[str, Any], status: str, answer: dict[str, Any]) -> st
 
 def _errors(responses: dict[str, Any]) -> str:
     lines = [
-        f"<tr><td><strong>{status}</strong></td><td>{markdown(answer['description'])}</td></tr>"
-        for status, answer in responses.items()
+        f"<tr><td><strong>{status}</strong></td><td>{markdown(response['description'])}</td></tr>"
+        for status, response in responses.items()
         if status >= "4"
     ]
     table = f"<table>{''.join(lines)}</table>"

@@ -1,5 +1,8 @@
-"""The form under an operation that sends it: an input for each parameter, the body's example to
-edit. `docs.js` reveals the forms and sends them. Knows the description's form and no operation."""
+"""Renders the form under an operation that sends it: an input for each parameter, and the example
+body to edit.
+
+`docs.js` reveals the forms and sends them. Knows OpenAPI's structure and no operation.
+"""
 
 from html import escape
 from typing import Any
@@ -10,7 +13,7 @@ JSON = "application/json"
 
 
 def try_form(method: str, path: str, operation: dict[str, Any]) -> str:
-    """The operation's form, hidden until the script is there to serve it."""
+    """The operation's form, hidden until the script runs."""
     fields = [_input(parameter) for parameter in operation["parameters"]]
     if body := operation.get("requestBody"):
         fields.append(_body(body["content"][JSON]["example"]))
@@ -23,11 +26,11 @@ def try_form(method: str, path: str, operation: dict[str, Any]) -> str:
 
 
 def _input(parameter: dict[str, Any]) -> str:
-    name, place = escape(parameter["name"]), escape(parameter["in"])
+    name, location = escape(parameter["name"]), escape(parameter["in"])
     required = " required" if parameter.get("required") else ""
     return (
-        f"<label>{name} <small>{place}</small>"
-        f'<input data-in="{place}" data-name="{name}" autocomplete="off"{required}></label>'
+        f"<label>{name} <small>{location}</small>"
+        f'<input data-in="{location}" data-name="{name}" autocomplete="off"{required}></label>'
     )
 
 

@@ -3,13 +3,13 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
-from control_api.requests.base import Identifier, Listed, Text
+from control_api.requests.base import Identifier, ListRequest, Text
 from control_api.responses.agents import AgentShown, Status
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import agents
 
 
-class AgentsRequest(Listed):
+class AgentsRequest(ListRequest):
     """Every filter is an exact match; an agent must match all that are given."""
 
     status: Status | None = None

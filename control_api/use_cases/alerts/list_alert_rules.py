@@ -3,13 +3,13 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_rule
-from control_api.requests.base import Listed
+from control_api.requests.base import ListRequest
 from control_api.responses.alerts import AlertRule
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import alerts
 
 
-class RulesRequest(Listed):
+class RulesRequest(ListRequest):
     """Takes no filter."""
 
 

@@ -3,7 +3,7 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import time_or_none
-from control_api.requests.base import Listed
+from control_api.requests.base import ListRequest
 from control_api.responses.alerts import FiredAlert
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import deliveries
@@ -11,7 +11,7 @@ from control_api.store.queries.deliveries import StoredDelivery
 from policies.ground.canonical import rfc3339
 
 
-class FiredAlertsRequest(Listed):
+class FiredAlertsRequest(ListRequest):
     """Takes no filter."""
 
 

@@ -21,10 +21,10 @@ class NewRecords(RequestModel):
     """A batch from a sidecar's spool: its records in order and without gaps.
 
     The records are validated at ingestion, which hashes their bytes again. A duplicate key inside
-    a record therefore can't pass, and `unique` need not check the body for one.
+    a record therefore can't pass, and `unique_keys` need not check the body for one.
     """
 
-    unique: ClassVar[bool] = False
+    unique_keys: ClassVar[bool] = False
     example: ClassVar[dict[str, Any]] = {
         "source": "sidecar-1",
         "instance": "6f1d2a9c",
@@ -36,7 +36,7 @@ class NewRecords(RequestModel):
     records: list[Any]
 
     @classmethod
-    def by_bytes(cls, body: bytes) -> "NewRecords | None":
+    def from_known_bytes(cls, body: bytes) -> "NewRecords | None":
         batch = match_batch(body)
         return None if batch is None else cls.model_construct(**batch._asdict())
 

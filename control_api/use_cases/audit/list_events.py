@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
-from control_api.requests.base import Identifier, Listed
+from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.audit import AuditEvent
 from control_api.responses.paging import Page
 from policies.ground.canonical import micros, rfc3339
@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Time = Annotated[str, AfterValidator(_time), Field(json_schema_extra={"format": "date-time"})]
 
 
-class EventsRequest(Listed):
+class EventsRequest(ListRequest):
     """Every filter is an exact match; an event must match all that are given. `from` is inclusive,
     `to` exclusive."""
 

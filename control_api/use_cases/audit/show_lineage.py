@@ -3,18 +3,20 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
-from control_api.requests.base import Identifier, Listed
+from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.audit import AuditEvent, Lineage, LineageAction
-from control_api.responses.paging import Part
+from control_api.responses.paging import PagedPart
 
 
-class LineageRequest(Listed):
+class LineageRequest(ListRequest):
     """Names one event; the pages are of its actions."""
 
     event_id: Identifier
 
 
-async def show_lineage(app: AppContext, caller: Caller, request: LineageRequest) -> Part[Lineage]:
+async def show_lineage(
+    app: AppContext, caller: Caller, request: LineageRequest
+) -> PagedPart[Lineage]:
     """Show an audit event and the actions recorded on it, in order."""
     seq = request.seq()
     event, actions = await read.lineage(
@@ -25,4 +27,4 @@ async def show_lineage(app: AppContext, caller: Caller, request: LineageRequest)
         after_seq=-1 if seq is None else seq,
     )
     shown = Lineage(AuditEvent(**event), [LineageAction(**each) for each in actions.events])
-    return Part(shown, None if actions.next is None else (actions.next,))
+    return PagedPart(shown, None if actions.next is None else (actions.next,))

@@ -3,12 +3,12 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.log import read
-from control_api.requests.base import Identifier, Listed
+from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.audit import AuditEvent
 from control_api.responses.paging import Page
 
 
-class SessionTrailRequest(Listed):
+class SessionTrailRequest(ListRequest):
     """Names one session."""
 
     session_id: Identifier

@@ -34,7 +34,7 @@ class AskedBatch(RequestModel):
     These fields only describe the body; `parse_batch` reads it, because this path must be fast.
     """
 
-    unique: ClassVar[bool] = False
+    unique_keys: ClassVar[bool] = False
     example: ClassVar[dict[str, Any]] = {
         "items": [AskedRetrieval.example],
         "semantics": "all",

@@ -3,13 +3,13 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import listed_key
-from control_api.requests.base import Listed
+from control_api.requests.base import ListRequest
 from control_api.responses.management import ListedKey
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import keys
 
 
-class KeysRequest(Listed):
+class KeysRequest(ListRequest):
     """Takes no filter."""
 
 

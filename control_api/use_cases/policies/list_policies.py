@@ -5,16 +5,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_policy
-from control_api.requests.base import Identifier, Listed
+from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.management import PolicyShown
-from control_api.responses.paging import Page, Place, page_of
+from control_api.responses.paging import Page, SortKey, page_of
 from control_api.store.queries import policies
 from control_api.store.queries.policies import StoredPolicy
 
 _CHUNK = 1000
 
 
-class PoliciesRequest(Listed):
+class PoliciesRequest(ListRequest):
     """Every filter is an exact match; a policy must match all that are given."""
 
     industry: Identifier | None = None
@@ -57,5 +57,5 @@ def _matches(policy: StoredPolicy, request: PoliciesRequest) -> bool:
     )
 
 
-def _position(policy: StoredPolicy) -> Place:
+def _position(policy: StoredPolicy) -> SortKey:
     return policy.created_at, policy.policy_id

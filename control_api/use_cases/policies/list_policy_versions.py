@@ -2,7 +2,7 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Identifier, Listed
+from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.management import PolicyFields, PolicyVersion
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import policies
@@ -11,7 +11,7 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import NotFound
 
 
-class PolicyVersionsRequest(Listed):
+class PolicyVersionsRequest(ListRequest):
     """Names one policy; a deleted policy keeps its history."""
 
     policy_id: Identifier

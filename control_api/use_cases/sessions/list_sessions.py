@@ -3,13 +3,13 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import session_fields
-from control_api.requests.base import Identifier, Listed
+from control_api.requests.base import Identifier, ListRequest
 from control_api.responses.paging import Page, page_of
 from control_api.responses.tenants import SessionShown, SessionStatus
 from control_api.store.queries import sessions
 
 
-class SessionsRequest(Listed):
+class SessionsRequest(ListRequest):
     """Every filter is an exact match; a session must match all that are given. `status` is the
     session's status at the time of the request."""
 

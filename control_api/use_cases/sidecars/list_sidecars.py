@@ -6,7 +6,7 @@ from pydantic import Field
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.requests.base import Listed, QueryInt
+from control_api.requests.base import ListRequest, QueryInt
 from control_api.responses.paging import Page, page_of
 from control_api.responses.sidecars import SidecarShown
 from control_api.store.queries import fleet
@@ -17,7 +17,7 @@ POLL_SECONDS = 0.1
 """How often a wait reads the store: another process may have taken a sidecar's report."""
 
 
-class SidecarsRequest(Listed):
+class SidecarsRequest(ListRequest):
     """`wait_for` is a revision, for example from `X-Sluice-Revision`."""
 
     wait_for: QueryInt | None = Field(

@@ -3,13 +3,13 @@
 from control_api.app_context import AppContext
 from control_api.auth.principal import Superadmin
 from control_api.presenters import shown_tenant
-from control_api.requests.base import Listed
+from control_api.requests.base import ListRequest
 from control_api.responses.paging import Page, page_of
 from control_api.responses.tenants import TenantShown
 from control_api.store.queries import tenants
 
 
-class TenantsRequest(Listed):
+class TenantsRequest(ListRequest):
     """Takes no filter."""
 
 

@@ -89,7 +89,7 @@ async def test_sidecars_and_the_superadmin_are_not_limited(scope: str) -> None:
 
 
 async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limit, "KEEP", 100)
+    monkeypatch.setattr(rate_limit, "MAX_BUCKETS", 100)
     limited = Limited(5)
     for number in range(1000):
         await limited.admitted(1, f"key_{number}")
@@ -122,7 +122,7 @@ def test_over_the_limit_is_429_with_retry_after_and_the_error_body(strict: Centr
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.body == {
         "error": "Too Many Requests",
-        "message": "over the rate limit of the key: 3 requests a second",
+        "message": "the key is over its rate limit of 3 requests per second",
         "code": 429,
     }
 

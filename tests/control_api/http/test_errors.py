@@ -86,7 +86,7 @@ def test_a_fault_of_ours_shows_the_request_s_id_and_nothing_else(
         raise RuntimeError(SECRET)
 
     # Of every operation the last step: whatever it answers, the fault comes after.
-    monkeypatch.setattr("control_api.http.request_pipeline.of_answer", broken)
+    monkeypatch.setattr("control_api.http.request_pipeline.render_result", broken)
     headers = {"X-Request-ID": "find-me"}
     path, body = path_of(route, object_id), body_of(route, object_id)
     key = admitted(tenant, route)

@@ -72,7 +72,7 @@ def test_every_operation_has_its_errors_and_an_example() -> None:
         for status in errors:
             media = operation["responses"][str(status)]["content"]["application/json"]
             assert media["example"]["code"] == status
-        if route.answers is not None:
+        if route.response_type is not None:
             answer = operation["responses"][str(route.status)]["content"]["application/json"]
             assert "example" in answer, route.path
         if route.body:
@@ -81,11 +81,11 @@ def test_every_operation_has_its_errors_and_an_example() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_examples_are_what_is_declared(route: Any) -> None:
-    if route.answers is not None:
-        TypeAdapter(route.answers).validate_python(example_of(route.answers))
+    if route.response_type is not None:
+        TypeAdapter(route.response_type).validate_python(example_of(route.response_type))
     if route.body:
-        values = {**dict.fromkeys(route.parameters, "an-id"), **route.asks.example}
-        route.asks.model_validate(values)
+        values = {**dict.fromkeys(route.parameters, "an-id"), **route.request_type.example}
+        route.request_type.model_validate(values)
 
 
 def test_scopes_are_told_and_open_routes_need_no_key() -> None:
@@ -132,7 +132,7 @@ def test_every_answer_tells_of_its_headers() -> None:
             assert told <= set(known)
             assert ("Retry-After" in told) == (status in ("429", "503")), (path, status)
             assert ("WWW-Authenticate" in told) == (status == "401")
-    listed = {route.name for route in ROUTES if route.listed}
+    listed = {route.name for route in ROUTES if route.paged}
     linked = {
         operation["operationId"]
         for _, _, operation in operations()
@@ -224,11 +224,11 @@ def test_what_is_answered_is_what_is_declared(centre: Centre) -> None:
             path = path.replace("{" + name + "}", (values | {"key_id": made["key_id"]})[name])
         answer = centre.call(route.method, path, bodies.get(route.name))
         assert answer.status == route.status, (route.name, answer.raw)
-        assert answer.headers["Content-Type"].startswith(route.media)
-        if route.answers is not None:
-            TypeAdapter(route.answers).validate_json(answer.raw, strict=True)
-            declared = TypeAdapter(route.answers).dump_json(
-                TypeAdapter(route.answers).validate_json(answer.raw)
+        assert answer.headers["Content-Type"].startswith(route.content_type)
+        if route.response_type is not None:
+            TypeAdapter(route.response_type).validate_json(answer.raw, strict=True)
+            declared = TypeAdapter(route.response_type).dump_json(
+                TypeAdapter(route.response_type).validate_json(answer.raw)
             )
             assert json.loads(declared) == answer.body, "a member more or less than declared"
 

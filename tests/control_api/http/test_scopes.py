@@ -23,7 +23,9 @@ SCOPES = ("evaluate", "read", "admin", "sidecar")
 
 # A body that each route takes, so that a key of the right scope gets past reading it: the one that
 # its declaration shows, unless that would need something to be there.
-BODIES: dict[str, Any] = {route.name: route.asks.example for route in ROUTES if route.body} | {
+BODIES: dict[str, Any] = {
+    route.name: route.request_type.example for route in ROUTES if route.body
+} | {
     "evaluate_context": asked(),
     "record_lineage": {"event_id": "none", "action_type": "sent"},
     "register_agent": {"agent_role": "support"},

@@ -26,7 +26,7 @@ OPEN_PATHS = {"/health", "/health/ready", "/metrics", "/openapi.json", "/docs", 
 OBJECTS = [route for route in GUARDED if object_kind(route)]
 # The superadmin's objects are tenants, and belong to no tenant.
 OWNED = [route for route in OBJECTS if object_kind(route) != "tenant_id"]
-WITH_BODY = [route for route in GUARDED if route.carries_body]
+WITH_BODY = [route for route in GUARDED if route.has_body]
 
 
 def ids(route: Route) -> str:

@@ -64,7 +64,7 @@ def body_of(route: Route, object_id: str) -> Any:
         # From the first state, which every new agent is in.
         "change_agent_status": {"status": "pending_approval"},
     }
-    body = dict(special.get(route.name, route.asks.example))
+    body = dict(special.get(route.name, route.request_type.example))
     for name in {"name", "agent_id"} & body.keys():
         if not route.parameters or name == "name":
             body[name] = f"made {next(_numbers)}"
