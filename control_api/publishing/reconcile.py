@@ -93,7 +93,7 @@ class Reconciler:
         sign already by a key that follows ours: then the store says so."""
         if sealed is None:
             return None
-        head = self._seal.opened(tenant_id, sealed, self._seal.ring.believed())
+        head = self._seal.opened(tenant_id, sealed, self._seal.ring.trusted())
         if head is None:
             publics = await log_keys.trusted(self._store, self._seal.ring)
             head = self._seal.opened(tenant_id, sealed, publics)

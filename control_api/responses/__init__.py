@@ -1,1 +1,1 @@
-"""The shapes of responses, as the API describes them. Field names are the API."""
+"""Response types, as the API describes them. Field names are the API."""

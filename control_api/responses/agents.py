@@ -1,4 +1,4 @@
-"""What the registry of agents is answered with (`service.md` 2.2, contract section 4)."""
+"""Responses of the agent registry (`service.md` 2.2, contract section 4)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -15,7 +15,7 @@ Status = Literal["draft", "pending_approval", "approved", "suspended", "deprecat
 
 @dataclass(frozen=True, slots=True)
 class AgentShown:
-    """A registry entry (2.2)."""
+    """An agent's registry entry (2.2)."""
 
     agent_id: str
     agent_role: str
@@ -48,7 +48,7 @@ class AgentShown:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What an agent did in the last seven days; `deny_rate` is a fraction from 0 to 1."""
+    """An agent's activity during the last 7 days; `deny_rate` is from 0 to 1."""
 
     total: int
     allowed: int
@@ -69,7 +69,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class AgentDetail(AgentShown):
-    """A registry entry and what the agent did lately."""
+    """An agent's registry entry and its recent activity."""
 
     activity: Activity
 
@@ -78,8 +78,8 @@ class AgentDetail(AgentShown):
 
 @dataclass(frozen=True, slots=True)
 class RegistryCounts:
-    """The registry in numbers. `pending` is `pending_approval` by another name; the rates are of
-    the last seven days, of the agents that asked for something."""
+    """The registry in numbers. `pending` is another name for `pending_approval`. The rates cover
+    the last 7 days, and only agents that made a request."""
 
     total: int
     draft: int

@@ -1,4 +1,4 @@
-"""What the operations on alerts answer with (`service.md` 2.7, contract section 4)."""
+"""Responses about alert rules and fired alerts (`service.md` 2.7, contract section 4)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -10,7 +10,7 @@ RuleType = Literal["denial_spike", "new_source_access", "isolation_violation", "
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
-    """An alert rule (2.7). Who may not change it sees of `webhook_url` only where it leads."""
+    """An alert rule (2.7). Callers that may not change rules see only the webhook's origin."""
 
     rule_id: str
     name: str
@@ -45,7 +45,7 @@ class AlertRule:
 
 @dataclass(frozen=True, slots=True)
 class AlertRuleWithSecret(AlertRule):
-    """A rule with what its webhooks are signed with, shown this once."""
+    """An alert rule with the secret that signs its webhooks, shown only once."""
 
     webhook_secret: str
 
@@ -57,7 +57,7 @@ class AlertRuleWithSecret(AlertRule):
 
 @dataclass(frozen=True, slots=True)
 class FiredAlert:
-    """A delivery of a fired alert; `target` is where it goes, without secrets."""
+    """A fired alert and its delivery; `target` is the destination without secrets."""
 
     delivery_id: str
     rule_id: str

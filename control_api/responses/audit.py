@@ -1,8 +1,8 @@
-"""What the audit trail is answered with, and the smallest answers: nouns of `service.md` section
-2, as they go over the wire.
+"""Responses about the audit trail, and the small responses that many operations share.
 
-The description is made from these types, and orjson writes them as they are: what is declared is
-what is sent. Times are RFC 3339 text. Knows nothing of where the values come from.
+They are the nouns of `service.md` section 2 as sent over the wire. The API's description is made
+from these types and orjson writes them unchanged: what is declared is what is sent. Times are RFC
+3339 text. Knows nothing of where the values come from.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ Level = Literal["low", "medium", "high", "critical"]
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An answer other than JSON of ours: a page to read, metrics. `security_policy` is its
+    """A response that is not one of our JSON types: a page, metrics. `security_policy` is its
     Content-Security-Policy; by default a browser runs and loads nothing."""
 
     content_type: str
@@ -27,21 +27,21 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Sends a browser to `location`, which is relative: a proxy may serve us below another path."""
+    """Redirects to `location`, which is relative: a proxy may serve us below another path."""
 
     location: str
 
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """The empty object of `service.md`."""
+    """An empty object."""
 
     example: ClassVar[dict[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was done (4.5)."""
+    """The operation succeeded (4.5)."""
 
     status: Literal["ok"] = "ok"
 
@@ -50,7 +50,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The service answers; `version` is the software's."""
+    """The service is alive; `version` is the software's version."""
 
     status: Literal["ok"]
     version: str
@@ -60,8 +60,8 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """An audit event (2.4, contract section 4). `user_id` and `query` are null where they were
-    erased; hashes are leaf hashes in hex."""
+    """An audit event (2.4, contract section 4). `user_id` and `query` are null if they were erased;
+    hashes are leaf hashes in hex."""
 
     event_id: str
     seq: int
@@ -115,7 +115,7 @@ class AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class LineageAction:
-    """A downstream action (2.5), and when it was recorded."""
+    """A downstream action (2.5) and when it was recorded."""
 
     event_id: str
     action_type: str
@@ -136,7 +136,7 @@ class LineageAction:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """An event and what followed from it, in order (4.2)."""
+    """An event and the actions recorded on it, in order (4.2)."""
 
     event: AuditEvent
     actions: list[LineageAction]
@@ -149,8 +149,8 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class PurgeAnchor:
-    """What the last purge left: the size and the root of the log's tree where it was cut, the hash
-    of the last entry that went (contract, section 4)."""
+    """Where the last purge cut the log: the size and root of its tree there, and the hash of the
+    last purged entry (contract, section 4)."""
 
     last_seq: int
     last_hash: str
@@ -173,7 +173,7 @@ class PurgeAnchor:
 
 @dataclass(frozen=True, slots=True)
 class SignedCheckpoint:
-    """The newest signed note of the log (C2SP `tlog-checkpoint`), and what it says."""
+    """The log's latest signed note (C2SP `tlog-checkpoint`) and its contents."""
 
     size: int
     root_hash: str
@@ -204,8 +204,8 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Whether the log holds, and where it does not (contract, section 4). `total` counts entries
-    of every kind, `events` audit events."""
+    """Whether the log is valid, and where it first fails (contract, section 4). `total` counts
+    entries of every kind, `events` audit events."""
 
     valid: bool
     total: int

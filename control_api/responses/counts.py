@@ -1,4 +1,4 @@
-"""What is counted, as it is answered (`service.md` 2.11, contract section 4); see `shapes`."""
+"""Responses with counts of decisions (`service.md` 2.11, contract section 4)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -39,7 +39,7 @@ class SourceCount:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the trail holds (2.11, contract section 4). `deny_rate` is a fraction from 0 to 1."""
+    """Counts of the audit trail (2.11, contract section 4); `deny_rate` is from 0 to 1."""
 
     total: int
     allowed: int

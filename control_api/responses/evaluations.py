@@ -1,4 +1,4 @@
-"""What evaluations are answered with (`service.md` 2.10, contract section 3); see `shapes`."""
+"""Responses to evaluations (`service.md` 2.10, contract section 3)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -9,7 +9,7 @@ _HEADERS = ("X-Sluice-Decision", "X-Sluice-Event-Id")
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The answer to an evaluation (2.10)."""
+    """A recorded decision (2.10)."""
 
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
@@ -19,7 +19,7 @@ class Evaluated:
     with_headers: ClassVar[tuple[str, ...]] = _HEADERS
 
     def headers(self) -> dict[str, str]:
-        """The decision for a gateway, which need not read the body (contract, section 6)."""
+        """The decision for a gateway that does not read the body (contract, section 6)."""
         return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
 
     example: ClassVar[dict[str, Any]] = {
@@ -33,7 +33,7 @@ class Evaluated:
 
 @dataclass(frozen=True, slots=True)
 class CheckShown:
-    """How one of the ten checks came out, and what it looked at."""
+    """The outcome of one of the ten checks, and what it compared."""
 
     check: str
     outcome: Literal["passed", "failed", "skipped", "not_reached"]
@@ -81,7 +81,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """The answer to an evaluation with `?explain=true`."""
+    """A decision with its explanation, for `?explain=true`."""
 
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
@@ -90,7 +90,7 @@ class Explained:
     explain: Explanation
 
     def headers(self) -> dict[str, str]:
-        """As `Evaluated.headers`; none for a simulation, which has no event."""
+        """As in `Evaluated`; none for a simulation, which has no event."""
         if self.event_id is None:
             return {}
         return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
@@ -100,7 +100,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What an evaluation would answer; there is no event."""
+    """What an evaluation would decide; there is no event."""
 
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
@@ -112,7 +112,7 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The answers to a batch, in its order; fewer than were asked where it stopped."""
+    """The decisions on a batch, in its order; fewer than its items if it stopped early."""
 
     results: list[Evaluated]
 

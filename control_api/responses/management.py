@@ -1,4 +1,5 @@
-"""What keys and policies are answered with (`service.md` 2.1, 2.3, contract section 4)."""
+"""Responses about keys, policies and retention settings (`service.md` 2.1, 2.3, contract section
+4)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -35,7 +36,7 @@ class ListedKey:
 
 @dataclass(frozen=True, slots=True)
 class CreatedKey:
-    """A new API key, with the secret that is shown this once (4.5)."""
+    """A new API key with its secret, shown only once (4.5)."""
 
     key_id: str
     name: str
@@ -56,7 +57,7 @@ class CreatedKey:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFields:
-    """A policy as it was asked for (2.1)."""
+    """The fields of a policy that a request sets (2.1)."""
 
     name: str
     agent_role: str
@@ -87,7 +88,7 @@ class PolicyFields:
 
 @dataclass(frozen=True, slots=True)
 class PolicyShown:
-    """A policy (2.1) and what the store knows of it (contract, section 4)."""
+    """A policy (2.1) with its id, version and times (contract, section 4)."""
 
     policy_id: str
     version: int
@@ -122,7 +123,7 @@ class PolicyShown:
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """A version of a policy, and how it came about."""
+    """A version of a policy, and who made it how."""
 
     version: int
     policy: PolicyFields
@@ -141,8 +142,8 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What reading the policy files changed, by name of policy. `warnings` are folders that look
-    like this tenant's and belong to none."""
+    """What reloading the policy files changed, by policy name. `warnings` lists folders that
+    belong to no tenant and have a name close to this tenant's."""
 
     status: Literal["reloaded"]
     added: list[str]

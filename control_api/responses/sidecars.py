@@ -1,4 +1,4 @@
-"""What a sidecar is answered with: its policy set, its sessions, receipts for its records."""
+"""Responses to sidecars (the policy set, sessions, receipts) and about them."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -8,7 +8,7 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 @dataclass(frozen=True, slots=True)
 class SetDocument:
-    """A document of the policy set; `body` is its canonical JSON as text, null once removed."""
+    """A document of the policy set; `body` is its canonical JSON, null if it was removed."""
 
     name: str
     revision: int
@@ -17,13 +17,13 @@ class SetDocument:
 
 
 MAX_PAGE_BYTES = 768 * 1024
-"""Of the documents' bodies in one `PolicySetPage`."""
+"""The most bytes that the document bodies in one `PolicySetPage` may have together."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySetPage:
-    """What changed in the policy set since a revision; no documents is the heartbeat. In
-    `log_key_history` each key that signed the log endorses the next, oldest first."""
+    """What changed in the policy set since a revision. A page without documents is the heartbeat.
+    In `log_key_history` each key that signed the log endorses the next, oldest first."""
 
     epoch: str
     revision: int
@@ -52,7 +52,7 @@ class PolicySetPage:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedSession:
-    """A session as it stands; its owner is whoever claimed it first."""
+    """A session's current state and its owner, the agent that claimed it first."""
 
     session_id: str
     state: Literal["active", "expired", "revoked"]
@@ -71,7 +71,7 @@ class ClaimedSession:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What of a sidecar's spool is in the log, signed with the log's key."""
+    """How much of a sidecar's spool is in the log, signed with the log's key."""
 
     source: str
     instance: str
@@ -90,7 +90,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """The centre's time, and the tenant's revision."""
+    """The control API's time and the tenant's revision."""
 
     now: str
     revision: int
@@ -100,9 +100,9 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class SidecarShown:
-    """A sidecar as it last reported: ages in milliseconds as of `last_seen`. `live` where that is
-    not long ago, `duplicate` where two processes report under one id; `refusing` is why it is not
-    ready."""
+    """A sidecar's last report, with ages in milliseconds as of `last_seen`. `live` means that it
+    reported recently, `duplicate` that two processes report the same id; `refusing` is why it is
+    not ready."""
 
     sidecar_id: str
     version: str

@@ -1,4 +1,4 @@
-"""What sessions and tenants are answered with (`service.md` 2.6, 2.9, contract section 4)."""
+"""Responses about sessions and tenants (`service.md` 2.6, 2.9, contract section 4)."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -29,7 +29,7 @@ class SessionShown:
 
 @dataclass(frozen=True, slots=True)
 class SessionDetail(SessionShown):
-    """A session, whose it is, and what was decided in it."""
+    """A session, its owner, and counts of what was decided in it."""
 
     agent_id: str | None
     user_id: str | None
@@ -74,7 +74,7 @@ class TenantShown:
 
 @dataclass(frozen=True, slots=True)
 class CreatedTenant:
-    """A new tenant, with its first admin key, shown this once (2.9)."""
+    """A new tenant with its first admin key, shown only once (2.9)."""
 
     tenant_id: str
     admin_key: str
@@ -87,7 +87,7 @@ class CreatedTenant:
 
 @dataclass(frozen=True, slots=True)
 class TenantSettingsShown:
-    """What a tenant's settings are now; a global setting of the service may add to them."""
+    """A tenant's own settings; a global setting of the service may switch more on."""
 
     tenant_id: str
     require_agent_id: bool
@@ -102,7 +102,7 @@ class TenantSettingsShown:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Whether the tenant is frozen; `reason` and `frozen_at` are null where it is not."""
+    """Whether the tenant is frozen; `reason` and `frozen_at` are null if it is not."""
 
     frozen: bool
     reason: str | None
@@ -117,7 +117,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """How many sessions were revoked by the request; those that were before are not counted."""
+    """How many sessions this request revoked, without those revoked before."""
 
     revoked: int
 

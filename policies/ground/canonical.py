@@ -1,8 +1,8 @@
-"""The one encoding of everything that is hashed, and of time. Knows nothing of what it encodes.
+"""The one encoding of everything that is hashed, and of times. Knows nothing of what it encodes.
 
-UTF-8 JSON in a profile in which sorted orjson output equals RFC 8785 (`audit-trail.md`,
-Encoding): keys ASCII `[a-z0-9_.:-]`; values string, integer of at most 53 bits, boolean, null,
-array, object; no floats.
+UTF-8 JSON in a profile in which sorted orjson output equals RFC 8785 (`audit-trail.md`, Encoding):
+keys ASCII `[a-z0-9_.:-]`; values string, integer of at most 53 bits, boolean, null, array, object;
+no floats.
 """
 
 import re
@@ -15,7 +15,7 @@ import orjson
 
 MAX_INTEGER = 2**53 - 1
 MAX_DEPTH = 64
-"""Arrays and objects within each other: what is hashed must be readable by every reader's stack."""
+"""Levels of nested arrays and objects: any reader's stack must be able to parse what is hashed."""
 
 _OPTIONS = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 _KEY = re.compile(r"[a-z0-9_.:-]+\Z")
@@ -26,30 +26,34 @@ _TIME = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0
 
 
 class NotCanonical(ValueError):
-    """the value lies outside the encoding's profile"""
+    """the value is outside the encoding's profile"""
 
 
 def encode(value: object) -> bytes:
-    """Bytes of `value`, keys sorted, no white space.
+    """`value` as JSON bytes with sorted keys and no white space.
 
-    Does not check keys and floats: callers pass what they built themselves; `check` is for what
-    came from elsewhere. An integer beyond 53 bits or a lone surrogate raises
+    Does not check keys or refuse floats: callers pass values they built themselves. Use `check` for
+    values from elsewhere. An integer beyond 53 bits or a lone surrogate raises
     `orjson.JSONEncodeError` (a `TypeError`).
     """
     return orjson.dumps(value, option=_OPTIONS)
 
 
 def check(value: object, known: frozenset[str] = frozenset()) -> None:
-    """Raise `NotCanonical` where a decoded JSON value lies outside the profile, naming where.
-    `known` are keys that lie within it: the caller's own, so that most are not looked at again."""
-    # What is plainly within is most of what comes; of anything else the slower walk is the judge.
-    if not (type(value) in _CONTAINERS and _plain(value, 0, known)):
+    """Raise `NotCanonical`, with the path, if a decoded JSON value is outside the profile.
+
+    `known` holds keys that are within the profile, so that they need no check.
+    """
+    # Almost every value is valid. Only if the fast check fails, the slower one names the fault.
+    if not (type(value) in _CONTAINERS and _is_canonical(value, 0, known)):
         _check(value, "$", 0)
 
 
-def _plain(container: Any, depth: int, known: frozenset[str]) -> bool:
-    """Whether a list or an object of decoded JSON lies within the profile. A fifth of `_check`'s
-    time: it neither names places nor calls itself for what holds nothing."""
+def _is_canonical(container: Any, depth: int, known: frozenset[str]) -> bool:
+    """Whether a list or object of decoded JSON is within the profile.
+
+    It takes a fifth of the time of `_check`: it tracks no path, and recurses only into containers.
+    """
     if depth > MAX_DEPTH:
         return False
     if type(container) is dict:
@@ -63,7 +67,7 @@ def _plain(container: Any, depth: int, known: frozenset[str]) -> bool:
         if kind is int:
             if not -MAX_INTEGER <= member <= MAX_INTEGER:
                 return False
-        elif kind not in _CONTAINERS or not _plain(member, depth + 1, known):
+        elif kind not in _CONTAINERS or not _is_canonical(member, depth + 1, known):
             return False
     return True
 
@@ -86,11 +90,13 @@ def _check(value: object, where: str, depth: int) -> None:
         for index, member in enumerate(value):
             _check(member, f"{where}[{index}]", depth + 1)
     else:
-        raise NotCanonical(f"`{where}` is a {kind.__name__}, which the log's encoding has not")
+        raise NotCanonical(
+            f"`{where}` is a {kind.__name__}, which the log's encoding does not have"
+        )
 
 
-# The last second that was formatted: most calls fall into the same one. One tuple, replaced whole,
-# so that a thread never sees the text of another second.
+# The last second that was formatted: most calls are within the same one. A single tuple, replaced
+# as a whole, so a thread never sees the text of another second.
 _second: list[tuple[int, str]] = [(-1, "")]
 
 
@@ -105,7 +111,7 @@ def rfc3339(micros: int) -> str:
 
 
 def micros(text: str) -> int:
-    """The reverse of `rfc3339`; any other form raises `NotCanonical`."""
+    """The inverse of `rfc3339`; any other form raises `NotCanonical`."""
     if not _TIME.match(text):
         raise NotCanonical(f"`{text[:40]}` is not a time of the form YYYY-MM-DDTHH:MM:SS.ffffffZ")
     try:
@@ -116,22 +122,22 @@ def micros(text: str) -> int:
 
 @lru_cache(maxsize=256)
 def _at_second(text: str) -> int:
-    """Microseconds; of a batch of records most fall into a few seconds."""
+    """A whole second in microseconds. Cached, because a batch's records share few seconds."""
     return (datetime.fromisoformat(f"{text}+00:00") - _EPOCH) // timedelta(microseconds=1)
 
 
 def b64(raw: bytes) -> str:
-    """Standard alphabet, with padding."""
+    """Base64 in the standard alphabet, with padding."""
     return b2a_base64(raw, newline=False).decode("ascii")
 
 
 def unb64(text: str) -> bytes:
-    """The reverse of `b64`; anything that `b64` would not have written raises `NotCanonical`."""
+    """The inverse of `b64`; text that `b64` would not produce raises `NotCanonical`."""
     try:
         raw = a2b_base64(text)
     except ValueError as error:
         raise NotCanonical(f"not base64: {error}") from error
-    # It passes over what is no base64 at all, and the comparison does not.
+    # The decoder skips characters outside the alphabet; this comparison does not.
     if b64(raw) != text:
         raise NotCanonical("not canonical base64")
     return raw

@@ -1,4 +1,4 @@
-"""What a clock is. Knows no time itself: each service builds the real one in its `__main__`."""
+"""The type of a clock. Reads no time itself: each service builds the real one in its `__main__`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`now` is wall-clock microseconds since 1970 UTC, and may step. `monotonic` is seconds, never
-    steps, and is what durations are measured by."""
+    """`now` is wall-clock time in microseconds since 1970 UTC, and may step. `monotonic` is in
+    seconds and never steps; durations are measured by it."""
 
     now: Callable[[], int]
     monotonic: Callable[[], float]

@@ -1,5 +1,7 @@
-"""The one family of errors that reach a caller. The class holds the status, its docstring what the
-status means here; the body has one shape everywhere (`service.md` section 7, contract section 1).
+"""The errors that reach a caller: one family, one body for all of them.
+
+The class holds the status, and its docstring is the default message (`service.md` section 7,
+contract section 1).
 """
 
 from http import HTTPStatus
@@ -9,7 +11,7 @@ import orjson
 
 
 def error_body(status: int, message: str, details: str | None = None) -> dict[str, object]:
-    """`{error, message, code, details?}`: `error` the reason phrase, `code` the status."""
+    """`{error, message, code, details?}`: `error` is the reason phrase, `code` the status."""
     body: dict[str, object] = {
         "error": HTTPStatus(status).phrase,
         "message": message,
@@ -62,19 +64,19 @@ class NotFound(SluiceError):
 
 
 class MethodNotAllowed(SluiceError):
-    """the path has no such method"""
+    """the path does not support this method"""
 
     status = 405
 
 
 class Conflict(SluiceError):
-    """the request conflicts with the present state"""
+    """the request conflicts with the current state"""
 
     status = 409
 
 
 class PreconditionFailed(SluiceError):
-    """the version in `If-Match` is not the present one"""
+    """the version in `If-Match` is not the current one"""
 
     status = 412
 
@@ -86,7 +88,7 @@ class TooLarge(SluiceError):
 
 
 class Invalid(SluiceError):
-    """the body is well-formed and breaks the schema; `details` names each field, a line each"""
+    """the request is well-formed but breaks the schema; `details` has a line for each field"""
 
     status = 422
 
@@ -104,13 +106,13 @@ class UpstreamFailed(SluiceError):
 
 
 class Unavailable(SluiceError):
-    """the service can't keep its promises at the moment; nothing was decided"""
+    """the service is temporarily unavailable; nothing was decided"""
 
     status = 503
 
 
 def invalid(complaints: list[str], what: str = "body") -> Invalid:
-    """All complaints at once, a line each."""
+    """An error with all complaints at once, one per line of `details`."""
     count = len(complaints)
     fault = "field is" if count == 1 else "fields are"
     return Invalid(f"{count} {fault} not valid in the {what}", details="\n".join(complaints))

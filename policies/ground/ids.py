@@ -1,4 +1,5 @@
-"""Identifiers from a time and random bytes that the caller supplies. Draws neither itself."""
+"""Identifiers made from a time and random bytes that the caller supplies. Reads no clock and draws
+no randomness."""
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -13,10 +14,10 @@ def base62(number: int, width: int) -> str:
 
 
 def uuid7(now_micros: int, entropy: bytes) -> str:
-    """A UUIDv7 (RFC 9562, 5.7) of a time in microseconds and at least 10 random bytes."""
+    """A UUIDv7 (RFC 9562, section 5.7) of a time in microseconds and at least 10 random bytes."""
     tail = entropy[:10].hex()
     time = f"{now_micros // 1000:012x}"
-    variant = "89ab"[entropy[2] >> 4 & 3]  # a nibble that stands nowhere else
+    variant = "89ab"[entropy[2] >> 4 & 3]  # a nibble that is used nowhere else
     return f"{time[:8]}-{time[8:]}-7{tail[:3]}-{variant}{tail[5:8]}-{tail[8:20]}"
 
 

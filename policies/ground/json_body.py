@@ -1,4 +1,4 @@
-"""Reading a JSON body the one way both services do (contract, section 1). Knows no schema."""
+"""Parses a JSON body in the one way both services do (contract, section 1). Knows no schema."""
 
 import json
 import re
@@ -13,7 +13,7 @@ MAX_IDENTIFIER = 256
 
 
 def is_json(content_type: str | None) -> bool:
-    """Whether a `Content-Type` names JSON; an absent one is taken as JSON."""
+    """Whether a `Content-Type` is JSON; an absent one counts as JSON."""
     if content_type is None or content_type == "application/json":
         return True
     media, _, parameters = content_type.partition(";")
@@ -24,10 +24,10 @@ def is_json(content_type: str | None) -> bool:
 
 
 def parse_object(raw: bytes, content_type: str | None, *, unique: bool) -> dict[str, Any]:
-    """The JSON object in `raw`; `Malformed` where there is none.
+    """The JSON object in `raw`; `Malformed` if it is anything else.
 
-    `unique` also refuses a duplicate key at any depth: of two readers of the same bytes one may
-    take the first and the other the last.
+    `unique` also refuses duplicate keys at any depth: of two readers of the same bytes, one may use
+    the first value and the other the last.
     """
     if not is_json(content_type):
         raise Malformed(f"content type `{content_type}` is not JSON")
@@ -43,26 +43,29 @@ def parse_object(raw: bytes, content_type: str | None, *, unique: bool) -> dict[
 
 
 def refuse_duplicates(raw: bytes) -> None:
-    """`Malformed` where an object in `raw`, which is JSON, has a key twice at any depth."""
+    """Raise `Malformed` if any object in `raw`, which is valid JSON, has a duplicate key."""
     try:
-        json.loads(raw, object_pairs_hook=_once)
+        json.loads(raw, object_pairs_hook=_refuse_duplicate)
     except RecursionError:
         raise Malformed("the body is nested too deeply") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    # The members' values were judged by their own call of this hook; only the names matter here.
+def _refuse_duplicate(pairs: list[tuple[str, Any]]) -> None:
+    # Nested objects had their own call of this hook; only this object's names matter here.
     if len(pairs) > 1 and len({name for name, _ in pairs}) != len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise Malformed(f"the key `{name[:64]}` stands twice in one object")
+                raise Malformed(f"duplicate key `{name[:64]}` in an object")
             seen.add(name)
 
 
 def identifier_fault(value: object) -> str | None:
-    """What is wrong with an identifier, or None: a string of 1 to 256 characters without control
-    characters, kept byte for byte."""
+    """What is wrong with an identifier; None if it is valid.
+
+    An identifier is a string of 1 to 256 characters without control characters, stored byte for
+    byte.
+    """
     if not isinstance(value, str):
         return "must be a string"
     if not 1 <= len(value) <= MAX_IDENTIFIER:

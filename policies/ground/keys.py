@@ -1,8 +1,8 @@
-"""The form of an API key, and what is kept of it. Knows nothing of who holds one.
+"""The format of an API key, and what is stored of it. Knows nothing of who holds one.
 
-`slc_`, 256 random bits in base 62 (43 characters), and the CRC-32 of what precedes in base 62
-(6 characters): a mistyped key is told from a revoked one, and a scanner of leaked secrets can
-know one of ours for certain (contract, section 2).
+`slc_`, 256 random bits in base 62 (43 characters), and the CRC-32 of what precedes in base 62 (6
+characters). The checksum tells a mistyped key from a revoked one, and lets scanners for leaked
+secrets recognise our keys with certainty (contract, section 2).
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from policies.ground.ids import base62
 
 _FORM = re.compile(r"slc_[0-9A-Za-z]{49}\Z")
 _SEVERAL = "several keys"
-"""Stands for a header that came more than once. No key equals it: ours begin with `slc_`, and the
+"""The value taken for a repeated header. It equals no key: ours begin with `slc_`, and the
 superadmin's has at least 32 characters."""
 
 
@@ -25,17 +25,17 @@ class KeysDiffer(Unauthorized):
 
 
 def presented_key(api_keys: Sequence[str], authorizations: Sequence[str]) -> str | None:
-    """The API key of a request, given every value of its headers `X-API-Key` and `Authorization`
-    (contract, section 6). None where there is no key; `KeysDiffer` where the two disagree.
+    """The API key of a request, from all values of its headers `X-API-Key` and `Authorization`
+    (contract, section 6). None if there is no key; `KeysDiffer` if the two headers disagree.
 
-    A header that came more than once presents no valid key: a proxy in front of us may have judged
-    the other value.
+    A repeated header never yields a valid key: a proxy in front of us may have checked the other
+    value.
     """
     if not authorizations:
         return _single(api_keys)
     bearers = [token for each in authorizations if (token := _bearer(each)) is not None]
     if not bearers:
-        return _single(api_keys)  # another scheme, such as Basic, is not for us
+        return _single(api_keys)  # another scheme, such as Basic, is not meant for us
     bearer = bearers[0] if len(authorizations) == 1 else _SEVERAL
     key = _single(api_keys)
     if key is not None and not hmac.compare_digest(key_digest(key), key_digest(bearer)):
@@ -50,23 +50,26 @@ def _single(values: Sequence[str]) -> str | None:
 
 
 def _bearer(authorization: str) -> str | None:
-    """The token of the scheme `Bearer`, in any case (RFC 9110, 11.1); None for another scheme."""
+    """The token of the scheme `Bearer`, in any case (RFC 9110, section 11.1); else None."""
     scheme, _, token = authorization.partition(" ")
     return token.strip(" ") if scheme.lower() == "bearer" else None
 
 
 def make_key(entropy: bytes) -> str:
-    """A key of 32 random bytes."""
+    """A key made of 32 random bytes."""
     body = "slc_" + base62(int.from_bytes(entropy[:32], "big"), 43)
     return body + base62(crc32(body.encode("ascii")), 6)
 
 
 def well_formed(key: str) -> bool:
-    """Whether `key` has the form and the checksum of one that we made."""
+    """Whether `key` has the format and the checksum of our keys."""
     return bool(_FORM.match(key)) and base62(crc32(key[:47].encode("ascii")), 6) == key[47:]
 
 
 def key_digest(key: str) -> bytes:
-    """SHA-256 of the key: all that is ever kept. 256 random bits need no slow hash. Characters
-    outside UTF-8 (a header's stray bytes) are kept apart by `surrogateescape`."""
+    """SHA-256 of the key, the only form that is ever stored.
+
+    256 random bits need no slow hash. `surrogateescape` keeps keys distinct that contain bytes
+    outside UTF-8, as a header may.
+    """
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

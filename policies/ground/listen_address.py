@@ -1,4 +1,4 @@
-"""An address to listen on, read from a setting. Opens nothing."""
+"""A listening address, parsed from a setting. Opens nothing."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """A host and a port; port 0 lets the system choose."""
+    """A host and a port; with port 0 the system chooses one."""
 
     host: str
     port: int
@@ -20,12 +20,12 @@ class ListenAddress:
         if not colon or not bare or number > 65535:
             raise ValueError(f"`{text}` is not host:port")
         if ":" in bare and bare == host:
-            raise ValueError(f"`{text}`: an IPv6 address stands in brackets, as in [::1]:8700")
+            raise ValueError(f"`{text}`: an IPv6 address needs brackets, as in [::1]:8700")
         return cls(bare, number)
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine reaches it; a name other than `localhost` may be anything."""
+        """Whether only this machine can reach it; any name but `localhost` may be any address."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:

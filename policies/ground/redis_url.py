@@ -1,15 +1,15 @@
-"""How a Redis is named in a setting, for both services. Opens none.
+"""The URL of a Redis in a setting, parsed for both services. Opens no connection.
 
     redis://[user:password@]host[:port][/db]        rediss:// the same over TLS
     redis+cluster://[user:password@]host:port[,host:port…]          rediss+cluster://
 
-Options after a `?`: `ssl_ca_certs`, `ssl_certfile` and `ssl_keyfile`, paths, of TLS alone.
+Options after a `?`, for TLS only: `ssl_ca_certs`, `ssl_certfile` and `ssl_keyfile`, each a path.
 """
 
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-PORT = 6379
+DEFAULT_PORT = 6379
 _SCHEMES = {
     "redis": (False, False),
     "rediss": (True, False),
@@ -21,7 +21,7 @@ _OPTIONS = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """Its representation shows no password."""
+    """A parsed URL. Its `repr` does not show the password."""
 
     nodes: tuple[tuple[str, int], ...]
     tls: bool = False
@@ -33,7 +33,7 @@ class RedisUrl:
 
     @classmethod
     def parse(cls, text: str) -> "RedisUrl":
-        """`ValueError` with what is wrong, which never repeats a password."""
+        """Parse a URL; `ValueError` with the reason, which never contains the password."""
         scheme, apart, rest = text.partition("://")
         if not apart or scheme not in _SCHEMES:
             raise ValueError(f"must begin with {', '.join(f'{each}://' for each in _SCHEMES)}")
@@ -43,12 +43,16 @@ class RedisUrl:
         name, _, password = user.partition(":")
         options = tuple(parse_qsl(split.query, keep_blank_values=True))
         if any(key not in _OPTIONS or not tls for key, _ in options):
-            raise ValueError(f"takes {', '.join(sorted(_OPTIONS))} after a `?`, and only with TLS")
+            raise ValueError(
+                f"takes only {', '.join(sorted(_OPTIONS))} after a `?`, and only with TLS"
+            )
         nodes = tuple(map(_node, hosts.split(",")))
         if len(nodes) > 1 and not cluster:
-            raise ValueError("names several hosts, which only a cluster has")
+            raise ValueError(
+                "names several hosts: only `redis+cluster://` and `rediss+cluster://` may"
+            )
         if split.fragment:
-            raise ValueError("has a fragment")
+            raise ValueError("has a fragment (`#…`): percent-encode a `#` in the password")
         return cls(
             nodes=nodes,
             tls=tls,
@@ -61,15 +65,18 @@ class RedisUrl:
 
 
 def _node(text: str) -> tuple[str, int]:
-    # Not repeated: a `/`, `?` or `#` that a password holds as it is makes this part of it.
+    # The error does not quote the text: an unencoded `/`, `?` or `#` in a password makes it part of
+    # the host.
     try:
         split = urlsplit(f"//{text}")
         host, port = split.hostname, split.port
     except ValueError:
-        raise ValueError("names what is no host and port") from None
+        raise ValueError(
+            "has no valid host and port; percent-encode `/`, `?`, `#` and `@` in a password"
+        ) from None
     if not host:
         raise ValueError("names no host")
-    return host, PORT if port is None else port
+    return host, DEFAULT_PORT if port is None else port
 
 
 def _db(path: str, cluster: bool) -> int:
@@ -77,5 +84,7 @@ def _db(path: str, cluster: bool) -> int:
     if not number:
         return 0
     if cluster or not (number.isascii() and number.isdigit()):
-        raise ValueError("after the host comes the number of a database, and a cluster has none")
+        raise ValueError(
+            "after the host, only the number of a database may follow, and not for a cluster"
+        )
     return int(number)

@@ -1,9 +1,9 @@
-"""What unusable settings are: every complaint at once, before a file or a port is touched. Each
-service reads its own."""
+"""The error for invalid settings: all complaints at once, before a file or a port is touched. Each
+service reads its own settings."""
 
 
 class SettingsError(Exception):
-    """unusable settings; `complaints` names each, one sentence a piece"""
+    """invalid settings; `complaints` has one sentence for each"""
 
     def __init__(self, complaints: list[str]) -> None:
         super().__init__("\n".join(complaints))

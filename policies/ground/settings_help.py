@@ -1,7 +1,7 @@
-"""The sentence that stands below each field of a settings dataclass, for `--help`.
+"""Reads the sentence below each field of a settings dataclass, for `--help`.
 
 The declarations are the one source: what a settings class says of a field is what an operator
-reads. Knows classes and their source text, no setting in particular.
+reads. Knows classes and their source text, and no setting in particular.
 """
 
 import ast
@@ -16,8 +16,8 @@ WIDTH = 92
 def sentences(settings: type[Any]) -> dict[str, str]:
     """The docstring of each field of a dataclass, on one line, in the order of declaration.
 
-    Python keeps no docstrings of fields, so they are read from the module's source, which is
-    installed with it. Raises `KeyError` where a field has none.
+    Python does not keep docstrings of fields, so they are read from the installed source. Raises
+    `KeyError` if a field has none.
     """
     (declared,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
     assert isinstance(declared, ast.ClassDef)
@@ -31,7 +31,7 @@ def sentences(settings: type[Any]) -> dict[str, str]:
 
 
 def entry(name: str, default: str, sentence: str) -> str:
-    """One setting of a list: its name and default, and below them its sentence."""
+    """One setting for a list: its name and default, and its sentence below."""
     indent = " " * 6
     words = textwrap.fill(sentence, WIDTH, initial_indent=indent, subsequent_indent=indent)
     return f"  {name}  [{default}]\n{words}"

@@ -1,5 +1,6 @@
-"""Ed25519 signatures, and keys that follow one another, each endorsed by the one before it. The one
-module that imports a cryptography library. Knows no files.
+"""Ed25519 signatures, and keys that succeed one another, each endorsed by the one before it.
+
+The only module that imports a cryptography library. Knows no files.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from policies.ground.canonical import b64, encode, unb64
 
 
 class Signer:
-    """A private key of 32 bytes. Its representation never shows it."""
+    """A private key of 32 bytes. Its `repr` never shows the key."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
@@ -24,16 +25,16 @@ class Signer:
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     def seed(self) -> bytes:
-        """The 32 bytes that `Signer` takes: for a file with mode 0600 and nowhere else."""
+        """The private key: 32 bytes, for a file with mode 0600 and nowhere else."""
         return self._key.private_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
-        """64 bytes."""
+        """The signature, 64 bytes."""
         return self._key.sign(message)
 
 
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether `signature` (64 bytes) over `message` is by the key whose public half is given."""
+    """Whether `signature` (64 bytes) over `message` was made with the private key of `public`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -42,15 +43,15 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def receipt_message(tenant_id: str, source: str, instance: str, n: int, hash_: bytes) -> bytes:
-    """What a receipt signs: of this source's spool, everything up to `n`, whose record has this
-    hash, is in the tenant's log."""
+    """The message that a receipt signs: the log contains this source's records up to number `n`,
+    and record `n` has this hash."""
     fields = {"tenant": tenant_id, "source": source, "inst": instance, "n": n, "hash": b64(hash_)}
     return b"audit/receipt/v1\0" + encode(fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Endorsement:
-    """The key `former` said, with its signature, that `next` signs from here on; public halves."""
+    """A key rotation: key `former` signed that key `next` succeeds it. Both are public keys."""
 
     former: bytes
     next: bytes
@@ -70,19 +71,22 @@ class Endorsement:
 
     @classmethod
     def from_wire(cls, wire: Any) -> "Endorsement":
-        """`ValueError`, `TypeError` or `LookupError` where it can't be read; what it says is for
-        `holds`."""
+        """Parse without verifying; `holds` verifies. `ValueError`, `TypeError` or `LookupError` if
+        it can't be parsed."""
         return cls(unb64(wire["from"]), unb64(wire["to"]), unb64(wire["signature"]))
 
 
 def rotation_message(former: bytes, successor: bytes) -> bytes:
-    """What an endorsement signs."""
+    """The message that an endorsement signs."""
     return b"sluice/key-rotation/v1\0" + encode({"from": b64(former), "to": b64(successor)})
 
 
 def endorsed(pinned: bytes, chain: Sequence[Endorsement]) -> bytes | None:
-    """The key that `chain`, oldest first, leads to from `pinned`: itself where the chain does not
-    mention it, None where an endorsement after it does not hold or does not follow."""
+    """The key that `chain`, oldest first, leads to from `pinned`.
+
+    `pinned` itself if the chain does not mention it. None if an endorsement after it is invalid or
+    does not continue from the one before.
+    """
     at = next((i for i, each in enumerate(chain) if each.former == pinned), len(chain))
     for each in chain[at:]:
         if each.former != pinned or not each.holds():
@@ -93,8 +97,11 @@ def endorsed(pinned: bytes, chain: Sequence[Endorsement]) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The key that signs, and the endorsements that led to it, oldest first. INVARIANT: they hold,
-    each follows the one before, and the last is of this key."""
+    """The signing key and the endorsements that led to it, oldest first.
+
+    INVARIANT: every endorsement is valid and continues from the one before; the last endorses the
+    signing key.
+    """
 
     signer: Signer
     history: tuple[Endorsement, ...] = ()
@@ -105,13 +112,13 @@ class KeyRing:
             raise ValueError("the endorsements do not lead to the key")
 
     def rotated(self, successor: Signer) -> "KeyRing":
-        """With `successor` in place of this key, which endorses it."""
+        """The ring with `successor` as its signing key, endorsed by the current one."""
         made = Endorsement.by(self.signer, successor.public)
         return KeyRing(successor, (*self.history, made))
 
-    def believed(self, later: Sequence[Endorsement] = ()) -> tuple[bytes, ...]:
-        """The keys whose signatures count: this one, those before it, and those that `later`
-        leads on to."""
+    def trusted(self, later: Sequence[Endorsement] = ()) -> tuple[bytes, ...]:
+        """The public keys whose signatures are trusted: this one, those before it, and those that
+        `later` leads to."""
         publics = [*(each.former for each in self.history), self.signer.public]
         for each in later:
             if each.former == publics[-1] and each.holds():

@@ -69,7 +69,9 @@ def _check(value: object, where: str, depth: int) -> None:
         for index, member in enumerate(value):
             _check(member, f"{where}[{index}]", depth + 1)
     else:
-        raise NotCanonical(f"`{where}` is a {kind.__name__}, which the log's encoding has not")
+        raise NotCanonical(
+            f"`{where}` is a {kind.__name__}, which the log's encoding does not have"
+        )
 
 
 def micros(text: str) -> int:

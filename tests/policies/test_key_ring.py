@@ -60,19 +60,19 @@ def test_a_ring_is_not_made_of_what_does_not_lead_to_its_key() -> None:
 
 def test_who_has_an_older_key_believes_what_it_leads_to_and_nothing_else() -> None:
     old = KeyRing(A)
-    assert old.believed() == (A.public,)
-    assert old.believed(RING.history) == (A.public, B.public, C.public)
-    assert old.believed([BC]) == (A.public,)
-    assert old.believed([Endorsement(A.public, D.public, AB.signature)]) == (A.public,)
-    assert RING.believed(RING.history) == (A.public, B.public, C.public)
+    assert old.trusted() == (A.public,)
+    assert old.trusted(RING.history) == (A.public, B.public, C.public)
+    assert old.trusted([BC]) == (A.public,)
+    assert old.trusted([Endorsement(A.public, D.public, AB.signature)]) == (A.public,)
+    assert RING.trusted(RING.history) == (A.public, B.public, C.public)
 
 
 def test_a_note_is_read_that_any_key_of_the_ring_signed() -> None:
     at = Checkpoint("log", 7, bytes(32))
     for signer in (A, B, C):
-        assert checkpoint.read(checkpoint.sign(at, signer), "log", RING.believed()) == at
+        assert checkpoint.read(checkpoint.sign(at, signer), "log", RING.trusted()) == at
     with pytest.raises(BadNote):
-        checkpoint.read(checkpoint.sign(at, D), "log", RING.believed())
+        checkpoint.read(checkpoint.sign(at, D), "log", RING.trusted())
     with pytest.raises(BadNote):
         checkpoint.read(checkpoint.sign(at, C), "log", ())
 

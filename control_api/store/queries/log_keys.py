@@ -38,7 +38,7 @@ async def trusted(store: Store, ring: KeyRing) -> tuple[bytes, ...]:
     """The keys whose signatures on this database's logs count. Another process may sign by a key
     that follows ours already."""
     async with store.reading_all_tenants() as connection:
-        return ring.believed(await endorsements(connection))
+        return ring.trusted(await endorsements(connection))
 
 
 async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -> None:

@@ -129,7 +129,7 @@ def test_a_name_that_another_policy_has_is_a_fault_of_the_file(unwatched: Centre
         database.execute("UPDATE policies SET file = NULL, file_body = NULL")
     answer = unwatched.call("POST", "/v1/policies/reload")
     assert answer.status == 422
-    assert "default/demo/support.yaml:2: name: `support-reads` is" in answer.body["details"]
+    assert "default/demo/support.yaml:2: name: another active policy" in answer.body["details"]
 
 
 def test_a_policy_that_comes_back_is_a_new_one(unwatched: Centre) -> None:
