@@ -1,5 +1,7 @@
-"""The data sources' protocols: which requests retrieve, and from what (data-sources.md). One file a
-protocol: its table of routes, and how a request says which source it means.
+"""The protocols of the data sources: which requests retrieve, and from which source
+(data-sources.md).
 
-Knows paths and bodies. Knows no connection, no policy and no audit trail: `sidecar.proxy` does.
+Each protocol has a table of routes and the functions that find a request's sources. `registry.py`
+lists the protocols, `protocol.py`, `route_table.py` and `messages.py` are their interface to
+`sidecar.proxy`. Knows paths and bodies. Knows nothing of connections, policies or the audit trail.
 """

@@ -1,11 +1,11 @@
-"""What one request may cost (contract, section 6, "Budgets of one request"). Every limit on the
-work that a single request can cause stands here, and all protocols charge the same object.
+"""What one request may cost (contract, section 6, "Budgets of one request"). All limits on the work
+of a single request are here, and every protocol charges the same object.
 
-A budget is made with the request, travels in `Asked.budget`, and is given up with it. Each unit of
-work is charged before it is done; what goes over the limit raises `OverBudget`, which becomes
-`400` and one DENY `unreadable_request`, whichever protocol and whichever unit it was.
+A budget lives as long as its request, as `RoutedRequest.budget`. Work is charged before it is done.
+A charge over the limit raises `OverBudget`, which becomes `400` and one DENY `unreadable_request`,
+whatever the protocol and the unit.
 
-Pure. Knows counts; knows no protocol.
+Pure. Knows counts, but no protocol.
 """
 
 from collections.abc import Iterable
@@ -13,19 +13,19 @@ from collections.abc import Iterable
 from policies.ground.errors import Malformed
 
 MAX_SOURCES = 64
-"""Distinct sources: each one is a decision and a record."""
+"""Distinct sources. Each is a decision and a record."""
 MAX_PARTS = 1_000
 """Lines of a bulk body, or sub-requests of a batch."""
 MAX_LOOKUPS = 64
-"""Requests of the sidecar's own to the data source, in the agent's name."""
+"""The sidecar's own requests to the data source, on behalf of the agent."""
 MAX_GRAPHQL_TOKENS = 2_000
-"""Tokens of all GraphQL documents of a request together."""
+"""Tokens of all GraphQL documents in the request together."""
 MAX_GRAPHQL_CHARACTERS = 64 * 1024
-"""Characters of these documents, long plain strings not counted: a token may be of any length."""
-
+"""Characters of these documents, without long plain strings: a single token can be of any
+length."""
 MAX_ARGUMENTS = 4_096
-"""Members and lists that are looked through for names, in the arguments of searches. Numbers in a
-list, such as a vector's, are not among them."""
+"""Members and lists searched for names in the arguments of searches. Numbers in a list, such as a
+vector's, don't count."""
 
 
 class OverBudget(Malformed):
@@ -53,44 +53,44 @@ class Budget:
         self._graphql_characters = MAX_GRAPHQL_CHARACTERS
 
     def charge_sources(self, names: Iterable[str]) -> None:
-        """Sources by their names; one that was charged before costs nothing."""
+        """Charges sources by name. A name already charged is free."""
         sources = self._sources
         for name in names:
             sources.add(name)
             if len(sources) > MAX_SOURCES:
-                raise OverBudget(f"the request concerns more than {MAX_SOURCES} sources")
+                raise OverBudget(f"the request names more than {MAX_SOURCES} sources")
 
     def charge_parts(self, count: int) -> None:
-        """Lines or sub-requests."""
+        """Charges lines or sub-requests."""
         self._parts -= count
         if self._parts < 0:
             raise OverBudget(f"the body has more than {MAX_PARTS} lines or sub-requests")
 
     def charge_lookup(self) -> None:
-        """One request to the data source that the sidecar makes to find out what a name means."""
+        """Charges one request by which the sidecar finds out what a name means."""
         self._lookups -= 1
         if self._lookups < 0:
             raise OverBudget(f"the request takes more than {MAX_LOOKUPS} look-ups")
 
     @property
     def graphql_tokens(self) -> int:
-        """How many tokens are left, for a parser that stops by itself."""
+        """The tokens left, for a parser that enforces the limit itself."""
         return self._graphql_tokens
 
     def charge_graphql_tokens(self, count: int) -> None:
-        """Tokens of one document."""
+        """Charges the tokens of one document."""
         self._graphql_tokens -= count
         if self._graphql_tokens < 0:
             raise OverBudget(f"the queries have more than {MAX_GRAPHQL_TOKENS} tokens")
 
     def charge_graphql_characters(self, count: int) -> None:
-        """Characters of one document."""
+        """Charges the characters of one document."""
         self._graphql_characters -= count
         if self._graphql_characters < 0:
             raise OverBudget(f"the queries have more than {MAX_GRAPHQL_CHARACTERS} characters")
 
     def charge_arguments(self, count: int) -> None:
-        """Members and lists in the arguments of a search."""
+        """Charges members and lists in the arguments of a search."""
         self._arguments -= count
         if self._arguments < 0:
             raise OverBudget(f"the arguments hold more than {MAX_ARGUMENTS} values")

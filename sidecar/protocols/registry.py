@@ -1,5 +1,5 @@
-"""The protocols that are spoken, by the name of their kind. Each is loaded when a source of its
-kind is configured, and not before: some stand on large libraries."""
+"""The protocols by their kind. A protocol is imported when a source of its kind is configured, and
+not before: some import large libraries."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -11,7 +11,7 @@ MODULES = {
     "bedrock": "sidecar.protocols.bedrock.routes:Bedrock",
     "chroma": "sidecar.protocols.chroma.routes:Chroma",
     "mcp": "sidecar.protocols.mcp.routes:Mcp",
-    "opensearch": "sidecar.protocols.opensearch.dialect:OpenSearch",
+    "opensearch": "sidecar.protocols.opensearch.protocol:OpenSearch",
     "pinecone": "sidecar.protocols.pinecone.routes:Pinecone",
     "qdrant": "sidecar.protocols.qdrant.routes:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
@@ -22,7 +22,7 @@ MODULES = {
 
 
 def load_protocol(source: Source, monotonic: Callable[[], float]) -> SourceProtocol:
-    """The protocol of `source`, knowing nothing yet of what is there."""
+    """The protocol of `source`, with nothing learnt about it yet."""
     module, _, name = MODULES[source.kind].partition(":")
-    dialect: SourceProtocol = getattr(import_module(module), name)(source, monotonic)
-    return dialect
+    protocol: SourceProtocol = getattr(import_module(module), name)(source, monotonic)
+    return protocol

@@ -1,5 +1,5 @@
-"""Bodies that are judged: read so that everyone reads them alike, or not at all (data-sources.md
-R3, R6). Pure. Knows JSON; knows no protocol.
+"""Reads bodies that a decision depends on, so that every reader understands them alike, or not at
+all (data-sources.md R3, R6). Pure. Knows JSON, but no protocol.
 
 Each reader takes the body as sent, its media type and the request's budget, and raises `Malformed`.
 """
@@ -17,22 +17,20 @@ BodyParser = Callable[[bytes, str | None, Budget], Any]
 
 _NDJSON = frozenset(("application/x-ndjson", "application/json"))
 
-
 MAX_BRACKETS = 100_000
-"""`{` and `[` in a JSON body or answer, in texts too, and `<` in one of XML: each may be an object
-to make. The parser makes them in one go, in which nothing else runs, and the garbage collector
-walks them in another."""
-
+"""`{` and `[` in a JSON body or response, those inside strings included, and `<` in XML. Each may
+be an object to create. The parser creates them without giving way to any other task, and the
+garbage collector then walks them in the same way."""
 
 MAX_DEPTH = 200
-"""Levels of a JSON body. A body that is judged may be written again with a condition around it, and
-orjson reads 1,024 levels but writes 254."""
+"""Levels of a JSON body. The sidecar may write the body again with a condition around it, and
+orjson reads 1,024 levels but writes only 254."""
 
 _LEVELS_LEFT = 254 - MAX_DEPTH
 
 
 def has_too_many_brackets(raw: bytes) -> bool:
-    """Whether it has more than `MOST_BRACKETS`."""
+    """Whether `raw` has more than `MAX_BRACKETS`."""
     if len(raw) <= MAX_BRACKETS:
         return False
     if raw[:64].lstrip().startswith((b"<", b"\xef\xbb\xbf<")):
@@ -40,54 +38,56 @@ def has_too_many_brackets(raw: bytes) -> bool:
     return raw.count(b"{") + raw.count(b"[") > MAX_BRACKETS
 
 
-def json_object(raw: bytes, media: str | None, _budget: Budget | None = None) -> dict[str, Any]:
-    """One JSON object, no key twice."""
+def json_object(
+    raw: bytes, media_type: str | None, _budget: Budget | None = None
+) -> dict[str, Any]:
+    """One JSON object, with no key twice."""
     if has_too_many_brackets(raw):
         raise OverBudget(f"the body has more than {MAX_BRACKETS} brackets")
-    value = parse_object(raw, media, unique=False)
+    value = parse_object(raw, media_type, unique=False)
     if raw.count(b"{") + raw.count(b"[") > MAX_DEPTH:
         _check_depth(value)
-    # Every member has its colon, so with as many members as colons none was lost: the slower look
-    # for a key that stands twice is only for bodies that hold colons elsewhere.
-    if raw.count(b":") != _members(value):
+    # Every member has a colon, so if there are as many members as colons, no duplicate was dropped.
+    # The slow search for duplicates runs only if strings contain colons too.
+    if raw.count(b":") != _count_members(value):
         refuse_duplicates(raw)
     return value
 
 
 def optional_json_object(
-    raw: bytes, media: str | None, _budget: Budget | None = None
+    raw: bytes, media_type: str | None, _budget: Budget | None = None
 ) -> dict[str, Any] | None:
-    """As `json_object`; None where there is no body."""
-    return json_object(raw, media) if raw.strip() else None
+    """Like `json_object`; None if there is no body."""
+    return json_object(raw, media_type) if raw.strip() else None
 
 
-def json_lines(raw: bytes, media: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """One JSON object a line, as bulk interfaces take them; the last line may end the body."""
-    kind = None if media is None else media.partition(";")[0].strip().lower()
+def json_lines(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
+    """One JSON object per line, as bulk APIs take them. The last line may lack its newline."""
+    kind = None if media_type is None else media_type.partition(";")[0].strip().lower()
     if kind is not None and kind not in _NDJSON:
-        raise Malformed("the body's content type is not `application/x-ndjson`")
-    # Counted before anything is split or parsed: a body of `{}` lines has a million of them.
+        raise Malformed(f"the body's content type is `{kind[:64]}`, not `application/x-ndjson`")
+    # Charged before anything is split or parsed: a body of `{}` lines may have a million of them.
     budget.charge_parts(raw.count(b"\n") + (not raw.endswith(b"\n")))
     lines = raw.split(b"\n")
     if lines and not lines[-1].strip():
         lines.pop()
-    # An empty line stands for an empty object in some places and for nothing in others.
+    # Some servers read an empty line as an empty object, others skip it: here it is an error.
     return [json_object(line, None) for line in lines]
 
 
 def _check_depth(value: Any) -> None:
-    # The writer counts levels many times faster than a walk would.
+    # orjson counts levels many times faster than a walk in Python would.
     for _ in range(_LEVELS_LEFT):
         value = [value]
     try:
         orjson.dumps(value)
     except orjson.JSONEncodeError as error:
-        raise Malformed("the body is nested too deeply") from error
+        raise Malformed(f"the body is nested too deeply: more than {MAX_DEPTH} levels") from error
 
 
-def _members(value: dict[str, Any]) -> int:
-    """How many members the objects in `value` have, or fewer: a long list of numbers is not
-    searched for objects, which can only send a body to the slower look."""
+def _count_members(value: dict[str, Any]) -> int:
+    """How many members the objects in `value` have, or fewer. It doesn't search a long list of
+    numbers for objects; a count that is too low only makes the caller take the slow search."""
     count = 0
     pending: list[Any] = [value]
     while pending:

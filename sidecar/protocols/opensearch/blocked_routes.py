@@ -1,8 +1,8 @@
-"""What is closed whatever its path goes on with (data-sources.md R7): whatever rules the cluster,
-copies a source, or tells of everything at once. Pure.
+"""APIs that are denied as a whole, whatever the rest of the path (data-sources.md R7): those that
+control the cluster, copy a source, or read everything at once. Pure.
 
-What is in neither this table nor that of `dialect.py` is denied as `unclassified_route`: a newer
-server opens nothing by itself.
+A request that neither this table nor the one in `routes.py` covers is denied as
+`unclassified_route`, so that an upgrade of the server opens nothing.
 """
 
 from sidecar.http.request_target import Target
@@ -10,9 +10,9 @@ from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
 
 _BULK, _ADMIN = RouteClass.BULK, RouteClass.ADMIN
 
-# By the first segment.
-_FIRST = {
-    # A copy is an index of its own, and would be judged by its own name.
+# By the first segment of the path.
+_FIRST_SEGMENT = {
+    # A copy is an index of its own, and policies would see its own name.
     "_reindex": _BULK,
     "_create_from": _BULK,
     "_snapshot": _BULK,
@@ -23,17 +23,17 @@ _FIRST = {
     "_transform": _BULK,
     "_remotestore": _BULK,
     "_dangling": _BULK,
-    # An enrich policy copies an index, a watch and a machine learning job read one by themselves.
+    # An enrich policy copies an index; a watch and a machine learning job read one on their own.
     "_enrich": _BULK,
     "_watcher": _BULK,
     "_ml": _BULK,
-    # Re-points names.
+    # Change what names point to.
     "_aliases": _ADMIN,
     "_alias": _ADMIN,
     "_index_template": _ADMIN,
     "_component_template": _ADMIN,
     "_template": _ADMIN,
-    # Stored scripts, pipelines and rules: what runs under a name.
+    # Stored scripts, pipelines and rules, which later run under a name.
     "_scripts": _ADMIN,
     "_script_context": _ADMIN,
     "_script_language": _ADMIN,
@@ -84,8 +84,8 @@ _FIRST = {
     "views": _ADMIN,
 }
 
-# By the second segment, behind `_plugins` or its older name.
-_PLUGINS = {
+# By the second segment, after `_plugins` or its older name.
+_PLUGIN = {
     "_rollup": _BULK,
     "_transform": _BULK,
     "_replication": _BULK,
@@ -113,17 +113,19 @@ _PLUGINS = {
     "insights": _ADMIN,
     "ubi": _ADMIN,
 }
-_PREFIXES = frozenset(("_plugins", "_opendistro"))
+_PLUGIN_PREFIXES = frozenset(("_plugins", "_opendistro"))
 
 
-def closed(method: str, target: Target) -> RouteMatch | None:
-    """The row of what is closed as a whole; None for anything else."""
+def blocked(method: str, target: Target) -> RouteMatch | None:
+    """The row of an API that is denied as a whole; None for any other."""
     first = target.segments[0]
-    if first in _PREFIXES and len(target.segments) > 1:
+    if first in _PLUGIN_PREFIXES and len(target.segments) > 1:
         second = target.segments[1]
-        class_ = _PLUGINS.get(second)
+        route_class = _PLUGIN.get(second)
         pattern = f"/{first}/{second}/**"
     else:
-        class_ = _FIRST.get(first)
+        route_class = _FIRST_SEGMENT.get(first)
         pattern = f"/{first}/**"
-    return None if class_ is None else RouteMatch(ProtocolRoute(method, pattern, class_), ())
+    return (
+        None if route_class is None else RouteMatch(ProtocolRoute(method, pattern, route_class), ())
+    )

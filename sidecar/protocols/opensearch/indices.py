@@ -1,42 +1,29 @@
-"""Which indices a name stands for (data-sources.md 5.3): an index, an alias, a data stream, a
-pattern. Policies know indices and data streams; an alias is what it points to now.
+"""Resolves index names to sources (data-sources.md 5.3). A name may be an index, an alias, a data
+stream or a pattern. Policies name indices and data streams; an alias counts as what it points to.
 
-A plain name is remembered for 30 seconds, and not past a change of names that went through us. A
-pattern is expanded for every request: an index that was made meanwhile is judged like the others.
-What the server would read in a way that can't be repeated here, an exclusion, a date, another
-cluster's name, is `Unresolved`.
+A plain name is cached for 30 seconds, and cleared by any change of names that the sidecar forwards.
+A pattern is resolved for every request, so that a new index is judged like the others.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import orjson
 
-from policies.ground.errors import Malformed, UpstreamFailed
+from policies.ground.errors import UpstreamFailed
 from sidecar.http.request_target import encode_segment
-from sidecar.protocols.budget import MAX_SOURCES, OverBudget
 from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.opensearch.index_names import is_pattern, parse_name
 from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
 from sidecar.protocols.shared.source_names import SourceNames
 
-MOST_NAMES = 2 * MAX_SOURCES
-"""The most names of one index expression; several may be aliases of one index."""
-
-EVERYTHING = "*"
-
-# Narrower than what a server lets an index be called (MetadataCreateIndexService): whatever has a
-# meaning of its own somewhere, in a path, a template or a query language, is no part of a name.
-_OTHER = r"[^\s\x00-\x1f\x7f-\x9f\\/*?\"'`<>|,#:%{}$()=;]"
-_FIRST = r"(?![-_+])" + _OTHER
-_NAME = re.compile(f"{_FIRST}{_OTHER}*")
-_PATTERN = re.compile(rf"(?:\*|{_FIRST})(?:\*|{_OTHER})*")
-_LONGEST = 255
-_WIDTHS = frozenset(("all", "open", "closed", "hidden", "none"))
+Names = tuple[str, ...]
+Resolution = dict[str, list[dict[str, Any]]]
+"""`indices`, `aliases` and `data_streams`, as the server's `_resolve/index` returns them."""
 
 _LISTS = frozenset(("indices", "aliases", "data_streams"))
 
-_NO_IDENTITY = frozenset(
+_NOT_IDENTITY = frozenset(
     (
         b"accept",
         b"accept-encoding",
@@ -51,183 +38,133 @@ _NO_IDENTITY = frozenset(
     )
 )
 
-Found = tuple[str, ...]
-
-
-def items(value: object) -> Found:
-    """The names in an index expression, each once: of a text at its commas, of a list one by
-    one."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list) or not parts:
-        raise Malformed("an index is not stated as a name")
-    found: dict[str, None] = {}
-    for part in parts:
-        found[item(part)] = None
-        if len(found) > MOST_NAMES:
-            raise OverBudget(f"an index expression has more than {MOST_NAMES} names")
-    return tuple(found)
-
-
-def item(value: object) -> str:
-    """One name, where the server takes just one."""
-    # Numbers are read as their text: there may be an index of that name.
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str) or not value:
-        raise Malformed("an index is not stated as a name")
-    if value in ("_all", EVERYTHING):
-        return EVERYTHING
-    if value.startswith("-"):
-        raise Unresolved("an index expression that excludes can't be told: name what is wanted")
-    if ":" in value:
-        raise Unresolved("indices of other clusters can't be told")
-    if value.startswith("<"):
-        raise Unresolved("an index name with a date in it can't be told: write it out")
-    if len(value.encode("utf-8", "surrogatepass")) > _LONGEST:
-        raise Unresolved("the index name is too long")
-    if not (_PATTERN if EVERYTHING in value else _NAME).fullmatch(value) or value in (".", ".."):
-        raise Unresolved("the index name can't be told")
-    return value
-
-
-def is_pattern(name: str) -> bool:
-    return EVERYTHING in name
-
-
-def widths(value: object) -> str | None:
-    """`expand_wildcards` of a request, which says what a pattern covers; None where it is not
-    stated."""
-    if value is None:
-        return None
-    parts = value if isinstance(value, list) else str(value).split(",")
-    if not parts or any(part not in _WIDTHS for part in parts):
-        raise Malformed("`expand_wildcards` is not made of open, closed, hidden, none and all")
-    return ",".join(parts)
-
 
 class Indices:
     """The names of one server, as far as they are known for certain."""
 
     def __init__(self, naming: SourceNames, monotonic: Callable[[], float]) -> None:
         self._naming = naming
-        self._known: DigestCache[Found] = DigestCache(monotonic)
+        self._known: DigestCache[Names] = DigestCache(monotonic)
         self.clear = self._known.clear
 
-    async def places(
+    async def sources(
         self,
         names: Iterable[str],
-        asked: RoutedRequest,
+        request: RoutedRequest,
         *,
-        wide: str | None = None,
+        expand_wildcards: str | None = None,
         strict: bool = False,
     ) -> tuple[SourceRef, ...]:
-        """What `names` stand for, all of them from `items`. A plain name that nothing has is
-        itself: its policy says whether that may be known, and a write may make it. `strict` is for
-        a reader that may know more kinds of name than we do: there it is `Unresolved`."""
+        """The sources that `names` stand for; they come from `parse_names`. A plain name that
+        doesn't exist is its own source: its policy says whether the agent may know that, and a
+        write may create it. With `strict` it is `Unresolved`, for a query language that may have
+        kinds of names unknown here."""
         found: dict[str, SourceRef] = {}
         for name in dict.fromkeys(names):
-            here = await self._find(name, asked, wide)
+            here = await self._resolve(name, request, expand_wildcards)
             if not here and (strict or is_pattern(name)):
-                raise Unresolved(f"the data source knows no index `{name}`")
+                raise Unresolved(f"the data source has no index `{name}`")
             found.update((each, self._naming.of(each)) for each in here or (name,))
-            # Here as well as in the gate: no further name is looked up for a request that is over.
-            asked.budget.charge_sources(place.source_id for place in found.values())
+            # The pipeline charges sources too. Charging here ends the look-ups of a request that is
+            # already over its budget.
+            request.budget.charge_sources(source.source_id for source in found.values())
         return tuple(found.values())
 
-    async def _find(self, name: str, asked: RoutedRequest, wide: str | None) -> Found:
+    async def _resolve(
+        self, name: str, request: RoutedRequest, expand_wildcards: str | None
+    ) -> Names:
         plain = not is_pattern(name)
-        key = digest_of_fields(name, _identity(asked)) if plain else b""
+        key = digest_of_fields(name, _identity_fields(request)) if plain else b""
         known = self._known.get(key)
         if known is not None:
             return known
-        moment = self._known.start_lookup()
-        answer = await resolution(name, asked, None if plain else wide)
+        started = self._known.start_lookup()
+        resolution = await resolve(name, request, None if plain else expand_wildcards)
         found: dict[str, None] = {}
-        for each in _sources(answer):
-            # An alias tells of a data stream's parts by their own names.
-            part = each.startswith(".ds-") and each != name
-            own = await self._find(item(each), asked, None) if part else ()
+        for each in _source_names(resolution):
+            # An alias lists the backing indices of a data stream by their own names.
+            backing = each.startswith(".ds-") and each != name
+            own = await self._resolve(parse_name(each), request, None) if backing else ()
             found.update(dict.fromkeys(own or (each,)))
         if plain and found:
-            self._known.put(key, tuple(found), sum(map(len, found)), moment)
+            self._known.put(key, tuple(found), sum(map(len, found)), started)
         return tuple(found)
 
 
-def _identity(asked: RoutedRequest) -> Iterator[tuple[bytes, bytes]]:
-    """Whose question it is. What a server tells of a name depends on who asks, and plugins take
-    that from fields of their own: so every field counts but those that are known not to."""
-    for name, value in asked.fields:
+def _identity_fields(request: RoutedRequest) -> Iterator[tuple[bytes, bytes]]:
+    """The fields that may identify the caller. A server's answer depends on who asks, and plugins
+    read that from fields of their own, so every field counts except those known not to matter."""
+    for name, value in request.fields:
         lower = name.lower()
-        if lower not in _NO_IDENTITY:
+        if lower not in _NOT_IDENTITY:
             yield lower, value
 
 
-async def resolution(
-    name: str, asked: RoutedRequest, wide: str | None
-) -> dict[str, list[dict[str, Any]]]:
-    """The server's own word on `name`: `indices`, `aliases` and `data_streams`, each a list."""
+async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | None) -> Resolution:
+    """What the server says `name` stands for. Raises `Unresolved`."""
     path = f"/_resolve/index/{encode_segment(name)}"
-    if wide is not None:
-        path += f"?expand_wildcards={wide}"
+    if expand_wildcards is not None:
+        path += f"?expand_wildcards={expand_wildcards}"
     try:
-        answer = await asked.fetch(path)
+        response = await request.fetch(path)
     except UpstreamFailed as error:
-        raise Unresolved(f"index `{name}` can't be looked up: {error}") from error
-    if answer.status == 404:
+        raise Unresolved(f"can't look up index `{name}`: {error}") from error
+    if response.status == 404:
         return {each: [] for each in _LISTS}
-    if answer.status != 200:
-        raise Unresolved(f"index `{name}` can't be looked up: status {answer.status}")
+    if response.status != 200:
+        raise Unresolved(f"can't look up index `{name}`: status {response.status}")
     try:
-        return lists(orjson.loads(answer.body))
+        return parse_resolution(orjson.loads(response.body))
     except (orjson.JSONDecodeError, UpstreamFailed) as error:
-        raise Unresolved(f"index `{name}` can't be looked up: {error}") from error
+        raise Unresolved(f"can't look up index `{name}`: {error}") from error
 
 
-def lists(found: Any) -> dict[str, list[dict[str, Any]]]:
-    """The three lists of a resolution; `UpstreamFailed` where it tells of anything else, such as a
-    kind of name that is not known here."""
+def parse_resolution(found: Any) -> Resolution:
+    """Checks a resolution. Raises `UpstreamFailed` if it holds anything else, such as a kind of
+    name that is unknown here."""
     if not isinstance(found, dict) or any(found[each] for each in found.keys() - _LISTS):
-        raise UpstreamFailed("the data source tells of names in a way unknown")
+        raise UpstreamFailed("the data source's index resolution has an unknown form")
     made = {each: found.get(each, []) for each in _LISTS}
     for entries in made.values():
-        if not isinstance(entries, list) or not all(map(_named, entries)):
-            raise UpstreamFailed("the data source tells of names in a way unknown")
+        if not isinstance(entries, list) or not all(map(_has_local_name, entries)):
+            raise UpstreamFailed("the data source's index resolution has an unknown form")
     return made
 
 
-def _named(entry: Any) -> bool:
+def _has_local_name(entry: Any) -> bool:
+    """Whether an entry has a name, and not one in another cluster."""
     return (
         isinstance(entry, dict) and isinstance(entry.get("name"), str) and ":" not in entry["name"]
     )
 
 
-def source_of(index: dict[str, Any]) -> str:
-    """What policies know an index by: the data stream that it is part of, or its own name."""
+def source_name(index: dict[str, Any]) -> str:
+    """The name of an index in policies: its data stream's if it is part of one, else its own."""
     name: str = index.get("data_stream") or index["name"]
     return name
 
 
-def members(alias: dict[str, Any]) -> list[str]:
+def alias_targets(alias: dict[str, Any]) -> list[str]:
     """The indices that an alias points to."""
     found = alias.get("indices", [])
     if isinstance(found, str):
         found = [found]
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise UpstreamFailed("the data source tells of an alias in a way unknown")
+        raise UpstreamFailed("the data source describes an alias in an unknown form")
     return found
 
 
-def _sources(answer: dict[str, list[dict[str, Any]]]) -> Iterable[str]:
-    parts: dict[str, str] = {}
-    for stream in answer["data_streams"]:
+def _source_names(resolution: Resolution) -> Iterable[str]:
+    owners: dict[str, str] = {}
+    for stream in resolution["data_streams"]:
         yield stream["name"]
-        parts.update(dict.fromkeys(stream.get("backing_indices", ()), stream["name"]))
-    for index in answer["indices"]:
-        yield source_of(index)
-        parts[index["name"]] = source_of(index)
+        owners.update(dict.fromkeys(stream.get("backing_indices", ()), stream["name"]))
+    for index in resolution["indices"]:
+        yield source_name(index)
+        owners[index["name"]] = source_name(index)
     try:
-        for alias in answer["aliases"]:
-            for name in members(alias):
-                yield parts.get(name, name)
+        for alias in resolution["aliases"]:
+            for name in alias_targets(alias):
+                yield owners.get(name, name)
     except UpstreamFailed as error:
         raise Unresolved(str(error)) from error

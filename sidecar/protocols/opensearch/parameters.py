@@ -1,8 +1,8 @@
-"""The query string as OpenSearch and Elasticsearch read it (RestUtils), where everyone reads it
-alike; and which parameters are known to ask for nothing but what path and body say.
+"""The query string as OpenSearch and Elasticsearch read it (RestUtils), and the parameters that
+each kind of request may have.
 
-A parameter may stand for a part of the path that is not there (`/_search?index=secret`), or for the
-body (`source`): so what is not in the list is refused. Pure.
+A parameter may replace a missing part of the path (`/_search?index=secret`) or the body (`source`),
+so a parameter that is not listed here is refused. Pure.
 """
 
 import re
@@ -10,42 +10,42 @@ from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed
 
-# The server ends a parameter at `;` too, and skips a `=` before the name.
+# The servers also end a parameter at `;`, and skip a `=` before its name: neither is accepted here.
 _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)(?:=([^;]*))?").fullmatch
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 
 
-def parameters(query: str | None) -> dict[str, str]:
-    """Names and decoded values. `Malformed` where two readers could read two things."""
+def parse_query(query: str | None) -> dict[str, str]:
+    """Names and decoded values. Raises `Malformed` where two readers could differ."""
     found: dict[str, str] = {}
     for part in (query or "").split("&"):
         if not part:
             continue
         pair = _PAIR(part)
         if pair is None or _BAD_ESCAPE(part):
-            raise Malformed("the query string can be read in more than one way")
+            raise Malformed(f"the query has an invalid parameter: `{part[:64]}`")
         name, value = pair[1], pair[2] or ""
         if name in found:
-            raise Malformed(f"the query states `{name}` twice")
+            raise Malformed(f"the query has `{name[:64]}` twice")
         try:
             found[name] = unquote_to_bytes(value.replace("+", " ")).decode()
         except UnicodeDecodeError:
-            raise Malformed(f"the query's `{name}` is not UTF-8") from None
+            raise Malformed(f"the query's `{name[:64]}` is not UTF-8") from None
     return found
 
 
-def known(query: str | None, names: frozenset[str]) -> dict[str, str]:
-    """`parameters`, all of them among `names`."""
-    found = parameters(query)
+def parse_known(query: str | None, names: frozenset[str]) -> dict[str, str]:
+    """`parse_query`, for a query that may only have the parameters `names`."""
+    found = parse_query(query)
     for name in found:
         if name not in names:
-            raise Malformed(f"the query's `{name}` is not known here to be harmless")
+            raise Malformed(f"the query parameter `{name[:64]}` is not supported for this request")
     return found
 
 
-COMMON = frozenset(("error_trace", "filter_path", "human", "pretty"))
+_COMMON = frozenset(("error_trace", "filter_path", "human", "pretty"))
 
-PATTERNS = frozenset(
+_PATTERNS = frozenset(
     ("allow_no_indices", "expand_wildcards", "ignore_throttled", "ignore_unavailable")
 )
 
@@ -73,8 +73,8 @@ _DOCUMENT = frozenset(
 )
 
 READ = (
-    COMMON
-    | PATTERNS
+    _COMMON
+    | _PATTERNS
     | _QUERY
     | _DOCUMENT
     | frozenset(
@@ -137,11 +137,11 @@ READ = (
         )
     )
 )
-"""Of whatever reads. `q` is a query in Lucene's syntax, which names fields and no index."""
+"""Of requests that read. `q` is a query in Lucene's syntax, which names fields but no index."""
 
-TOLD = (
-    COMMON
-    | PATTERNS
+METADATA = (
+    _COMMON
+    | _PATTERNS
     | frozenset(
         (
             "cluster_manager_timeout",
@@ -156,16 +156,14 @@ TOLD = (
         )
     )
 )
-"""Of whatever tells of indices."""
+"""Of requests about indices."""
 
-TABLE = (TOLD | frozenset(("bytes", "format", "h", "health", "pri", "s", "time", "v"))) - frozenset(
-    ("filter_path",)
-)
-"""Of `_cat`. With `help` it would tell of columns, and not of indices."""
+CAT = METADATA - {"filter_path"} | {"bytes", "format", "h", "health", "pri", "s", "time", "v"}
+"""Of `_cat`. With `help` it would list columns instead of indices."""
 
-WRITTEN = (
-    COMMON
-    | PATTERNS
+WRITE = (
+    _COMMON
+    | _PATTERNS
     | _QUERY
     | _DOCUMENT
     | frozenset(
@@ -205,9 +203,9 @@ WRITTEN = (
         )
     )
 )
-"""Of whatever writes. Not `pipeline`: it may send a document to another index."""
+"""Of writes. `pipeline` is missing: it may send a document to another index."""
 
-UNTOLD = frozenset(
+PREVENTS_FILTERING = frozenset(
     (
         "_source",
         "_source_exclude_vectors",
@@ -225,5 +223,5 @@ UNTOLD = frozenset(
         "force_synthetic_source",
     )
 )
-"""With one of these an answer may lack what shows a document's level, or hold what no filter
-reaches: `q` takes the place of the body's query, `explain` counts documents that it leaves out."""
+"""With one of these a response may lack the documents' levels, or contain what the filter doesn't
+reach: `q` replaces the body's query, and `explain` counts documents that were withheld."""

@@ -1,10 +1,9 @@
-"""The indices that a body names beside the one it is asked of, at any depth, and what hides one
-(data-sources.md 5.3).
+"""Finds the indices that a body names at any depth (data-sources.md 5.3).
 
-A query may look up terms, a shape or a stored document in any index. Where a name can stand is told
-by its key and not by a grammar of all queries: plugins add queries of their own, and a look-up must
-not pass because its surroundings are new. So a document's field called `index` may be taken for a
-reference, and never the other way round. What is not a query but becomes one on the server, a
+A query may look up terms, a shape or a stored document in any index. These names are recognised by
+their key, and not by a grammar of all queries: plugins add queries of their own, and a look-up must
+not be missed because the query around it is new. So a document's field called `index` may be taken
+for a reference, but never the reverse. A body that becomes a query only on the server, such as a
 template or an encoded query, is `Unresolved`. Pure.
 """
 
@@ -13,9 +12,9 @@ from typing import Any
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.indices import item, items
+from sidecar.protocols.opensearch.index_names import parse_name, parse_names
 
-SEARCH = frozenset(
+_SEARCH_MEMBERS = frozenset(
     (
         "_source",
         "aggregations",
@@ -61,14 +60,15 @@ SEARCH = frozenset(
         "version",
     )
 )
-"""What a search may say. Not `ext`, which each plugin fills as it likes."""
+"""The members of a search. `ext` is missing: each plugin gives it a meaning of its own."""
 
-_NAMES_INDEX = frozenset(("index", "_index"))
+_INDEX_KEYS = frozenset(("index", "_index"))
 
-# Where a shape is looked up that names no index (AbstractGeometryQueryBuilder).
-_SHAPES = "shapes"
+# The index of a shape look-up that names none (AbstractGeometryQueryBuilder).
+_DEFAULT_SHAPE_INDEX = "shapes"
 
-_HIDING = {
+# Queries that become another query on the server, and the member that does it; None for any.
+_RENDERED_ON_SERVER = {
     "wrapper": "query",
     "agentic": "query_text",
     "phrase": "collate",
@@ -76,68 +76,68 @@ _HIDING = {
 }
 
 
-def of_search(body: dict[str, Any] | None) -> set[str]:
-    """The names of a search's body. Raises `Unresolved` and `Malformed`."""
+def names_in_search(body: dict[str, Any] | None) -> set[str]:
+    """The names in a search's body. Raises `Unresolved` and `Malformed`."""
     if body is None:
         return set()
     for key in body:
-        if key not in SEARCH:
-            raise Unresolved(f"what `{key[:64]}` does in a search is not known here")
+        if key not in _SEARCH_MEMBERS:
+            raise Unresolved(f"`{key[:64]}` is not supported in a search")
     if isinstance(body.get("search_pipeline"), dict):
-        raise Unresolved("what a search pipeline of the request's own does can't be told")
-    found = of_query(body)
-    found.update(_boosted(body.get("indices_boost")))
+        raise Unresolved("a search pipeline in the request is not supported: name a stored one")
+    found = names_in_query(body)
+    found.update(_boosted_names(body.get("indices_boost")))
     return found
 
 
-def of_query(body: Any) -> set[str]:
-    """The names in a query, or in anything that holds queries."""
+def names_in_query(body: Any) -> set[str]:
+    """The names in a query, or in anything that contains queries."""
     found: set[str] = set()
     pending = [body]
     while pending:
         node = pending.pop()
         if type(node) is dict:
-            found.update(_named(node))
+            found.update(_names_in_object(node))
             pending += node.values()
         elif type(node) is list:
             pending += [each for each in node if type(each) in (dict, list)]
     return found
 
 
-def _named(node: dict[str, Any]) -> Iterator[str]:
+def _names_in_object(node: dict[str, Any]) -> Iterator[str]:
     for key, value in node.items():
-        if key in _NAMES_INDEX:
-            # Alone it is a field of that name: a look-up says more than where.
+        if key in _INDEX_KEYS:
+            # Alone it is a field of that name: a look-up has other members too.
             if len(node) > 1 and not isinstance(value, dict):
-                yield from _name(value)
+                yield from _names_in_value(value)
         elif key == "target_index":
-            yield from _name(value)
+            yield from _names_in_value(value)
         elif key == "indexed_shape":
             if isinstance(value, dict) and "index" not in value:
-                yield _SHAPES
+                yield _DEFAULT_SHAPE_INDEX
             elif isinstance(value, dict):
-                yield from _name(value["index"])
-        elif key in _HIDING and isinstance(value, dict):
-            told = _HIDING[key]
-            if told is None or told in value:
-                raise Unresolved(f"what `{key}` becomes on the server can't be told")
+                yield from _names_in_value(value["index"])
+        elif key in _RENDERED_ON_SERVER and isinstance(value, dict):
+            member = _RENDERED_ON_SERVER[key]
+            if member is None or member in value:
+                raise Unresolved(f"`{key}` becomes a query on the server: its indices are unknown")
 
 
-def _name(value: Any) -> Iterator[str]:
+def _names_in_value(value: Any) -> Iterator[str]:
     pending = [value]
     while pending:
         node = pending.pop()
         if isinstance(node, list):
             pending += node
         elif not isinstance(node, dict):
-            yield from items(node)
+            yield from parse_names(node)
 
 
-def _boosted(value: Any) -> Iterator[str]:
-    """`indices_boost`: a list of objects of one member, or one object."""
+def _boosted_names(value: Any) -> Iterator[str]:
+    """`indices_boost` is a list of objects with one member each, or one object."""
     for entry in value if isinstance(value, list) else [value]:
         if isinstance(entry, dict):
             for name in entry:
-                yield item(name)
+                yield parse_name(name)
         elif entry is not None:
-            raise Malformed("`indices_boost` is not made of names")
+            raise Malformed("`indices_boost` must be an object or a list of objects")

@@ -1,84 +1,84 @@
-"""The kinds of row that OpenSearch's table is made of. Pure."""
+"""Builds the kinds of row in OpenSearch's table. Pure."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from sidecar.protocols.messages import RoutedRequest
-from sidecar.protocols.opensearch import lists, searching
-from sidecar.protocols.opensearch import query_languages as languages
-from sidecar.protocols.opensearch import reads as reading
-from sidecar.protocols.opensearch import writes as writing
-from sidecar.protocols.opensearch.bodies import json_or_none
-from sidecar.protocols.opensearch.indices import is_pattern
-from sidecar.protocols.opensearch.server import OpenSearchServer, hint, path_index
+from sidecar.protocols.opensearch.bodies import optional_json
+from sidecar.protocols.opensearch.handlers import lists, query_languages, reads, search, writes
+from sidecar.protocols.opensearch.index_names import is_pattern
+from sidecar.protocols.opensearch.server import OpenSearchServer, hint_source, path_names
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 
 
-def sieved(
-    row: ProtocolRoute, prepared: Any, fits: Callable[[OpenSearchServer, RoutedRequest], bool]
+def filtering_route(
+    row: ProtocolRoute, plan: Any, can_filter: Callable[[OpenSearchServer, RoutedRequest], bool]
 ) -> ProtocolRoute:
-    """A row that leaves out what may not be seen, where a request lets it: else it is `row`."""
-    sharp = replace(row, plan_forward=prepared, filters_documents=True)
+    """A row that withholds documents by their levels if the request allows it, else `row`."""
+    filtering = replace(row, plan_forward=plan, filters_documents=True)
 
-    def refined(server: OpenSearchServer, asked: RoutedRequest) -> ProtocolRoute:
-        return sharp if server.marked is not None and fits(server, asked) else row
+    def refine(server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
+        return filtering if server.level_field is not None and can_filter(server, request) else row
 
-    return replace(row, refine=refined)
-
-
-def search(methods: str, pattern: str) -> ProtocolRoute:
-    row = read(methods, pattern, searching.by_search)
-    row = replace(row, plan_forward=searching.whole_search)
-    return sieved(row, searching.sieved_search, searching.fits_search)
+    return replace(row, refine=refine)
 
 
-def search_later(methods: str, pattern: str) -> ProtocolRoute:
-    row = read(methods, pattern, searching.by_search)
-    row = replace(row, plan_forward=searching.whole_async)
-    return sieved(row, searching.sieved_async, searching.fits_search)
+def search_route(methods: str, pattern: str) -> ProtocolRoute:
+    row = read_route(methods, pattern, search.sources_of_search)
+    row = replace(row, plan_forward=search.forward_search)
+    return filtering_route(row, search.filter_search, search.can_filter)
 
 
-def read(methods: str, pattern: str, places: Any) -> ProtocolRoute:
-    return ProtocolRoute(methods, pattern, RouteClass.RETRIEVE, places, parse_body=json_or_none)
+def async_search_route(methods: str, pattern: str) -> ProtocolRoute:
+    row = read_route(methods, pattern, search.sources_of_search)
+    row = replace(row, plan_forward=search.forward_async)
+    return filtering_route(row, search.filter_async, search.can_filter)
 
 
-def asking(pattern: str, places: Any) -> ProtocolRoute:
-    """A query in a language, whose rest may be had later."""
-    return replace(read("GET POST", pattern, places), plan_forward=languages.learning)
-
-
-def listed(pattern: str) -> ProtocolRoute:
-    """An object with a member for each index: judged by the names in the path; filtered where they
-    are patterns."""
-    row = ProtocolRoute("GET HEAD", pattern, RouteClass.METADATA, reading.told)
-    list_ = ProtocolRoute("GET HEAD", pattern, RouteClass.METADATA, compose_response=lists.by_name)
-
-    def refined(_server: OpenSearchServer, asked: RoutedRequest) -> ProtocolRoute:
-        return list_ if any(map(is_pattern, path_index(asked))) else row
-
-    return replace(row, refine=refined)
-
-
-def write(methods: str, pattern: str) -> ProtocolRoute:
-    return ProtocolRoute(methods, pattern, RouteClass.WRITE, writing.by_path, hint)
-
-
-def naming(methods: str, pattern: str, places: Any = writing.by_path) -> ProtocolRoute:
-    """A write that makes or takes away a name."""
-    change = OpenSearchServer.names_change
+def read_route(methods: str, pattern: str, find_sources: Any) -> ProtocolRoute:
     return ProtocolRoute(
-        methods,
-        pattern,
-        RouteClass.WRITE,
-        places,
-        hint,
-        before_forward=change,
-        after_forward=change,
+        methods, pattern, RouteClass.RETRIEVE, find_sources, parse_body=optional_json
     )
 
 
-def freed(methods: str, pattern: str) -> ProtocolRoute:
+def language_route(pattern: str, find_sources: Any) -> ProtocolRoute:
+    """A query in a language, whose response may have a cursor."""
+    row = read_route("GET POST", pattern, find_sources)
+    return replace(row, plan_forward=query_languages.remember_cursor)
+
+
+def listing_route(pattern: str) -> ProtocolRoute:
+    """A response with a member per index: authorized by the names in the path, or filtered if they
+    are patterns."""
+    row = ProtocolRoute("GET HEAD", pattern, RouteClass.METADATA, reads.sources_of_metadata)
+    filtered = ProtocolRoute(
+        "GET HEAD", pattern, RouteClass.METADATA, compose_response=lists.list_by_index
+    )
+
+    def refine(_server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
+        return filtered if any(map(is_pattern, path_names(request))) else row
+
+    return replace(row, refine=refine)
+
+
+def write_route(methods: str, pattern: str) -> ProtocolRoute:
+    return ProtocolRoute(methods, pattern, RouteClass.WRITE, writes.sources_of_write, hint_source)
+
+
+def renaming_route(
+    methods: str, pattern: str, find_sources: Any = writes.sources_of_write
+) -> ProtocolRoute:
+    """A write that creates or deletes a name."""
+    return replace(
+        ProtocolRoute(methods, pattern, RouteClass.WRITE, find_sources, hint_source),
+        before_forward=OpenSearchServer.forget_names,
+        after_forward=OpenSearchServer.forget_names,
+    )
+
+
+def release_route(methods: str, pattern: str) -> ProtocolRoute:
+    """Gives continuations back to the server."""
     return ProtocolRoute(
-        methods, pattern, RouteClass.OPEN, searching.freed, parse_body=json_or_none
+        methods, pattern, RouteClass.OPEN, search.release, parse_body=optional_json
     )

@@ -1,31 +1,37 @@
-"""Every route of OpenSearch and Elasticsearch that is judged (data-sources.md 5.3;
+"""All routes of OpenSearch and Elasticsearch that are authorized (data-sources.md 5.3;
 opensearch-api-specification, the servers' REST handlers, and the clients opensearch-py 3.2 and
-elasticsearch 9.5). What is closed by its first segment is in `closed.py`.
+elasticsearch 9.5). APIs that are denied as a whole are in `blocked_routes.py`.
+
+The file is a little over 250 lines so that the table is in one place.
 """
 
 from dataclasses import replace
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.messages import RoutedRequest, SourceRef
-from sidecar.protocols.opensearch import lists, parameters, searching
-from sidecar.protocols.opensearch import multi_search as several
-from sidecar.protocols.opensearch import query_languages as languages
-from sidecar.protocols.opensearch import reads as reading
-from sidecar.protocols.opensearch import writes as writing
-from sidecar.protocols.opensearch.bodies import json_or_none, lines
-from sidecar.protocols.opensearch.route_builders import (
-    asking,
-    freed,
-    listed,
-    naming,
-    read,
+from sidecar.protocols.messages import RoutedRequest
+from sidecar.protocols.opensearch import parameters
+from sidecar.protocols.opensearch.bodies import ndjson, optional_json
+from sidecar.protocols.opensearch.handlers import (
+    lists,
+    multi_search,
+    query_languages,
+    reads,
     search,
-    search_later,
-    sieved,
-    write,
+    writes,
 )
-from sidecar.protocols.opensearch.server import OpenSearchServer, hint
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass
+from sidecar.protocols.opensearch.route_builders import (
+    async_search_route,
+    filtering_route,
+    language_route,
+    listing_route,
+    read_route,
+    release_route,
+    renaming_route,
+    search_route,
+    write_route,
+)
+from sidecar.protocols.opensearch.server import OpenSearchServer, hint_source
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, Sources
 
 _I = "/{index}"
 _RETRIEVE, _WRITE, _OPEN = RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.OPEN
@@ -33,11 +39,11 @@ _BULK, _ADMIN = RouteClass.BULK, RouteClass.ADMIN
 _GP = "GET POST"
 _ANY = "GET HEAD POST PUT DELETE"
 
-# A copy is an index of its own, and would be judged by its own name.
+# A copy is an index of its own, and policies would see its own name.
 _COPIES = ("_clone", "_split", "_shrink", "_downsample")
 
-# What names mean, and how an index is run.
-_RULES = (
+# Change what names mean, or how an index is run.
+_ADMIN_APIS = (
     "_alias/{name}",
     "_aliases",
     "_aliases/{name}",
@@ -54,118 +60,129 @@ _RULES = (
 _SCROLL = "/_search/scroll"
 
 
-async def _health(_server: OpenSearchServer, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-    """The cluster's health, as long as it is told of the cluster alone."""
-    if parameters.parameters(asked.target.query).get("level", "cluster") != "cluster":
-        raise Malformed("the cluster's health is told without its indices")
+async def _health(_server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """None: the health of the cluster alone reveals nothing about an index."""
+    level = parameters.parse_query(request.target.query).get("level", "cluster")
+    if level != "cluster":
+        raise Malformed(f"`level={level[:64]}` shows indices: use `level=cluster`")
     return ()
 
 
-_DOCUMENT = ProtocolRoute("GET", f"{_I}/_doc/{{id}}", RouteClass.RETRIEVE, reading.by_path)
-_MGET = several.by_documents
+_DOCUMENT = ProtocolRoute("GET", f"{_I}/_doc/{{id}}", RouteClass.RETRIEVE, reads.sources_of_path)
+_MGET = multi_search.sources_of_documents
 
-# INVARIANT: a literal segment stands above a `{parameter}` in its place, as in the servers' own
-# router; and what stands in an index's place never begins with `_`.
+# INVARIANT: a literal segment comes before a `{parameter}` in its position, as in the servers' own
+# router. No index begins with `_`: `protocol.py` checks that.
 ROUTES = (
     ProtocolRoute("GET HEAD", "/", _OPEN),
     ProtocolRoute("GET", "/_cluster/health", _OPEN, _health),
-    # Continuations before searches: `scroll` stands where a name would.
-    freed("DELETE", _SCROLL),
-    freed("DELETE", f"{_SCROLL}/{{scroll}}"),
-    freed("DELETE", "/_search/point_in_time"),
-    freed("DELETE", "/_pit"),
-    freed("DELETE", "/_async_search/{id}"),
-    freed("DELETE", "/_plugins/_asynchronous_search/{id}"),
-    freed("DELETE", "/_sql/async/delete/{id}"),
-    freed("DELETE", "/_query/async/{id}"),
+    # Continuations come before searches: `scroll` is where a name could be.
+    release_route("DELETE", _SCROLL),
+    release_route("DELETE", f"{_SCROLL}/{{scroll}}"),
+    release_route("DELETE", "/_search/point_in_time"),
+    release_route("DELETE", "/_pit"),
+    release_route("DELETE", "/_async_search/{id}"),
+    release_route("DELETE", "/_plugins/_asynchronous_search/{id}"),
+    release_route("DELETE", "/_sql/async/delete/{id}"),
+    release_route("DELETE", "/_query/async/{id}"),
     *(
         replace(
-            read(_GP, pattern, searching.by_scroll),
-            plan_forward=searching.next_page,
+            read_route(_GP, pattern, search.sources_of_scroll),
+            plan_forward=search.filter_scroll,
             filters_documents=True,
         )
         for pattern in (_SCROLL, f"{_SCROLL}/{{scroll}}")
     ),
     *(
         replace(
-            read("GET", pattern, searching.by_identity),
-            plan_forward=prepared,
-            filters_documents=sieved,
+            read_route("GET", pattern, search.sources_of_id),
+            plan_forward=plan,
+            filters_documents=filters,
         )
-        for pattern, prepared, sieved in (
-            ("/_async_search/{id}", searching.later, True),
-            ("/_plugins/_asynchronous_search/{id}", searching.later, True),
-            ("/_sql/async/{id}", languages.learning, False),
-            ("/_query/async/{id}", languages.learning, False),
+        for pattern, plan, filters in (
+            ("/_async_search/{id}", search.filter_async_result, True),
+            ("/_plugins/_asynchronous_search/{id}", search.filter_async_result, True),
+            ("/_sql/async/{id}", query_languages.remember_cursor, False),
+            ("/_query/async/{id}", query_languages.remember_cursor, False),
         )
     ),
-    ProtocolRoute("GET", "/_async_search/status/{id}", RouteClass.METADATA, searching.by_identity),
-    ProtocolRoute("GET", "/_sql/async/status/{id}", RouteClass.METADATA, searching.by_identity),
-    # A pipeline of searches, which is no continuation.
+    ProtocolRoute("GET", "/_async_search/status/{id}", RouteClass.METADATA, search.sources_of_id),
+    ProtocolRoute("GET", "/_sql/async/status/{id}", RouteClass.METADATA, search.sources_of_id),
+    # A search pipeline is not a continuation.
     ProtocolRoute("GET PUT DELETE", "/_search/pipeline", _ADMIN),
     ProtocolRoute("GET PUT DELETE", "/_search/pipeline/{id}", _ADMIN),
     ProtocolRoute(f"{_GP} DELETE", "/_search/point_in_time/_all", _ADMIN),
-    search(_GP, "/_search"),
-    search(_GP, f"{_I}/_search"),
-    search_later("POST", "/_async_search"),
-    search_later("POST", f"{_I}/_async_search"),
-    search_later("POST", "/_plugins/_asynchronous_search"),
-    search_later("POST", f"{_I}/_plugins/_asynchronous_search"),
+    search_route(_GP, "/_search"),
+    search_route(_GP, f"{_I}/_search"),
+    async_search_route("POST", "/_async_search"),
+    async_search_route("POST", f"{_I}/_async_search"),
+    async_search_route("POST", "/_plugins/_asynchronous_search"),
+    async_search_route("POST", f"{_I}/_plugins/_asynchronous_search"),
     *(
-        sieved(
-            ProtocolRoute(_GP, pattern, RouteClass.RETRIEVE, several.by_searches, parse_body=lines),
-            several.sieved_searches,
-            several.fits_searches,
+        filtering_route(
+            ProtocolRoute(
+                _GP,
+                pattern,
+                RouteClass.RETRIEVE,
+                multi_search.sources_of_searches,
+                parse_body=ndjson,
+            ),
+            multi_search.filter_searches,
+            multi_search.can_filter_searches,
         )
         for pattern in ("/_msearch", f"{_I}/_msearch")
     ),
     *(
-        sieved(read(_GP, pattern, _MGET), several.sieved_documents, several.fits_document)
+        filtering_route(
+            read_route(_GP, pattern, _MGET),
+            multi_search.filter_documents,
+            multi_search.can_filter_documents,
+        )
         for pattern in ("/_mget", f"{_I}/_mget")
     ),
-    sieved(_DOCUMENT, several.sieved_documents, several.fits_document),
-    # What follows is not narrowed: nothing in these answers could prove what they were made of.
-    ProtocolRoute("HEAD", f"{_I}/_doc/{{id}}", _RETRIEVE, reading.by_path),
-    ProtocolRoute("GET HEAD", f"{_I}/_source/{{id}}", _RETRIEVE, reading.by_path),
+    filtering_route(_DOCUMENT, multi_search.filter_documents, multi_search.can_filter_documents),
+    # The following are not filtered: their responses don't show which documents were used.
+    ProtocolRoute("HEAD", f"{_I}/_doc/{{id}}", _RETRIEVE, reads.sources_of_path),
+    ProtocolRoute("GET HEAD", f"{_I}/_source/{{id}}", _RETRIEVE, reads.sources_of_path),
     *(
-        read(_GP, f"{start}/{what}", places)
-        for what, places in (
-            ("_count", searching.by_search),
-            ("_field_caps", reading.by_query),
-            ("_mtermvectors", several.by_documents),
-            ("_rank_eval", reading.by_rank),
-            ("_search_shards", searching.by_search),
-            ("_search/template", reading.by_template),
-            ("_msearch/template", reading.by_template),
-            ("_validate/query", searching.by_search),
+        read_route(_GP, f"{start}/{what}", find_sources)
+        for what, find_sources in (
+            ("_count", search.sources_of_search),
+            ("_field_caps", reads.sources_of_query),
+            ("_mtermvectors", multi_search.sources_of_documents),
+            ("_rank_eval", reads.sources_of_ranking),
+            ("_search_shards", search.sources_of_search),
+            ("_search/template", reads.refuse_template),
+            ("_msearch/template", reads.refuse_template),
+            ("_validate/query", search.sources_of_search),
         )
         for start in ("", _I)
     ),
-    read(_GP, f"{_I}/_explain/{{id}}", searching.by_search),
-    read(_GP, f"{_I}/_termvectors", reading.by_vectors),
-    read(_GP, f"{_I}/_termvectors/{{id}}", reading.by_vectors),
+    read_route(_GP, f"{_I}/_explain/{{id}}", search.sources_of_search),
+    read_route(_GP, f"{_I}/_termvectors", reads.sources_of_term_vectors),
+    read_route(_GP, f"{_I}/_termvectors/{{id}}", reads.sources_of_term_vectors),
     *(
-        asking(f"{start}{what}", languages.by_sql)
+        language_route(f"{start}{what}", query_languages.sources_of_sql)
         for start in ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
         for what in ("", "/translate" if start == "/_sql" else "/_explain")
     ),
     *(
-        asking(f"{start}{what}", languages.by_ppl)
+        language_route(f"{start}{what}", query_languages.sources_of_ppl)
         for start in ("/_plugins/_ppl", "/_opendistro/_ppl")
         for what in ("", "/_explain")
     ),
-    asking("/_query", languages.by_esql),
-    asking("/_query/async", languages.by_esql),
+    language_route("/_query", query_languages.sources_of_esql),
+    language_route("/_query/async", query_languages.sources_of_esql),
     ProtocolRoute(
         "POST",
         "/_query/async/{id}/stop",
         _RETRIEVE,
-        searching.by_identity,
-        plan_forward=languages.learning,
+        search.sources_of_id,
+        plan_forward=query_languages.remember_cursor,
     ),
     *(
         ProtocolRoute(
-            "POST", f"{start}/close", _OPEN, languages.closed_cursor, parse_body=json_or_none
+            "POST", f"{start}/close", _OPEN, query_languages.close_cursor, parse_body=optional_json
         )
         for start in ("/_sql", "/_plugins/_sql", "/_opendistro/_sql")
     ),
@@ -174,14 +191,14 @@ ROUTES = (
             "POST",
             pattern,
             RouteClass.METADATA,
-            reading.by_query,
-            parse_body=json_or_none,
-            plan_forward=languages.learning,
+            reads.sources_of_query,
+            parse_body=optional_json,
+            plan_forward=query_languages.remember_cursor,
         )
         for pattern in (f"{_I}/_search/point_in_time", f"{_I}/_pit")
     ),
     *(
-        listed(f"{_I}{what}")
+        listing_route(f"{_I}{what}")
         for what in (
             "/_mapping",
             "/_settings",
@@ -192,7 +209,7 @@ ROUTES = (
         )
     ),
     *(
-        ProtocolRoute("GET", pattern, RouteClass.METADATA, compose_response=lists.by_name)
+        ProtocolRoute("GET", pattern, RouteClass.METADATA, compose_response=lists.list_by_index)
         for pattern in (
             "/_mapping",
             "/_mapping/field/{fields}",
@@ -207,54 +224,69 @@ ROUTES = (
         _GP,
         "/_resolve/index/{name}",
         RouteClass.METADATA,
-        parse_body=json_or_none,
-        compose_response=lists.resolved,
+        parse_body=optional_json,
+        compose_response=lists.list_resolution,
     ),
     *(
-        ProtocolRoute("GET", f"/{what}", RouteClass.METADATA, compose_response=composed)
-        for what, composed in (
-            ("_data_stream", lists.streams),
-            ("_data_stream/{name}", lists.streams),
-            ("_cat/indices", lists.table),
-            ("_cat/indices/{index}", lists.table),
-            ("_cat/aliases", lists.table),
-            ("_cat/aliases/{name}", lists.table),
+        ProtocolRoute("GET", f"/{what}", RouteClass.METADATA, compose_response=compose)
+        for what, compose in (
+            ("_data_stream", lists.list_data_streams),
+            ("_data_stream/{name}", lists.list_data_streams),
+            ("_cat/indices", lists.list_cat_table),
+            ("_cat/indices/{index}", lists.list_cat_table),
+            ("_cat/aliases", lists.list_cat_table),
+            ("_cat/aliases/{name}", lists.list_cat_table),
         )
     ),
     *(
-        ProtocolRoute("GET", f"{_I}/{what}", RouteClass.METADATA, reading.told)
+        ProtocolRoute("GET", f"{_I}/{what}", RouteClass.METADATA, reads.sources_of_metadata)
         for what in ("_stats", "_stats/{metric}", "_segments", "_recovery")
     ),
     *(
-        ProtocolRoute("GET", pattern, RouteClass.METADATA, reading.told_of_last)
+        ProtocolRoute("GET", pattern, RouteClass.METADATA, reads.sources_of_named_metadata)
         for pattern in (
             "/_cat/count/{index}",
             "/_cluster/health/{index}",
             "/_data_stream/{name}/_stats",
         )
     ),
-    write("POST", f"{_I}/_doc"),
-    write("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
-    write("PUT POST", f"{_I}/_create/{{id}}"),
+    write_route("POST", f"{_I}/_doc"),
+    write_route("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
+    write_route("PUT POST", f"{_I}/_create/{{id}}"),
     ProtocolRoute(
-        "POST", f"{_I}/_update/{{id}}", _WRITE, writing.by_update, hint, parse_body=json_or_none
+        "POST",
+        f"{_I}/_update/{{id}}",
+        _WRITE,
+        writes.sources_of_update,
+        hint_source,
+        parse_body=optional_json,
     ),
-    write("PUT POST", f"{_I}/_mapping"),
+    write_route("PUT POST", f"{_I}/_mapping"),
     *(
-        ProtocolRoute("PUT POST", f"{start}/_bulk", _WRITE, writing.by_lines, parse_body=lines)
+        ProtocolRoute(
+            "PUT POST", f"{start}/_bulk", _WRITE, writes.sources_of_bulk, parse_body=ndjson
+        )
         for start in ("", _I)
     ),
     *(
         ProtocolRoute(
-            "POST", f"{_I}/{what}", _WRITE, writing.by_search, hint, parse_body=json_or_none
+            "POST",
+            f"{_I}/{what}",
+            _WRITE,
+            writes.sources_of_write_by_query,
+            hint_source,
+            parse_body=optional_json,
         )
         for what in ("_delete_by_query", "_update_by_query")
     ),
-    *(write("GET POST", f"{_I}/{what}") for what in ("_refresh", "_flush")),
-    *(ProtocolRoute(_GP, f"/{what}", _WRITE, writing.by_path) for what in ("_refresh", "_flush")),
-    naming("PUT DELETE", "/_data_stream/{name}", writing.by_own_path),
+    *(write_route("GET POST", f"{_I}/{what}") for what in ("_refresh", "_flush")),
+    *(
+        ProtocolRoute(_GP, f"/{what}", _WRITE, writes.sources_of_write)
+        for what in ("_refresh", "_flush")
+    ),
+    renaming_route("PUT DELETE", "/_data_stream/{name}", writes.sources_of_named_write),
     *(ProtocolRoute("PUT POST", f"{_I}/{what}/{{target}}", _BULK) for what in _COPIES),
-    *(ProtocolRoute(_ANY, f"{_I}/{what}", _ADMIN) for what in _RULES),
-    listed(_I),
-    naming("PUT DELETE", _I),
+    *(ProtocolRoute(_ANY, f"{_I}/{what}", _ADMIN) for what in _ADMIN_APIS),
+    listing_route(_I),
+    renaming_route("PUT DELETE", _I),
 )

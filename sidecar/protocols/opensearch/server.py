@@ -1,5 +1,6 @@
-"""One OpenSearch or Elasticsearch, and what is known of it: its indices' names, and what its
-continuations stand for. Knows no routes."""
+"""One OpenSearch or Elasticsearch server, with what the sidecar has learnt about it: the meaning of
+its names, and the sources of its continuations; and how its handlers read a request. Knows no
+routes."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,126 +11,135 @@ from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.messages import FetchedResponse, RoutedRequest, SourceRef, Unresolved
 from sidecar.protocols.opensearch import parameters
-from sidecar.protocols.opensearch.indices import EVERYTHING, Indices, is_pattern, items, widths
+from sidecar.protocols.opensearch.index_names import (
+    ALL_INDICES,
+    is_pattern,
+    parse_expand_wildcards,
+    parse_names,
+)
+from sidecar.protocols.opensearch.indices import Indices
 from sidecar.protocols.protocol import SourceProtocol
+from sidecar.protocols.route_table import Sources
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
-TOKENS = ("_scroll_id", "pit_id", "cursor", "id")
-"""Members of an answer that a later request is made with."""
+_TOKEN_MEMBERS = ("_scroll_id", "pit_id", "cursor", "id")
+"""Members of a response that name a continuation."""
 
 _INDEX_IN_QUERY = ("_plugins", "_asynchronous_search")
 
-_HIDDEN = "\x00mark"
+# No token of a server contains a NUL, so this can't collide with one.
+_LEVEL_ADDED = "\x00mark"
 
 
 class OpenSearchServer(SourceProtocol):
-    """What every function of the table is given first."""
+    """The first argument of every handler."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.naming = SourceNames(source)
         self.indices = Indices(self.naming, monotonic)
-        self.issued = Continuations(monotonic)
-        self.marked = source.sensitivity_field
+        self.continuations = Continuations(monotonic)
+        self.level_field = source.sensitivity_field
 
-    async def places(
+    async def sources(
         self,
         names: Iterable[str],
-        asked: RoutedRequest,
+        request: RoutedRequest,
         query: dict[str, str],
-        usual: str | None = None,
-    ) -> tuple[SourceRef, ...]:
-        """What index names stand for; the request says what patterns cover, and `usual` is it where
-        it does not."""
-        wide = widths(query.get("expand_wildcards", usual))
-        return await self.indices.places(names, asked, wide=wide)
+        default_expand: str | None = None,
+    ) -> Sources:
+        """The sources of index names. The query says what patterns cover, else `default_expand`."""
+        expand = parse_expand_wildcards(query.get("expand_wildcards", default_expand))
+        return await self.indices.sources(names, request, expand_wildcards=expand)
 
-    def names_change(self) -> None:
+    def forget_names(self) -> None:
         """A write may change what names mean."""
         self.indices.clear()
 
-    def learn(self, answer: Any, asked: RoutedRequest, places: tuple[SourceRef, ...]) -> None:
-        """Remembers what the continuations in an answer stand for."""
-        if isinstance(answer, dict):
-            for member in TOKENS:
-                token = answer.get(member)
-                if isinstance(token, str) and token:
-                    self.issued.remember(token, asked.attribution, places)
-
-    def hide_mark(
-        self, answer: dict[str, Any], asked: RoutedRequest, places: tuple[SourceRef, ...]
+    def remember_continuations(
+        self, response: Any, request: RoutedRequest, sources: Sources
     ) -> None:
-        """The pages of its continuations hold a mark that the caller did not ask for."""
-        for member in TOKENS:
-            token = answer.get(member)
-            if isinstance(token, str) and token:
-                self.issued.remember(token + _HIDDEN, asked.attribution, places)
+        """Records which sources the continuations in a response stand for."""
+        for token in _tokens(response):
+            self.continuations.remember(token, request.attribution, sources)
 
-    def mark_is_hidden(self, token: str, who: Attribution) -> bool:
-        """Whether the caller did not ask for the mark in the pages of `token`."""
+    def remember_level_added(self, response: Any, request: RoutedRequest, sources: Sources) -> None:
+        """Records that the sidecar, and not the caller, requested the level in later pages."""
+        for token in _tokens(response):
+            self.continuations.remember(token + _LEVEL_ADDED, request.attribution, sources)
+
+    def is_level_added(self, token: str, who: Attribution) -> bool:
+        """Whether the level has to be taken out of the pages of `token` again."""
         try:
-            self.issued.sources_of(token + _HIDDEN, who)
+            self.continuations.sources_of(token + _LEVEL_ADDED, who)
         except Unresolved:
             return False
         return True
 
 
-def path_index(asked: RoutedRequest) -> tuple[str, ...]:
-    """The names in the first segment of a path that has an index there."""
-    return items(asked.path_params[0])
+def _tokens(response: Any) -> list[str]:
+    if not isinstance(response, dict):
+        return []
+    found = (response.get(member) for member in _TOKEN_MEMBERS)
+    return [token for token in found if isinstance(token, str) and token]
 
 
-def any_index(asked: RoutedRequest) -> tuple[str, ...]:
-    """The same of a path that may do without: then it means all."""
-    if asked.target.segments[0][:1] != "_":
-        return path_index(asked)
-    stated = parameters.parameters(asked.target.query).get("index")
-    return (EVERYTHING,) if stated is None else items(stated)
+def path_names(request: RoutedRequest) -> tuple[str, ...]:
+    """The index names in the pattern's first parameter."""
+    return parse_names(request.path_params[0])
 
 
-def hint(_server: OpenSearchServer, asked: RoutedRequest) -> SourceRef | None:
-    """The index that a write's path names, as far as that can be told without asking."""
-    names = asked.path_params[0].split(",")
+def requested_names(request: RoutedRequest) -> tuple[str, ...]:
+    """The index names of a path that may do without them, and then means all indices."""
+    if request.target.segments[0][:1] != "_":
+        return path_names(request)
+    given = parameters.parse_query(request.target.query).get("index")
+    return (ALL_INDICES,) if given is None else parse_names(given)
+
+
+def hint_source(server: OpenSearchServer, request: RoutedRequest) -> SourceRef | None:
+    """The index that a write's path names, as far as the path alone shows it."""
+    names = request.path_params[0].split(",")
     if len(names) == 1 and not is_pattern(names[0]):
-        return _server.naming.of(names[0])
+        return server.naming.of(names[0])
     return None
 
 
-def loaded(answer: FetchedResponse) -> Any:
-    """The JSON of an answer, None where it is another format's."""
+def parse_json(response: FetchedResponse) -> Any:
+    """The JSON of a response; None if it has another format."""
     try:
-        return orjson.loads(answer.body)
+        return orjson.loads(response.body)
     except orjson.JSONDecodeError:
         return None
 
 
-def read_query(asked: RoutedRequest) -> dict[str, str]:
-    """The parameters of a request that reads. Only where the path has no place for it may an index
-    stand among them: elsewhere one of the two would go unjudged."""
+def read_parameters(request: RoutedRequest) -> dict[str, str]:
+    """The parameters of a request that reads. `index` is allowed only where the path has no place
+    for one: elsewhere the server could read another index than the one that was judged."""
     names = parameters.READ
-    if asked.target.segments == _INDEX_IN_QUERY:
+    if request.target.segments == _INDEX_IN_QUERY:
         names |= {"index"}
-    return parameters.known(asked.target.query, names)
+    return parameters.parse_known(request.target.query, names)
 
 
-def text_member(body: Any, member: str) -> str:
-    """A member of a body that must be a text; `Malformed` where it is none."""
+def string_member(body: Any, member: str) -> str:
+    """A member that must be a non-empty string. Raises `Malformed`."""
     value = body.get(member) if isinstance(body, dict) else None
     if not isinstance(value, str) or not value:
-        raise Malformed(f"`{member}` is not a text")
+        raise Malformed(f"`{member}` must be a non-empty string")
     return value
 
 
-def union(one: tuple[SourceRef, ...], other: tuple[SourceRef, ...]) -> tuple[SourceRef, ...]:
+def union(one: Sources, other: Sources) -> Sources:
     return tuple(dict.fromkeys((*one, *other)))
 
 
-def objects(body: Any, member: str, error: type[Exception] = Malformed) -> list[dict[str, Any]]:
-    """A member that is a list of objects; none is an empty one."""
+def object_list(body: Any, member: str, error: type[Exception] = Malformed) -> list[dict[str, Any]]:
+    """A member that must be a list of objects. In a request it may be absent, which means empty."""
     found = body.get(member) if isinstance(body, dict) else None
     if found is None and error is Malformed:
         return []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise error(f"`{member}` is not a list of objects")
+        raise error(f"`{member}` must be a list of objects")
     return found

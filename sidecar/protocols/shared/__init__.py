@@ -1,3 +1,2 @@
-"""What several protocols need: source names, aliases, path patterns, lists with elements taken out,
-caches, AWS signatures. Knows no single protocol.
-"""
+"""What several protocols share: caches of what a data source said, names of sources, strict readers
+of queries and members, document levels, filtered lists, and AWS signatures."""

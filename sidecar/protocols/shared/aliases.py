@@ -1,8 +1,9 @@
-"""Which collection an alias stands for, as the data source says: its whole list of aliases, for 30
-seconds at most and not past a change that went through us (data-sources.md, precedence).
+"""Which collection an alias stands for, according to the data source: its complete list of aliases,
+cached for at most 30 seconds and cleared by any change that the sidecar forwards (data-sources.md,
+precedence).
 
-What a list shows depends on whose credentials asked for it, so each credential has its own: asked
-with a narrow one, an alias may be missing, and would be taken for a collection.
+What the list shows depends on the credentials, so each credential has its own entry. With another's
+list an alias could be missing, and would be mistaken for a collection.
 """
 
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from sidecar.protocols.shared.digest_cache import DigestCache, digest_of_fields
 
 MAX_ENTRIES = 16
 MAX_BYTES = 16 * 1024 * 1024
-"""Of lists of aliases, as the data source sent them. A longer one is asked for each time."""
+"""Of lists of aliases as the data source sent them. A longer list is fetched every time."""
 
 _CREDENTIALS = frozenset((b"authorization", b"api-key", b"x-api-key", b"cookie"))
 
@@ -24,8 +25,8 @@ Table = dict[str, str]
 
 
 class Aliases:
-    """The aliases of one data source. `read` makes alias -> collection of the list's JSON and
-    raises `UpstreamFailed`; `absent` are the statuses that say there is no such list."""
+    """The aliases of one data source. `read` turns the list's JSON into alias -> collection, and
+    raises `UpstreamFailed`; `absent` are the statuses that mean there is no such list."""
 
     def __init__(
         self,
@@ -42,33 +43,34 @@ class Aliases:
         )
         self.clear = self._known.clear
 
-    def cached(self, asked: RoutedRequest) -> Table | None:
-        """The aliases, where they can be told without asking."""
-        return self._known.get(credential_key(asked, self._target))
+    def cached(self, request: RoutedRequest) -> Table | None:
+        """The aliases, if they are cached."""
+        return self._known.get(credential_key(request, self._target))
 
-    async def fetch(self, asked: RoutedRequest) -> Table:
-        """The aliases, asked for where they are not known. Raises `Unresolved`."""
-        known = self.cached(asked)
+    async def fetch(self, request: RoutedRequest) -> Table:
+        """The aliases, from the cache or the data source. Raises `Unresolved`."""
+        known = self.cached(request)
         if known is not None:
             return known
-        moment = self._known.start_lookup()
+        started = self._known.start_lookup()
         try:
-            answer = await asked.fetch(self._target)
-            if answer.status in self._absent:
+            response = await request.fetch(self._target)
+            if response.status in self._absent:
                 table: Table = {}
-            elif answer.status == 200:
-                table = self._read(orjson.loads(answer.body))
+            elif response.status == 200:
+                table = self._read(orjson.loads(response.body))
             else:
                 raise Unresolved(
-                    f"aliases can't be looked up: the data source answers {answer.status}"
+                    f"can't look up aliases: the data source answered with status {response.status}"
                 )
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
-            raise Unresolved(f"aliases can't be looked up: {error}") from error
-        self._known.put(credential_key(asked, self._target), table, len(answer.body), moment)
+            raise Unresolved(f"can't look up aliases: {error}") from error
+        key = credential_key(request, self._target)
+        self._known.put(key, table, len(response.body), started)
         return table
 
 
-def credential_key(asked: RoutedRequest, name: str) -> bytes:
-    """A key for what `name` is to those on whose behalf the data source answers."""
-    lowered = ((name.lower(), value) for name, value in asked.fields)
+def credential_key(request: RoutedRequest, name: str) -> bytes:
+    """A key for what `name` means under the request's credentials."""
+    lowered = ((name.lower(), value) for name, value in request.fields)
     return digest_of_fields(name, (field for field in lowered if field[0] in _CREDENTIALS))

@@ -1,9 +1,9 @@
-"""AWS's signature on what is about to be sent, with the sidecar's own credentials (data-sources.md
-R9). An agent behind such a source holds none: whatever it sends as one is dropped.
+"""Signs requests to AWS with the sidecar's own credentials (data-sources.md R9). The agent needs
+none, and any that it sends are dropped.
 
-botocore finds the credentials, renews them and signs; it is loaded when a source that needs it is
-configured. Finding may ask a file, a process or the network, so it happens off the event loop.
-Knows no operation of any service.
+botocore finds the credentials, renews them and signs. It is imported only if a source needs it.
+Finding credentials may read a file, run a process or use the network, so it happens off the event
+loop. Knows no operation of any service.
 """
 
 import asyncio
@@ -21,13 +21,14 @@ from sidecar.settings.model import Aws
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 60.0
-"""How long credentials are used before they are asked for again: botocore renews those that expire
-some ten minutes ahead, and a file that was written anew is taken within this time."""
+"""How long credentials are used before botocore is asked again. botocore renews expiring ones some
+ten minutes ahead; a changed credentials file takes effect within this time."""
 
 STREAMING = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"
-"""The one framing of a streamed upload that holds no signature of the agent's."""
+"""The only framing of a streamed upload that carries no signature by the agent."""
 
-# What the agent signed with, in any spelling that a data source behind CGI would take for it.
+# The agent's own signature. Names are compared with `_` as `-`, since a data source behind CGI
+# can't tell the two apart.
 _CREDENTIALS = frozenset(
     (
         b"authorization",
@@ -49,7 +50,7 @@ class _Keys(NamedTuple):
 
 
 class AwsSigner:
-    """Signs for one service of AWS. `service` is its name in a signature's scope."""
+    """Signs requests to one AWS service. `service` is its name in the signature's scope."""
 
     def __init__(self, aws: Aws, service: str, monotonic: Callable[[], float]) -> None:
         try:
@@ -63,23 +64,23 @@ class AwsSigner:
         self._monotonic = monotonic
         self._session: Any = None
         self._keys: _Keys | None = None
-        self._asking = asyncio.Lock()
+        self._lookup = asyncio.Lock()
 
     async def sign(self, outgoing: OutgoingRequest, passes: Callable[[bytes], bool]) -> Fields:
-        """The fields to send: those of `outgoing` but for credentials and for `x-amz…` fields whose
-        name, in lower case, `passes` refuses; and a signature over method, target, body, host and
-        every `x-amz…` field. Raises `UpstreamFailed` where there are no credentials."""
+        """The fields to send: those of `outgoing` without credentials and without `x-amz…` fields
+        whose lower-case name `passes` rejects, plus a signature over method, target, body, host and
+        every `x-amz…` field. Raises `UpstreamFailed` if there are no credentials."""
         keys = await self._current()
         kept = [field for field in outgoing.fields if _kept(field[0].lower(), passes)]
         return kept + self._signature(outgoing, kept, keys)
 
     def _signature(self, outgoing: OutgoingRequest, kept: Fields, keys: _Keys) -> Fields:
-        # Imported by now; the names are looked up here so that nobody else needs the library.
+        # The constructor has imported botocore; a sidecar without AWS sources doesn't need it.
         auth, request_of = import_module("botocore.auth"), import_module("botocore.awsrequest")
         path, _, query = outgoing.target.partition("?")
         simple = self._service == "s3"
         if simple:
-            # S3 reads the path decoded and writes it again in its own way; others take it as sent.
+            # S3 decodes the path and encodes it in its own way; other services sign it as sent.
             path = quote(unquote_to_bytes(path), safe="/-._~")
         request = request_of.AWSRequest(
             method=outgoing.method,
@@ -102,37 +103,37 @@ class AwsSigner:
         keys = self._keys
         if keys is not None and self._monotonic() < keys.until:
             return keys
-        async with self._asking:
-            # Somebody else may have asked meanwhile.
+        async with self._lookup:
+            # Another request may have renewed them while this one waited for the lock.
             if self._keys is None or self._monotonic() >= self._keys.until:
-                self._keys = await asyncio.to_thread(self._found)
+                self._keys = await asyncio.to_thread(self._find)
             return self._keys
 
-    def _found(self) -> _Keys:
-        """Blocks. Raises `UpstreamFailed`; what is at fault is in the log, and not the agent's to
-        know."""
+    def _find(self) -> _Keys:
+        """Blocks. Raises `UpstreamFailed`. The cause is logged, and not revealed to the agent."""
         failure = import_module("botocore.exceptions").BotoCoreError
         try:
-            return self._asked_for()
+            return self._from_botocore()
         except (failure, OSError) as error:
-            log.warning("AWS credentials can't be had: %s", error)
-            raise UpstreamFailed("the sidecar's AWS credentials can't be had") from error
+            log.warning("can't get AWS credentials: %s", error)
+            raise UpstreamFailed("the sidecar has no AWS credentials: see its log") from error
 
-    def _asked_for(self) -> _Keys:
+    def _from_botocore(self) -> _Keys:
         renewing = import_module("botocore.credentials").RefreshableCredentials
         session = self._session
         found = None if session is None else session.get_credentials()
         if not isinstance(found, renewing):
-            # Those that don't expire were read once: a file may have been written anew.
+            # botocore reads credentials that don't expire only once, so a new session is needed to
+            # notice a changed file.
             session = import_module("botocore.session").Session(profile=self._aws.profile)
             if self._aws.credentials_file is not None:
                 session.set_config_variable("credentials_file", str(self._aws.credentials_file))
             found = session.get_credentials()
         region = self._aws.region or session.get_config_variable("region")
         if found is None or not region:
-            lacking = "credentials" if found is None else "region: set `aws.region`"
-            log.warning("AWS: the source has no %s", lacking)
-            raise UpstreamFailed("the sidecar's AWS credentials can't be had")
+            missing = "credentials" if found is None else "region: set `aws.region`"
+            log.warning("can't sign requests to AWS: the source has no %s", missing)
+            raise UpstreamFailed("the sidecar has no AWS credentials: see its log")
         self._session = session
         frozen = found.get_frozen_credentials()
         return _Keys(region, frozen, self._monotonic() + KEPT_SECONDS)
@@ -146,8 +147,8 @@ def _kept(name: bytes, passes: Callable[[bytes], bool]) -> bool:
 
 
 def _payload(outgoing: OutgoingRequest, *, simple: bool) -> dict[str, Any]:
-    """What botocore is told of the body: it signs a body at hand. One that still arrives goes
-    unsigned, as AWS has it for streams; its checksum, where there is one, is the agent's."""
+    """botocore's settings for the body. It signs a complete body. One that is still arriving is
+    sent unsigned, as AWS allows for streams; its checksum, if any, is the agent's."""
     if not simple or (outgoing.body is not None and not is_streaming(outgoing.fields)):
         return {}
     if is_streaming(outgoing.fields):
@@ -157,7 +158,7 @@ def _payload(outgoing: OutgoingRequest, *, simple: bool) -> dict[str, Any]:
 
 
 def is_streaming(fields: Fields) -> bool:
-    """Whether the body has the framing of `STREAMING`."""
+    """Whether the body has the framing `STREAMING`."""
     return any(
         name.lower() == b"x-amz-content-sha256" and value == STREAMING for name, value in fields
     )

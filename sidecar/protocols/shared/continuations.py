@@ -1,9 +1,9 @@
-"""What a continuation stands for: a scroll, a point in time, a page, a task name no source, so what
-they were issued for is remembered (data-sources.md R5).
+"""Remembers what a continuation was issued for: a scroll id, a point in time, a page token or a
+task id names no source itself (data-sources.md R5).
 
-Knows tokens and places. What was issued is judged anew at every use; a token that is not known
-here, or was issued for another user or session, is denied. Kept in memory: after a restart an agent
-begins its scroll again.
+Knows tokens and sources. The sources of a token are authorized again at every use. A token that is
+unknown here, or was issued to another user or session, is denied. Tokens are kept in memory: after
+a restart an agent has to begin its scroll again.
 """
 
 from collections.abc import Callable
@@ -17,53 +17,56 @@ MAX_ENTRIES = 16_384
 TTL_SECONDS = 24 * 3600.0
 MAX_BYTES = 16 * 1024 * 1024
 MAX_SOURCES = 64
-"""A token that would stand for more is forgotten: no request may concern more."""
+"""A token with more sources is forgotten: a request couldn't name that many either."""
 
 
 class _Issued(NamedTuple):
-    places: tuple[SourceRef, ...]
+    sources: tuple[SourceRef, ...]
     user: str
     session: str | None
 
+    def is_for(self, who: Attribution) -> bool:
+        return (self.user, self.session) == (who.user, who.session)
+
 
 class Continuations:
-    """Tokens of one data source by their digest; the oldest are forgotten first."""
+    """The tokens of one data source, by digest; the oldest are evicted first."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._issued: DigestCache[_Issued] = DigestCache(
             monotonic, ttl_seconds=TTL_SECONDS, max_entries=MAX_ENTRIES, max_bytes=MAX_BYTES
         )
 
-    def remember(self, token: str, who: Attribution, places: tuple[SourceRef, ...]) -> None:
-        """An answer of these places held `token`. One that is issued again for others stands for
-        all of them: a token never comes to stand for less."""
+    def remember(self, token: str, who: Attribution, sources: tuple[SourceRef, ...]) -> None:
+        """Records that a response from these sources contained `token`. If it was issued before,
+        it now stands for the sources of both: a token never comes to stand for less."""
         key = _key(token)
         known = self._issued.get(key, include_expired=True)
-        if known is not None and (known.user, known.session) == (who.user, who.session):
-            places = tuple(dict.fromkeys((*known.places, *places)))
-        if len(places) > MAX_SOURCES:
-            # Denied from now on: a caller who chooses a token might make it stand for no end.
+        if known is not None and known.is_for(who):
+            sources = tuple(dict.fromkeys((*known.sources, *sources)))
+        if len(sources) > MAX_SOURCES:
+            # A caller who chooses the token could make it grow without limit. Denied from now on.
             self._issued.discard(key)
             return
-        size = sum(len(place.source_id) for place in places) + len(who.user)
-        issued = _Issued(places, who.user, who.session)
+        size = sum(len(source.source_id) for source in sources) + len(who.user)
+        issued = _Issued(sources, who.user, who.session)
         self._issued.put(key, issued, size, self._issued.start_lookup())
 
     def sources_of(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
-        """What `token` was issued for. Raises `Unresolved`."""
+        """The sources that `token` was issued for. Raises `Unresolved`."""
         known = self._issued.get(_key(token))
         if known is None:
-            raise Unresolved("the continuation was not issued through this sidecar, or long ago")
-        if (known.user, known.session) != (who.user, who.session):
-            raise Unresolved("the continuation was issued for another user or session")
-        return known.places
+            raise Unresolved("the continuation was not issued through this sidecar, or has expired")
+        if not known.is_for(who):
+            raise Unresolved("the continuation was issued to another user or session")
+        return known.sources
 
     def check_owner(self, token: str, who: Attribution) -> None:
-        """Raises `Unresolved` where `token`, a name of the caller's own choice, was issued to
-        another: the first who states it holds it."""
+        """Raises `Unresolved` if `token`, a name that the caller chose, belongs to someone else.
+        It belongs to the first who used it."""
         known = self._issued.get(_key(token), include_expired=True)
-        if known is not None and (known.user, known.session) != (who.user, who.session):
-            raise Unresolved("what is named belongs to another user or session")
+        if known is not None and not known.is_for(who):
+            raise Unresolved("the session, memory or task belongs to another user or session")
 
 
 def _key(token: str) -> bytes:

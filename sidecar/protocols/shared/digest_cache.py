@@ -1,8 +1,8 @@
-"""What was learnt from a data source and is good for a while. Every cache of the protocols is one
-of these, so that all of them are bounded in entries and in bytes.
+"""A cache for what a data source said, valid for a limited time. All caches of the protocols are
+one of these, so all are bounded in entries and in bytes.
 
-Keys are digests: what tells one caller from another is their credentials, and those are neither
-kept nor paid for in memory. Pure, and safe to use from the worker thread beside the loop.
+Keys are digests. They cover the caller's credentials, which are never stored themselves. Pure, and
+safe to use from the worker thread as well as the event loop.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class LookupStart(NamedTuple):
-    """When the data source was asked: to be taken before, and handed in with the answer."""
+    """When a look-up began. Take it before the look-up, and pass it to `put` with the result."""
 
     generation: int
     at: float
@@ -31,8 +31,8 @@ class _Entry(NamedTuple, Generic[Value]):
 
 
 class DigestCache(Generic[Value]):
-    """At most `most` values, and `most_bytes` of them by the sizes that `keep` is told; the oldest
-    go first. `seconds` is how long a value is good."""
+    """At most `max_entries` values of `max_bytes` in all; the oldest are evicted first. A value
+    expires after `ttl_seconds`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class DigestCache(Generic[Value]):
         self._generation = 0
         self._lock = Lock()
         self.bytes = 0
-        """What the values take, as told."""
+        """The sum of the sizes that `put` got."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -59,7 +59,8 @@ class DigestCache(Generic[Value]):
         return LookupStart(self._generation, self._monotonic())
 
     def clear(self) -> None:
-        """Names change: what is known may be wrong, and so may every answer under way."""
+        """Names are about to change, so what is cached may be wrong, and so may the result of any
+        look-up under way."""
         with self._lock:
             self._generation += 1
             self._entries.clear()
@@ -68,45 +69,44 @@ class DigestCache(Generic[Value]):
     def get(self, key: bytes, *, include_expired: bool = False) -> Value | None:
         """The value under a digest, unless it expired; with `include_expired`, even then."""
         found = self._entries.get(key)
-        if found is None or (
-            not include_expired and self._monotonic() - found.at > self._ttl_seconds
-        ):
+        if found is None:
             return None
-        return found.value
+        expired = self._monotonic() - found.at > self._ttl_seconds
+        return None if expired and not include_expired else found.value
 
     def discard(self, key: bytes) -> None:
-        """Forgets one value."""
         with self._lock:
             former = self._entries.pop(key, None)
             if former is not None:
                 self.bytes -= former.size
 
-    def put(self, key: bytes, value: Value, size: int, asked: LookupStart) -> None:
-        """Keeps a value of about `size` bytes that was asked for at `asked`. An answer to a
-        question from before a change is good for the request that asked, which set out before the
-        change too, and for no other: it is not kept."""
+    def put(self, key: bytes, value: Value, size: int, started: LookupStart) -> None:
+        """Caches a value of about `size` bytes. A result whose look-up began before the last
+        `clear` is not cached: it is good for the request that made it, which began before the
+        change too, and for no other."""
         with self._lock:
             former = self._entries.pop(key, None)
             if former is not None:
                 self.bytes -= former.size
-            if asked.generation != self._generation or size > self._max_bytes:
+            if started.generation != self._generation or size > self._max_bytes:
                 return
             while len(self._entries) >= self._max_entries or self.bytes + size > self._max_bytes:
                 self.bytes -= self._entries.pop(next(iter(self._entries))).size
-            self._entries[key] = _Entry(value, asked.at, size)
+            self._entries[key] = _Entry(value, started.at, size)
             self.bytes += size
 
 
 def digest(*parts: bytes) -> bytes:
-    """A key of these parts: no two lists of parts have the same one."""
+    """A key for these parts. Different lists of parts have different keys."""
     made = sha256()
     for part in parts:
+        # The length separates the parts: ("ab", "c") and ("a", "bc") must not collide.
         made.update(b"%d:" % len(part))
         made.update(part)
     return made.digest()
 
 
 def digest_of_fields(name: str, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """A key for `name` as the sender of these header fields was told of it."""
+    """A key for what `name` means to the sender of these header fields."""
     parts = [part for field in fields for part in field]
     return digest(name.encode("utf-8", "surrogatepass"), *parts)

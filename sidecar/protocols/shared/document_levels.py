@@ -1,5 +1,5 @@
-"""What level a document has by its own mark (`sensitivity_field`), and whether it may be seen.
-Pure. Knows no protocol."""
+"""A document's own sensitivity level (`sensitivity_field`), and whether the agent may see it. Pure.
+Knows no protocol."""
 
 from typing import Any, NamedTuple
 
@@ -10,28 +10,28 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import Visibility
 
 UNMARKED = "critical"
-"""The level of a document without a mark, or with one that is none of the four."""
+"""The level of a document that has none, or an unknown one."""
 
 
 class DocumentLevels(NamedTuple):
-    """Where the mark stands in a document's metadata, and the levels that may be seen."""
+    """Where a document's level is in its metadata, and the levels that the agent may see."""
 
     path: tuple[str, ...]
     levels: tuple[str, ...]
 
     @property
     def filterable(self) -> bool:
-        """Whether a condition "the mark is one of the levels" leaves out nothing that may be seen:
-        not so where documents without a mark may be."""
+        """Whether the condition "level is one of `levels`" matches every visible document. It
+        doesn't if documents without a level are visible."""
         return UNMARKED not in self.levels
 
     def may_see(self, metadata: Any) -> bool:
-        """Whether the document with these metadata may be seen."""
+        """Whether the agent may see the document with this metadata."""
         for name in self.path:
             if not isinstance(metadata, dict):
                 return self.may_see_unmarked
             metadata = metadata.get(name)
-        # Only the very word: of a list of levels nobody knows which one is meant.
+        # Only a plain string counts: a list of levels doesn't say which of them applies.
         if isinstance(metadata, str) and metadata in SENSITIVITIES:
             return metadata in self.levels
         return self.may_see_unmarked
@@ -41,32 +41,30 @@ class DocumentLevels(NamedTuple):
         return UNMARKED in self.levels
 
 
-def levels_of(sight: Visibility) -> DocumentLevels | None:
-    """None where every document may be seen."""
-    return (
-        None
-        if sight.levels is None
-        else DocumentLevels(tuple(sight.field.split(".")), sight.levels)
-    )
+def levels_of(visibility: Visibility) -> DocumentLevels | None:
+    """None if the agent may see every document."""
+    if visibility.levels is None:
+        return None
+    return DocumentLevels(tuple(visibility.field.split(".")), visibility.levels)
 
 
-def to_json(answer: Any) -> bytes:
-    """An answer as it goes on. `UpstreamFailed` where it is nested deeper than can be written."""
+def to_json(value: Any) -> bytes:
+    """`value` as JSON. Raises `UpstreamFailed` if it is nested deeper than orjson can write."""
     try:
-        return orjson.dumps(answer)
+        return orjson.dumps(value)
     except orjson.JSONEncodeError as error:
         raise UpstreamFailed("the data source's answer is nested too deeply") from error
 
 
 def expect_object(value: Any, what: str) -> dict[str, Any]:
-    """`value`, a JSON object of the data source's answer; raises `UpstreamFailed` for any other."""
+    """`value` if it is a JSON object. Raises `UpstreamFailed` otherwise."""
     if not isinstance(value, dict):
-        raise UpstreamFailed(f"the data source's {what} is not of a form known here")
+        raise UpstreamFailed(f"the data source's {what} is not a JSON object")
     return value
 
 
 def expect_list(value: Any, what: str) -> list[Any]:
-    """As `an_object`, a JSON array."""
+    """`value` if it is a JSON array. Raises `UpstreamFailed` otherwise."""
     if not isinstance(value, list):
-        raise UpstreamFailed(f"the data source's {what} is not of a form known here")
+        raise UpstreamFailed(f"the data source's {what} is not a JSON array")
     return value

@@ -1,8 +1,8 @@
-"""A list of which only part may be seen: walked page by page, filtered, and put together again of
-the elements' own text, so that a list of which all may be seen is the data source's byte for byte.
+"""Filters a list that the agent may see only in part. It fetches the list page by page and joins
+the visible elements' own text, so that a fully visible list is the data source's, byte for byte.
 
-`limit` and `offset` count what may be seen. Were they passed on, a short page would tell that
-something is hidden, and where. Knows JSON arrays; knows not what the elements are.
+`limit` and `offset` count visible elements. If they were passed on, a short page would reveal that
+something is hidden, and where. Knows JSON arrays, but not what their elements are.
 """
 
 import json
@@ -17,7 +17,7 @@ from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge
 
 PAGE = 256
 MAX_BYTES = 16 * 1024 * 1024
-"""The largest list that is put together; longer ones are asked for with a `limit`."""
+"""The largest list that is composed. The agent has to request a longer one with a `limit`."""
 
 Visible = Callable[[Any], bool]
 
@@ -27,20 +27,20 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class FilteredPage(NamedTuple):
-    """`seen` are the texts of the elements that may be seen, None where the data source did not
-    answer with a list: then `answer` is its answer."""
+    """One page. `visible` holds the text of each visible element; None if the data source didn't
+    answer with a list, and then `response` is passed on."""
 
-    answer: FetchedResponse
-    seen: list[str] | None
+    response: FetchedResponse
+    visible: list[str] | None
 
 
 Pages = AsyncIterator[FilteredPage]
 
 
 def window(query: str | None) -> tuple[int, int | None]:
-    """Start and stop of the elements that a query's `offset` and `limit` ask for.
+    """The start and stop of the elements that a query's `offset` and `limit` select.
 
-    Read as Chroma reads them: unknown parameters mean nothing, a known one may stand once.
+    Read as Chroma reads them: unknown parameters are ignored, a known one may occur once.
     """
     found: dict[str, int] = {}
     for pair in (query or "").split("&"):
@@ -49,8 +49,10 @@ def window(query: str | None) -> tuple[int, int | None]:
         if name not in ("limit", "offset"):
             continue
         value = unquote_plus(text)
-        if name in found or not _NUMBER(value):
-            raise Malformed(f"the query states `{name}` twice, or not as a number")
+        if name in found:
+            raise Malformed(f"the query has `{name}` twice")
+        if not _NUMBER(value):
+            raise Malformed(f"the query's `{name}` is not a number: `{value[:64]}`")
         found[name] = int(value)
     start = found.get("offset", 0)
     return start, start + found["limit"] if "limit" in found else None
@@ -59,65 +61,68 @@ def window(query: str | None) -> tuple[int, int | None]:
 async def fetch_pages(
     fetch: Callable[[str], Awaitable[FetchedResponse]], path: str, begin: Callable[[], Visible]
 ) -> Pages:
-    """The list at `path`, page by page. `begin` is called before each page is asked for."""
+    """The list at `path`, page by page. Calls `begin` before each page, and filters with the
+    predicate it returns."""
     offset, size = 0, PAGE
     while True:
         visible = begin()
         try:
-            answer = await fetch(f"{path}?limit={size}&offset={offset}")
+            response = await fetch(f"{path}?limit={size}&offset={offset}")
         except ResponseTooLarge:
             if size == 1:
                 raise
             size //= 4
             continue
-        if answer.status != 200:
-            yield FilteredPage(answer, None)
+        if response.status != 200:
+            yield FilteredPage(response, None)
             return
-        found = _elements(answer.body)
-        yield FilteredPage(answer, [text for text, element in found if visible(element)])
+        found = _elements(response.body)
+        yield FilteredPage(response, [text for text, element in found if visible(element)])
         if len(found) < size:
             return
         offset += len(found)
 
 
-async def collect(walk: Pages, start: int, stop: int | None) -> FetchedResponse:
-    """The list of the elements from `start` to `stop` that may be seen."""
+async def collect(pages: Pages, start: int, stop: int | None) -> FetchedResponse:
+    """The list of the visible elements from `start` to `stop`."""
     kept: list[str] = []
     seen = size = 0
     first: FetchedResponse | None = None
-    async for answer, texts in walk:
+    async for response, texts in pages:
         if texts is None:
-            return answer
-        first = first or answer
+            return response
+        first = first or response
         for text in texts:
             if seen >= start and (stop is None or seen < stop):
                 kept.append(text)
                 size += len(text)
             seen += 1
         if size > MAX_BYTES:
-            raise UpstreamFailed("the list is too long to be read at once: ask with a `limit`")
+            raise UpstreamFailed(
+                f"the list is longer than {MAX_BYTES} bytes: request it with a `limit`"
+            )
         if stop is not None and seen >= stop:
             break
     assert first is not None
-    return _composed(first, f"[{','.join(kept)}]")
+    return _compose(first, f"[{','.join(kept)}]")
 
 
-async def count(walk: Pages) -> FetchedResponse:
-    """The number of elements that may be seen."""
+async def count(pages: Pages) -> FetchedResponse:
+    """The number of visible elements."""
     seen = 0
     first: FetchedResponse | None = None
-    async for answer, texts in walk:
+    async for response, texts in pages:
         if texts is None:
-            return answer
-        first = first or answer
+            return response
+        first = first or response
         seen += len(texts)
     assert first is not None
-    return _composed(first, str(seen))
+    return _compose(first, str(seen))
 
 
-def _composed(answer: FetchedResponse, text: str) -> FetchedResponse:
-    fields = without_whole_body_fields(answer.fields)
-    return FetchedResponse(answer.status, answer.reason, fields, text.encode())
+def _compose(response: FetchedResponse, text: str) -> FetchedResponse:
+    fields = without_whole_body_fields(response.fields)
+    return FetchedResponse(response.status, response.reason, fields, text.encode())
 
 
 def _elements(body: bytes) -> list[tuple[str, Any]]:
@@ -125,24 +130,24 @@ def _elements(body: bytes) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     try:
         text = body.decode()
-        at = _skip(text, 0)
+        at = _skip_white(text, 0)
         if text[at] != "[":
             raise ValueError("no array")
-        at = _skip(text, at + 1)
+        at = _skip_white(text, at + 1)
         while text[at] != "]":
             element, end = _decode(text, at)
             found.append((text[at:end], element))
-            at = _skip(text, end)
+            at = _skip_white(text, end)
             if text[at] == ",":
-                at = _skip(text, at + 1)
+                at = _skip_white(text, at + 1)
             elif text[at] != "]":
                 raise ValueError("no comma")
     except (ValueError, IndexError, RecursionError) as error:
-        raise UpstreamFailed("the data source's list can't be read") from error
+        raise UpstreamFailed("the data source's list is not a readable JSON array") from error
     return found
 
 
-def _skip(text: str, at: int) -> int:
+def _skip_white(text: str, at: int) -> int:
     white = _WHITE(text, at)
     assert white is not None
     return white.end()

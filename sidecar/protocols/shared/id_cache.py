@@ -1,7 +1,7 @@
-"""Which collection an id stands for, as long as that is known for certain: 30 seconds at most, and
-not past a change of names that went through us (data-sources.md, precedence).
+"""Which collection an id stands for, cached for at most 30 seconds and cleared by any change of
+names that the sidecar forwards (data-sources.md, precedence).
 
-A collection's id never changes, its name may: a policy follows the name's present holder.
+A collection's id never changes, but its name may: a policy applies to the name's present holder.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from sidecar.protocols.shared.digest_cache import DigestCache, LookupStart
 
 
 class KnownCollection(NamedTuple):
-    """A collection by its present name, and what policies call it."""
+    """A collection by its present name, and its source in policies."""
 
     tenant: str
     database: str
@@ -22,18 +22,21 @@ class KnownCollection(NamedTuple):
 
 
 class CollectionCache:
-    """Ids learnt from the data source's answers."""
+    """Ids learnt from the data source's responses."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._known: DigestCache[KnownCollection] = DigestCache(monotonic)
         self.start_lookup = self._known.start_lookup
         self.clear = self._known.clear
 
-    def put(self, identity: UUID, collection: KnownCollection, asked: LookupStart) -> None:
-        """`identity` was `collection` when the data source was asked."""
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def put(self, identity: UUID, collection: KnownCollection, started: LookupStart) -> None:
+        """`identity` was `collection` when the look-up began."""
         names = (collection.tenant, collection.database, collection.name)
         size = sum(map(len, names)) + len(collection.source.source_id)
-        self._known.put(identity.bytes, collection, size, asked)
+        self._known.put(identity.bytes, collection, size, started)
 
     def get(self, identity: UUID) -> KnownCollection | None:
         return self._known.get(identity.bytes)

@@ -1,8 +1,8 @@
-"""Path patterns of configured routes: `{name}` stands for one or more characters of a segment, `**`
-for any number of segments, none included; everything else is literal (contract, section 5).
+"""Path patterns of configured routes: `{name}` matches one or more characters of a segment, `**`
+zero or more segments; everything else is literal (contract, section 5).
 
-The path is the caller's, so nothing here backtracks. A pattern takes at most the product of its
-length and the path's, whatever both hold. Pure.
+The caller chooses the path, so nothing here backtracks: matching takes at most the product of the
+lengths of pattern and path. Pure.
 """
 
 import re
@@ -21,7 +21,7 @@ class PathPattern:
 
     def __init__(self, pattern: str) -> None:
         self.names: list[str] = NAME.findall(pattern)
-        # What stands between the `**`: the first run begins the path, the last one ends it.
+        # The runs of segments between each `**`: the first begins the path, the last ends it.
         runs: list[list[_Segment]] = [[]]
         for segment in pattern[1:].split("/"):
             if segment == _ANY_SEGMENTS:
@@ -31,8 +31,8 @@ class PathPattern:
         self._first, *self._others = runs
 
     def match(self, path: str) -> Values | None:
-        """The values of the names in `path`, None where the pattern doesn't cover it. Where there
-        is a choice each wildcard, from the left, takes as much as it can."""
+        """The values of the names in `path`; None if the pattern doesn't match. Where there is a
+        choice, each wildcard from the left takes as much as it can."""
         segments = path[1:].split("/")
         if not self._others:
             return _values(self._first, segments)
@@ -42,8 +42,8 @@ class PathPattern:
             return None
         found = [_values(last, segments[end:])]
         for run in reversed(inner):
-            # INVARIANT: each run stands as far to the right as it fits, which leaves the most
-            # room to those before it: no place that was chosen ever has to be reconsidered.
+            # INVARIANT: each run is placed as far to the right as it fits. That leaves the most
+            # room to those before it, so no placement ever has to be reconsidered.
             at = end - len(run)
             while at >= start and (values := _values(run, segments[at : at + len(run)])) is None:
                 at -= 1
@@ -56,7 +56,7 @@ class PathPattern:
 
 
 class _Segment:
-    """One segment of a pattern: literals with a name between each two."""
+    """One segment of a pattern: literals, with a name between each two."""
 
     def __init__(self, text: str) -> None:
         self._literals = NAME.split(text)[::2]
@@ -71,7 +71,7 @@ class _Segment:
             return None
         values: list[str] = []
         for literal in reversed(inner):
-            # As far to the right as one character is left for the name behind it; see above.
+            # As far to the right as leaves one character for the name behind it; see above.
             at = segment.rfind(literal, start + 1, end - 1)
             if at < 0:
                 return None

@@ -1,6 +1,6 @@
-"""Members and parameters whose reader at the data source is more lenient than JSON: one that
-matches names whatever their case or punctuation, and takes the last of two. A name that is meant
-only to such a reader is refused. Pure.
+"""Reads members and parameters for data sources that are more lenient than JSON: they match names
+whatever their case or punctuation, and take the last of two. A name that only such a reader would
+match is refused. Pure.
 """
 
 import re
@@ -10,14 +10,14 @@ from urllib.parse import unquote_to_bytes
 
 from policies.ground.errors import Malformed
 
-_LONGEST = 256
+_MAX_NAME = 256
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def read_members(body: dict[str, Any], *names: str) -> list[Any]:
-    """The values of members, None for absent ones."""
-    wanted = _wanted(names)
+    """The values of these members, None for absent ones."""
+    wanted = _by_folded(names)
     for key in body:
         if key not in names:
             _check(key, wanted)
@@ -25,48 +25,48 @@ def read_members(body: dict[str, Any], *names: str) -> list[Any]:
 
 
 def read_parameters(query: str | None, *names: str) -> list[str | None]:
-    """The values of parameters of a query, None for absent ones. A parameter that stands twice, or
-    in a way that readers differ on, is refused."""
+    """The values of these query parameters, None for absent ones. Raises `Malformed` for one that
+    occurs twice, or that readers understand differently."""
     found: dict[str, str] = {}
-    wanted = _wanted(names)
+    wanted = _by_folded(names)
     # To some readers a `;` ends a parameter as `&` does.
     if ";" in (query or ""):
-        raise Malformed("the query can be read in two ways")
+        raise Malformed("the query has a bare `;`, which some readers take for `&`: escape it")
     for pair in (query or "").split("&"):
         name, _, text = pair.partition("=")
-        name = _decoded(name)
+        name = _decode(name)
         _check(name, wanted)
         if name in names:
             if name in found:
-                raise Malformed(f"the query states `{name}` twice")
-            found[name] = _decoded(text)
+                raise Malformed(f"the query has `{name}` twice")
+            found[name] = _decode(text)
     return [found.get(name) for name in names]
 
 
+# Callers pass literal names, so the cache stays small.
 @lru_cache
-def _wanted(names: tuple[str, ...]) -> dict[str, str]:
-    """What is asked for stands in the source, so there are few of these."""
-    return {_folded(name): name for name in names}
+def _by_folded(names: tuple[str, ...]) -> dict[str, str]:
+    return {_fold(name): name for name in names}
 
 
 def _check(key: str, wanted: dict[str, str]) -> None:
-    if len(key) > _LONGEST:
+    if len(key) > _MAX_NAME:
         # Folding takes a step for each character.
-        raise Malformed(f"`{key[:64]}…` is longer than a name may be")
-    known = wanted.get(_folded(key))
+        raise Malformed(f"`{key[:64]}…` is longer than a name may be: {_MAX_NAME} characters")
+    known = wanted.get(_fold(key))
     if known is not None and known != key:
-        raise Malformed(f"`{key[:64]}` may be read as `{known}`")
+        raise Malformed(f"some readers take `{key[:64]}` for `{known}`: write `{known}`")
 
 
-def _folded(name: str) -> str:
-    # Case folding as Unicode has it: Go takes `ſ` for `s`, and the Kelvin sign for `k`.
+def _fold(name: str) -> str:
+    # Unicode case folding, as in Go's JSON reader: `ſ` matches `s`, and the Kelvin sign `k`.
     return "".join(filter(str.isalnum, name)).casefold()
 
 
-def _decoded(text: str) -> str:
+def _decode(text: str) -> str:
     if _BAD_ESCAPE.search(text):
-        raise Malformed("the query holds a `%` that escapes nothing")
+        raise Malformed("the query has a `%` without two hex digits")
     try:
         return unquote_to_bytes(text.replace("+", " ")).decode()
     except UnicodeDecodeError:
-        raise Malformed("the query holds an escape that is not UTF-8") from None
+        raise Malformed("the query has an escape that is not UTF-8") from None

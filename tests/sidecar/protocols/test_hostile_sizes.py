@@ -16,8 +16,8 @@ from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.mcp.messages import McpObjects
 from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.messages import RoutedRequest
-from sidecar.protocols.opensearch.indices import items
-from sidecar.protocols.opensearch.multi_search import searches
+from sidecar.protocols.opensearch.handlers.multi_search import parse_searches
+from sidecar.protocols.opensearch.index_names import parse_names
 from sidecar.protocols.qdrant.filter import LIST, narrowed
 from sidecar.protocols.shared.document_levels import DocumentLevels, to_json
 from sidecar.protocols.shared.source_names import SourceNames
@@ -101,7 +101,7 @@ def _lines(path: str, count: int) -> int:
     before = sys.gettrace()
     sys.settrace(step)
     try:
-        searches(asked, {})
+        parse_searches(asked, {})
     finally:
         sys.settrace(before)
     return lines
@@ -115,11 +115,11 @@ def test_the_names_of_a_path_are_read_once_for_all_searches() -> None:
 
 
 def test_an_index_expression_holds_each_name_once_and_not_too_many() -> None:
-    assert items("a,b,a") == ("a", "b")
-    assert items(["b", "a", "b"]) == ("b", "a")
-    assert len(items(",".join(f"a{at}" for at in range(128)))) == 128
+    assert parse_names("a,b,a") == ("a", "b")
+    assert parse_names(["b", "a", "b"]) == ("b", "a")
+    assert len(parse_names(",".join(f"a{at}" for at in range(128)))) == 128
     with pytest.raises(OverBudget, match="more than 128 names"):
-        items(",".join(f"a{at}" for at in range(5000)))
+        parse_names(",".join(f"a{at}" for at in range(5000)))
 
 
 def test_a_tool_that_is_to_read_too_many_sources_is_refused_before_they_are_named() -> None:

@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.join_tables import last_tables
-from sidecar.protocols.opensearch.lexer import BARE, tokens
-from sidecar.protocols.opensearch.piped_queries import indices_of_ppl
-from sidecar.protocols.opensearch.references import of_query
+from sidecar.protocols.opensearch.languages.lexer import UNQUOTED_NAME, tokenize
+from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
+from sidecar.protocols.opensearch.languages.ppl_joins import last_tables
+from sidecar.protocols.opensearch.references import names_in_query
 
-_TABLE = rf"(?:`[^`]+`|{BARE})"
+_TABLE = rf"(?:`[^`]+`|{UNQUOTED_NAME})"
 _LAST = re.compile(
     rf"(?:.*?[\s\]])??({_TABLE}(?:\s*,\s*{_TABLE})*)(?:\s+as\s+\w+)?\s*", re.I | re.S
 )
@@ -45,7 +45,7 @@ def _meaning(text: str) -> list[str] | None:
 @given(_QUERIES)
 def test_the_tables_are_those_of_the_grammar(text: str) -> None:
     try:
-        said = tokens(text)
+        said = tokenize(text)
     except Unresolved:
         return
     if not said:
@@ -96,4 +96,4 @@ def test_a_reference_in_deeply_nested_lists_is_found() -> None:
     name: Any = "b"
     for _ in range(1000):
         name = [name]
-    assert of_query({"index": name, "id": 1}) == {"b"}
+    assert names_in_query({"index": name, "id": 1}) == {"b"}

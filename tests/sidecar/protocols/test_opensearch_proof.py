@@ -6,8 +6,8 @@ import pytest
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import Visibility
-from sidecar.protocols.opensearch.result_filter import ResultFilter
-from sidecar.protocols.opensearch.source_filtering import ShownFields, shown_of
+from sidecar.protocols.opensearch.documents.result_filter import ResultFilter
+from sidecar.protocols.opensearch.documents.source_filtering import ShownFields, shown_fields
 
 
 def proof(*levels: str) -> ResultFilter:
@@ -45,7 +45,7 @@ def answer(*hits: Any, **more: Any) -> dict[str, Any]:
 )
 def test_a_document_is_seen_by_its_own_mark(source: Any, seen: bool) -> None:
     made, checked = answer({"_id": "1", "_source": source}), proof()
-    checked.search(made, ShownFields())
+    checked.filter_search(made, ShownFields())
     assert bool(made["hits"]["hits"]) is seen
     assert checked.withheld == (not seen)
     assert made["hits"]["total"]["value"] == seen
@@ -53,20 +53,20 @@ def test_a_document_is_seen_by_its_own_mark(source: Any, seen: bool) -> None:
 
 def test_without_a_mark_it_is_as_critical() -> None:
     made = answer(hit("critical"), hit(None), hit("high"))
-    proof("low", "medium", "critical").search(made, ShownFields())
+    proof("low", "medium", "critical").filter_search(made, ShownFields())
     assert made["hits"]["hits"] == [hit("critical"), hit(None)]
 
 
 def test_what_other_fields_say_of_the_level_counts_for_nothing() -> None:
     made = answer(hit("high", fields={"meta.level": ["low"]}), {"fields": {"meta.level": ["low"]}})
-    proof().search(made, ShownFields())
+    proof().filter_search(made, ShownFields())
     assert made["hits"]["hits"] == []
 
 
 def test_documents_within_a_document_show_their_own() -> None:
     inner = answer(hit("low"), hit("critical"), hit(None))
     made, checked = answer(hit("low", inner_hits={"more": inner})), proof()
-    checked.search(made, ShownFields())
+    checked.filter_search(made, ShownFields())
     assert made["hits"]["hits"][0]["inner_hits"]["more"]["hits"]["hits"] == [hit("low")]
     assert checked.withheld == 2
 
@@ -74,24 +74,24 @@ def test_documents_within_a_document_show_their_own() -> None:
 def test_parts_of_a_document_are_seen_with_it() -> None:
     parts = answer({"_nested": {"field": "parts"}, "_source": {"x": 1}})
     made = answer(hit("low", inner_hits={"parts": parts}), hit("high", inner_hits={"parts": parts}))
-    proof().search(made, ShownFields())
+    proof().filter_search(made, ShownFields())
     assert made["hits"]["hits"] == [hit("low", inner_hits={"parts": parts})]
     mixed = answer({"_nested": {"field": "parts"}, "_source": {}}, hit("high"))
     made = answer(hit("low", inner_hits={"parts": mixed}))
-    proof().search(made, ShownFields())
+    proof().filter_search(made, ShownFields())
     assert mixed["hits"]["hits"] == []
 
 
 def test_counts_that_stand_on_what_was_left_out_go_nowhere() -> None:
     buckets = {"a": {"buckets": [{"key": "x", "doc_count": 2}]}}
     with pytest.raises(UpstreamFailed):
-        proof().search(answer(hit("low"), hit("high"), aggregations=buckets), ShownFields())
+        proof().filter_search(answer(hit("low"), hit("high"), aggregations=buckets), ShownFields())
     made = answer(hit("low"), aggregations=buckets)
-    proof().search(made, ShownFields())
+    proof().filter_search(made, ShownFields())
     assert made["aggregations"] == buckets
     for top in (answer(hit("high")), {"buckets": [{"top": answer(hit(None))}]}):
         with pytest.raises(UpstreamFailed):
-            proof().search(answer(aggregations={"top": top}), ShownFields())
+            proof().filter_search(answer(aggregations={"top": top}), ShownFields())
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_counts_that_stand_on_what_was_left_out_go_nowhere() -> None:
 )  # fmt: skip
 def test_an_answer_that_is_not_understood_goes_nowhere(made: Any) -> None:
     with pytest.raises(UpstreamFailed):
-        proof().search(made, ShownFields())
+        proof().filter_search(made, ShownFields())
 
 
 def test_the_mark_is_taken_out_where_nobody_asked_for_it() -> None:
@@ -112,10 +112,10 @@ def test_the_mark_is_taken_out_where_nobody_asked_for_it() -> None:
         ({"meta": {"level": "low", "page": 1}}, {"meta": {"page": 1}}),
     ):
         made = answer({"_source": source})
-        proof().search(made, ShownFields(mark=False))
+        proof().filter_search(made, ShownFields(level=False))
         assert made["hits"]["hits"] == [{"_source": left}]
     made = answer({"_id": "1", "_source": {"meta": {"level": "low"}}})
-    proof().search(made, ShownFields(source=False, mark=False))
+    proof().filter_search(made, ShownFields(source=False, level=False))
     assert made["hits"]["hits"] == [{"_id": "1"}]
 
 
@@ -123,28 +123,28 @@ def test_the_mark_is_taken_out_where_nobody_asked_for_it() -> None:
     ("stated", "shown"),
     [
         (None, ShownFields()), (True, ShownFields()), (False, ShownFields(False, False)),
-        ("x", ShownFields(mark=False)),
+        ("x", ShownFields(level=False)),
         ("meta", ShownFields()), (["x", "meta.*"], ShownFields()), (["*"], ShownFields()),
-        (["met?"], ShownFields(mark=False)),
+        (["met?"], ShownFields(level=False)),
         ([], ShownFields()), ({"excludes": ["vector"]}, ShownFields()), ({"exclude": "meta"}, None),
         ({"excludes": ["*level"]}, None),
-        ({"includes": ["x"], "excludes": ["y"]}, ShownFields(mark=False)),
+        ({"includes": ["x"], "excludes": ["y"]}, ShownFields(level=False)),
         ({"include": ["x"], "includes": ["meta"]}, None), ({"else": 1}, None), (7, None),
         ([7], None),
     ],
 )  # fmt: skip
 def test_what_the_caller_asked_to_see(stated: Any, shown: ShownFields | None) -> None:
-    assert shown_of(stated, "meta.level") == shown
+    assert shown_fields(stated, "meta.level") == shown
 
 
 def test_a_document_by_its_id() -> None:
     checked = proof()
     seen = {"_index": "a", "_id": "1", "found": True, "_source": {"meta": {"level": "low"}}}
-    assert checked.document(seen) is seen
+    assert checked.filter_document(seen) is seen
     for other in ({"found": False, "_id": "1"}, {"error": {}, "_id": "1"}):
-        assert checked.document(other) is other
+        assert checked.filter_document(other) is other
     hidden = {**seen, "_source": {"text": "x"}, "_seq_no": 7, "fields": {"text": ["x"]}}
-    assert checked.document(hidden) == {"_index": "a", "_id": "1", "found": False}
+    assert checked.filter_document(hidden) == {"_index": "a", "_id": "1", "found": False}
     assert checked.withheld == 1
     with pytest.raises(UpstreamFailed):
-        checked.document(None)
+        checked.filter_document(None)

@@ -10,7 +10,7 @@ import elasticsearch
 import opensearchpy
 
 from sidecar.http.request_target import canonical
-from sidecar.protocols.opensearch.dialect import OpenSearch
+from sidecar.protocols.opensearch.protocol import OpenSearch
 from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.route_table import RouteClass
 from tests.sidecar.proxy.stand import CLOCK, source

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.opensearch.piped_queries import indices_of_esql, indices_of_ppl
-from sidecar.protocols.opensearch.sql import indices_of_sql
+from sidecar.protocols.opensearch.languages.esql import indices_of_esql
+from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
+from sidecar.protocols.opensearch.languages.sql import indices_of_sql
 from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.opensearch_front import READERS, named_server

@@ -55,4 +55,4 @@ def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
         known.put(UUID(int=number), named(str(number)), known.start_lookup())
     assert known.get(UUID(int=9)) is None
     assert known.get(UUID(int=10)) is not None
-    assert len(known._known) == MAX_ENTRIES
+    assert len(known) == MAX_ENTRIES

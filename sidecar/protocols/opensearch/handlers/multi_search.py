@@ -1,0 +1,186 @@
+"""Several searches or documents in one body: their sources together, and the filtered response."""
+
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import orjson
+
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    RoutedRequest,
+    Unresolved,
+    Visibility,
+)
+from sidecar.protocols.opensearch import parameters
+from sidecar.protocols.opensearch.documents import query_filter
+from sidecar.protocols.opensearch.documents.result_filter import ResultFilter
+from sidecar.protocols.opensearch.index_names import parse_expand_wildcards, parse_names
+from sidecar.protocols.opensearch.references import names_in_query, names_in_search
+from sidecar.protocols.opensearch.server import (
+    OpenSearchServer,
+    object_list,
+    parse_json,
+    read_parameters,
+    requested_names,
+    string_member,
+    union,
+)
+from sidecar.protocols.route_table import Sources
+from sidecar.protocols.shared.document_levels import to_json
+
+
+class SearchLine(NamedTuple):
+    """One search of several: its names, what its patterns cover, its head and its body."""
+
+    names: tuple[str, ...]
+    expand_wildcards: str | None
+    head: dict[str, Any]
+    body: dict[str, Any]
+
+
+_HEAD_MEMBERS = frozenset(
+    (
+        "allow_no_indices",
+        "allow_partial_search_results",
+        "ccs_minimize_roundtrips",
+        "expand_wildcards",
+        "ignore_throttled",
+        "ignore_unavailable",
+        "index",
+        "indices",
+        "max_concurrent_shard_requests",
+        "preference",
+        "request_cache",
+        "routing",
+        "search_type",
+    )
+)
+
+
+def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[SearchLine]:
+    """The searches of a body of lines, which alternate between head and body."""
+    if not request.body or len(request.body) % 2:
+        raise Malformed("the last search of the body has a head but no body")
+    found = []
+    default = cache(partial(requested_names, request))
+    for head, body in zip(request.body[::2], request.body[1::2], strict=True):
+        unknown = head.keys() - _HEAD_MEMBERS
+        if unknown:
+            raise Unresolved(f"`{min(unknown)[:64]}` is not supported in the head of a search")
+        if "index" in head and "indices" in head:
+            raise Unresolved("the head of a search has both `index` and `indices`: use one")
+        given = head.get("index", head.get("indices"))
+        names = default() if given is None else parse_names(given)
+        if given is None and ("index" in head or "indices" in head):
+            raise Malformed("an index is not given as a name")
+        expand = parse_expand_wildcards(head.get("expand_wildcards", query.get("expand_wildcards")))
+        found.append(SearchLine(names, expand, head, body))
+    return found
+
+
+async def sources_of_searches(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    found: Sources = ()
+    # Grouped by what patterns cover, since that is part of a look-up: each name is looked up once,
+    # however many searches name it.
+    by_expansion: dict[str | None, dict[str, None]] = {}
+    for line in parse_searches(request, read_parameters(request)):
+        names = [*line.names, *sorted(names_in_search(line.body))]
+        if line.body.get("pit") is not None:
+            names = sorted(names_in_search(line.body))
+            if {"index", "indices"} & line.head.keys() or request.path_params:
+                names += line.names
+            token = string_member(line.body["pit"], "id")
+            found = union(found, server.continuations.sources_of(token, request.attribution))
+            request.budget.charge_sources(source.source_id for source in found)
+        by_expansion.setdefault(line.expand_wildcards, {}).update(dict.fromkeys(names))
+    for expand, group in by_expansion.items():
+        sources = await server.indices.sources(group, request, expand_wildcards=expand)
+        found = union(found, sources)
+    return found
+
+
+def can_filter_searches(server: OpenSearchServer, request: RoutedRequest) -> bool:
+    """Whether every search can withhold documents by their levels."""
+    query, field = read_parameters(request), server.level_field
+    return field is not None and all(
+        not names_in_search(line.body) and query_filter.can_filter(line.body, query, field)
+        for line in parse_searches(request, query)
+    )
+
+
+def filter_searches(
+    _server: OpenSearchServer, request: RoutedRequest, _sources: Sources, visibility: Visibility
+) -> ForwardPlan:
+    if visibility.levels is None:
+        return FORWARD_UNCHANGED
+    filtered = [
+        (line.head, *query_filter.add_filter(line.body, visibility))
+        for line in parse_searches(request, read_parameters(request))
+    ]
+    lines = (each for head, body, _ in filtered for each in (head, body))
+
+    def read(response: FetchedResponse) -> ForwardedPart:
+        results, answer = ResultFilter(visibility), parse_json(response)
+        parts = object_list(answer, "responses", UpstreamFailed)
+        if len(parts) != len(filtered):
+            reason = f"the data source answered {len(parts)} searches instead of {len(filtered)}"
+            raise UpstreamFailed(reason)
+        for part, (_, _, shown) in zip(parts, filtered, strict=True):
+            results.filter_search(part, shown)
+        return ForwardedPart(to_json(answer), results.withheld)
+
+    return ForwardPlan(b"".join(orjson.dumps(each) + b"\n" for each in lines), read)
+
+
+async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of several documents by id."""
+    query, body = read_parameters(request), request.body or {}
+    if not body.keys() <= {"docs", "ids", "parameters"}:
+        raise Malformed("the body has members other than `docs`, `ids` and `parameters`")
+    names: list[str] = []
+    own = object_list({"parameters": [body.get("parameters", {})]}, "parameters")[0].get("_index")
+    if own is not None:
+        names += parse_names(own)
+    documents = object_list(body, "docs")
+    request.budget.charge_parts(len(documents))
+    default = cache(partial(requested_names, request))
+    for document in documents:
+        own = document.get("_index")
+        names += default() if own is None else parse_names(own)
+        # A document sent along in the request is data, not a query.
+        rest = {key: document[key] for key in document if key not in ("_index", "doc")}
+        names += names_in_query(rest)
+    if "ids" in body or "ids" in query or not names:
+        names += default()
+    return await server.sources(names, request, query)
+
+
+def can_filter_documents(_server: OpenSearchServer, request: RoutedRequest) -> bool:
+    """Whether the response to a request by id will contain the documents' levels."""
+    if not parameters.PREVENTS_FILTERING.isdisjoint(read_parameters(request)):
+        return False
+    documents = object_list(request.body or {}, "docs")
+    return all({"_source", "stored_fields"}.isdisjoint(each) for each in documents)
+
+
+def filter_documents(
+    _server: OpenSearchServer, _request: RoutedRequest, _sources: Sources, visibility: Visibility
+) -> ForwardPlan:
+    if visibility.levels is None:
+        return FORWARD_UNCHANGED
+
+    def read(response: FetchedResponse) -> ForwardedPart:
+        results, answer = ResultFilter(visibility), parse_json(response)
+        if isinstance(answer, dict) and "docs" in answer:
+            parts = object_list(answer, "docs", UpstreamFailed)
+            answer["docs"] = [results.filter_document(each) for each in parts]
+        else:
+            answer = results.filter_document(answer)
+        body = to_json(answer) if results.withheld else response.body
+        return ForwardedPart(body, results.withheld)
+
+    return ForwardPlan(filter_response=read)

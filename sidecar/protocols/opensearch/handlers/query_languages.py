@@ -1,0 +1,161 @@
+"""Requests in a query language: SQL and PPL of OpenSearch, SQL and ES|QL of Elasticsearch. A query
+names its indices in its text. A query that the readers in `languages` don't understand is denied.
+"""
+
+from collections.abc import Iterable
+
+import orjson
+
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.request_target import encode_segment
+from sidecar.protocols.budget import OverBudget
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    RoutedRequest,
+    Unresolved,
+    Visibility,
+)
+from sidecar.protocols.opensearch.index_names import is_pattern, parse_names
+from sidecar.protocols.opensearch.languages.esql import indices_of_esql
+from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
+from sidecar.protocols.opensearch.languages.sql import indices_of_sql
+from sidecar.protocols.opensearch.references import names_in_query
+from sidecar.protocols.opensearch.server import (
+    OpenSearchServer,
+    parse_json,
+    read_parameters,
+    string_member,
+    union,
+)
+from sidecar.protocols.route_table import Sources
+
+_MEMBERS = frozenset(
+    (
+        "allow_partial_results",
+        "allow_partial_search_results",
+        "columnar",
+        "fetch_size",
+        "field_multi_value_leniency",
+        "filter",
+        "include_ccs_metadata",
+        "include_execution_metadata",
+        "keep_alive",
+        "keep_on_completion",
+        "locale",
+        "page_timeout",
+        "parameters",
+        "params",
+        "profile",
+        "query",
+        "request_timeout",
+        "runtime_mappings",
+        "time_zone",
+        "wait_for_completion_timeout",
+    )
+)
+"""The members of a body. `tables`, `catalog`, `settings` and `project_routing` are missing: they
+change what the names in the query mean."""
+
+_CURSOR_MEMBERS = frozenset(("columnar", "cursor", "page_timeout", "request_timeout", "time_zone"))
+
+# At least as wide as any of the languages expands a pattern.
+_EXPAND = "open,hidden"
+
+
+async def sources_of_sql(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of a SQL query, or of the query that its cursor was issued for."""
+    if isinstance(request.body, dict) and "cursor" in request.body:
+        return await sources_of_cursor(server, request)
+    query = _query_text(request)
+    return await _sources(server, request, indices_of_sql(query))
+
+
+async def sources_of_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of the query that the cursor was issued for."""
+    read_parameters(request)
+    if not request.body.keys() <= _CURSOR_MEMBERS:
+        raise Malformed("the body has members that can't stand beside `cursor`, such as a query")
+    token = string_member(request.body, "cursor")
+    return server.continuations.sources_of(token, request.attribution)
+
+
+async def close_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """None: closing a cursor reads nothing. The cursor must be the caller's own."""
+    string_member(request.body, "cursor")
+    await sources_of_cursor(server, request)
+    return ()
+
+
+async def sources_of_ppl(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    return await _sources(server, request, indices_of_ppl(_query_text(request)))
+
+
+async def sources_of_esql(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of an ES|QL query, and of the indices that its enrich policies were made from."""
+    expressions, policies = indices_of_esql(_query_text(request))
+    names = [name for each in expressions for name in parse_names(each)]
+    if any(map(is_pattern, names)):
+        raise Unresolved("a pattern may match a view, whose indices are unknown: use index names")
+    found = await _sources(server, request, expressions)
+    for policy in policies:
+        indices = await _policy_indices(parse_names(policy)[0], request)
+        found = union(found, await server.indices.sources(indices, request, strict=True))
+    return found
+
+
+def remember_cursor(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, _visibility: Visibility
+) -> ForwardPlan:
+    """Passes the response unchanged, and remembers its cursor or its id."""
+
+    def read(response: FetchedResponse) -> ForwardedPart:
+        server.remember_continuations(parse_json(response), request, sources)
+        for name, value in response.fields:
+            # Formats without a place for the cursor have it in a header field.
+            if name.lower() == b"cursor":
+                token = value.decode("latin-1")
+                server.continuations.remember(token, request.attribution, sources)
+        return ForwardedPart(response.body)
+
+    return ForwardPlan(filter_response=read)
+
+
+def _query_text(request: RoutedRequest) -> str:
+    read_parameters(request)
+    query = string_member(request.body, "query")
+    for key in request.body:
+        if key not in _MEMBERS:
+            raise Unresolved(f"`{key[:64]}` is not supported beside a query")
+    return query
+
+
+async def _sources(
+    server: OpenSearchServer, request: RoutedRequest, expressions: Iterable[str]
+) -> Sources:
+    names = [name for each in expressions for name in parse_names(each)]
+    find = server.indices.sources
+    found = await find(names, request, expand_wildcards=_EXPAND, strict=True)
+    beside = names_in_query([request.body.get("filter"), request.body.get("runtime_mappings")])
+    return union(found, await find(sorted(beside), request, expand_wildcards=_EXPAND))
+
+
+async def _policy_indices(policy: str, request: RoutedRequest) -> tuple[str, ...]:
+    """The indices that an enrich policy was made from. Raises `Unresolved`."""
+    try:
+        response = await request.fetch(f"/_enrich/policy/{encode_segment(policy)}")
+        if response.status != 200:
+            raise Unresolved(f"can't look up enrich policy `{policy}`: status {response.status}")
+        [one] = orjson.loads(response.body)["policies"]
+        [config] = one["config"].values()
+        if config["name"] == policy:
+            return parse_names(config["indices"])
+    except OverBudget:
+        raise
+    except UpstreamFailed as error:
+        raise Unresolved(f"can't look up enrich policy `{policy}`: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, Malformed) as error:
+        reason = f"the data source describes enrich policy `{policy}` in an unknown form"
+        raise Unresolved(reason) from error
+    raise Unresolved(f"the data source describes another enrich policy than `{policy}`")

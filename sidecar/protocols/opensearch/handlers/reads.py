@@ -1,0 +1,74 @@
+"""The sources of requests that read, and whose responses pass unchanged."""
+
+from policies.ground.errors import Malformed
+from sidecar.protocols.messages import RoutedRequest, Unresolved
+from sidecar.protocols.opensearch import parameters
+from sidecar.protocols.opensearch.index_names import parse_names
+from sidecar.protocols.opensearch.references import names_in_query, names_in_search
+from sidecar.protocols.opensearch.server import (
+    OpenSearchServer,
+    object_list,
+    path_names,
+    read_parameters,
+    requested_names,
+)
+from sidecar.protocols.route_table import Sources
+
+_TEMPLATE = "a search template becomes a search on the server, so its indices are unknown"
+
+
+async def sources_of_path(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of the path, for a request whose body names no further index."""
+    return await server.sources(requested_names(request), request, read_parameters(request))
+
+
+async def sources_of_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of the path, and of a body that contains queries but is no search."""
+    names = [*requested_names(request), *sorted(names_in_query(request.body))]
+    return await server.sources(names, request, read_parameters(request))
+
+
+async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of a ranking evaluation: its searches, which must not be templates."""
+    searches = object_list(request.body, "requests")
+    request.budget.charge_parts(len(searches))
+    for each in [request.body or {}, *searches]:
+        if not {"templates", "template_id", "params"}.isdisjoint(each):
+            raise Unresolved(_TEMPLATE)
+    for each in searches:
+        search = each.get("request", {})
+        if not isinstance(search, dict):
+            raise Malformed("`request` must be a search")
+        names_in_search(search)
+    return await sources_of_query(server, request)
+
+
+async def refuse_template(_server: OpenSearchServer, _request: RoutedRequest) -> Sources:
+    """A template is rendered on the server, and may become a search of any index."""
+    raise Unresolved(_TEMPLATE)
+
+
+async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of a document's terms. The body may name an index instead of the path's."""
+    body = request.body or {}
+    names = list(requested_names(request))
+    if "_index" in body:
+        names += parse_names(body["_index"])
+    # A document sent along in the request is data, not a query.
+    rest = {key: body[key] for key in body if key not in ("_index", "doc")}
+    names += sorted(names_in_query(rest))
+    return await server.sources(names, request, read_parameters(request))
+
+
+async def sources_of_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of a path that begins with the index, or has none."""
+    return await server.sources(requested_names(request), request, _metadata_query(request), "all")
+
+
+async def sources_of_named_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of a path with the index behind the name of the API."""
+    return await server.sources(path_names(request), request, _metadata_query(request), "all")
+
+
+def _metadata_query(request: RoutedRequest) -> dict[str, str]:
+    return parameters.parse_known(request.target.query, parameters.METADATA | parameters.CAT)

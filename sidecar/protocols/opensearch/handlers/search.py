@@ -1,0 +1,197 @@
+"""A search and its continuations: their sources, and their filtered responses.
+
+A continuation stands for the sources of the search that began it, which are authorized again at
+every use.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from policies.ground.errors import Malformed
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    RoutedRequest,
+    Visibility,
+)
+from sidecar.protocols.opensearch.documents import query_filter
+from sidecar.protocols.opensearch.documents.result_filter import ResultFilter
+from sidecar.protocols.opensearch.documents.source_filtering import ShownFields
+from sidecar.protocols.opensearch.references import names_in_search
+from sidecar.protocols.opensearch.server import (
+    OpenSearchServer,
+    parse_json,
+    read_parameters,
+    requested_names,
+    string_member,
+    union,
+)
+from sidecar.protocols.route_table import Sources
+from sidecar.protocols.shared.document_levels import expect_object, to_json
+
+
+async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of the path or the point in time, and of the names in the body."""
+    query, body = read_parameters(request), request.body
+    names = sorted(names_in_search(body))
+    if body is None or body.get("pit") is None:
+        return await server.sources([*requested_names(request), *names], request, query)
+    token = string_member(body["pit"], "id")
+    issued = server.continuations.sources_of(token, request.attribution)
+    if request.path_params:
+        names += requested_names(request)
+    return union(issued, await server.sources(names, request, query))
+
+
+def can_filter(server: OpenSearchServer, request: RoutedRequest) -> bool:
+    """Whether the search can withhold documents by their levels."""
+    field = server.level_field
+    if field is None or names_in_search(request.body):
+        return False
+    return query_filter.can_filter(request.body, read_parameters(request), field)
+
+
+def forward_search(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, _visibility: Visibility
+) -> ForwardPlan:
+    """Passes a search unchanged, and remembers its continuation if it has one."""
+    if "scroll" not in read_parameters(request) and not (request.body and request.body.get("pit")):
+        return FORWARD_UNCHANGED
+    return remember(server, request, sources)
+
+
+def forward_async(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, _visibility: Visibility
+) -> ForwardPlan:
+    """Passes a search unchanged whose result may come later, and remembers its id."""
+    return remember(server, request, sources)
+
+
+def filter_search(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
+) -> ForwardPlan:
+    if visibility.levels is None:
+        return forward_search(server, request, sources, visibility)
+    return _filter(server, request, sources, visibility)
+
+
+def filter_async(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
+) -> ForwardPlan:
+    if visibility.levels is None:
+        return forward_async(server, request, sources, visibility)
+    return _filter(server, request, sources, visibility)
+
+
+def _filter(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
+) -> ForwardPlan:
+    body, shown = query_filter.add_filter(request.body, visibility)
+    check = _response_filter(server, request, sources, visibility, shown)
+    return ForwardPlan(orjson.dumps(body), check)
+
+
+def _scroll_token(request: RoutedRequest) -> str:
+    """The scroll to continue, which is either in the body or in the path."""
+    if request.path_params and request.body is not None:
+        raise Malformed("the scroll id is in the path, so the request can't have a body")
+    if request.path_params:
+        return request.path_params[0]
+    if request.body is not None and not request.body.keys() <= {"scroll", "scroll_id"}:
+        raise Malformed("the body has members other than `scroll` and `scroll_id`")
+    return string_member(request.body, "scroll_id")
+
+
+async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of the search that began the scroll."""
+    read_parameters(request)
+    return server.continuations.sources_of(_scroll_token(request), request.attribution)
+
+
+async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """Of the search whose id is in the path."""
+    read_parameters(request)
+    return server.continuations.sources_of(request.path_params[0], request.attribution)
+
+
+def filter_scroll(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
+) -> ForwardPlan:
+    """The next page of a scroll."""
+    return _continue(server, request, sources, visibility, _scroll_token(request))
+
+
+def filter_async_result(
+    server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
+) -> ForwardPlan:
+    """The result of a search begun earlier."""
+    return _continue(server, request, sources, visibility, request.path_params[0])
+
+
+def _continue(
+    server: OpenSearchServer,
+    request: RoutedRequest,
+    sources: Sources,
+    visibility: Visibility,
+    token: str,
+) -> ForwardPlan:
+    if visibility.levels is None:
+        return remember(server, request, sources)
+    # A search begun while the agent could see everything may not return the levels. Its documents
+    # then count as `critical`.
+    shown = ShownFields(level=not server.is_level_added(token, request.attribution))
+    check = _response_filter(server, request, sources, visibility, shown)
+    return ForwardPlan(filter_response=check)
+
+
+async def release(server: OpenSearchServer, request: RoutedRequest) -> Sources:
+    """None: giving continuations back reads nothing. They must be the caller's own."""
+    read_parameters(request)
+    tokens: list[Any] = request.path_params[0].split(",") if request.path_params else []
+    body = request.body or {}
+    if not body.keys() <= {"scroll_id", "pit_id", "id"} or len(body) + bool(tokens) != 1:
+        raise Malformed("give the continuations once: in the path, `scroll_id`, `pit_id` or `id`")
+    for value in body.values():
+        tokens = value if isinstance(value, list) else [value]
+    for token in tokens:
+        if not isinstance(token, str) or not token:
+            raise Malformed("a continuation must be a non-empty string")
+        server.continuations.sources_of(token, request.attribution)
+    return ()
+
+
+def _response_filter(
+    server: OpenSearchServer,
+    request: RoutedRequest,
+    sources: Sources,
+    visibility: Visibility,
+    shown: ShownFields,
+) -> Callable[[FetchedResponse], ForwardedPart]:
+    """Filters a search's response, or one that has it in the member `response`."""
+
+    def read(response: FetchedResponse) -> ForwardedPart:
+        results = ResultFilter(visibility)
+        body = expect_object(parse_json(response), "answer")
+        results.filter_search(body, shown)
+        if "response" in body:
+            results.filter_search(body["response"], shown)
+        server.remember_continuations(body, request, sources)
+        if not shown.level:
+            server.remember_level_added(body, request, sources)
+        return ForwardedPart(to_json(body), results.withheld)
+
+    return read
+
+
+def remember(server: OpenSearchServer, request: RoutedRequest, sources: Sources) -> ForwardPlan:
+    """Passes the response unchanged, and remembers the continuations in it."""
+
+    def read(response: FetchedResponse) -> ForwardedPart:
+        server.remember_continuations(parse_json(response), request, sources)
+        return ForwardedPart(response.body)
+
+    return ForwardPlan(filter_response=read)

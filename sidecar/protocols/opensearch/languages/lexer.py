@@ -1,0 +1,132 @@
+"""Splits a query into tokens that SQL, PPL and ES|QL agree on, or refuses it.
+
+Each of these languages has its own comments, escapes and names, and versions differ. A text that
+two of them could split differently is `Unresolved`: no comments, no backslashes, no letters outside
+ASCII except in quotes (a server that upper-cases reads `ſource` as `SOURCE`), and no number that
+runs into a word. Pure. Knows no grammar.
+"""
+
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+from sidecar.protocols.messages import Unresolved
+
+WORD, QUOTED, NUMBER, MARK = "word", "quoted", "number", "mark"
+
+_MAX_CHARACTERS = 16_384
+
+_TOKEN = re.compile(
+    r"""(?P<white>[ \t\r\n]+)
+      | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
+      | (?P<number>[0-9]+(?:\.[0-9]+)*)(?![A-Za-z0-9_.@])
+      | '(?P<single>(?:[^'\\\r\n]|'')*)'(?!')
+      | "(?P<double>(?:[^"\\\r\n]|"")*)"(?!")
+      | `(?P<back>[A-Za-z0-9_ .,:@*-]*)`
+      | (?P<mark>[][(){}|,.;:=<>!+*/%@?^~&-])
+    """,
+    re.VERBOSE,
+)
+
+UNQUOTED_NAME = r"[A-Za-z0-9_.@](?:[A-Za-z0-9_.@*-]*[A-Za-z0-9_@*-])?"
+"""A table's name, which may consist of several tokens. It doesn't end with a dot: another part of
+the name could follow one."""
+
+# Up to a character that can't be part of a name in any of the languages.
+_NAME = re.compile(rf"(?:{UNQUOTED_NAME}|\*)(?=[\s,;)|\]]|\Z)")
+
+_COMMENTS = frozenset((("/", "*"), ("*", "/"), ("/", "/"), ("-", "-")))
+
+_NAME_EXPECTED = "the query has no index name where one is expected"
+
+
+class Token(NamedTuple):
+    """One token, from `start` to `end`."""
+
+    kind: str
+    text: str
+    """In lower case, except for the contents of quotes."""
+    start: int
+    end: int
+
+
+def tokenize(text: object) -> list[Token]:
+    """The tokens of `text`, without white space. Raises `Unresolved`."""
+    if not isinstance(text, str):
+        raise Unresolved("the query is not a string")
+    if len(text) > _MAX_CHARACTERS:
+        raise Unresolved(f"the query is longer than {_MAX_CHARACTERS} characters")
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise Unresolved(f"the query can't be read reliably at `{text[at : at + 16]}`")
+        kind = match.lastgroup or ""
+        if kind in ("single", "double", "back"):
+            found.append(Token(QUOTED, match[kind], at, match.end()))
+        elif kind != "white":
+            found.append(Token(kind, match[kind].lower(), at, match.end()))
+        at = match.end()
+    for one, other in pairwise(found):
+        if one.end == other.start and (one.text, other.text) in _COMMENTS:
+            raise Unresolved("the query contains a comment: remove it")
+    return found
+
+
+class TokenCursor:
+    """Walks the tokens of a text once."""
+
+    def __init__(self, text: str, tokens: list[Token]) -> None:
+        self.text = text
+        self._tokens = tokens
+        self._at = 0
+
+    @property
+    def current(self) -> Token | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def advance(self) -> Token | None:
+        """Returns the current token, and moves to the next."""
+        token = self.current
+        self._at += 1
+        return token
+
+    def accept(self, *texts: str) -> bool:
+        """Moves past the words or marks `texts`, if they come next."""
+        here = self._tokens[self._at : self._at + len(texts)]
+        if [token.text for token in here if token.kind in (WORD, MARK)] != list(texts):
+            return False
+        self._at += len(texts)
+        return True
+
+    def is_word(self, *texts: str) -> bool:
+        token = self.current
+        return token is not None and token.kind == WORD and token.text in texts
+
+    def is_mark(self, text: str) -> bool:
+        token = self.current
+        return token is not None and token.kind == MARK and token.text == text
+
+    def expect_word(self) -> None:
+        """Moves past a word. Raises `Unresolved` if there is none."""
+        token = self.advance()
+        if token is None or token.kind != WORD:
+            raise Unresolved("the query has no word where one is expected")
+
+    def expect_name(self) -> str:
+        """Moves past a table's name, quoted or not, and returns it as written. Raises
+        `Unresolved` if there is none."""
+        token = self.advance()
+        if token is None:
+            raise Unresolved("the query ends where an index name is expected")
+        if token.kind == QUOTED:
+            return token.text
+        found = _NAME.match(self.text, token.start)
+        if found is None:
+            raise Unresolved(_NAME_EXPECTED)
+        while self.current is not None and self.current.start < found.end():
+            if self.current.kind == QUOTED:
+                raise Unresolved(_NAME_EXPECTED)
+            self._at += 1
+        return found.group()

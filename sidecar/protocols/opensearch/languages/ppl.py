@@ -1,0 +1,168 @@
+"""The indices of a query in PPL, OpenSearch's language of commands with `|` between them.
+
+Strict rather than complete: a command that isn't listed here may read an index in its own way, so
+it is `Unresolved`, and so is a source where none is expected. Pure.
+"""
+
+from sidecar.protocols.messages import Unresolved
+from sidecar.protocols.opensearch.languages.lexer import (
+    MARK,
+    NUMBER,
+    QUOTED,
+    WORD,
+    Token,
+    TokenCursor,
+    tokenize,
+)
+from sidecar.protocols.opensearch.languages.ppl_joins import last_tables
+
+# Commands that work on the piped documents, and read nothing else.
+_COMMANDS = frozenset(
+    (
+        "bin",
+        "dedup",
+        "eval",
+        "eventstats",
+        "expand",
+        "fields",
+        "fillnull",
+        "flatten",
+        "grok",
+        "head",
+        "parse",
+        "patterns",
+        "rare",
+        "regex",
+        "rename",
+        "reverse",
+        "rex",
+        "sort",
+        "spath",
+        "stats",
+        "table",
+        "timechart",
+        "top",
+        "trendline",
+        "where",
+    )
+)
+_JOINS = frozenset(("join", "inner", "cross", "left", "right", "full", "semi", "anti", "outer"))
+
+# Each subquery takes a few nested calls: this bounds the recursion.
+_MAX_DEPTH = 16
+
+_AFTER_INDEX = "the query has something unknown after an index name"
+
+
+def indices_of_ppl(query: object) -> list[str]:
+    """The index expressions of a PPL query, as written. Raises `Unresolved`."""
+    tokens = tokenize(query)
+    assert isinstance(query, str)
+    _check_depth(tokens)
+    found: list[str] = []
+    cursor = TokenCursor(query, tokens)
+    _read_pipeline(cursor, found)
+    if cursor.current is not None:
+        raise Unresolved("the query's brackets don't match")
+    return found
+
+
+def _check_depth(tokens: list[Token]) -> None:
+    depth = 0
+    for token in tokens:
+        if token.kind == MARK and token.text in ("[", "]"):
+            depth += 1 if token.text == "[" else -1
+            if depth > _MAX_DEPTH:
+                raise Unresolved(f"the query's subqueries are nested deeper than {_MAX_DEPTH}")
+
+
+def _read_pipeline(cursor: TokenCursor, found: list[str]) -> None:
+    """Reads up to the end, or up to the bracket that ends a subquery."""
+    _read_search(cursor, found)
+    while cursor.accept("|"):
+        token = cursor.advance()
+        if token is None or token.kind != WORD:
+            raise Unresolved("the query has no command after `|`")
+        if token.text == "lookup":
+            found.append(cursor.expect_name())
+            if cursor.current is None or cursor.current.kind == MARK:
+                raise Unresolved(_AFTER_INDEX)
+            _read_rest(cursor, found)
+        elif token.text in _JOINS:
+            _read_join(cursor, found)
+        elif token.text in _COMMANDS:
+            _read_rest(cursor, found)
+        else:
+            raise Unresolved(f"the command `{token.text[:32]}` is not supported")
+
+
+def _read_search(cursor: TokenCursor, found: list[str]) -> None:
+    cursor.accept("search")
+    if not cursor.accept("source", "=") and not cursor.accept("index", "="):
+        raise Unresolved("the query doesn't begin with `source=` or `index=`")
+    if cursor.is_mark("["):
+        _read_rest(cursor, found, in_search=True)
+        return
+    found.append(cursor.expect_name())
+    while cursor.accept(","):
+        found.append(cursor.expect_name())
+    if cursor.accept("as"):
+        cursor.expect_word()
+    token = cursor.current
+    if token is not None and token.kind == MARK and token.text not in ("|", "(", "]"):
+        raise Unresolved(_AFTER_INDEX)
+    _read_rest(cursor, found, in_search=True)
+
+
+def _read_rest(cursor: TokenCursor, found: list[str], *, in_search: bool = False) -> None:
+    """Reads the rest of a command, including subqueries. The source of a search may be anywhere in
+    it, so a second one is refused."""
+    while (token := cursor.current) is not None:
+        if token.kind == MARK and token.text in ("|", "]"):
+            return
+        if in_search and (cursor.accept("source", "=") or cursor.accept("index", "=")):
+            raise Unresolved("the query names its source twice")
+        cursor.advance()
+        if token.kind == MARK and token.text == ";":
+            raise Unresolved("the query has more than one statement")
+        if token.kind == MARK and token.text == "[":
+            _read_bracket(cursor, found)
+
+
+def _read_bracket(cursor: TokenCursor, found: list[str]) -> None:
+    """After a `[`: a subquery, or a list of fields."""
+    if cursor.is_word("search", "source", "index"):
+        _read_pipeline(cursor, found)
+    else:
+        while (token := cursor.current) is not None and _part_of_fields(token):
+            cursor.advance()
+    if not cursor.accept("]"):
+        raise Unresolved("the query has brackets with neither a subquery nor a list of fields")
+
+
+def _part_of_fields(token: Token) -> bool:
+    return token.kind in (WORD, QUOTED, NUMBER) or token.text in (",", "^", ".", "*", "-")
+
+
+def _read_join(cursor: TokenCursor, found: list[str]) -> None:
+    """A join's tables are last, after a condition that may contain anything except a pipe."""
+    tokens: list[Token] = []
+    while (token := cursor.current) is not None and not _at_command_end(cursor):
+        before = len(found)
+        cursor.advance()
+        tokens.append(token)
+        if token.kind == MARK and token.text == "[":
+            _read_bracket(cursor, found)
+            if len(found) > before:
+                tokens = []
+                if cursor.accept("as"):
+                    cursor.expect_word()
+                break
+    if cursor.current is not None and not _at_command_end(cursor):
+        raise Unresolved("the query has something unknown after a subquery")
+    if tokens:
+        found.extend(last_tables(cursor.text, tokens))
+
+
+def _at_command_end(cursor: TokenCursor) -> bool:
+    return cursor.is_mark("|") or cursor.is_mark("]")

@@ -1,0 +1,97 @@
+"""The tables at the end of a PPL join: `join <condition> <table>[, <table>…] [as <alias>]`.
+
+The condition may contain almost anything, so the list is read from the right, each token once.
+Pure.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sidecar.protocols.messages import Unresolved
+from sidecar.protocols.opensearch.languages.lexer import (
+    MARK,
+    NUMBER,
+    QUOTED,
+    UNQUOTED_NAME,
+    WORD,
+    Token,
+)
+
+_UNQUOTED = re.compile(UNQUOTED_NAME).fullmatch
+
+_NAME_MARKS = frozenset(".@*-")
+# A list can't begin after one of these: it would be part of a larger expression.
+_CONTINUES = frozenset(".,:=-")
+
+
+def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
+    """The index expressions, as written, at the end of `tokens`: the tokens of `text` after `join`.
+    Raises `Unresolved` if they don't end in a list of tables."""
+    end = len(tokens)
+    if end > 2 and _is_alias(tokens[-3:]):
+        end -= 2
+    names: list[str] = []
+    while True:
+        begin = _name_begin(tokens, end)
+        names.append(_name(text, tokens[begin:end]))
+        if begin == 0 or tokens[begin - 1].text != "," or tokens[begin - 1].kind != MARK:
+            break
+        end = begin - 1
+    if begin > 0:
+        before = tokens[begin - 1]
+        apart = before.end < tokens[begin].start or before.text == "]"
+        if not apart or _continues(before):
+            raise _unreadable()
+    return names[::-1]
+
+
+def _is_alias(last: Sequence[Token]) -> bool:
+    table, word, alias = last
+    if (
+        word.kind != WORD
+        or word.text != "as"
+        or not table.end < word.start < word.end < alias.start
+    ):
+        return False
+    return alias.kind == WORD or (alias.kind == NUMBER and "." not in alias.text)
+
+
+def _name_begin(tokens: Sequence[Token], end: int) -> int:
+    """Where the name begins that ends before `end`: with a quoted token, or with the first of
+    adjacent tokens that an unquoted name may consist of."""
+    if end == 0:
+        raise _unreadable()
+    begin = end - 1
+    if tokens[begin].kind == QUOTED:
+        return begin
+    while begin > 0:
+        before = tokens[begin - 1]
+        if before.end < tokens[begin].start or not _part_of_name(before):
+            break
+        begin -= 1
+    return begin
+
+
+def _name(text: str, tokens: Sequence[Token]) -> str:
+    name = text[tokens[0].start : tokens[-1].end]
+    if tokens[0].kind == QUOTED:
+        if not name.startswith("`") or not tokens[0].text:
+            raise _unreadable()
+        return tokens[0].text
+    if not _UNQUOTED(name):
+        raise _unreadable()
+    return name
+
+
+def _part_of_name(token: Token) -> bool:
+    return token.kind in (WORD, NUMBER) or (token.kind == MARK and token.text in _NAME_MARKS)
+
+
+def _continues(token: Token) -> bool:
+    return (token.kind == MARK and token.text in _CONTINUES) or (
+        token.kind == WORD and token.text == "as"
+    )
+
+
+def _unreadable() -> Unresolved:
+    return Unresolved("the query has a join that doesn't clearly end in index names")
