@@ -197,7 +197,7 @@ def test_what_may_not_be_read_any_more_is_not_sent_again() -> None:
     who = Attribution("ada", None, None, None)
     tokens = Tokens(*(Continuations(lambda: 0.0) for _ in range(3)))
     things = McpObjects(SourceNames(source(1, "mcp")), {})
-    tokens.asked.issue(asked_token("s", 1), who, (SourceRef("mcp://kb/tool/open", "low"),))
+    tokens.asked.remember(asked_token("s", 1), who, (SourceRef("mcp://kb/tool/open", "low"),))
     said = b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}'
     for allowed in (True, False):
         sight = Visibility(partial(_answer, allowed), "", None)

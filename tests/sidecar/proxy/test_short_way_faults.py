@@ -237,5 +237,8 @@ async def _nothing(_rest: object, _asked: object) -> tuple[()]:
 
 
 _OF_NOTHING = RouteMatch(
-    ProtocolRoute("GET", "/**", RouteClass.RETRIEVE, _nothing, at_once=lambda _rest, _asked: ()), ()
+    ProtocolRoute(
+        "GET", "/**", RouteClass.RETRIEVE, _nothing, find_sources_now=lambda _rest, _asked: ()
+    ),
+    (),
 )
