@@ -68,7 +68,7 @@ def test_bytes_of_another_length_are_no_frontier(size: int, length: int) -> None
     if length == size.bit_count() * 32:
         assert Frontier.from_bytes(size, bytes(length)).size == size
     else:
-        with pytest.raises(ValueError, match="no frontier"):
+        with pytest.raises(ValueError, match="a frontier of"):
             Frontier.from_bytes(size, bytes(length))
 
 

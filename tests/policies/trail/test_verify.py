@@ -224,7 +224,7 @@ def test_an_opening_of_nothing_is_found(at: int) -> None:
     extra = {"more": [b64(bytes(32)), "x"]}
     openings = orjson.loads(ROWS[at].openings or b"")
     changed = ROWS[at]._replace(openings=encode(openings | extra))
-    assert "`more` does not open" in broken(replaced(at, changed), at)
+    assert "`more` does not match" in broken(replaced(at, changed), at)
 
 
 # ------------------------------------------------------------------------------- the head
