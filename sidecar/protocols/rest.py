@@ -1,7 +1,7 @@
-"""Any HTTP interface: what is read is the path (contract, section 5).
+"""Any HTTP interface: the path is the source (contract, section 5).
 
 GET and HEAD retrieve, other methods write, and `source_id` is `rest://<alias><canonical path>`. The
-operator's `routes` change that; the first that matches wins.
+operator's `routes` override that; the first match wins.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, Sources
 from sidecar.protocols.shared.path_pattern import NAME, PathPattern
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import RestRule as ConfiguredRoute
@@ -24,7 +24,7 @@ _CLASSES = {
 
 
 class Rest(SourceProtocol):
-    """One HTTP interface, by its configured routes."""
+    """One HTTP interface with its configured routes."""
 
     def __init__(self, source: Source, _monotonic: Callable[[], float]) -> None:
         self._naming = SourceNames(source)
@@ -39,21 +39,21 @@ class Rest(SourceProtocol):
                     return RouteMatch(rule.route, values)
         return _READ if method in ("GET", "HEAD") else _WRITE
 
-    async def of_path(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        return self.at_once(asked)
+    async def find_sources(self, request: RoutedRequest) -> Sources:
+        return (self.source(request),)
 
-    def at_once(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        return (self._naming.of_path(asked.target.path),)
+    def find_sources_now(self, request: RoutedRequest) -> Sources:
+        return (self.source(request),)
 
-    def hint(self, asked: RoutedRequest) -> SourceRef | None:
-        return self._naming.of_path(asked.target.path)
+    def source(self, request: RoutedRequest) -> SourceRef:
+        return self._naming.of_path(request.target.path)
 
 
 class _Rule:
-    """One configured route: which paths it covers, and which source they are."""
+    """One configured route: the paths it covers, and their source."""
 
     def __init__(self, route: ConfiguredRoute, naming: SourceNames) -> None:
-        # Who may not GET may not ask for the head of the answer either.
+        # A rule for GET covers HEAD too: an agent that may not read must not see the headers.
         self.methods = ("GET", "HEAD") if route.method == "GET" else (route.method,)
         self.pattern = PathPattern(route.path)
         self._source_id = route.source_id
@@ -63,25 +63,22 @@ class _Rule:
             route.method,
             route.path,
             _CLASSES[route.class_],
-            self._places,
-            self._hint,
-            find_sources_now=self._at_once,
+            self._find_sources,
+            self._source,
+            find_sources_now=self._find_sources_now,
         )
 
-    async def _places(self, _rest: Rest, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        return (self._place(asked),)
+    async def _find_sources(self, rest: Rest, request: RoutedRequest) -> Sources:
+        return (self._source(rest, request),)
 
-    def _at_once(self, _rest: Rest, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        return (self._place(asked),)
+    def _find_sources_now(self, rest: Rest, request: RoutedRequest) -> Sources:
+        return (self._source(rest, request),)
 
-    def _hint(self, _rest: Rest, asked: RoutedRequest) -> SourceRef | None:
-        return self._place(asked)
-
-    def _place(self, asked: RoutedRequest) -> SourceRef:
+    def _source(self, _rest: Rest, request: RoutedRequest) -> SourceRef:
         if self._source_id is None:
-            return self._naming.of_path(asked.target.path, self._level)
-        # Values stand in the form of the path, so that none of them holds a `/`.
-        values = dict(zip(self.pattern.names, asked.path_params, strict=True))
+            return self._naming.of_path(request.target.path, self._level)
+        # Values are in the escaped form of the path, so that none of them can add a `/`.
+        values = dict(zip(self.pattern.names, request.path_params, strict=True))
         source_id = NAME.sub(lambda name: values[name[1]], self._source_id)
         return self._naming.named(source_id, self._level)
 
@@ -91,10 +88,10 @@ _READ = RouteMatch(
         "GET HEAD",
         "/**",
         RouteClass.RETRIEVE,
-        Rest.of_path,
-        Rest.hint,
-        find_sources_now=Rest.at_once,
+        Rest.find_sources,
+        Rest.source,
+        find_sources_now=Rest.find_sources_now,
     ),
     (),
 )
-_WRITE = RouteMatch(ProtocolRoute("*", "/**", RouteClass.WRITE, Rest.of_path, Rest.hint), ())
+_WRITE = RouteMatch(ProtocolRoute("*", "/**", RouteClass.WRITE, Rest.find_sources, Rest.source), ())

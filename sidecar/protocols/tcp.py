@@ -1,8 +1,6 @@
-"""Any protocol at all, of which nothing is read: a connection is decided once, as reading the whole
-source (`sidecar/proxy/opaque.py`). What comes to such a source as an HTTP request came by mistake,
-and is covered by no route.
-
-Knows no request.
+"""Any TCP protocol, passed through unread: each connection is decided once, as a read of the whole
+source (`sidecar/proxy/pipeline/passthrough.py`). An HTTP request that arrives for such a source was
+sent by mistake; no route covers it, so it is denied.
 """
 
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from sidecar.settings.model import Source
 
 
 class Tcp(SourceProtocol):
-    """Without routes."""
+    """A protocol without routes."""
 
     def __init__(self, _source: Source, _monotonic: Callable[[], float]) -> None:
         super().__init__()

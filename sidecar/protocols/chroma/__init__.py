@@ -1,1 +1,2 @@
-"""How Chroma is read: which requests retrieve, from which sources, and how they are filtered."""
+"""The Chroma protocol: which requests retrieve, from which collections, and how they are
+filtered."""

@@ -1,8 +1,9 @@
-"""Chroma's records with a level of their own: the condition that leaves out what may not be seen,
-and the proof that an answer keeps to it. Ids, documents, metadata and the rest are parallel arrays,
-of each query's by itself: what goes of one goes of all.
+"""Filters Chroma's records by their own level: a condition in the query withholds what may not be
+seen, and every record of the response is checked against it.
 
-Metadata are flat, so the field's name is a key as it stands, dots and all. Pure.
+A response holds ids, documents, metadata and so on as parallel arrays (one set per query), so a
+record is removed from all of them at once. Metadata are flat: a dot in the field's name is part of
+the key. Pure.
 """
 
 from functools import partial
@@ -17,9 +18,9 @@ from sidecar.protocols.messages import (
     ForwardedPart,
     ForwardPlan,
     RoutedRequest,
-    SourceRef,
     Visibility,
 )
+from sidecar.protocols.route_table import Sources
 from sidecar.protocols.shared.document_levels import (
     DocumentLevels,
     expect_list,
@@ -29,81 +30,88 @@ from sidecar.protocols.shared.document_levels import (
 
 _PARALLEL = ("ids", "documents", "metadatas", "distances", "uris", "embeddings")
 _KNOWN = frozenset((*_PARALLEL, "include"))
-_MARK = "metadatas"
+_METADATA = "metadatas"
 
 
-def of_query(
-    _chroma: object, asked: RoutedRequest, _places: tuple[SourceRef, ...], sight: Visibility
+def plan_query(
+    _chroma: object, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """Of `/query`, whose arrays hold one array for each query."""
-    return _prepared(asked, sight, nested=True)
+    """For `/query`, whose arrays hold one inner array per query."""
+    return _plan(request, visibility, nested=True)
 
 
-def of_get(
-    _chroma: object, asked: RoutedRequest, _places: tuple[SourceRef, ...], sight: Visibility
+def plan_get(
+    _chroma: object, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """Of `/get`."""
-    return _prepared(asked, sight, nested=False)
+    """For `/get`."""
+    return _plan(request, visibility, nested=False)
 
 
-def _prepared(asked: RoutedRequest, sight: Visibility, *, nested: bool) -> ForwardPlan:
-    if sight.levels is None:
+def _plan(request: RoutedRequest, visibility: Visibility, *, nested: bool) -> ForwardPlan:
+    if visibility.levels is None:
         return FORWARD_UNCHANGED
-    marks = DocumentLevels((sight.field,), sight.levels)
-    body = dict(asked.body)
-    if marks.filterable:
-        condition = {sight.field: {"$in": list(sight.levels)}}
+    levels = DocumentLevels((visibility.field,), visibility.levels)
+    body = dict(request.body)
+    if levels.filterable:
+        condition = {visibility.field: {"$in": list(visibility.levels)}}
         own = body.get("where")
         body["where"] = {"$and": [own, condition]} if own else condition
     include = body.get("include")
-    # Without the mark nothing could be proven. It is taken out again.
-    added = isinstance(include, list) and _MARK not in include
+    # The check needs the metadata. If the agent didn't ask for them, they are removed again.
+    added = isinstance(include, list) and _METADATA not in include
     if added:
-        body["include"] = [*body["include"], _MARK]
-    return ForwardPlan(orjson.dumps(body), partial(_sieved, marks, nested=nested, added=added))
+        body["include"] = [*body["include"], _METADATA]
+    return ForwardPlan(
+        orjson.dumps(body), partial(filter_records, levels, nested=nested, added=added)
+    )
 
 
-def _sieved(
-    marks: DocumentLevels, answer: FetchedResponse, *, nested: bool, added: bool
+def filter_records(
+    levels: DocumentLevels, response: FetchedResponse, *, nested: bool, added: bool
 ) -> ForwardedPart:
+    """The records of a response that may be seen. `added` says that the agent did not ask for the
+    metadata. Raises `UpstreamFailed` for a response that can't be checked."""
     try:
-        found = expect_object(orjson.loads(answer.body), "answer")
+        found = expect_object(orjson.loads(response.body), "response")
     except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's answer is not JSON") from error
-    if not found.keys() <= _KNOWN:
-        raise UpstreamFailed("the data source's answer holds what is not known here")
-    held = {
+        raise UpstreamFailed("the data source's response is not JSON") from error
+    unknown = found.keys() - _KNOWN
+    if unknown:
+        raise UpstreamFailed(
+            f"the data source's response has the unknown member `{min(unknown)[:64]}`"
+        )
+    arrays = {
         name: expect_list(found[name], name) for name in _PARALLEL if found.get(name) is not None
     }
     withheld = 0
     if nested:
-        count = len(held.get("ids", ()))
-        if any(len(each) != count for each in held.values()):
+        count = len(arrays.get("ids", ()))
+        if any(len(each) != count for each in arrays.values()):
             raise UpstreamFailed("the data source's arrays are not parallel")
         for at in range(count):
-            rows = {name: expect_list(each[at], name) for name, each in held.items() if each[at]}
-            withheld += _cut(rows, marks)
+            rows = {name: expect_list(each[at], name) for name, each in arrays.items() if each[at]}
+            withheld += _withhold(rows, levels)
     else:
-        withheld = _cut(held, marks)
+        withheld = _withhold(arrays, levels)
     if added:
-        found[_MARK] = None
+        found[_METADATA] = None
         if isinstance(found.get("include"), list):
-            found["include"] = [each for each in found["include"] if each != _MARK]
+            found["include"] = [each for each in found["include"] if each != _METADATA]
     elif not withheld:
-        return ForwardedPart(answer.body)
+        return ForwardedPart(response.body)
     return ForwardedPart(to_json(found), withheld)
 
 
-def _cut(rows: dict[str, list[Any]], marks: DocumentLevels) -> int:
-    """Takes out of each array what may not be seen; how many records that are."""
+def _withhold(rows: dict[str, list[Any]], levels: DocumentLevels) -> int:
+    """Remove from every array the records that may not be seen. Returns how many there are."""
     if not rows.get("ids"):
         if any(rows.values()):
             raise UpstreamFailed("the data source's arrays are not parallel")
         return 0
     count = len(rows["ids"])
-    if _MARK not in rows or any(len(each) != count for each in rows.values()):
+    if _METADATA not in rows or any(len(each) != count for each in rows.values()):
         raise UpstreamFailed("the data source's arrays are not parallel")
-    shown = [at for at, metadata in enumerate(rows[_MARK]) if marks.may_see(metadata)]
+    shown = [at for at, metadata in enumerate(rows[_METADATA]) if levels.may_see(metadata)]
     if len(shown) < count:
         for each in rows.values():
             each[:] = [each[at] for at in shown]

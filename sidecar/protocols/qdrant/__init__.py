@@ -1,1 +1,2 @@
-"""How Qdrant is read: which requests retrieve, from which sources, and how they are filtered."""
+"""The Qdrant protocol: which requests retrieve, from which collections, and how they're
+filtered."""

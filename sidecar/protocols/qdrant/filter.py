@@ -1,7 +1,7 @@
-"""Leaves out of Qdrant's answers the points that may not be seen by their own mark: the condition
-in the query, the mark in the answer, and the check of every point. Pure; knows no route.
+"""Filters Qdrant's points by their own level: adds a condition to the query, requests the level's
+field in the payload, and checks every point of the response. Pure; knows no routes.
 
-The condition alone would not do: to Qdrant a payload `["low", "critical"]` matches `low`.
+The condition alone is not enough: in Qdrant, a payload of `["low", "critical"]` matches `low`.
 """
 
 from collections.abc import Callable
@@ -21,18 +21,19 @@ from sidecar.protocols.shared.document_levels import (
 
 
 class Payload(NamedTuple):
-    """What is asked for as `with_payload` so that the mark is there, and what has to be taken out
-    of each point again: `paths`, or the whole payload where `none` was wanted. `prune` where an
-    object that is empty then was not wanted either."""
+    """The `with_payload` that is sent, so that the response holds the level's field, and what has
+    to be removed from each point again: `paths`, or with `none` the whole payload. With `prune`, an
+    object that becomes empty is removed too."""
 
-    asked: Any
+    requested: Any
     paths: tuple[tuple[str, ...], ...] = ()
     none: bool = False
     prune: bool = False
 
 
 class FilteredRequest(NamedTuple):
-    """One request as it is forwarded, and what is taken out of its answer."""
+    """One request as it is forwarded, and what has to be removed from its points and looked-up
+    records."""
 
     body: Request
     payload: Payload
@@ -40,166 +41,174 @@ class FilteredRequest(NamedTuple):
 
 
 class PayloadFilter:
-    """Goes through one answer. `changed` once it is not what came."""
+    """Filters one response. `changed` says whether it differs from what the data source sent."""
 
-    def __init__(self, marks: DocumentLevels) -> None:
-        self._marks = marks
+    def __init__(self, levels: DocumentLevels) -> None:
+        self._levels = levels
         self.withheld = 0
         self.changed = False
 
-    def points(self, found: Any, ask: FilteredRequest) -> list[Any]:
-        """A list of points or records, as far as it may be seen."""
+    def points(self, value: Any, request: FilteredRequest) -> list[Any]:
+        """The points or records of a list that may be seen."""
         seen = []
-        for point in expect_list(found, "list of points"):
+        for point in expect_list(value, "list of points"):
             expect_object(point, "point")
-            if self._shows(point, ask.payload):
+            if self._admit(point, request.payload):
                 seen.append(point)
         return seen
 
-    def page(self, found: Any, ask: FilteredRequest) -> dict[str, Any]:
+    def page(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
         """`{"points": […]}`."""
-        page = _only(found, "points", "next_page_offset")
-        return {**page, "points": self.points(page.get("points"), ask)}
+        page = _only(value, "points", "next_page_offset")
+        return {**page, "points": self.points(page.get("points"), request)}
 
-    def groups(self, found: Any, ask: FilteredRequest) -> dict[str, Any]:
-        """`{"groups": [{"hits": […], "lookup": …}]}`; a group without hits is none."""
-        whole = _only(found, "groups")
+    def groups(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
+        """`{"groups": [{"hits": […], "lookup": …}]}`; a group without visible hits is dropped."""
+        whole = _only(value, "groups")
         kept = []
         for group in expect_list(whole.get("groups"), "list of groups"):
             _only(group, "hits", "id", "lookup")
-            hits = self.points(group.get("hits"), ask)
+            hits = self.points(group.get("hits"), request)
             record = group.get("lookup")
             if not hits:
                 continue
             group["hits"] = hits
-            if record is not None and not self._shows(expect_object(record, "record"), ask.lookup):
+            if record is not None and not self._admit(
+                expect_object(record, "record"), request.lookup
+            ):
                 del group["lookup"]
             kept.append(group)
         return {**whole, "groups": kept}
 
-    def _shows(self, point: dict[str, Any], payload: Payload) -> bool:
-        if not self._marks.may_see(point.get("payload")):
+    def _admit(self, point: dict[str, Any], payload: Payload) -> bool:
+        if not self._levels.may_see(point.get("payload")):
             self.withheld += 1
             self.changed = True
             return False
         if payload.none:
             self.changed = point.pop("payload", None) is not None or self.changed
         for path in payload.paths:
-            taken = _take_out(point.get("payload"), path, prune=payload.prune)
-            self.changed = self.changed or taken
+            removed = _remove(point.get("payload"), path, prune=payload.prune)
+            self.changed = self.changed or removed
         return True
 
 
 class RequestForm(NamedTuple):
-    """What one kind of request looks like: whether it takes a `filter`, whether it returns the
-    payload unasked, and how a result is read."""
+    """One kind of request, and how its result is filtered."""
 
-    read: Callable[[PayloadFilter, Any, FilteredRequest], Any]
-    payload: bool = False
-    filtered: bool = True
+    filter_result: Callable[[PayloadFilter, Any, FilteredRequest], Any]
+    payload_by_default: bool = False
+    has_filter: bool = True
 
 
 PAGE = RequestForm(PayloadFilter.page)
 GROUPS = RequestForm(PayloadFilter.groups)
 LIST = RequestForm(PayloadFilter.points)
-SCROLL = RequestForm(PayloadFilter.page, payload=True)
-RECORDS = RequestForm(PayloadFilter.points, payload=True, filtered=False)
+SCROLL = RequestForm(PayloadFilter.page, payload_by_default=True)
+RECORDS = RequestForm(PayloadFilter.points, payload_by_default=True, has_filter=False)
 
 
-def narrowed(request: Request, marks: DocumentLevels, form: RequestForm) -> FilteredRequest:
-    """`request`, so that it asks for what may be seen only, and for the marks that prove it."""
-    payload = _payload(request.get("with_payload"), marks.path, unasked=form.payload)
-    body = _filtered(request, marks) if form.filtered and marks.filterable else dict(request)
-    body["with_payload"] = payload.asked
+def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> FilteredRequest:
+    """`request` with the condition on levels, and with the level's field in its payload."""
+    payload = _payload(request.get("with_payload"), levels.path, default=form.payload_by_default)
+    body = _filtered(request, levels) if form.has_filter and levels.filterable else dict(request)
+    body["with_payload"] = payload.requested
     lookup = request.get("with_lookup")
     if lookup is None:
         return FilteredRequest(body, payload, payload)
     if isinstance(lookup, str):
         lookup = {"collection": lookup}
-    of_lookup = _payload(lookup.get("with_payload"), marks.path, unasked=True)
-    body["with_lookup"] = {**lookup, "with_payload": of_lookup.asked}
-    return FilteredRequest(body, payload, of_lookup)
+    lookup_payload = _payload(lookup.get("with_payload"), levels.path, default=True)
+    body["with_lookup"] = {**lookup, "with_payload": lookup_payload.requested}
+    return FilteredRequest(body, payload, lookup_payload)
 
 
-def reading(
-    marks: DocumentLevels, form: RequestForm, ask: FilteredRequest
+def response_filter(
+    levels: DocumentLevels, form: RequestForm, forwarded: FilteredRequest
 ) -> Callable[[FetchedResponse], ForwardedPart]:
-    """Reads the answer to one request."""
+    """A filter for the response to one request."""
 
-    def read(answer: FetchedResponse) -> ForwardedPart:
-        return _sifted(answer, marks, lambda sieve, result: form.read(sieve, result, ask))
+    def one(payload_filter: PayloadFilter, result: Any) -> Any:
+        return form.filter_result(payload_filter, result, forwarded)
 
-    return read
+    return lambda response: _filter_response(response, levels, one)
 
 
-def reading_each(
-    marks: DocumentLevels, form: RequestForm, asks: list[FilteredRequest]
+def batch_response_filter(
+    levels: DocumentLevels, form: RequestForm, forwarded: list[FilteredRequest]
 ) -> Callable[[FetchedResponse], ForwardedPart]:
-    """Reads the answer to a batch: one result a request, in order."""
+    """A filter for the response to a batch: one result per request, in order."""
 
-    def each(sieve: PayloadFilter, result: Any) -> list[Any]:
+    def each(payload_filter: PayloadFilter, result: Any) -> list[Any]:
         results = expect_list(result, "result")
-        if len(results) != len(asks):
-            raise UpstreamFailed("the data source answers another number of requests")
-        return [form.read(sieve, one, ask) for one, ask in zip(results, asks, strict=True)]
+        if len(results) != len(forwarded):
+            raise UpstreamFailed(
+                f"the data source returned {len(results)} results for {len(forwarded)} requests"
+            )
+        pairs = zip(results, forwarded, strict=True)
+        return [form.filter_result(payload_filter, result, request) for result, request in pairs]
 
-    def read(answer: FetchedResponse) -> ForwardedPart:
-        return _sifted(answer, marks, each)
-
-    return read
-
-
-def _only(found: Any, *members: str) -> dict[str, Any]:
-    """An object that holds nothing else: what is not known here might be points."""
-    held = expect_object(found, "result")
-    if held.keys() - set(members):
-        raise UpstreamFailed("the data source's result is not of a form known here")
-    return held
+    return lambda response: _filter_response(response, levels, each)
 
 
-def parsed(answer: FetchedResponse) -> dict[str, Any]:
-    """The answer's JSON object."""
+def _only(value: Any, *members: str) -> dict[str, Any]:
+    """An object with no other members: an unknown one might hold points."""
+    checked = expect_object(value, "result")
+    unknown = checked.keys() - set(members)
+    if unknown:
+        raise UpstreamFailed(
+            f"the data source's result has the unknown member `{min(unknown)[:64]}`"
+        )
+    return checked
+
+
+def parse_response(response: FetchedResponse) -> dict[str, Any]:
+    """The response's JSON object. Raises `UpstreamFailed`."""
     try:
-        return expect_object(orjson.loads(answer.body), "answer")
+        return expect_object(orjson.loads(response.body), "response")
     except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's answer is not JSON") from error
+        raise UpstreamFailed("the data source's response is not JSON") from error
 
 
-def _sifted(
-    answer: FetchedResponse, marks: DocumentLevels, through: Callable[[PayloadFilter, Any], Any]
+def _filter_response(
+    response: FetchedResponse,
+    levels: DocumentLevels,
+    filter_result: Callable[[PayloadFilter, Any], Any],
 ) -> ForwardedPart:
-    whole = parsed(answer)
-    sieve = PayloadFilter(marks)
-    whole["result"] = through(sieve, whole.get("result"))
-    body = to_json(whole) if sieve.changed else answer.body
-    return ForwardedPart(body, sieve.withheld)
+    whole = parse_response(response)
+    payload_filter = PayloadFilter(levels)
+    whole["result"] = filter_result(payload_filter, whole.get("result"))
+    body = to_json(whole) if payload_filter.changed else response.body
+    return ForwardedPart(body, payload_filter.withheld)
 
 
-def _filtered(part: Request, marks: DocumentLevels) -> Request:
-    """`part` with the condition beside the caller's own, here and in every `prefetch`."""
-    mine = {"key": ".".join(marks.path), "match": {"any": list(marks.levels)}}
-    theirs = part.get("filter") or {}
-    must = theirs.get("must")
+def _filtered(part: Request, levels: DocumentLevels) -> Request:
+    """`part` with the condition added to the caller's own, here and in every `prefetch`."""
+    condition = {"key": ".".join(levels.path), "match": {"any": list(levels.levels)}}
+    own = part.get("filter") or {}
+    must = own.get("must")
     if must is None:
         must = []
     elif not isinstance(must, list):
         must = [must]
-    made = {**part, "filter": {**theirs, "must": [mine, *must]}}
-    nested = [_filtered(each, marks) for each in prefetches(part)]
+    filtered = {**part, "filter": {**own, "must": [condition, *must]}}
+    nested = [_filtered(each, levels) for each in prefetches(part)]
     if nested:
-        made["prefetch"] = nested
-    return made
+        filtered["prefetch"] = nested
+    return filtered
 
 
-def _payload(value: Any, path: tuple[str, ...], *, unasked: bool) -> Payload:
+def _payload(value: Any, path: tuple[str, ...], *, default: bool) -> Payload:
+    """How to widen the caller's `with_payload` (`value`) so that it covers the level's `path`."""
     if value is None:
-        value = unasked
+        value = default
     if isinstance(value, bool):
         return Payload(True) if value else Payload([".".join(path)], none=True)
     if isinstance(value, dict) and "exclude" in value:
-        over = {name for name in value["exclude"] if _covers(name, path)}
-        rest = [name for name in value["exclude"] if name not in over]
-        paths = tuple(tuple(name.split(".")) for name in over)
+        # Fetch the excluded paths that hide the level, and remove them afterwards.
+        hiding = {name for name in value["exclude"] if _covers(name, path)}
+        rest = [name for name in value["exclude"] if name not in hiding]
+        paths = tuple(tuple(name.split(".")) for name in hiding)
         return Payload({"exclude": rest} if rest else True, paths)
     names = value["include"] if isinstance(value, dict) else value
     if any(_covers(name, path) for name in names):
@@ -212,19 +221,19 @@ def _covers(name: str, path: tuple[str, ...]) -> bool:
     return path[: len(parts)] == parts
 
 
-def _take_out(payload: Any, path: tuple[str, ...], *, prune: bool) -> bool:
-    """Whether it was there. A document that shows has an object at every step to its mark, unless
-    documents without one show."""
-    holders = []
+def _remove(payload: Any, path: tuple[str, ...], *, prune: bool) -> bool:
+    """Remove the value at `path`. Returns whether it existed; it may not, if documents without a
+    level may be seen."""
+    parents = []
     for name in path[:-1]:
         if not isinstance(payload, dict) or name not in payload:
             return False
-        holders.append((payload, name))
+        parents.append((payload, name))
         payload = payload[name]
     if not isinstance(payload, dict) or path[-1] not in payload:
         return False
     del payload[path[-1]]
-    while prune and holders and not payload:
-        payload, name = holders.pop()
+    while prune and parents and not payload:
+        payload, name = parents.pop()
         del payload[name]
     return True

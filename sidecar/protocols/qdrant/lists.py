@@ -1,19 +1,19 @@
-"""Qdrant's lists of names: what aliases stand for, and which names may be seen. Pure."""
+"""Reads and filters Qdrant's lists of collections and aliases. Pure."""
 
 from collections.abc import Callable
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart, Visibility
-from sidecar.protocols.qdrant.filter import parsed
+from sidecar.protocols.qdrant.filter import parse_response
 from sidecar.protocols.shared.document_levels import expect_list, expect_object, to_json
 from sidecar.protocols.shared.source_names import SourceNames
 
 
-def aliases_of(answer: Any) -> dict[str, str]:
-    """Alias -> collection, of `GET /aliases`."""
+def parse_aliases(response: Any) -> dict[str, str]:
+    """Alias -> collection, from the response to `GET /aliases`. Raises `UpstreamFailed`."""
     result = expect_object(
-        expect_object(answer, "list of aliases").get("result"), "list of aliases"
+        expect_object(response, "list of aliases").get("result"), "list of aliases"
     )
     return {
         _text(each, "alias_name"): _text(each, "collection_name")
@@ -21,22 +21,22 @@ def aliases_of(answer: Any) -> dict[str, str]:
     }
 
 
-def listed(
-    member: str, name: str, naming: SourceNames, sight: Visibility
+def list_filter(
+    member: str, name: str, naming: SourceNames, visibility: Visibility
 ) -> Callable[[FetchedResponse], ForwardedPart]:
-    """Reads a list: of the elements of `result.<member>` those stay whose collection, in the
-    element's member `name`, may be seen."""
+    """A filter for a list response. It keeps the elements of `result.<member>` whose collection,
+    named in the element's member `name`, may be seen."""
 
-    def read(answer: FetchedResponse) -> ForwardedPart:
-        whole = parsed(answer)
+    def filter_list(response: FetchedResponse) -> ForwardedPart:
+        whole = parse_response(response)
         result = expect_object(whole.get("result"), "result")
-        found = expect_list(result.get(member), "list")
-        seen = [each for each in found if sight.permits(naming.of(_text(each, name)))]
-        if len(seen) == len(found):
-            return ForwardedPart(answer.body)
-        return ForwardedPart(to_json({**whole, "result": {**result, member: seen}}))
+        elements = expect_list(result.get(member), "list")
+        kept = [each for each in elements if visibility.permits(naming.of(_text(each, name)))]
+        if len(kept) == len(elements):
+            return ForwardedPart(response.body)
+        return ForwardedPart(to_json({**whole, "result": {**result, member: kept}}))
 
-    return read
+    return filter_list
 
 
 def _text(element: Any, member: str) -> str:

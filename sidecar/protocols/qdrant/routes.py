@@ -1,10 +1,10 @@
-"""Qdrant's HTTP API (data-sources.md 5.2; Qdrant 1.19's own description and `src/actix/api`).
+"""Qdrant's HTTP API (data-sources.md 5.2; Qdrant 1.19's OpenAPI description and `src/actix/api`).
 
-A request names a collection in its path and may name more in its body, to look up vectors or
-records there (`qdrant_places.py`, `qdrant_references.py`).
+A request names a collection in its path, and may name more in its body, to look up vectors or
+records there (`sources.py`, `references.py`).
 
-The table at the end holds every route of the description, and those that Qdrant still serves
-without describing them. Knows Qdrant's routes; judges nothing.
+The table at the end lists every described route, and those that Qdrant serves without describing
+them. Knows Qdrant's routes; decides nothing.
 """
 
 from collections.abc import Callable
@@ -23,13 +23,13 @@ from sidecar.protocols.qdrant.filter import (
     RECORDS,
     SCROLL,
     RequestForm,
-    narrowed,
-    reading,
-    reading_each,
+    batch_response_filter,
+    narrow,
+    response_filter,
 )
-from sidecar.protocols.qdrant.lists import listed
+from sidecar.protocols.qdrant.lists import list_filter
 from sidecar.protocols.qdrant.references import (
-    Examples,
+    UsesPoint,
     discovers_by_point,
     never_by_point,
     queries_by_point,
@@ -48,99 +48,105 @@ class Qdrant(QdrantSources, SourceProtocol):
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
-        self._table = _PLAIN if source.sensitivity_field is None else _TABLE
+        self._table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)
 
-    def created(self, asked: RoutedRequest) -> ProtocolRoute:
-        """A collection made from another is a copy of it, and would be judged by another name."""
-        copies = asked.body is not None and asked.body.get("init_from") is not None
+    def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
+        """The row of a creation. A collection made from another (`init_from`) is a copy, which
+        would be judged by a different name."""
+        copies = request.body is not None and request.body.get("init_from") is not None
         return _COPY if copies else _CREATE
 
-    def collections_listed(
-        self, _asked: RoutedRequest, _places: object, sight: Visibility
+    def plan_collections(
+        self, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        """`{"collections": [{"name"}]}`, as far as they may be seen."""
-        return ForwardPlan(filter_response=listed("collections", "name", self._naming, sight))
-
-    def aliases_listed(
-        self, _asked: RoutedRequest, _places: object, sight: Visibility
-    ) -> ForwardPlan:
-        """`{"aliases": [{"alias_name", "collection_name"}]}`, as far as their targets may be."""
+        """Filters `{"collections": [{"name"}]}`."""
         return ForwardPlan(
-            filter_response=listed("aliases", "collection_name", self._naming, sight)
+            filter_response=list_filter("collections", "name", self._naming, visibility)
+        )
+
+    def plan_aliases(
+        self, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        """Filters `{"aliases": [{"alias_name", "collection_name"}]}` by each alias's collection."""
+        return ForwardPlan(
+            filter_response=list_filter("aliases", "collection_name", self._naming, visibility)
         )
 
 
-def _one(path: str, form: RequestForm, examples: Examples = never_by_point) -> ProtocolRoute:
+def _request_route(
+    path: str, form: RequestForm, uses_point: UsesPoint = never_by_point
+) -> ProtocolRoute:
     """A retrieval whose body is one request."""
 
-    def prepared(
-        _qdrant: Qdrant, asked: RoutedRequest, _places: object, sight: Visibility
+    def plan(
+        _qdrant: Qdrant, request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        marks = levels_of(sight)
-        if marks is None:
+        levels = levels_of(visibility)
+        if levels is None:
             return FORWARD_UNCHANGED
-        ask = narrowed(asked.body, marks, form)
-        return ForwardPlan(orjson.dumps(ask.body), reading(marks, form, ask))
+        forwarded = narrow(request.body, levels, form)
+        return ForwardPlan(orjson.dumps(forwarded.body), response_filter(levels, form, forwarded))
 
-    return _sieved(path, False, prepared, examples)
+    return _filtered_route(path, False, plan, uses_point)
 
 
-def _batch(path: str, form: RequestForm, examples: Examples = never_by_point) -> ProtocolRoute:
+def _batch_route(
+    path: str, form: RequestForm, uses_point: UsesPoint = never_by_point
+) -> ProtocolRoute:
     """A retrieval whose body is a list of requests."""
 
-    def prepared(
-        _qdrant: Qdrant, asked: RoutedRequest, _places: object, sight: Visibility
+    def plan(
+        _qdrant: Qdrant, request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        marks = levels_of(sight)
-        if marks is None:
+        levels = levels_of(visibility)
+        if levels is None:
             return FORWARD_UNCHANGED
-        asks = [narrowed(each, marks, form) for each in searches(asked.body)]
-        body = {**asked.body, "searches": [ask.body for ask in asks]}
-        return ForwardPlan(orjson.dumps(body), reading_each(marks, form, asks))
+        forwarded = [narrow(each, levels, form) for each in searches(request.body)]
+        body = {**request.body, "searches": [each.body for each in forwarded]}
+        return ForwardPlan(orjson.dumps(body), batch_response_filter(levels, form, forwarded))
 
     def any_of(body: dict[str, Any]) -> bool:
-        return any(examples(each) for each in searches(body))
+        return any(uses_point(each) for each in searches(body))
 
-    return _sieved(path, True, prepared, any_of)
-
-
-def _sieved(path: str, batch: bool, prepared: Any, examples: Examples) -> ProtocolRoute:
-    """A row that leaves out what may not be seen. A request that puts a point in a vector's place
-    is another row: its answer tells what that point is like, so all of it is judged as one."""
-    sharp = replace(_plain(path, batch=batch), plan_forward=prepared, filters_documents=True)
-    blunt = _plain(path, batch=batch)
-
-    def refined(_qdrant: Qdrant, asked: RoutedRequest) -> ProtocolRoute:
-        return blunt if examples(asked.body) else sharp
-
-    return replace(sharp, refine=refined, find_sources_now=None)
+    return _filtered_route(path, True, plan, any_of)
 
 
-def _plain(path: str, *, batch: bool = False) -> ProtocolRoute:
-    """A row that returns whatever is there."""
-    places, known = (
-        (Qdrant.of_batch, Qdrant.known_batch)
-        if batch
-        else (Qdrant.of_request, Qdrant.known_request)
-    )
+def _filtered_route(path: str, batch: bool, plan: Any, uses_point: UsesPoint) -> ProtocolRoute:
+    """A row that filters documents. A request that uses a stored point as a vector gets an
+    unfiltered row, which is judged at `critical`: its response reveals what that point is similar
+    to."""
+    unfiltered = _unfiltered_route(path, batch=batch)
+    filtered = replace(unfiltered, plan_forward=plan, filters_documents=True)
+
+    def refine(_qdrant: Qdrant, request: RoutedRequest) -> ProtocolRoute:
+        return unfiltered if uses_point(request.body) else filtered
+
+    return replace(filtered, refine=refine, find_sources_now=None)
+
+
+def _unfiltered_route(path: str, *, batch: bool = False) -> ProtocolRoute:
+    """A row that doesn't filter documents."""
+    find, cached = Qdrant.of_request, Qdrant.cached_request
+    if batch:
+        find, cached = Qdrant.of_batch, Qdrant.cached_batch
     return ProtocolRoute(
-        "POST", path, _RETRIEVE, places, parse_body=json_object, find_sources_now=known
+        "POST", path, _RETRIEVE, find, parse_body=json_object, find_sources_now=cached
     )
 
 
-def _unmarked(route: ProtocolRoute) -> ProtocolRoute:
-    """The row of a data source whose documents have no level of their own: nothing is left out, so
-    it makes no difference how a request is put."""
+def _without_levels(route: ProtocolRoute) -> ProtocolRoute:
+    """The row for a data source without `sensitivity_field`: nothing is filtered, so all requests
+    of a route share one row."""
     batch = route.find_sources is Qdrant.of_batch
-    return _plain(route.pattern, batch=batch) if route.filters_documents else route
+    return _unfiltered_route(route.pattern, batch=batch) if route.filters_documents else route
 
 
 _RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
 _BULK, _ADMIN, _OPEN = RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
-_path, _hint, _change = Qdrant.of_path, Qdrant.hint, Qdrant.names_change
+_path, _hint, _change = Qdrant.of_path, Qdrant.hint, Qdrant.forget_names
 
 _C = "/collections/{collection}"
 _P = f"{_C}/points"
@@ -163,40 +169,42 @@ def _write(methods: str, path: str) -> ProtocolRoute:
     return ProtocolRoute(methods, path, _WRITE, _path, _hint)
 
 
-# INVARIANT: a literal segment stands above a `{parameter}` in its place, as in Qdrant's own router.
-# What is not here is denied as `unclassified_route`: a newer Qdrant opens nothing by itself.
+# INVARIANT: a literal segment comes before a `{parameter}` in the same position, as in Qdrant's own
+# router. A route that is not list_filter is denied as `unclassified_route`, so that an upgrade of
+# Qdrant opens nothing by itself.
 ROUTES = (
-    _one(f"{_P}/query", PAGE, queries_by_point),
-    _batch(f"{_P}/query/batch", PAGE, queries_by_point),
-    _one(f"{_P}/query/groups", GROUPS, queries_by_point),
-    _one(f"{_P}/search", LIST),
-    _batch(f"{_P}/search/batch", LIST),
-    _one(f"{_P}/search/groups", GROUPS),
-    _one(f"{_P}/recommend", LIST, recommends_by_point),
-    _batch(f"{_P}/recommend/batch", LIST, recommends_by_point),
-    _one(f"{_P}/recommend/groups", GROUPS, recommends_by_point),
-    _one(f"{_P}/discover", LIST, discovers_by_point),
-    _batch(f"{_P}/discover/batch", LIST, discovers_by_point),
-    _one(f"{_P}/scroll", SCROLL),
-    _one(_P, RECORDS),
-    _one(f"{_S}/points", RECORDS),
-    _one(f"{_S}/points/scroll", SCROLL),
-    # A hidden point would have to look like one that is not there, which has a status of its own.
+    _request_route(f"{_P}/query", PAGE, queries_by_point),
+    _batch_route(f"{_P}/query/batch", PAGE, queries_by_point),
+    _request_route(f"{_P}/query/groups", GROUPS, queries_by_point),
+    _request_route(f"{_P}/search", LIST),
+    _batch_route(f"{_P}/search/batch", LIST),
+    _request_route(f"{_P}/search/groups", GROUPS),
+    _request_route(f"{_P}/recommend", LIST, recommends_by_point),
+    _batch_route(f"{_P}/recommend/batch", LIST, recommends_by_point),
+    _request_route(f"{_P}/recommend/groups", GROUPS, recommends_by_point),
+    _request_route(f"{_P}/discover", LIST, discovers_by_point),
+    _batch_route(f"{_P}/discover/batch", LIST, discovers_by_point),
+    _request_route(f"{_P}/scroll", SCROLL),
+    _request_route(_P, RECORDS),
+    _request_route(f"{_S}/points", RECORDS),
+    _request_route(f"{_S}/points/scroll", SCROLL),
+    # Not filtered: withholding a point would have to imitate Qdrant's 404 for one that doesn't
+    # exist.
     ProtocolRoute("GET", f"{_P}/{{id}}", _RETRIEVE, _path),
-    # Numbers and ids without payload: nothing in the answer could prove what it was made of.
-    _plain(f"{_P}/count"),
-    _plain(f"{_S}/points/count"),
-    _plain(f"{_P}/search/matrix/pairs"),
-    _plain(f"{_P}/search/matrix/offsets"),
-    _plain(f"{_C}/facet"),
-    ProtocolRoute("GET", "/collections", _METADATA, plan_forward=Qdrant.collections_listed),
-    ProtocolRoute("GET", "/aliases", _METADATA, plan_forward=Qdrant.aliases_listed),
+    # Not filtered: numbers and ids without payload don't show which points they were made from.
+    _unfiltered_route(f"{_P}/count"),
+    _unfiltered_route(f"{_S}/points/count"),
+    _unfiltered_route(f"{_P}/search/matrix/pairs"),
+    _unfiltered_route(f"{_P}/search/matrix/offsets"),
+    _unfiltered_route(f"{_C}/facet"),
+    ProtocolRoute("GET", "/collections", _METADATA, plan_forward=Qdrant.plan_collections),
+    ProtocolRoute("GET", "/aliases", _METADATA, plan_forward=Qdrant.plan_aliases),
     ProtocolRoute("GET", _C, _METADATA, _path),
     *(
         ProtocolRoute("GET", f"{_C}/{what}", _METADATA, _path)
         for what in ("aliases", "exists", "cluster", "optimizations", "shards")
     ),
-    replace(_CREATE, refine=Qdrant.created),
+    replace(_CREATE, refine=Qdrant.refine_creation),
     _write("PATCH", _C),
     ProtocolRoute(
         "DELETE", _C, _WRITE, _path, _hint, before_forward=_change, after_forward=_change
@@ -224,13 +232,13 @@ ROUTES = (
     ProtocolRoute("GET DELETE", f"{_S}/snapshots/{{snapshot}}", _BULK),
     ProtocolRoute("GET POST", "/snapshots", _BULK),
     ProtocolRoute("GET DELETE", "/snapshots/{snapshot}", _BULK),
-    # Points a name to another collection.
+    # Re-points a name to another collection.
     ProtocolRoute("POST", "/collections/aliases", _ADMIN),
     ProtocolRoute("POST", f"{_C}/cluster", _ADMIN),
     ProtocolRoute("PUT", f"{_C}/shards", _ADMIN),
     ProtocolRoute("POST", f"{_C}/shards/delete", _ADMIN),
     ProtocolRoute("POST", f"{_S}/cleanup", _ADMIN),
-    # They tell of every collection at once.
+    # They reveal something about every collection at once.
     *(
         ProtocolRoute("GET", f"/{what}", _ADMIN)
         for what in ("telemetry", "metrics", "cluster", "stacktrace", "cluster/telemetry")
@@ -246,4 +254,4 @@ ROUTES = (
 )
 
 _TABLE = RouteTable(ROUTES)
-_PLAIN = RouteTable(map(_unmarked, ROUTES))
+_TABLE_WITHOUT_LEVELS = RouteTable(map(_without_levels, ROUTES))

@@ -18,7 +18,7 @@ from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.opensearch.handlers.multi_search import parse_searches
 from sidecar.protocols.opensearch.index_names import parse_names
-from sidecar.protocols.qdrant.filter import LIST, narrowed
+from sidecar.protocols.qdrant.filter import LIST, narrow
 from sidecar.protocols.shared.document_levels import DocumentLevels, to_json
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MAX_DEPTH, json_object
@@ -76,7 +76,7 @@ def test_excluded_members_are_compared_once_each() -> None:
     count = 2000
     names = [_Name("acl" if at % 2 else f"x{at}") for at in range(count)]
     _Name.compared = 0
-    narrowed({"with_payload": {"exclude": names}}, DocumentLevels(("acl", "level"), ("low",)), LIST)
+    narrow({"with_payload": {"exclude": names}}, DocumentLevels(("acl", "level"), ("low",)), LIST)
     assert _Name.compared < 3 * count
 
 

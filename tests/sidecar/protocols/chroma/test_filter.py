@@ -11,7 +11,7 @@ import chromadb
 import pytest
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.chroma import filter as chroma_documents
+from sidecar.protocols.chroma.filter import filter_records
 from sidecar.protocols.messages import FetchedResponse
 from sidecar.protocols.shared.document_levels import DocumentLevels
 from tests.sidecar.protocols.conftest import Front, fronting
@@ -122,7 +122,7 @@ def test_an_answer_that_does_not_keep_to_the_condition_is_cut_and_counted() -> N
         "embeddings": None,
         "include": ["documents", "metadatas", "distances"],
     }
-    passed = chroma_documents._sieved(MARKS, fetched(answer), nested=True, added=True)
+    passed = filter_records(MARKS, fetched(answer), nested=True, added=True)
     assert passed.withheld == 2
     assert json.loads(passed.body) == {
         **answer,
@@ -150,4 +150,4 @@ def test_an_answer_that_does_not_keep_to_the_condition_is_cut_and_counted() -> N
 )
 def test_an_answer_of_another_form_goes_nowhere(answer: Any, nested: bool) -> None:
     with pytest.raises(UpstreamFailed):
-        chroma_documents._sieved(MARKS, fetched(answer), nested=nested, added=False)
+        filter_records(MARKS, fetched(answer), nested=nested, added=False)
