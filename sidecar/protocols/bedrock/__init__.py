@@ -1,3 +1,1 @@
-"""How Amazon Bedrock knowledge bases is read: which requests retrieve, from which sources, and
-how they are filtered.
-"""
+"""The Amazon Bedrock protocol: its routes, the sources they concern, and how they are filtered."""

@@ -1,7 +1,7 @@
-"""What is added to a Bedrock retrieval, and what is looked for in its answer: the user, the
-condition on documents' levels, the proof that the answer keeps to it, the token of the next page.
+"""Changes Bedrock's requests and reads its responses: sets the user, adds the condition on document
+levels, checks the results against it, and finds the tokens of continuations.
 
-Knows the bodies of requests and answers. Knows no route.
+Knows the bodies of requests and responses. Knows no routes.
 """
 
 from typing import Any
@@ -20,38 +20,43 @@ from sidecar.protocols.shared.document_levels import (
 _SEARCHES = ("vectorSearchConfiguration", "managedSearchConfiguration")
 
 
-def for_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
-    """`body` on behalf of this user, whatever it said: a knowledge base that knows who may read its
-    documents leaves out the others."""
+def with_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
+    """`body` on behalf of `user`, whatever user it stated: a knowledge base with access lists
+    returns only what this user may read."""
     return {**(body or {}), "userContext": {"userId": user}}
 
 
-def levels_of(sight: Visibility) -> DocumentLevels | None:
+def flat_levels_of(visibility: Visibility) -> DocumentLevels | None:
     """As `document_levels.levels_of`, but metadata is one flat map: a dot is part of a name."""
-    return None if sight.levels is None else DocumentLevels((sight.field,), sight.levels)
+    return (
+        None
+        if visibility.levels is None
+        else DocumentLevels((visibility.field,), visibility.levels)
+    )
 
 
 def check_search(body: dict[str, Any]) -> None:
-    """Raises `Malformed` where a condition could not be added to the search of a `Retrieve`."""
+    """Check that a condition can be added to the search of a `Retrieve`. Raises `Malformed`."""
     configuration = body.get("retrievalConfiguration")
     parts = [configuration]
     if isinstance(configuration, dict):
         parts += [configuration.get(name) for name in _SEARCHES]
         if not set(configuration) <= set(_SEARCHES):
-            raise Malformed("the body describes a search that is not known here")
+            raise Malformed("`retrievalConfiguration` holds an unknown kind of search")
     if not all(part is None or isinstance(part, dict) for part in parts):
-        raise Malformed("the body describes its search in another form than an object")
+        raise Malformed("`retrievalConfiguration` and the searches in it must be objects")
 
 
-def narrowed(body: dict[str, Any], marks: DocumentLevels, field: str) -> dict[str, Any]:
-    """A `Retrieve` that finds only documents of these levels: the condition stands beside the
-    caller's own, and both must hold."""
-    if not marks.filterable:
+def narrow(body: dict[str, Any], levels: DocumentLevels, field: str) -> dict[str, Any]:
+    """The body of a `Retrieve` that finds only documents of these levels: both the condition and
+    the caller's own filter must hold."""
+    if not levels.filterable:
         return body
     configuration = body.get("retrievalConfiguration") or {}
-    # A knowledge base is searched in one of two ways, and the request knows in which.
+    # A knowledge base supports one of the two kinds, and only the caller knows which. A request
+    # that names neither gets the condition for a vector search.
     searches = [name for name in _SEARCHES if name in configuration] or [_SEARCHES[0]]
-    condition = {"in": {"key": field, "value": list(marks.levels)}}
+    condition = {"in": {"key": field, "value": list(levels.levels)}}
     configuration = dict(configuration)
     for name in searches:
         search = configuration.get(name) or {}
@@ -61,36 +66,38 @@ def narrowed(body: dict[str, Any], marks: DocumentLevels, field: str) -> dict[st
     return {**body, "retrievalConfiguration": configuration}
 
 
-def checked(answer: bytes, marks: DocumentLevels) -> ForwardedPart:
-    """The results of a `Retrieve` that may be seen. Raises `UpstreamFailed`."""
-    whole = parsed(answer)
+def filter_results(response: bytes, levels: DocumentLevels) -> ForwardedPart:
+    """Withholds the results of a `Retrieve` that may not be seen. Raises `UpstreamFailed`."""
+    whole = parse_response(response)
     results = expect_list(whole.get("retrievalResults"), "list of results")
     kept = [
-        each for each in results if marks.may_see(expect_object(each, "result").get("metadata", {}))
+        each
+        for each in results
+        if levels.may_see(expect_object(each, "result").get("metadata", {}))
     ]
     if len(kept) == len(results):
-        return ForwardedPart(answer)
+        return ForwardedPart(response)
     body = to_json({**whole, "retrievalResults": kept})
     return ForwardedPart(body, len(results) - len(kept))
 
 
-def parsed(answer: bytes) -> dict[str, Any]:
-    """The JSON object of an answer; raises `UpstreamFailed`."""
+def parse_response(response: bytes) -> dict[str, Any]:
+    """The JSON object in a response's body. Raises `UpstreamFailed`."""
     try:
-        return expect_object(orjson.loads(answer), "answer")
+        return expect_object(orjson.loads(response), "response")
     except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's answer can't be read") from error
+        raise UpstreamFailed("the data source's response is not JSON") from error
 
 
-def stated(answer: FetchedResponse, member: str) -> str | None:
-    """The text of a member of an answer, None where it has none. Raises `UpstreamFailed`."""
-    value = parsed(answer.body).get(member)
+def text_member(response: FetchedResponse, member: str) -> str | None:
+    """The string in a member of a response; None if it is absent. Raises `UpstreamFailed`."""
+    value = parse_response(response.body).get(member)
     if value is not None and not isinstance(value, str):
-        raise UpstreamFailed(f"the data source's answer has a `{member}` that is no text")
+        raise UpstreamFailed(f"`{member}` of the data source's response is not a string")
     return value
 
 
-def of_head(fields: Fields, name: bytes) -> str | None:
-    """The value of an answer's field that stands once."""
+def single_field(fields: Fields, name: bytes) -> str | None:
+    """The value of a response's header field; None unless it occurs exactly once."""
     found = [value for each, value in fields if each.lower() == name]
     return found[0].decode("latin-1") if len(found) == 1 else None

@@ -1,6 +1,6 @@
-"""Which sources a Bedrock request names in its body, at whatever depth: knowledge bases, agents,
-objects of S3, functions, memories. A name in another form than its own is refused: AWS takes some
-things by an identifier and by an ARN, and policies know one of the two. Pure."""
+"""Finds the sources that a Bedrock request names, at any depth of its body: knowledge bases,
+agents, S3 objects, functions, memories. AWS accepts both an identifier and an ARN for some
+resources, and policies name only one of them, so any other form is refused. Pure."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from typing import Any
 from policies.ground.errors import Malformed
 from sidecar.protocols.messages import Unresolved
 
-# AWS writes identifiers in capitals, and does not say that it reads no others.
+# AWS writes identifiers in capitals. It may accept lower case too, so that is refused.
 _IDENTIFIER = re.compile(r"[0-9A-Z]{1,10}").fullmatch
 _OWNER = r"arn:aws(?:-[a-z]+)*:bedrock:[a-z0-9-]{1,20}:[0-9]{12}"
 _KNOWLEDGE_BASE = re.compile(rf"{_OWNER}:knowledge-base/([0-9A-Z]{{1,10}})").fullmatch
@@ -18,45 +18,45 @@ _AGENT_ALIAS = re.compile(rf"{_OWNER}:agent-alias/([0-9A-Z]{{1,10}})/([0-9A-Z]{{
 _S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.DOTALL).fullmatch
 
 Parts = tuple[str, ...]
-"""The parts of a source id, behind `bedrock://<alias>/`."""
+"""The parts of a source id after `bedrock://<alias>/`."""
 
 Values = tuple[str, ...]
-"""What a path holds in the places of a pattern's names."""
+"""The values of a path pattern's `{names}`."""
 
 
 def identifier(text: object) -> str:
-    """An identifier of AWS's as it stands; raises `Unresolved` for an ARN or another spelling."""
+    """`text`, if it is an AWS identifier. Raises `Unresolved` for an ARN or another spelling."""
     if not isinstance(text, str) or not _IDENTIFIER(text):
-        raise Unresolved("a part of Bedrock is not stated by its own identifier")
+        raise Unresolved("a Bedrock resource must be named by its identifier, in capitals")
     return text
 
 
-def references(body: Any) -> list[Parts]:
-    """Everything that a body names. Raises `Malformed`, `Unresolved`."""
+def named_sources(body: Any) -> list[Parts]:
+    """All the sources that a body names. Raises `Malformed` and `Unresolved`."""
     found: list[Parts] = []
     pending = [body]
     while pending:
         node = pending.pop()
         if isinstance(node, dict):
-            found += _named(node)
+            found += _names_in(node)
             pending += node.values()
         elif isinstance(node, list):
             pending += node
     return found
 
 
-def only(body: dict[str, Any], members: frozenset[str]) -> None:
-    """Raises `Malformed` for a member that is not known here: it may name a source."""
+def check_members(body: dict[str, Any], members: frozenset[str]) -> None:
+    """Raises `Malformed` for an unknown member: it may name a source."""
     for name in body:
         if name not in members:
-            raise Malformed(f"the member `{name[:64]}` of the body is not known here")
+            raise Malformed(f"unknown member `{name[:64]}` in the body")
 
 
-def _named(node: dict[str, Any]) -> Iterator[Parts]:
-    # Whoever reads names without regard to case would take what stands here for a name too.
+def _names_in(node: dict[str, Any]) -> Iterator[Parts]:
+    # A parser that ignores case would accept these members in any spelling, so match them that way.
     members = {name.lower(): value for name, value in node.items()}
     if len(members) != len(node):
-        raise Malformed("two members of the body differ in case alone")
+        raise Malformed("two members of the body differ only in case")
     for name, value in members.items():
         match name:
             case "knowledgebaseid":
@@ -66,42 +66,44 @@ def _named(node: dict[str, Any]) -> Iterator[Parts]:
             case "agentaliasarn":
                 yield ("agent", *_by_arn(_AGENT_ALIAS, value))
             case "externalsourcesconfiguration":
-                # Besides the objects in it: it may bring along what it wants read.
+                # In addition to the S3 objects in it: it may also carry documents inline.
                 yield ("external-sources",)
             case "memoryid":
-                yield ("memory", _text(value))
+                yield ("memory", _expect_text(value))
             case "lambda" | "overridelambda":
-                yield ("lambda", _text(value))
+                yield ("lambda", _expect_text(value))
             case "uri" if isinstance(value, str) and value.lower().startswith("s3:"):
                 yield _object(value)
             case "s3location":
                 yield _object(value.get("uri") if isinstance(value, dict) else None)
             case "s3bucketname":
-                yield _object(f"s3://{_text(value)}/{_text(members.get('s3objectkey'))}")
+                yield _object(
+                    f"s3://{_expect_text(value)}/{_expect_text(members.get('s3objectkey'))}"
+                )
 
 
 def _by_arn(form: Any, value: object) -> Parts:
-    found = form(_text(value))
+    found = form(_expect_text(value))
     if found is None:
-        raise Unresolved("a part of Bedrock is named by an ARN of a form not known here")
+        raise Unresolved("a Bedrock resource is named by an ARN of an unknown form")
     parts: Parts = found.groups()
     return parts
 
 
 def _object(value: object) -> Parts:
-    found = _S3(_text(value))
+    found = _S3(_expect_text(value))
     if found is None:
-        raise Unresolved("a source that is no object of S3 is named by its address")
+        raise Unresolved("a source is named by an address other than `s3://<bucket>/<key>`")
     return ("s3", found[1], *found[2].split("/"))
 
 
-def _text(value: object) -> str:
+def _expect_text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise Unresolved("a source is named by something that is no text")
+        raise Unresolved("a source's name must be a string that is not empty")
     return value
 
 
-def nothing(_values: Values) -> Parts:
+def no_source(_values: Values) -> Parts:
     return ()
 
 
@@ -122,14 +124,15 @@ def flow(values: Values) -> Parts:
 
 
 def execution(values: Values) -> list[str]:
-    """The token that an execution's path holds."""
+    """The token in the path of an execution."""
     return [f"execution:{values[2]}"]
 
 
-def conversation(values: Values, stated: dict[str, Any]) -> list[str]:
-    """An agent's session and memory, which the caller names: what was said in them comes back."""
+def conversation(values: Values, statement: dict[str, Any]) -> list[str]:
+    """An agent's session and memory. The caller chooses their names, and responses may repeat what
+    was said in them."""
     tokens = [] if len(values) == 2 else ["agent session:" + "/".join(values)]
-    memory = stated.get("memoryId")
+    memory = statement.get("memoryId")
     return tokens if memory is None else [*tokens, f"memory:{memory}"]
 
 
@@ -138,18 +141,18 @@ def _no_tokens(*_of: object) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceNames:
-    """How one operation names what it reads."""
+class OperationNames:
+    """How one operation names what it reads, in its path, query and body."""
 
-    own: Callable[[Values], Parts] = nothing
-    """What its path names."""
+    path_source: Callable[[Values], Parts] = no_source
+    """The source that its path names."""
     members: frozenset[str] = frozenset()
-    """What its body may hold."""
-    query: frozenset[str] = frozenset()
-    """What its query may hold."""
-    some: bool = False
-    """Whether its body must name a source, or the session of one."""
-    issued: Callable[[Values], list[str]] = _no_tokens
-    """The tokens in its path."""
-    claimed: Callable[[Values, dict[str, Any]], list[str]] = _no_tokens
-    """The names of the caller's own choice, in its path and in what it states."""
+    """The members that its body may hold."""
+    parameters: frozenset[str] = frozenset()
+    """The parameters that its query may hold."""
+    source_required: bool = False
+    """Whether its body must name a source, or a session that stands for one."""
+    tokens: Callable[[Values], list[str]] = _no_tokens
+    """The tokens in its path, issued by Bedrock."""
+    claims: Callable[[Values, dict[str, Any]], list[str]] = _no_tokens
+    """The names in its path, query and body that the caller chooses freely."""

@@ -1,25 +1,35 @@
-"""Amazon Bedrock's knowledge bases, agents and flows as they are asked (data-sources.md 5.7; the
-operations of botocore's model of `bedrock-agent-runtime`).
+"""Amazon Bedrock's knowledge bases, agents and flows (data-sources.md 5.7; the operations in
+botocore's model of `bedrock-agent-runtime`).
 
 A knowledge base is `bedrock://<alias>/<id>`, wherever a request names it. An agent or a flow reads
-what its owner gave it: that is a source of its own, `bedrock://<alias>/agent/<id>/<alias>`. The
-request is signed anew with the sidecar's own credentials (R9).
+what its owner configured, which the sidecar can't see, so it is a source of its own:
+`bedrock://<alias>/agent/<id>/<alias>`. Requests are signed with the sidecar's own credentials (R9).
 
-The table at the end holds every operation. Knows Bedrock's routes; judges nothing.
+The table at the end lists every operation. Knows Bedrock's routes; decides nothing.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import orjson
 
 from sidecar.http.request_target import Target
-from sidecar.protocols.bedrock import filter as documents
-from sidecar.protocols.bedrock import references as refer
-from sidecar.protocols.bedrock.references import ReferenceNames
-from sidecar.protocols.bedrock.sources import BedrockSources, Places
+from sidecar.protocols.bedrock import references as refs
+from sidecar.protocols.bedrock.filter import (
+    filter_results,
+    flat_levels_of,
+    narrow,
+    text_member,
+    with_user,
+)
+from sidecar.protocols.bedrock.route_builders import (
+    body_token,
+    header_token,
+    names,
+    route,
+    unchanged,
+)
+from sidecar.protocols.bedrock.sources import BedrockSources
 from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
     FetchedResponse,
     Fields,
     ForwardedPart,
@@ -29,118 +39,54 @@ from sidecar.protocols.messages import (
     Visibility,
 )
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
 from sidecar.protocols.shared.aws_signing import AwsSigner
-from sidecar.protocols.strict_body import optional_json_object
 from sidecar.settings.model import Source
-
-Preparing = Callable[["Bedrock", RoutedRequest, Places, Visibility], ForwardPlan]
 
 _SESSION = b"x-amzn-bedrock-knowledge-base-session-id"
 _EXECUTION = b"x-amz-bedrock-flow-execution-id"
 
 
-class Bedrock(SourceProtocol):
-    """One region's runtime of one account."""
+class Bedrock(BedrockSources, SourceProtocol):
+    """The Bedrock runtime of one account in one region."""
 
     signs_requests = True
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
+        super().__init__(source, monotonic)
         self._signer = AwsSigner(source.aws, "bedrock", monotonic)
-        self.sources = BedrockSources(source, monotonic)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return _TABLE.match(method, target)
 
     async def sign(self, outgoing: OutgoingRequest) -> Fields:
-        # `x-amz-source-arn` and its like speak for somebody. A digest is of the body that came.
+        # The agent's digest may no longer fit the body. Of its `x-amz` fields only the trace id
+        # passes: others, like `x-amz-source-arn`, claim to act for someone.
         fields = [each for each in outgoing.fields if each[0].lower() != b"content-md5"]
         passes = (b"x-amzn-trace-id",).__contains__
         return await self._signer.sign(outgoing._replace(fields=fields), passes)
 
-    def retrieved(self, asked: RoutedRequest, places: Places, sight: Visibility) -> ForwardPlan:
-        """Documents of the levels that may be seen, for this user; the next page is remembered."""
-        marks = documents.levels_of(sight)
-        body = documents.for_user(asked.body, asked.attribution.user)
-        if marks is not None:
-            body = documents.narrowed(body, marks, sight.field)
-
-        def read(answer: FetchedResponse) -> ForwardedPart:
-            self.sources.issue("page", documents.stated(answer, "nextToken"), asked, places)
-            whole = ForwardedPart(answer.body)
-            return whole if marks is None else documents.checked(answer.body, marks)
-
-        return ForwardPlan(orjson.dumps(body), read)
-
-    def for_user(self, asked: RoutedRequest, _places: Places, _sight: Visibility) -> ForwardPlan:
-        return ForwardPlan(orjson.dumps(documents.for_user(asked.body, asked.attribution.user)))
-
-
-def _told(kind: str, member: str) -> Preparing:
-    """For an answer that holds a token in its body."""
-
-    def prepared(
-        bedrock: Bedrock, asked: RoutedRequest, places: Places, _sight: Visibility
+    def plan_retrieve(
+        self, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        def read(answer: FetchedResponse) -> ForwardedPart:
-            # The name of an execution ends with its identifier.
-            token = documents.stated(answer, member)
-            last = token and token.rpartition("/execution/")[2]
-            bedrock.sources.issue(kind, last, asked, places)
-            return ForwardedPart(answer.body)
+        """Sets the user, filters documents by level, and remembers the next page."""
+        levels = flat_levels_of(visibility)
+        body = with_user(request.body, request.attribution.user)
+        if levels is not None:
+            body = narrow(body, levels, visibility.field)
 
-        return ForwardPlan(filter_response=read)
+        def filter_response(response: FetchedResponse) -> ForwardedPart:
+            self.issue("page", text_member(response, "nextToken"), request, sources)
+            if levels is None:
+                return ForwardedPart(response.body)
+            return filter_results(response.body, levels)
 
-    return prepared
+        return ForwardPlan(orjson.dumps(body), filter_response)
 
-
-def _headed(kind: str, name: bytes) -> Preparing:
-    """For an answer that holds a token in its head, and goes on as it comes."""
-
-    def prepared(
-        bedrock: Bedrock, asked: RoutedRequest, places: Places, _sight: Visibility
+    def plan_with_user(
+        self, request: RoutedRequest, _sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
-        def head(_status: int, fields: Fields) -> None:
-            bedrock.sources.issue(kind, documents.of_head(fields, name), asked, places)
-
-        return ForwardPlan(on_head=head)
-
-    return prepared
-
-
-def _as_it_is(
-    _bedrock: Bedrock, _asked: RoutedRequest, _places: Places, _sight: Visibility
-) -> ForwardPlan:
-    return FORWARD_UNCHANGED
-
-
-def _row(
-    methods: str,
-    path: str,
-    class_: RouteClass,
-    names: ReferenceNames,
-    preparing: Preparing,
-    **more: Any,
-) -> ProtocolRoute:
-    async def places(bedrock: Bedrock, asked: RoutedRequest) -> Places:
-        return bedrock.sources.named(asked, names)
-
-    def prepared(
-        bedrock: Bedrock, asked: RoutedRequest, places: Places, sight: Visibility
-    ) -> ForwardPlan:
-        bedrock.sources.claim(asked, names, places)
-        return preparing(bedrock, asked, places, sight)
-
-    inspected = optional_json_object if methods == "POST" else None
-    return ProtocolRoute(
-        methods, path, class_, places, plan_forward=prepared, parse_body=inspected, **more
-    )
-
-
-def _of(
-    own: Any = refer.nothing, members: str = "", query: str = "", **more: Any
-) -> ReferenceNames:
-    return ReferenceNames(own, frozenset(members.split()), frozenset(query.split()), **more)
+        return ForwardPlan(orjson.dumps(with_user(request.body, request.attribution.user)))
 
 
 _RETRIEVE, _METADATA, _WRITE, _ADMIN = (
@@ -156,8 +102,9 @@ _FLOW = "/flows/{flow}/aliases/{alias}"
 _EXECUTIONS = f"{_FLOW}/executions"
 _ONE = f"{_EXECUTIONS}/{{execution}}"
 
-_GENERATE = _of(
-    members="input retrieveAndGenerateConfiguration sessionConfiguration sessionId", some=True
+_GENERATE = names(
+    members="input retrieveAndGenerateConfiguration sessionConfiguration sessionId",
+    source_required=True,
 )
 _INLINE = (
     "actionGroups agentCollaboration agentName bedrockModelConfigurations collaborators "
@@ -178,78 +125,85 @@ _AGENTIC = (
 _RETRIEVAL = "guardrailConfiguration nextToken retrievalConfiguration retrievalQuery userContext"
 
 ROUTES = (
-    _row(
-        "POST", f"{_BASE}/retrieve", _RETRIEVE, _of(refer.knowledge_base, _RETRIEVAL),
-        Bedrock.retrieved, filters_documents=True,
+    route(
+        "POST", f"{_BASE}/retrieve", _RETRIEVE, names(refs.knowledge_base, _RETRIEVAL),
+        Bedrock.plan_retrieve, filters_documents=True,
     ),
-    # A generated text can't be proven to hold only what may be seen: not sieved.
-    _row("POST", "/retrieveAndGenerate", _RETRIEVE, _GENERATE, _told("session", "sessionId")),
-    _row("POST", "/retrieveAndGenerateStream", _RETRIEVE, _GENERATE, _headed("session", _SESSION)),
-    _row(
-        "POST", "/agenticRetrieveStream", _RETRIEVE, _of(members=_AGENTIC, some=True),
-        Bedrock.for_user,
+    # Not filtered: no check can prove which documents a generated text was made from.
+    route("POST", "/retrieveAndGenerate", _RETRIEVE, _GENERATE, body_token("session", "sessionId")),
+    route(
+        "POST", "/retrieveAndGenerateStream", _RETRIEVE, _GENERATE,
+        header_token("session", _SESSION),
     ),
-    _row(
+    route(
+        "POST", "/agenticRetrieveStream", _RETRIEVE, names(members=_AGENTIC, source_required=True),
+        Bedrock.plan_with_user,
+    ),
+    route(
         "POST", f"{_DOCUMENTS}/documents/{{document}}/content", _RETRIEVE,
-        _of(refer.document, "mediaId outputFormat userContext"), Bedrock.for_user,
+        names(refs.document, "mediaId outputFormat userContext"), Bedrock.plan_with_user,
     ),
-    # They tell an agent who else may read what.
+    # These reveal who else may read what.
     ProtocolRoute("POST", f"{_DOCUMENTS}/check-ingested-document-acl", _ADMIN),
     ProtocolRoute("POST", f"{_DOCUMENTS}/get-ingested-document-acl", _ADMIN),
-    _row(
+    route(
         "POST", "/generateQuery", _RETRIEVE,
-        _of(members="queryGenerationInput transformationConfiguration", some=True), _as_it_is,
+        names(members="queryGenerationInput transformationConfiguration", source_required=True),
+        unchanged,
     ),
-    # They read what the request brings along, and nothing else.
-    _row(
+    # These read only what the request itself carries.
+    route(
         "POST", "/rerank", _METADATA,
-        _of(lambda _: ("rerank",), "nextToken queries rerankingConfiguration sources"),
-        _told("page", "nextToken"),
+        names(lambda _: ("rerank",), "nextToken queries rerankingConfiguration sources"),
+        body_token("page", "nextToken"),
     ),
-    _row(
+    route(
         "POST", "/optimize-prompt", _METADATA,
-        _of(lambda _: ("optimize-prompt",), "input targetModelId"), _as_it_is,
+        names(lambda _: ("optimize-prompt",), "input targetModelId"), unchanged,
     ),
-    _row(
+    route(
         "POST", f"{_AGENT}/sessions/{{session}}/text", _RETRIEVE,
-        _of(refer.agent, _INVOKE, claimed=refer.conversation), _as_it_is,
+        names(refs.agent, _INVOKE, claims=refs.conversation), unchanged,
     ),
-    _row(
+    route(
         "POST", "/agents/{session}", _RETRIEVE,
-        _of(lambda _: ("inline-agent",), _INLINE, claimed=refer.conversation), _as_it_is,
+        names(lambda _: ("inline-agent",), _INLINE, claims=refs.conversation), unchanged,
     ),
-    _row(
+    route(
         "GET", f"{_AGENT}/memories", _RETRIEVE,
-        _of(refer.agent, "", "maxItems memoryId memoryType nextToken", claimed=refer.conversation),
-        _told("page", "nextToken"),
+        names(refs.agent, "", "maxItems memoryId memoryType nextToken", claims=refs.conversation),
+        body_token("page", "nextToken"),
     ),
-    _row(
+    route(
         "DELETE", f"{_AGENT}/memories", _WRITE,
-        _of(refer.agent, "", "memoryId", claimed=refer.conversation), _as_it_is,
+        names(refs.agent, "", "memoryId", claims=refs.conversation), unchanged,
     ),
-    _row("POST", _FLOW, _RETRIEVE, _of(refer.flow, _FLOW_INPUT), _headed("execution", _EXECUTION)),
-    _row(
-        "POST", _EXECUTIONS, _RETRIEVE, _of(refer.flow, _FLOW_INPUT),
-        _told("execution", "executionArn"),
+    route(
+        "POST", _FLOW, _RETRIEVE, names(refs.flow, _FLOW_INPUT),
+        header_token("execution", _EXECUTION),
     ),
-    _row("GET", _ONE, _METADATA, _of(refer.flow, issued=refer.execution), _as_it_is),
-    _row(
+    route(
+        "POST", _EXECUTIONS, _RETRIEVE, names(refs.flow, _FLOW_INPUT),
+        body_token("execution", "executionArn"),
+    ),
+    route("GET", _ONE, _METADATA, names(refs.flow, tokens=refs.execution), unchanged),
+    route(
         "GET", f"{_ONE}/events", _RETRIEVE,
-        _of(refer.flow, "", "eventType maxResults nextToken", issued=refer.execution),
-        _told("page", "nextToken"),
+        names(refs.flow, "", "eventType maxResults nextToken", tokens=refs.execution),
+        body_token("page", "nextToken"),
     ),
-    _row(
-        "GET", f"{_ONE}/flowsnapshot", _METADATA, _of(refer.flow, issued=refer.execution),
-        _as_it_is,
+    route(
+        "GET", f"{_ONE}/flowsnapshot", _METADATA, names(refs.flow, tokens=refs.execution),
+        unchanged,
     ),
-    _row("POST", f"{_ONE}/stop", _WRITE, _of(refer.flow, issued=refer.execution), _as_it_is),
-    _row(
+    route("POST", f"{_ONE}/stop", _WRITE, names(refs.flow, tokens=refs.execution), unchanged),
+    route(
         "GET", "/flows/{flow}/executions", _METADATA,
-        _of(lambda values: ("flow", refer.identifier(values[0])), "",
+        names(lambda values: ("flow", refs.identifier(values[0])), "",
             "flowAliasIdentifier maxResults nextToken"),
-        _told("page", "nextToken"),
+        body_token("page", "nextToken"),
     ),
-    # What agents keep for themselves, of all users, and nothing tells whose it is.
+    # Sessions stored by agents, for all users; nothing in a request shows whose session it is.
     ProtocolRoute("PUT POST", "/sessions/", _ADMIN),
     ProtocolRoute("GET PUT DELETE", "/sessions/{session}/", _ADMIN),
     ProtocolRoute("PATCH", "/sessions/{session}", _ADMIN),
@@ -258,6 +212,6 @@ ROUTES = (
     ProtocolRoute("POST", "/sessions/{session}/invocationSteps/{step}", _ADMIN),
     ProtocolRoute("GET POST DELETE", "/tags/{resource}", _ADMIN),
 )  # fmt: skip
-"""Every operation of the model. What is not here is denied as `unclassified_route`."""
+"""Every operation of the model. Any other request is denied as `unclassified_route`."""
 
 _TABLE = RouteTable(ROUTES)

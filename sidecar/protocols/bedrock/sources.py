@@ -1,69 +1,71 @@
-"""What a Bedrock request concerns: what its path names, what its body names, what its tokens stand
-for. Pages, sessions and executions stand for what they were issued for; a session or memory whose
-name the caller chooses belongs to whoever states it first. Knows no route."""
+"""Finds the sources of a Bedrock request: those that its path and body name, and those that its
+tokens stand for. A page, session or execution stands for the sources that it was issued for. A
+session or memory whose name the caller chooses belongs to the first user who states it. Knows no
+routes."""
 
 from collections.abc import Callable
 from typing import Any
 
 from policies.ground.errors import Malformed
-from sidecar.protocols.bedrock import references as refer
 from sidecar.protocols.bedrock.filter import check_search
-from sidecar.protocols.bedrock.references import ReferenceNames
-from sidecar.protocols.messages import RoutedRequest, SourceRef, Unresolved
+from sidecar.protocols.bedrock.references import OperationNames, check_members, named_sources
+from sidecar.protocols.messages import RoutedRequest, Unresolved
+from sidecar.protocols.route_table import Sources
 from sidecar.protocols.shared.aws_query import parse_query
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
-Places = tuple[SourceRef, ...]
-
-# What, in a body or a query, stands for something earlier, and for what kind of thing.
+# The members and parameters that hold a token of an earlier response, and the token's kind.
 _TOKENS = {"nextToken": "page", "sessionId": "session", "executionId": "execution"}
 
 
 class BedrockSources:
-    """Those of one region of one account."""
+    """The sources of one account in one region."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self._naming = SourceNames(source)
         self._issued = Continuations(monotonic)
 
-    def named(self, asked: RoutedRequest, names: ReferenceNames) -> Places:
-        """What a request concerns. Raises `Malformed`, `Unresolved`."""
-        query, body = parse_query(asked.target.query), asked.body or {}
-        if not names.query.issuperset(query):
-            raise Malformed("the query holds a parameter that is not known here")
-        refer.only(body, names.members)
+    def find(self, request: RoutedRequest, names: OperationNames) -> Sources:
+        """The sources of a request. Raises `Malformed` and `Unresolved`."""
+        query, body = parse_query(request.target.query), request.body or {}
+        if not names.parameters.issuperset(query):
+            raise Malformed("the query holds an unknown parameter")
+        check_members(body, names.members)
         check_search(body)
-        told = [*refer.references(query), *refer.references(body)]
-        if names.some and not told and "sessionId" not in body:
-            raise Unresolved("the request names no source that it reads")
-        own = names.own(asked.path_params)
-        places = [self._naming.of(*parts) for parts in ([own, *told] if own else told)]
-        for token in (*_tokens(query), *_tokens(body), *names.issued(asked.path_params)):
-            places += self._issued.sources_of(token, asked.attribution)
-        for token in names.claimed(asked.path_params, {**query, **body}):
-            self._issued.check_owner(token, asked.attribution)
-        return tuple(dict.fromkeys(places))
+        named = [*named_sources(query), *named_sources(body)]
+        if names.source_required and not named and "sessionId" not in body:
+            raise Unresolved("the request does not name a source that it reads")
+        path_source = names.path_source(request.path_params)
+        if path_source:
+            named.insert(0, path_source)
+        sources = [self._naming.of(*parts) for parts in named]
+        for token in (*_tokens(query), *_tokens(body), *names.tokens(request.path_params)):
+            sources += self._issued.sources_of(token, request.attribution)
+        for token in names.claims(request.path_params, {**query, **body}):
+            self._issued.check_owner(token, request.attribution)
+        return tuple(dict.fromkeys(sources))
 
-    def claim(self, asked: RoutedRequest, names: ReferenceNames, places: Places) -> None:
-        """What the caller named, and nobody else holds, is the caller's."""
-        stated = {**parse_query(asked.target.query), **(asked.body or {})}
-        for token in names.claimed(asked.path_params, stated):
-            self._issued.remember(token, asked.attribution, places)
+    def claim(self, request: RoutedRequest, names: OperationNames, sources: Sources) -> None:
+        """Make the caller the owner of the names that it chose. `find` has checked that they have
+        no other owner."""
+        statement = {**parse_query(request.target.query), **(request.body or {})}
+        for token in names.claims(request.path_params, statement):
+            self._issued.remember(token, request.attribution, sources)
 
-    def issue(self, kind: str, token: str | None, asked: RoutedRequest, places: Places) -> None:
-        """Remembers a token of this kind, if an answer held one."""
+    def issue(self, kind: str, token: str | None, request: RoutedRequest, sources: Sources) -> None:
+        """Remember a token from a response, if there is one."""
         if token:
-            self._issued.remember(f"{kind}:{token}", asked.attribution, places)
+            self._issued.remember(f"{kind}:{token}", request.attribution, sources)
 
 
-def _tokens(stated: dict[str, Any]) -> list[str]:
+def _tokens(statement: dict[str, Any]) -> list[str]:
     tokens = []
     for name, kind in _TOKENS.items():
-        value = stated.get(name)
+        value = statement.get(name)
         if value is not None:
             if not isinstance(value, str):
-                raise Malformed(f"`{name}` is no text")
+                raise Malformed(f"`{name}` must be a string")
             tokens.append(f"{kind}:{value}")
     return tokens

@@ -1,2 +1,1 @@
-"""The Chroma protocol: which requests retrieve, from which collections, and how they are
-filtered."""
+"""The Chroma protocol: its routes, the collections they concern, and how responses are filtered."""

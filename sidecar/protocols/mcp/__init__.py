@@ -1,3 +1,1 @@
-"""How the Model Context Protocol is read: which requests retrieve, from which sources, and how
-they are filtered.
-"""
+"""The Model Context Protocol: its methods, what they concern, and how messages are filtered."""

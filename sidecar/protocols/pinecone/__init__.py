@@ -1,3 +1,1 @@
-"""How Pinecone is read: which requests retrieve, from which sources, and how they are
-filtered.
-"""
+"""The Pinecone protocol: its routes, the namespaces they concern, and how they are filtered."""

@@ -1,7 +1,8 @@
-"""Leaves out of Pinecone's answers the records that may not be seen by their own mark: a condition
-beside the caller's `filter`, the mark in the answer, and the check of every record. Pure.
+"""Filters Pinecone's records by their own level: adds a condition to the caller's `filter`,
+requests the level's field, and checks every record of the response. Pure.
 
-What is asked for by the id of another record is not narrowed: it tells what that one is like.
+A query by the id of another record is not filtered but judged at `critical`: its response reveals
+what that record is similar to.
 """
 
 from collections.abc import Callable
@@ -24,158 +25,157 @@ _CLAUSE = frozenset(("type", "query", "field", "fields", "values", "sparse_value
 
 
 class FilteredQuery(NamedTuple):
-    """The body as it is forwarded, None where there is none, and what of each record is taken out
-    of the answer again."""
+    """A request as it is forwarded, and how to undo its changes in each record of the response."""
 
     body: Body | None
+    """None for a request without a body."""
     strip: Callable[[Body], bool]
-    """Takes it out; whether it was there."""
+    """Removes what the agent didn't ask for. Returns whether it was there."""
 
 
-Sift = Callable[[Body], tuple[int, bool]]
-"""Goes through an answer: how many records it took out, and whether the answer is another now."""
+ResponseStep = Callable[[Body], tuple[int, bool]]
+"""One pass over a response. Returns how many records it withheld, and whether it changed the
+response."""
 
-# Besides its records, an answer holds numbers and texts, and these.
-_BESIDE = frozenset(("usage", "pagination"))
+# The structured members that a response may hold apart from its records.
+_OTHER_MEMBERS = frozenset(("usage", "pagination"))
 
 
 class QueryForm(NamedTuple):
-    """What one kind of request looks like."""
+    """One kind of request and its response."""
 
     narrow: Callable[[Any, DocumentLevels], FilteredQuery]
-    at: tuple[str, ...]
-    """Where the records stand in an answer."""
+    records_at: tuple[str, ...]
+    """The path of the records in the response."""
     metadata: str | None
-    """Which member of a record holds its metadata; None where it is the record itself."""
+    """The member of a record that holds its metadata; None if it is the record itself."""
     by_id: bool = False
-    """Whether the records are an object by id, rather than a list."""
-    plain: Callable[[Any], bool] = lambda _body: True
-    """Whether a request can be narrowed."""
-    pages: bool = False
-    """Whether an answer may name a next page."""
+    """Whether the records are an object keyed by id, instead of a list."""
+    filterable: Callable[[Any], bool] = lambda _body: True
+    """Whether a request with this body can be narrowed."""
+    paged: bool = False
+    """Whether the response may name a next page."""
 
 
-def reading(form: QueryForm, marks: DocumentLevels, asked: FilteredQuery) -> Sift:
-    """Takes out of an answer what may not be seen."""
-    *way, last = form.at
+def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) -> ResponseStep:
+    """A step that withholds the records that may not be seen."""
+    *outer, last = form.records_at
 
-    def sift(whole: Body) -> tuple[int, bool]:
+    def step(whole: Body) -> tuple[int, bool]:
         _check_form(whole, form)
         holder = whole
-        for name in way:
-            holder = expect_object(holder.get(name), "answer")
+        for name in outer:
+            holder = expect_object(holder.get(name), "response")
         found = holder.get(last)
         if found is None:
             return 0, False
         kept: Any
         if form.by_id:
-            kept = {
-                key: each for key, each in expect_object(found, "answer").items() if shows(each)
-            }
+            records = expect_object(found, "response").items()
+            kept = {key: record for key, record in records if may_see(record)}
         else:
-            kept = [each for each in expect_list(found, "answer") if shows(each)]
+            kept = [record for record in expect_list(found, "response") if may_see(record)]
         holder[last] = kept
-        each = kept.values() if form.by_id else kept
-        stripped = [asked.strip(record) for record in each]
+        # A list, so that `any` below doesn't stop at the first stripped record.
+        stripped = [forwarded.strip(each) for each in (kept.values() if form.by_id else kept)]
         return len(found) - len(kept), len(kept) < len(found) or any(stripped)
 
-    def shows(record: Any) -> bool:
-        held = expect_object(record, "record")
-        return marks.may_see(held if form.metadata is None else held.get(form.metadata))
+    def may_see(record: Any) -> bool:
+        checked = expect_object(record, "record")
+        return levels.may_see(checked if form.metadata is None else checked.get(form.metadata))
 
-    return sift
+    return step
 
 
 def _check_form(whole: Body, form: QueryForm) -> None:
+    """Refuse a response with an unknown list or object: it might hold records too."""
     for name, value in whole.items():
-        known = name == form.at[0] or name in _BESIDE
+        known = name == form.records_at[0] or name in _OTHER_MEMBERS
         if not known and isinstance(value, (list, dict)) and value:
-            raise UpstreamFailed(f"the data source's answer holds `{name[:64]}`, not known here")
+            raise UpstreamFailed(f"the data source's response has the unknown member `{name[:64]}`")
 
 
-def sifted(answer: FetchedResponse, *sifts: Sift) -> ForwardedPart:
-    """An answer after each of `sifts`; as it came where none of them changed it."""
-    whole = parsed(answer)
-    done = [sift(whole) for sift in sifts]
-    changed = any(each for _, each in done)
-    return ForwardedPart(
-        to_json(whole) if changed else answer.body, sum(count for count, _ in done)
-    )
+def filtered(response: FetchedResponse, *steps: ResponseStep) -> ForwardedPart:
+    """A response after `steps`; the data source's own bytes if none of them changed it."""
+    whole = _parse(response)
+    results = [step(whole) for step in steps]
+    body = to_json(whole) if any(changed for _, changed in results) else response.body
+    return ForwardedPart(body, sum(withheld for withheld, _ in results))
 
 
-def parsed(answer: FetchedResponse) -> Body:
+def _parse(response: FetchedResponse) -> Body:
     try:
-        return expect_object(orjson.loads(answer.body), "answer")
+        return expect_object(orjson.loads(response.body), "response")
     except orjson.JSONDecodeError as error:
-        raise UpstreamFailed("the data source's answer is not JSON") from error
+        raise UpstreamFailed("the data source's response is not JSON") from error
 
 
-def _query(body: Body, marks: DocumentLevels) -> FilteredQuery:
-    made = _filtered(body, marks)
-    wanted = made.get("includeMetadata") is True
-    made["includeMetadata"] = True
-    return FilteredQuery(made, _nothing if wanted else _without("metadata"))
+def _narrow_query(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    narrowed = _with_condition(body, levels)
+    requested = narrowed.get("includeMetadata") is True
+    narrowed["includeMetadata"] = True
+    return FilteredQuery(narrowed, _strip_nothing if requested else _strip_member("metadata"))
 
 
-def _by_metadata(body: Body, marks: DocumentLevels) -> FilteredQuery:
-    return FilteredQuery(_filtered(body, marks), _nothing)
+def _narrow_by_metadata(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    return FilteredQuery(_with_condition(body, levels), _strip_nothing)
 
 
-def _search(body: Body, marks: DocumentLevels) -> FilteredQuery:
-    made = {**body, "query": _filtered(body["query"], marks)}
-    fields = made.get("fields")
-    if fields is None or _holds(fields, marks):
-        return FilteredQuery(made, _nothing)
-    made["fields"] = [*fields, ".".join(marks.path)]
-    return FilteredQuery(made, lambda hit: _take(hit.get("fields"), marks))
+def _narrow_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    narrowed = {**body, "query": _with_condition(body["query"], levels)}
+    fields = narrowed.get("fields")
+    if fields is None or _include_level(fields, levels):
+        return FilteredQuery(narrowed, _strip_nothing)
+    narrowed["fields"] = [*fields, ".".join(levels.path)]
+    return FilteredQuery(narrowed, lambda hit: _strip_field(hit.get("fields"), levels))
 
 
-def _documents(body: Body, marks: DocumentLevels) -> FilteredQuery:
-    """A search of documents, which returns no field unasked."""
-    made = _filtered(body, marks)
-    fields = made.get("include_fields") or []
-    if _holds(fields, marks):
-        return FilteredQuery(made, _nothing)
-    made["include_fields"] = [*fields, ".".join(marks.path)]
-    return FilteredQuery(made, lambda document: _take(document, marks))
+def _narrow_document_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    """A search of documents, which returns no fields by default."""
+    narrowed = _with_condition(body, levels)
+    fields = narrowed.get("include_fields") or []
+    if _include_level(fields, levels):
+        return FilteredQuery(narrowed, _strip_nothing)
+    narrowed["include_fields"] = [*fields, ".".join(levels.path)]
+    return FilteredQuery(narrowed, lambda document: _strip_field(document, levels))
 
 
-def _fetched(body: Body, marks: DocumentLevels) -> FilteredQuery:
-    """Documents by id or by filter, which come with every field unasked."""
-    made = dict(body) if body.get("filter") is None else _filtered(body, marks)
-    fields = made.get("include_fields")
-    if not fields or _holds(fields, marks):
-        return FilteredQuery(made, _nothing)
-    made["include_fields"] = [*fields, ".".join(marks.path)]
-    return FilteredQuery(made, lambda document: _take(document, marks))
+def _narrow_document_fetch(body: Body, levels: DocumentLevels) -> FilteredQuery:
+    """Documents by id or by filter, which return every field by default."""
+    narrowed = dict(body) if body.get("filter") is None else _with_condition(body, levels)
+    fields = narrowed.get("include_fields")
+    if not fields or _include_level(fields, levels):
+        return FilteredQuery(narrowed, _strip_nothing)
+    narrowed["include_fields"] = [*fields, ".".join(levels.path)]
+    return FilteredQuery(narrowed, lambda document: _strip_field(document, levels))
 
 
-def _unchanged(_body: Any, _marks: DocumentLevels) -> FilteredQuery:
-    return FilteredQuery(None, _nothing)
+def _keep_request(_body: Any, _levels: DocumentLevels) -> FilteredQuery:
+    return FilteredQuery(None, _strip_nothing)
 
 
-def _filtered(body: Body, marks: DocumentLevels) -> Body:
-    if not marks.filterable:
+def _with_condition(body: Body, levels: DocumentLevels) -> Body:
+    if not levels.filterable:
         return dict(body)
-    mine = {".".join(marks.path): {"$in": list(marks.levels)}}
-    theirs = body.get("filter")
-    return {**body, "filter": {"$and": [mine, theirs]} if theirs else mine}
+    condition = {".".join(levels.path): {"$in": list(levels.levels)}}
+    own = body.get("filter")
+    return {**body, "filter": {"$and": [condition, own]} if own else condition}
 
 
-def _holds(fields: list[str], marks: DocumentLevels) -> bool:
-    return "*" in fields or ".".join(marks.path) in fields
+def _include_level(fields: list[str], levels: DocumentLevels) -> bool:
+    return "*" in fields or ".".join(levels.path) in fields
 
 
-def _nothing(_record: Body) -> bool:
+def _strip_nothing(_record: Body) -> bool:
     return False
 
 
-def _without(member: str) -> Callable[[Body], bool]:
+def _strip_member(member: str) -> Callable[[Body], bool]:
     return lambda record: record.pop(member, None) is not None
 
 
-def _take(fields: Any, marks: DocumentLevels) -> bool:
-    return isinstance(fields, dict) and fields.pop(".".join(marks.path), None) is not None
+def _strip_field(fields: Any, levels: DocumentLevels) -> bool:
+    return isinstance(fields, dict) and fields.pop(".".join(levels.path), None) is not None
 
 
 def _by_value(body: Body) -> bool:
@@ -194,9 +194,11 @@ def _searched_by_value(body: Body) -> bool:
     return isinstance(query, dict) and _by_value(query)
 
 
-QUERY = QueryForm(_query, ("matches",), "metadata", plain=_by_value)
-FETCH = QueryForm(_unchanged, ("vectors",), "metadata", by_id=True)
-BY_METADATA = QueryForm(_by_metadata, ("vectors",), "metadata", by_id=True, pages=True)
-SEARCH = QueryForm(_search, ("result", "hits"), "fields", plain=_searched_by_value)
-DOCUMENTS = QueryForm(_documents, ("matches",), None, plain=_scored_by_value)
-FETCHED = QueryForm(_fetched, ("documents",), None, by_id=True, pages=True)
+QUERY = QueryForm(_narrow_query, ("matches",), "metadata", filterable=_by_value)
+FETCH = QueryForm(_keep_request, ("vectors",), "metadata", by_id=True)
+FETCH_BY_METADATA = QueryForm(_narrow_by_metadata, ("vectors",), "metadata", by_id=True, paged=True)
+SEARCH = QueryForm(_narrow_search, ("result", "hits"), "fields", filterable=_searched_by_value)
+SEARCH_DOCUMENTS = QueryForm(
+    _narrow_document_search, ("matches",), None, filterable=_scored_by_value
+)
+FETCH_DOCUMENTS = QueryForm(_narrow_document_fetch, ("documents",), None, by_id=True, paged=True)

@@ -1,11 +1,11 @@
 """Pinecone's data plane (data-sources.md 5.5; API 2026-07 and its client 10.2).
 
-An index is a host, so the configured alias stands for it; what a request reads is a namespace of
-it, named in the path, the query or the body. The namespace without a name and `__default__` are
-one.
+An index has its own host, so the configured alias stands for the index. A request reads one of its
+namespaces, named in the path, the query or the body. The empty namespace and `__default__` are the
+same.
 
-The table at the end holds the data plane's routes, and those of an assistant. Knows Pinecone's
-routes; judges nothing.
+The table at the end lists the data plane's routes, and those of an assistant. Knows Pinecone's
+routes; decides nothing.
 """
 
 from collections.abc import Callable
@@ -20,25 +20,24 @@ from sidecar.protocols.messages import (
     FORWARD_UNCHANGED,
     ForwardPlan,
     RoutedRequest,
-    SourceRef,
     Unresolved,
     Visibility,
 )
 from sidecar.protocols.pinecone.filter import (
-    BY_METADATA,
-    DOCUMENTS,
     FETCH,
-    FETCHED,
+    FETCH_BY_METADATA,
+    FETCH_DOCUMENTS,
     QUERY,
     SEARCH,
+    SEARCH_DOCUMENTS,
     Body,
     QueryForm,
-    reading,
-    sifted,
+    filtered,
+    withhold,
 )
 from sidecar.protocols.pinecone.sources import PineconeSources
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable, Sources
 from sidecar.protocols.shared.document_levels import expect_list, expect_object, levels_of
 from sidecar.protocols.shared.strict_members import read_members, read_parameters
 from sidecar.protocols.strict_body import json_object, optional_json_object
@@ -50,82 +49,83 @@ class Pinecone(PineconeSources, SourceProtocol):
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
-        self._table = _PLAIN if source.sensitivity_field is None else _TABLE
+        self._table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         return self._table.match(method, target)
 
-    def narrowed(
+    def plan_filtered(
         self,
         form: QueryForm,
-        asked: RoutedRequest,
-        places: tuple[SourceRef, ...],
-        sight: Visibility,
+        request: RoutedRequest,
+        sources: Sources,
+        visibility: Visibility,
     ) -> ForwardPlan:
-        """Records as far as they may be seen; the next page is remembered."""
-        marks = levels_of(sight)
-        begun = partial(self._begin, asked, places)
-        if marks is None:
+        """Filters records by level, and remembers the next page."""
+        levels = levels_of(visibility)
+        if levels is None:
             return (
-                ForwardPlan(filter_response=lambda answer: sifted(answer, begun))
-                if form.pages
-                else FORWARD_UNCHANGED
+                self.plan_paged(request, sources, visibility) if form.paged else FORWARD_UNCHANGED
             )
-        made = form.narrow(asked.body, marks)
-        sift = reading(form, marks, made)
-        body = None if made.body is None else orjson.dumps(made.body)
-        return ForwardPlan(body, lambda answer: sifted(answer, begun, sift))
+        narrowed = form.narrow(request.body, levels)
+        remember = partial(self._remember_page, request, sources)
+        step = withhold(form, levels, narrowed)
+        body = None if narrowed.body is None else orjson.dumps(narrowed.body)
+        return ForwardPlan(body, lambda response: filtered(response, remember, step))
 
-    def paged(
-        self, asked: RoutedRequest, places: tuple[SourceRef, ...], _sight: Visibility
+    def plan_paged(
+        self, request: RoutedRequest, sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
-        """The next page is remembered."""
-        return ForwardPlan(
-            filter_response=lambda answer: sifted(answer, partial(self._begin, asked, places))
-        )
+        """Remembers the next page."""
+        remember = partial(self._remember_page, request, sources)
+        return ForwardPlan(filter_response=lambda response: filtered(response, remember))
 
-    def listed(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> ForwardPlan:
-        """`{"namespaces": [{"name"}], "total_count"}`, as far as they may be seen."""
+    def plan_namespaces(
+        self, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        """Filters `{"namespaces": [{"name"}], "total_count"}`."""
 
-        def sift(whole: Body) -> tuple[int, bool]:
+        def step(whole: Body) -> tuple[int, bool]:
             found = expect_list(whole.get("namespaces") or [], "list")
-            whole["namespaces"] = [each for each in found if self._shows(_named(each), sight)]
-            # It counts the namespaces of all pages, those that may not be seen among them.
+            whole["namespaces"] = [each for each in found if self._may_see(_name(each), visibility)]
+            # The total covers all pages, including namespaces that may not be seen.
             whole.pop("total_count", None)
             return 0, True
 
-        return ForwardPlan(filter_response=lambda answer: sifted(answer, sift))
+        return ForwardPlan(filter_response=lambda response: filtered(response, step))
 
-    def counted(self, _asked: RoutedRequest, _places: object, sight: Visibility) -> ForwardPlan:
-        """`{"namespaces": {name: {"vectorCount"}}, "totalVectorCount"}`, likewise."""
+    def plan_stats(
+        self, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        """Filters `{"namespaces": {name: {"vectorCount"}}, "totalVectorCount"}`."""
 
-        def sift(whole: Body) -> tuple[int, bool]:
-            found = expect_object(whole.get("namespaces") or {}, "answer")
-            seen = {name: each for name, each in found.items() if self._shows(name, sight)}
+        def step(whole: Body) -> tuple[int, bool]:
+            found = expect_object(whole.get("namespaces") or {}, "response")
+            seen = {name: each for name, each in found.items() if self._may_see(name, visibility)}
             if len(seen) == len(found):
                 return 0, False
             whole["namespaces"] = seen
             whole["totalVectorCount"] = sum(
-                expect_object(each, "answer").get("vectorCount") or 0 for each in seen.values()
+                expect_object(each, "response").get("vectorCount") or 0 for each in seen.values()
             )
             whole.pop("indexFullness", None)
             return 0, True
 
-        return ForwardPlan(filter_response=lambda answer: sifted(answer, sift))
+        return ForwardPlan(filter_response=lambda response: filtered(response, step))
 
-    def stats(self, asked: RoutedRequest) -> ProtocolRoute:
-        """Counts by a filter tell what is in every namespace at once."""
-        [given] = read_members(asked.body or {}, "filter")
-        [stated] = read_parameters(asked.target.query, "filter")
+    def refine_stats(self, request: RoutedRequest) -> ProtocolRoute:
+        """The row of index statistics. With a filter they reveal what is in every namespace."""
+        [given] = read_members(request.body or {}, "filter")
+        [stated] = read_parameters(request.target.query, "filter")
         if given or stated:
-            raise Unresolved("counts by a filter concern every namespace at once")
+            raise Unresolved("statistics with a `filter` concern every namespace at once")
         return _STATS
 
-    def _shows(self, name: str, sight: Visibility) -> bool:
-        return sight.permits(self._of(name))
+    def _may_see(self, name: str, visibility: Visibility) -> bool:
+        return visibility.permits(self._of(name))
 
 
-def _named(element: Any) -> str:
+def _name(element: Any) -> str:
     name = expect_object(element, "list").get("name")
     return name if isinstance(name, str) else ""
 
@@ -138,75 +138,80 @@ _RETRIEVE, _METADATA, _WRITE, _BULK = (
 )
 _path, _body, _hint = PineconeSources.of_path, PineconeSources.of_body, PineconeSources.hint
 
-Known = Callable[[Any, RoutedRequest], tuple[SourceRef, ...]]
+FindSources = Callable[[Any, RoutedRequest], Sources]
 
 _R, _D = "/records/namespaces/{namespace}", "/namespaces/{namespace}/documents"
 _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
 
 
 def _row(
-    methods: str, path: str, class_: RouteClass, known: Known, hint: Any = None, **more: Any
+    methods: str, path: str, class_: RouteClass, find: FindSources, hint: Any = None, **more: Any
 ) -> ProtocolRoute:
-    """A row whose sources the request tells by itself."""
+    """A row whose sources follow from the request alone, without a look-up."""
 
-    async def places(pinecone: Any, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        return known(pinecone, asked)
+    async def find_sources(pinecone: Any, request: RoutedRequest) -> Sources:
+        return find(pinecone, request)
 
-    return ProtocolRoute(methods, path, class_, places, hint, find_sources_now=known, **more)
-
-
-def _plain(methods: str, path: str, known: Known, *, pages: bool = False) -> ProtocolRoute:
-    """A retrieval that returns whatever is there."""
-    inspected = None if methods == "GET" else json_object
-    prepared = Pinecone.paged if pages else None
-    return _row(methods, path, _RETRIEVE, known, parse_body=inspected, plan_forward=prepared)
+    return ProtocolRoute(methods, path, class_, find_sources, hint, find_sources_now=find, **more)
 
 
-def _sieved(methods: str, path: str, known: Known, form: QueryForm) -> ProtocolRoute:
-    """A row that leaves out what may not be seen. A request that can't be narrowed is another row:
-    all of it is judged as one."""
-    blunt = _plain(methods, path, known, pages=form.pages)
+def _unfiltered_route(
+    methods: str, path: str, find: FindSources, *, paged: bool = False
+) -> ProtocolRoute:
+    """A retrieval that doesn't filter records."""
+    parse_body = None if methods == "GET" else json_object
+    plan = Pinecone.plan_paged if paged else None
+    return _row(methods, path, _RETRIEVE, find, parse_body=parse_body, plan_forward=plan)
 
-    def prepared(
-        pinecone: Pinecone, asked: RoutedRequest, found: tuple[SourceRef, ...], sight: Visibility
+
+def _filtered_route(methods: str, path: str, find: FindSources, form: QueryForm) -> ProtocolRoute:
+    """A retrieval that filters records. A request that can't be narrowed gets an unfiltered
+    row, which is judged at `critical`."""
+    unfiltered = _unfiltered_route(methods, path, find, paged=form.paged)
+
+    def plan(
+        pinecone: Pinecone,
+        request: RoutedRequest,
+        sources: Sources,
+        visibility: Visibility,
     ) -> ForwardPlan:
-        return pinecone.narrowed(form, asked, found, sight)
+        return pinecone.plan_filtered(form, request, sources, visibility)
 
-    def refined(_pinecone: Pinecone, asked: RoutedRequest) -> ProtocolRoute:
-        return sharp if form.plain(asked.body) else blunt
+    def refine(_pinecone: Pinecone, request: RoutedRequest) -> ProtocolRoute:
+        return filtering if form.filterable(request.body) else unfiltered
 
-    sharp = replace(blunt, plan_forward=prepared, filters_documents=True)
-    return replace(sharp, refine=refined)
+    filtering = replace(unfiltered, plan_forward=plan, filters_documents=True)
+    return replace(filtering, refine=refine)
 
 
 _STATS = ProtocolRoute(
-    "GET POST", "/describe_index_stats", _METADATA, plan_forward=Pinecone.counted
+    "GET POST", "/describe_index_stats", _METADATA, plan_forward=Pinecone.plan_stats
 )
 
-_SEARCHES: tuple[tuple[str, str, Known, QueryForm], ...] = (
+_SEARCHES: tuple[tuple[str, str, FindSources, QueryForm], ...] = (
     ("POST", "/query", PineconeSources.of_queries, QUERY),
     ("GET", "/vectors/fetch", PineconeSources.of_query, FETCH),
-    ("POST", "/vectors/fetch_by_metadata", _body, BY_METADATA),
+    ("POST", "/vectors/fetch_by_metadata", _body, FETCH_BY_METADATA),
     ("POST", f"{_R}/search", PineconeSources.of_records, SEARCH),
-    ("POST", f"{_D}/search", PineconeSources.of_documents, DOCUMENTS),
-    ("POST", f"{_D}/fetch", PineconeSources.of_documents, FETCHED),
+    ("POST", f"{_D}/search", PineconeSources.of_documents, SEARCH_DOCUMENTS),
+    ("POST", f"{_D}/fetch", PineconeSources.of_documents, FETCH_DOCUMENTS),
 )
 _OTHERS = (
-    # Ids without metadata: nothing in the answer could prove what they are of.
-    _plain("GET", "/vectors/list", PineconeSources.of_query, pages=True),
-    _plain("POST", f"{_D}/list", PineconeSources.of_documents, pages=True),
+    # Not filtered: ids without metadata don't show which level their records have.
+    _unfiltered_route("GET", "/vectors/list", PineconeSources.of_query, paged=True),
+    _unfiltered_route("POST", f"{_D}/list", PineconeSources.of_documents, paged=True),
     _row("POST", _CHAT, _RETRIEVE, PineconeSources.of_assistant),
     _row("POST", f"{_CHAT}/context", _RETRIEVE, PineconeSources.of_assistant),
     _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, PineconeSources.of_assistant),
     _row("GET", _FILES, _RETRIEVE, PineconeSources.of_assistant),
     _row("GET", f"{_FILES}/{{file}}", _RETRIEVE, PineconeSources.of_assistant),
-    ProtocolRoute("GET", "/namespaces", _METADATA, plan_forward=Pinecone.listed),
+    ProtocolRoute("GET", "/namespaces", _METADATA, plan_forward=Pinecone.plan_namespaces),
     _row("GET", "/namespaces/{namespace}", _METADATA, _path),
-    replace(_STATS, parse_body=optional_json_object, refine=Pinecone.stats),
+    replace(_STATS, parse_body=optional_json_object, refine=Pinecone.refine_stats),
     _row("POST", "/vectors/upsert", _WRITE, _body, parse_body=json_object),
     _row("POST", "/vectors/update", _WRITE, _body, parse_body=json_object),
     _row("POST", "/vectors/delete", _WRITE, _body, parse_body=json_object),
-    _row("POST", "/namespaces", _WRITE, PineconeSources.created, parse_body=json_object),
+    _row("POST", "/namespaces", _WRITE, PineconeSources.of_created, parse_body=json_object),
     _row("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
     _row("POST", f"{_R}/upsert", _WRITE, _path, _hint),
     *(
@@ -221,23 +226,27 @@ _OTHERS = (
         PineconeSources.of_assistant,
         PineconeSources.hint_of_assistant,
     ),
-    # They copy from storage outside, into any namespace.
+    # Imports copy from external storage, into any namespace.
     ProtocolRoute("GET POST", "/bulk/imports", _BULK),
     ProtocolRoute("GET DELETE", "/bulk/imports/{import}", _BULK),
-    # An assistant's instructions, and assistants as such.
+    # These change assistants and their instructions.
     ProtocolRoute("GET POST", "/assistant/assistants", RouteClass.ADMIN),
     ProtocolRoute("GET PATCH DELETE", "/assistant/assistants/{assistant}", RouteClass.ADMIN),
 )
 
-# INVARIANT: a literal segment stands above a `{parameter}` in its place. What is not here is denied
-# as `unclassified_route`: a newer Pinecone opens nothing by itself.
-ROUTES = (*(_sieved(*each) for each in _SEARCHES), *_OTHERS)
+# INVARIANT: a literal segment comes before a `{parameter}` in the same position. A route that is
+# not listed is denied as `unclassified_route`, so that an upgrade of Pinecone opens
+# nothing by itself.
+ROUTES = (*(_filtered_route(*each) for each in _SEARCHES), *_OTHERS)
 
 _TABLE = RouteTable(ROUTES)
-# Where records have no level of their own nothing is left out, however a request is put.
-_PLAIN = RouteTable(
+# Without `sensitivity_field` nothing is filtered, so all requests of a route share one row.
+_TABLE_WITHOUT_LEVELS = RouteTable(
     (
-        *(_plain(methods, path, of, pages=form.pages) for methods, path, of, form in _SEARCHES),
+        *(
+            _unfiltered_route(methods, path, of, paged=form.paged)
+            for methods, path, of, form in _SEARCHES
+        ),
         *_OTHERS,
     )
 )

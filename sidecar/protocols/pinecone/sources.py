@@ -1,5 +1,5 @@
-"""Which namespaces a request to Pinecone concerns, and what a page that goes on was begun for.
-Knows paths, queries and bodies; knows no route.
+"""Finds the namespaces that a Pinecone request concerns, and remembers which ones a page token was
+issued for. Knows paths, queries and bodies; knows no routes.
 """
 
 from collections.abc import Callable
@@ -7,116 +7,118 @@ from collections.abc import Callable
 from policies.ground.errors import Malformed
 from sidecar.protocols.messages import RoutedRequest, SourceRef
 from sidecar.protocols.pinecone.filter import Body
+from sidecar.protocols.route_table import Sources
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.document_levels import expect_object
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_members import read_members, read_parameters
 from sidecar.settings.model import Source
 
-DEFAULT = "__default__"
+DEFAULT_NAMESPACE = "__default__"
 ASSISTANT = "assistant"
 
 
 class PineconeSources:
-    """One index, and which pages of it were begun."""
+    """One index, and the page tokens that it issued."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self._naming = SourceNames(source)
         self._pages = Continuations(monotonic)
 
-    def of_path(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
+    def of_path(self, request: RoutedRequest) -> Sources:
         """The namespace that the path names."""
-        return (self._of(asked.path_params[0]),)
+        return (self._of(request.path_params[0]),)
 
-    def of_query(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        """The namespace that the query names, and what a page was begun for."""
-        name, token = read_parameters(asked.target.query, "namespace", "paginationToken")
-        return _each(self._of(name), *self._begun(asked, token))
+    def of_query(self, request: RoutedRequest) -> Sources:
+        """The namespace that the query names, and those of its page token."""
+        name, token = read_parameters(request.target.query, "namespace", "paginationToken")
+        return _distinct(self._of(name), *self._page_sources(request, token))
 
-    def of_body(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        """The namespace that the body names, and what a page was begun for."""
-        name, token = read_members(asked.body, "namespace", "paginationToken")
-        _check_filter(asked.body)
-        return _each(self._of(name), *self._begun(asked, token))
+    def of_body(self, request: RoutedRequest) -> Sources:
+        """The namespace that the body names, and those of its page token."""
+        name, token = read_members(request.body, "namespace", "paginationToken")
+        _check_filter(request.body)
+        return _distinct(self._of(name), *self._page_sources(request, token))
 
-    def of_queries(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        """The namespaces of a query, and of each of the `queries` that an older API takes."""
-        name, queries = read_members(asked.body, "namespace", "queries")
+    def of_queries(self, request: RoutedRequest) -> Sources:
+        """The namespaces of a query, and of each of the `queries` that an older API accepts."""
+        name, queries = read_members(request.body, "namespace", "queries")
         names = [name]
         for each in [] if queries is None else queries if isinstance(queries, list) else [None]:
             if not isinstance(each, dict):
-                raise Malformed("`queries` is not a list of objects")
-            asked.budget.charge_parts(1)
+                raise Malformed("`queries` must be a list of objects")
+            request.budget.charge_parts(1)
             names += read_members(each, "namespace")
-        _check_filter(asked.body, "includeMetadata", "id")
-        return _each(*map(self._of, names))
+        _check_filter(request.body, "includeMetadata", "id")
+        return _distinct(*map(self._of, names))
 
-    def of_records(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
+    def of_records(self, request: RoutedRequest) -> Sources:
         """The namespace of a search of records."""
-        [query] = read_members(asked.body, "query")
+        [query] = read_members(request.body, "query")
         if not isinstance(query, dict):
-            raise Malformed("`query` is not an object")
+            raise Malformed("`query` must be an object")
         _check_filter(query, "id")
-        _check_names(asked.body, "fields")
-        return (self._of(asked.path_params[0]),)
+        _check_names(request.body, "fields")
+        return (self._of(request.path_params[0]),)
 
-    def of_documents(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        """The namespace of a search of documents, and what a page was begun for."""
-        [token] = read_members(asked.body, "pagination_token")
-        _check_filter(asked.body, "score_by", "ids")
-        _check_names(asked.body, "include_fields")
-        return _each(self._of(asked.path_params[0]), *self._begun(asked, token))
+    def of_documents(self, request: RoutedRequest) -> Sources:
+        """The namespace of a search of documents, and those of its page token."""
+        [token] = read_members(request.body, "pagination_token")
+        _check_filter(request.body, "score_by", "ids")
+        _check_names(request.body, "include_fields")
+        return _distinct(self._of(request.path_params[0]), *self._page_sources(request, token))
 
-    def created(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        """The namespace that is made."""
-        [name] = read_members(asked.body, "name")
+    def of_created(self, request: RoutedRequest) -> Sources:
+        """The namespace that is of_created."""
+        [name] = read_members(request.body, "name")
         return (self._of(name),)
 
-    def of_assistant(self, asked: RoutedRequest) -> tuple[SourceRef, ...]:
-        """The assistant that the path names: what it has read."""
-        return (self._naming.of(ASSISTANT, asked.path_params[0]),)
+    def of_assistant(self, request: RoutedRequest) -> Sources:
+        """The assistant that the path names, which stands for all its files."""
+        return (self._naming.of(ASSISTANT, request.path_params[0]),)
 
-    def hint(self, asked: RoutedRequest) -> SourceRef | None:
-        return self._of(asked.path_params[0]) if asked.path_params else None
+    def hint(self, request: RoutedRequest) -> SourceRef | None:
+        return self._of(request.path_params[0]) if request.path_params else None
 
-    def hint_of_assistant(self, asked: RoutedRequest) -> SourceRef | None:
-        return self._naming.of(ASSISTANT, asked.path_params[0])
+    def hint_of_assistant(self, request: RoutedRequest) -> SourceRef | None:
+        return self._naming.of(ASSISTANT, request.path_params[0])
 
     def _of(self, name: object) -> SourceRef:
         if name is None or name == "":
-            name = DEFAULT
+            name = DEFAULT_NAMESPACE
         if not isinstance(name, str):
-            raise Malformed("`namespace` is not a name")
+            raise Malformed("`namespace` must be a string")
         return self._naming.of(name)
 
-    def _begun(self, asked: RoutedRequest, token: object) -> tuple[SourceRef, ...]:
+    def _page_sources(self, request: RoutedRequest, token: object) -> Sources:
         if token is None or token == "":
             return ()
         if not isinstance(token, str):
-            raise Malformed("the page's token is not a text")
-        return self._pages.sources_of(token, asked.attribution)
+            raise Malformed("the page token must be a string")
+        return self._pages.sources_of(token, request.attribution)
 
-    def _begin(
-        self, asked: RoutedRequest, places: tuple[SourceRef, ...], whole: Body
+    def _remember_page(
+        self, request: RoutedRequest, sources: Sources, whole: Body
     ) -> tuple[int, bool]:
-        """Remembers the next page that an answer names."""
+        """A response step that remembers the next page's token."""
         pagination = whole.get("pagination")
         if pagination is not None:
             token = expect_object(pagination, "page").get("next")
             if isinstance(token, str) and token:
-                self._pages.remember(token, asked.attribution, places)
+                self._pages.remember(token, request.attribution, sources)
         return 0, False
 
 
-def _each(*places: SourceRef) -> tuple[SourceRef, ...]:
-    return tuple(dict.fromkeys(places))
+def _distinct(*sources: SourceRef) -> Sources:
+    return tuple(dict.fromkeys(sources))
 
 
 def _check_filter(body: Body, *names: str) -> None:
-    """What narrowing reads is refused where a more lenient reader would read another member."""
+    """Check the members that filtering depends on. Raises `Malformed` for a name that a more
+    lenient parser would take for one of them."""
     [given, *_] = read_members(body, "filter", *names)
     if given is not None and not isinstance(given, dict):
-        raise Malformed("`filter` is not an object")
+        raise Malformed("`filter` must be an object")
 
 
 def _check_names(body: Body, name: str) -> None:
@@ -124,4 +126,4 @@ def _check_names(body: Body, name: str) -> None:
     if given is not None and not (
         isinstance(given, list) and all(isinstance(each, str) for each in given)
     ):
-        raise Malformed(f"`{name}` is not a list of names")
+        raise Malformed(f"`{name}` must be a list of strings")

@@ -1,2 +1,1 @@
-"""The Qdrant protocol: which requests retrieve, from which collections, and how they're
-filtered."""
+"""The Qdrant protocol: its routes, the collections they concern, and how responses are filtered."""

@@ -170,7 +170,7 @@ def _write(methods: str, path: str) -> ProtocolRoute:
 
 
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position, as in Qdrant's own
-# router. A route that is not list_filter is denied as `unclassified_route`, so that an upgrade of
+# router. A route that is not listed is denied as `unclassified_route`, so that an upgrade of
 # Qdrant opens nothing by itself.
 ROUTES = (
     _request_route(f"{_P}/query", PAGE, queries_by_point),

@@ -1,3 +1,1 @@
-"""How Amazon S3 is read: which requests retrieve, from which sources, and how they are
-filtered.
-"""
+"""The Amazon S3 protocol: its routes, the keys they concern, and how lists are filtered."""
