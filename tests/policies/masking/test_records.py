@@ -135,7 +135,7 @@ def test_what_a_sidecar_says_of_masking_has_its_form(member: str, wrong: Any) ->
 def test_nothing_was_masked_where_masking_was_off() -> None:
     sent = payload(decided())
     sent["core"]["masked"] = [["query", "EMAIL"]]
-    with pytest.raises(Invalid, match=r"without `pub\.masking`"):
+    with pytest.raises(Invalid, match=r"needs `pub\.masking`"):
         read_payload(sent)
 
 

@@ -262,7 +262,7 @@ async def test_generating_reads_its_knowledge_base(front: Front) -> None:
         await front.through(generate(SHUT))
     with pytest.raises(ClientError, match=SHUT):
         await front.through(generate(SHUT, stream="_stream"))
-    with pytest.raises(ClientError, match="names no source"):
+    with pytest.raises(ClientError, match="does not name a source"):
         await front.through(generate(None))
     assert len(front.upstream.seen) == 1
 
