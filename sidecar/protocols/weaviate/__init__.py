@@ -1,3 +1,9 @@
-"""How Weaviate is read: which requests retrieve, from which sources, and how they are
-filtered.
+"""Weaviate over HTTP (data-sources.md 5.4).
+
+routes.py  sources.py                      the table, and the collections of a request
+forwarding.py  filter.py  lists.py         what is forwarded, and the filtered response
+graphql.py  graphql_parser.py              a GraphQL request and its text, its fragments, and
+fragments.py  references.py                the collections that its arguments refer to
+names.py  definitions.py                   names of collections, and what they stand for
+mcp.py                                     Weaviate's own MCP server
 """

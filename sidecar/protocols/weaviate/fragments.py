@@ -6,29 +6,28 @@ from graphql.language import ast
 
 from policies.ground.errors import Malformed
 
-Selected = ast.SelectionSetNode | None
+SelectionSet = ast.SelectionSetNode | None
 
 
 class Fragments:
-    """Fragments by name. Raises `Malformed` for what GraphQL forbids and readers differ on: a name
-    that stands twice (GraphQL, October 2021, section 5.5.1.1), a spread of a fragment that isn't
-    there (5.5.2.1), and a circle of them (5.5.2.2)."""
+    """Fragments by name. Raises `Malformed` for what GraphQL forbids and readers treat differently:
+    two fragments with one name (GraphQL, October 2021, section 5.5.1.1), a spread of a fragment
+    that doesn't exist (5.5.2.1), and fragments in a circle (5.5.2.2)."""
 
     def __init__(self, definitions: Iterable[ast.FragmentDefinitionNode]) -> None:
         self._definitions: dict[str, ast.FragmentDefinitionNode] = {}
         for each in definitions:
             if each.name.value in self._definitions:
-                raise Malformed(f"the fragment `{each.name.value}` stands twice")
+                raise Malformed(f"the fragment `{each.name.value}` is defined twice")
             self._definitions[each.name.value] = each
-        self._types = self._resolved()
+        self._types = self._resolve_types()
 
     def __len__(self) -> int:
         return len(self._definitions)
 
-    def fields(self, selected: Selected, known: set[str]) -> list[ast.FieldNode]:
-        """The fields selected, those of fragments among them. Fragments in `known` are left out,
-        and those that were found are added: the fields of one come once, however often it is
-        spread."""
+    def fields(self, selected: SelectionSet, visited: set[str]) -> list[ast.FieldNode]:
+        """The selected fields, including those of fragments. Skips the fragments in `visited`, and
+        adds those it meets: a fragment's fields come once, however often it is spread."""
         found: list[ast.FieldNode] = []
         pending = [selected]
         while pending:
@@ -38,54 +37,55 @@ class Fragments:
                     found.append(node)
                 elif isinstance(node, ast.InlineFragmentNode):
                     pending.append(node.selection_set)
-                elif isinstance(node, ast.FragmentSpreadNode) and node.name.value not in known:
-                    known.add(node.name.value)
-                    pending.append(self._named(node.name.value).selection_set)
+                elif isinstance(node, ast.FragmentSpreadNode) and node.name.value not in visited:
+                    visited.add(node.name.value)
+                    pending.append(self._definition(node.name.value).selection_set)
         return found
 
-    def types(self, selected: Selected) -> list[str]:
-        """The types that fragments are on, at any depth of a selection, each once."""
-        own, spread = _direct(selected)
-        return list(dict.fromkeys([*own, *(each for name in spread for each in self._of(name))]))
+    def types(self, selected: SelectionSet) -> list[str]:
+        """The type conditions of all fragments in a selection, at any depth, each once."""
+        own, spread = _direct_types(selected)
+        for name in spread:
+            self._definition(name)
+            own += self._types[name]
+        return list(dict.fromkeys(own))
 
-    def _of(self, name: str) -> list[str]:
-        self._named(name)
-        return self._types[name]
-
-    def _named(self, name: str) -> ast.FragmentDefinitionNode:
+    def _definition(self, name: str) -> ast.FragmentDefinitionNode:
         found = self._definitions.get(name)
         if found is None:
-            raise Malformed(f"there is no fragment `{name}`")
+            raise Malformed(f"the fragment `{name}` is not defined")
         return found
 
-    def _resolved(self) -> dict[str, list[str]]:
-        """For each fragment the types of `types`, its own first. Inner fragments are resolved
-        before those that spread them."""
-        direct = {name: _direct(each.selection_set) for name, each in self._definitions.items()}
+    def _resolve_types(self) -> dict[str, list[str]]:
+        """For each fragment its own type and those within it. Inner fragments are resolved before
+        those that spread them, without recursion: the caller chooses the depth."""
+        direct = {
+            name: _direct_types(each.selection_set) for name, each in self._definitions.items()
+        }
         resolved: dict[str, list[str]] = {}
-        within: set[str] = set()
+        open_fragments: set[str] = set()
         pending = [(name, False) for name in direct]
         while pending:
             name, inner_done = pending.pop()
-            definition = self._named(name)
+            definition = self._definition(name)
             types, spread = direct[name]
             if inner_done:
-                within.remove(name)
+                open_fragments.remove(name)
                 own = definition.type_condition.name.value
                 inner = [each for one in spread for each in resolved[one]]
                 resolved[name] = list(dict.fromkeys([own, *types, *inner]))
-            elif name in within:
+            elif name in open_fragments:
                 raise Malformed(f"the fragment `{name}` is spread within itself")
             elif name not in resolved:
-                within.add(name)
+                open_fragments.add(name)
                 pending.append((name, True))
                 pending += [(each, False) for each in spread]
         return resolved
 
 
-def _direct(selected: Selected) -> tuple[list[str], list[str]]:
-    """The types of the inline fragments in a selection, at any depth, and the names of the
-    fragments that are spread there, each once."""
+def _direct_types(selected: SelectionSet) -> tuple[list[str], list[str]]:
+    """The type conditions of the inline fragments in a selection, at any depth, and the names of
+    the fragments that are spread there, each once."""
     types: dict[str, None] = {}
     spread: dict[str, None] = {}
     pending = [selected]

@@ -1,8 +1,8 @@
-"""A GraphQL request to Weaviate: which collections it reads, and the one form in which it goes on.
+"""A GraphQL request to Weaviate: the collections it reads, and the form in which it is forwarded.
 
-What is forwarded is printed anew from the tree that was judged: comments, block strings and
-escapes, which two readers of GraphQL could take in two ways, don't get through. Knows GraphQL's
-syntax and what Weaviate makes of a query; knows no route.
+The forwarded text is printed from the tree that was judged. Comments, block strings and escapes,
+which two readers of GraphQL could understand differently, are gone. Knows GraphQL's syntax and what
+Weaviate makes of a query. Knows no routes.
 """
 
 from collections.abc import Iterator
@@ -15,108 +15,111 @@ from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.shared.strict_members import read_members
-from sidecar.protocols.weaviate import graphql_text
 from sidecar.protocols.weaviate.fragments import Fragments
-from sidecar.protocols.weaviate.names import CollectionName, collection, tenant
+from sidecar.protocols.weaviate.graphql_parser import parse_text
+from sidecar.protocols.weaviate.names import CollectionName, parse_collection, parse_tenant
 from sidecar.protocols.weaviate.references import References
 
 
 class GraphqlQuery(NamedTuple):
-    """A request that was read. Its one operation's fields stand at `root`."""
+    """A request with one operation."""
 
     document: ast.DocumentNode
     variables: dict[str, Any]
-    sent: dict[str, Any]
-    """The body's other members, as they are forwarded."""
+    other_members: dict[str, Any]
+    """`variables` and `operationName` of the body, as they are forwarded."""
     operation: ast.OperationDefinitionNode
     fragments: Fragments
 
-    def printed(self, document: ast.DocumentNode | None = None) -> dict[str, Any]:
-        """The body that is forwarded."""
-        return {"query": print_ast(document or self.document), **self.sent}
+    def to_body(self, document: ast.DocumentNode | None = None) -> dict[str, Any]:
+        """The body that is forwarded, with `document` instead of its own if given."""
+        return {"query": print_ast(document or self.document), **self.other_members}
 
 
-def read(body: Any, budget: Budget) -> GraphqlQuery:
-    """Reads a request's body. Raises `Malformed`."""
+def parse_query(body: Any, budget: Budget) -> GraphqlQuery:
+    """Parses a request's body. Raises `Malformed`."""
     if not isinstance(body, dict):
-        raise Malformed("a query is not an object")
+        raise Malformed("a GraphQL request must be an object")
     text, variables, name = read_members(body, "query", "variables", "operationName")
     if not isinstance(text, str):
-        raise Malformed("`query` is not a text")
+        raise Malformed("`query` must be a string")
     if variables is not None and not isinstance(variables, dict):
-        raise Malformed("`variables` is not an object")
-    document = graphql_text.read(text, budget)
+        raise Malformed("`variables` must be an object")
+    document = parse_text(text, budget)
     operation, fragments = _definitions(document)
     if name not in (None, "") and (operation.name is None or operation.name.value != name):
-        raise Malformed("`operationName` is not the operation's")
+        raise Malformed("`operationName` is not the name of the query's operation")
     sent = {key: body[key] for key in ("variables", "operationName") if body.get(key) is not None}
     values = _variables(operation, variables or {})
     return GraphqlQuery(document, values, sent, operation, fragments)
 
 
 class GraphqlSearch(NamedTuple):
-    """One collection that is read: by which field, for which arguments."""
+    """One collection that is read: by which field, with which arguments."""
 
     kind: str
     """`Get` or `Aggregate`."""
     field: ast.FieldNode
-    named: CollectionName
+    collection: CollectionName
     arguments: dict[str, Any]
 
 
 def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
     """Every search of a request, each once however often its fragment is spread. Raises
-    `Unresolved` for what reads all collections."""
-    spread: dict[str, set[str]] = {"Get": set(), "Aggregate": set()}
+    `Unresolved` for a field that reads all collections."""
+    visited: dict[str, set[str]] = {"Get": set(), "Aggregate": set()}
     for root in query.fragments.fields(query.operation.selection_set, set()):
         kind = root.name.value
         if kind == "__typename":
             continue
-        if kind not in spread:
-            raise Unresolved(f"`{kind}` concerns every collection at once")
-        for field in query.fragments.fields(root.selection_set, spread[kind]):
+        if kind not in visited:
+            raise Unresolved(f"`{kind}` reads every collection: use `Get` or `Aggregate`")
+        for field in query.fragments.fields(root.selection_set, visited[kind]):
             if field.name.value != "__typename":
                 given = {
-                    each.name.value: value(each.value, query) for each in field.arguments or ()
+                    each.name.value: to_json_value(each.value, query)
+                    for each in field.arguments or ()
                 }
-                found = CollectionName(collection(field.name.value), tenant(given.get("tenant")))
+                name = parse_collection(field.name.value)
+                found = CollectionName(name, parse_tenant(given.get("tenant")))
                 yield GraphqlSearch(kind, field, found, given)
 
 
-def sources(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:
-    """Every collection of a request: those searched, those a filter goes through, and those that
-    references in the answer lead to."""
+def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:
+    """Every collection of a request: those searched, those that filters cross, and those that
+    references in the response lead to."""
     references = References(budget, query.variables.values())
     for search in searches(query):
-        yield search.named
-        # `groupBy` of `Aggregate` is a path by itself. What a reference leads to is selected by a
+        yield search.collection
+        # `groupBy` of `Aggregate` is a path itself. A reference is followed by selecting a
         # fragment on its collection.
-        on_the_way = references.of_path(search.arguments.get("groupBy"))
-        crossed = map(collection, query.fragments.types(search.field.selection_set))
-        for name in dict.fromkeys((*references.of(search.arguments), *on_the_way, *crossed)):
-            # A tenant's object may refer to one of a collection that has no tenants.
+        grouped = references.in_path(search.arguments.get("groupBy"))
+        followed = map(parse_collection, query.fragments.types(search.field.selection_set))
+        named = references.in_arguments(search.arguments)
+        for name in dict.fromkeys((*named, *grouped, *followed)):
+            # A tenant's object may refer to one in a collection without tenants.
             yield CollectionName(name)
-            yield CollectionName(name, search.named.tenant)
+            yield CollectionName(name, search.collection.tenant)
 
 
-def value(node: ast.ValueNode, query: GraphqlQuery) -> Any:
-    """A value as JSON has it. Raises `Unresolved` for a variable without one."""
+def to_json_value(node: ast.ValueNode, query: GraphqlQuery) -> Any:
+    """A value in its JSON form. Raises `Unresolved` for a variable without a value."""
     match node:
         case ast.VariableNode():
             if node.name.value not in query.variables:
                 raise Unresolved(f"the variable `${node.name.value}` has no value")
             return query.variables[node.name.value]
         case ast.ListValueNode():
-            return [value(each, query) for each in node.values]
+            return [to_json_value(each, query) for each in node.values]
         case ast.ObjectValueNode():
-            return {each.name.value: value(each.value, query) for each in node.fields}
+            return {each.name.value: to_json_value(each.value, query) for each in node.fields}
         case ast.NullValueNode():
             return None
         case ast.IntValueNode() | ast.FloatValueNode():
             return float(node.value)
         case ast.StringValueNode() | ast.EnumValueNode() | ast.BooleanValueNode():
             return node.value
-    raise Malformed("the query holds a value of a kind not known here")
+    raise Malformed("the query has a value of an unknown kind")
 
 
 def _definitions(
@@ -130,9 +133,9 @@ def _definitions(
         elif isinstance(definition, ast.OperationDefinitionNode):
             operations.append(definition)
         else:
-            raise Malformed("the document holds something else than a query")
+            raise Malformed("the document defines something other than a query or a fragment")
     if len(operations) != 1 or operations[0].operation is not ast.OperationType.QUERY:
-        raise Malformed("the document is not one query")
+        raise Malformed("the document must have exactly one operation, a query")
     return operations[0], Fragments(fragments)
 
 
@@ -142,15 +145,15 @@ def _variables(operation: ast.OperationDefinitionNode, given: dict[str, Any]) ->
     for definition in operation.variable_definitions or ():
         name = definition.variable.name.value
         if name in seen:
-            raise Malformed(f"the variable `${name}` stands twice")
+            raise Malformed(f"the variable `${name}` is declared twice")
         seen.add(name)
         if definition.default_value is None:
             continue
         if name in given:
-            # A null beside a default is null to some readers, and the default to others.
+            # Some readers take null here, others the default.
             if given[name] is None:
-                raise Malformed(f"the variable `${name}` is null and has a default")
+                raise Malformed(f"the variable `${name}` is null but has a default: leave it out")
             continue
-        constant = GraphqlQuery(ast.DocumentNode(), {}, {}, operation, Fragments(()))
-        values[name] = value(definition.default_value, constant)
+        no_variables = GraphqlQuery(ast.DocumentNode(), {}, {}, operation, Fragments(()))
+        values[name] = to_json_value(definition.default_value, no_variables)
     return values

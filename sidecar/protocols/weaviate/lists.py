@@ -1,4 +1,4 @@
-"""Weaviate's lists of names: what aliases stand for, and which names may be seen. Pure."""
+"""Filters Weaviate's lists of collections, aliases, tenants, nodes and objects. Pure."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,75 +7,110 @@ import orjson
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import FetchedResponse, ForwardedPart, Visibility
-from sidecar.protocols.shared.document_levels import expect_list, expect_object, to_json
+from sidecar.protocols.shared.document_levels import (
+    DocumentLevels,
+    expect_list,
+    expect_object,
+    to_json,
+)
 from sidecar.protocols.shared.source_names import SourceNames
 
-Read = Callable[[FetchedResponse], ForwardedPart]
+ResponseFilter = Callable[[FetchedResponse], ForwardedPart]
 
 
-def aliases_of(answer: Any) -> dict[str, str]:
-    """Alias -> collection, of `GET /v1/aliases`."""
-    found = expect_object(answer, "list of aliases").get("aliases")
+def parse_aliases(body: Any) -> dict[str, str]:
+    """Alias -> collection, from `GET /v1/aliases`."""
+    found = expect_object(body, "list of aliases").get("aliases")
     return {
-        _text(each, "alias"): _text(each, "class")
+        _string(each, "alias"): _string(each, "class")
         for each in expect_list(found or [], "list of aliases")
     }
 
 
-def listed(member: str, name: str, naming: SourceNames, sight: Visibility) -> Read:
-    """Of the elements of `<member>` those stay whose collection, in `name`, may be seen."""
+def collection_filter(
+    member: str, name: str, naming: SourceNames, visibility: Visibility
+) -> ResponseFilter:
+    """Filters the list in `member` by the collection that each element has in `name`."""
 
-    def read(answer: FetchedResponse) -> ForwardedPart:
-        whole = expect_object(_parsed(answer), "answer")
+    def read(response: FetchedResponse) -> ForwardedPart:
+        whole = expect_object(parse_json(response), "answer")
         found = expect_list(whole.get(member) or [], "list")
-        seen = [each for each in found if sight.permits(naming.of(_text(each, name)))]
-        if len(seen) == len(found):
-            return ForwardedPart(answer.body)
-        return ForwardedPart(to_json({**whole, member: seen}))
+        visible = [each for each in found if visibility.permits(naming.of(_string(each, name)))]
+        if len(visible) == len(found):
+            return ForwardedPart(response.body)
+        return ForwardedPart(to_json({**whole, member: visible}))
 
     return read
 
 
-def tenants_listed(of: str, naming: SourceNames, sight: Visibility) -> Read:
-    """Of the tenants of the collection `of` those that may be seen."""
+def tenant_filter(collection: str, naming: SourceNames, visibility: Visibility) -> ResponseFilter:
+    """Filters a list of a collection's tenants."""
 
-    def read(answer: FetchedResponse) -> ForwardedPart:
-        found = expect_list(_parsed(answer), "list of tenants")
-        seen = [each for each in found if sight.permits(naming.of(of, _text(each, "name")))]
-        return ForwardedPart(answer.body if len(seen) == len(found) else to_json(seen))
+    def read(response: FetchedResponse) -> ForwardedPart:
+        found = expect_list(parse_json(response), "list of tenants")
+        visible = [
+            each
+            for each in found
+            if visibility.permits(naming.of(collection, _string(each, "name")))
+        ]
+        return ForwardedPart(response.body if len(visible) == len(found) else to_json(visible))
 
     return read
 
 
-def nodes_listed(naming: SourceNames, sight: Visibility) -> Read:
-    """The nodes, with those shards of which collection and tenant may be seen: a tenant's shard has
-    its name. Without the totals, which count the others too."""
+def node_filter(naming: SourceNames, visibility: Visibility) -> ResponseFilter:
+    """Filters the shards of each node. Removes the totals, which count hidden shards too."""
 
-    def read(answer: FetchedResponse) -> ForwardedPart:
-        whole = expect_object(_parsed(answer), "answer")
+    def read(response: FetchedResponse) -> ForwardedPart:
+        whole = expect_object(parse_json(response), "answer")
         for node in expect_list(whole.get("nodes"), "list of nodes"):
             expect_object(node, "node").pop("stats", None)
             shards = expect_list(node.get("shards") or [], "list of shards")
-            node["shards"] = [each for each in shards if _shows(each, naming, sight)]
+            node["shards"] = [each for each in shards if _may_see_shard(each, naming, visibility)]
         return ForwardedPart(to_json(whole))
 
     return read
 
 
-def _shows(shard: Any, naming: SourceNames, sight: Visibility) -> bool:
-    name = _text(shard, "class")
-    whose = _text(shard, "name")
-    return sight.permits(naming.of(name)) and sight.permits(naming.of(name, whose))
+def object_filter(levels: DocumentLevels) -> ResponseFilter:
+    """Filters `{"objects": [{"properties"}], "totalResults"}`."""
+
+    def read(response: FetchedResponse) -> ForwardedPart:
+        whole = expect_object(parse_json(response), "answer")
+        found = expect_list(whole.get("objects"), "list of objects")
+        visible = [
+            each
+            for each in found
+            if levels.may_see(expect_object(each, "object").get("properties"))
+        ]
+        if len(visible) == len(found):
+            return ForwardedPart(response.body)
+        whole["objects"] = visible
+        if "totalResults" in whole:
+            whole["totalResults"] = len(visible)
+        return ForwardedPart(to_json(whole), len(found) - len(visible))
+
+    return read
 
 
-def _parsed(answer: FetchedResponse) -> Any:
+def _may_see_shard(shard: Any, naming: SourceNames, visibility: Visibility) -> bool:
+    collection = _string(shard, "class")
+    # The shard of a tenant has the tenant's name.
+    tenant = _string(shard, "name")
+    return visibility.permits(naming.of(collection)) and visibility.permits(
+        naming.of(collection, tenant)
+    )
+
+
+def parse_json(response: FetchedResponse) -> Any:
+    """The JSON of a response. Raises `UpstreamFailed` if it is not JSON."""
     try:
-        return orjson.loads(answer.body)
+        return orjson.loads(response.body)
     except orjson.JSONDecodeError as error:
         raise UpstreamFailed("the data source's answer is not JSON") from error
 
 
-def _text(element: Any, member: str) -> str:
+def _string(element: Any, member: str) -> str:
     value = expect_object(element, "list").get(member)
     if not isinstance(value, str) or not value:
         raise UpstreamFailed(f"the data source's list has an element without `{member}`")

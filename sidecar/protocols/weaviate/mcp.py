@@ -1,7 +1,8 @@
-"""Weaviate's own MCP server, at `/v1/mcp`: which collection a tool is called for (data-sources.md
-5.4). It keeps no session and asks nothing back, so a request is one JSON-RPC object.
+"""Weaviate's own MCP server, at `/v1/mcp`: the collection that a tool is called for
+(data-sources.md 5.4). It keeps no session and sends no requests of its own, so a request is one
+JSON-RPC object.
 
-Knows the tools that read or write one collection; what it does not know has no row.
+Knows the tools that read or write one collection. Other tools have no route.
 """
 
 from collections.abc import Iterator
@@ -12,55 +13,54 @@ import orjson
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import DenialResponse, FetchedResponse, Unresolved
+from sidecar.protocols.route_table import RouteClass
 from sidecar.protocols.shared.strict_members import read_members
-from sidecar.protocols.weaviate.names import CollectionName, collection, tenant
-from sidecar.protocols.weaviate.references import referred
-
-READ, METADATA, WRITE, OPEN = "read", "metadata", "write", "open"
+from sidecar.protocols.weaviate.names import CollectionName, parse_collection, parse_tenant
+from sidecar.protocols.weaviate.references import references_in
 
 _TOOLS = {
-    "weaviate-query-hybrid": READ,
-    "search-with-hybrid": READ,
-    "weaviate-collections-get-config": METADATA,
-    "weaviate-objects-upsert": WRITE,
-    "insert-one": WRITE,
+    "weaviate-query-hybrid": RouteClass.RETRIEVE,
+    "search-with-hybrid": RouteClass.RETRIEVE,
+    "weaviate-collections-get-config": RouteClass.METADATA,
+    "weaviate-objects-upsert": RouteClass.WRITE,
+    "insert-one": RouteClass.WRITE,
 }
 _OPEN = frozenset(("initialize", "ping", "tools/list", "notifications/initialized"))
 _DENIED = -32001
 
 
-def kind(message: Any) -> str:
-    """What a message does; empty where nobody knows."""
+def classify(message: Any) -> RouteClass | None:
+    """What a message does; None if that is unknown."""
     method, params = read_members(message, "method", "params")
     read_members(message, "id", "jsonrpc")
     if method in _OPEN:
-        return OPEN
+        return RouteClass.OPEN
     if method != "tools/call" or not isinstance(params, dict):
-        return ""
+        return None
     name, _ = read_members(params, "name", "arguments")
-    return _TOOLS.get(name, "") if isinstance(name, str) else ""
+    return _TOOLS.get(name) if isinstance(name, str) else None
 
 
-def named(message: Any, budget: Budget) -> Iterator[CollectionName]:
+def collections(message: Any, budget: Budget) -> Iterator[CollectionName]:
     """The collections that a tool is called for."""
     arguments = message["params"].get("arguments")
     if not isinstance(arguments, dict):
-        raise Malformed("`arguments` is not an object")
-    name, whose, filters = read_members(arguments, "collection_name", "tenant_name", "filters")
+        raise Malformed("`arguments` must be an object")
+    name, tenant, filters = read_members(arguments, "collection_name", "tenant_name", "filters")
     if name is None:
-        raise Unresolved("without `collection_name`, the tool concerns every collection")
-    found = CollectionName(collection(name), tenant(whose))
+        raise Unresolved("without `collection_name`, the tool reads every collection")
+    found = CollectionName(parse_collection(name), parse_tenant(tenant))
     yield found
-    for each in referred(filters, budget):
+    for each in references_in(filters, budget):
         yield CollectionName(each)
         yield CollectionName(each, found.tenant)
 
 
-def refusal(message: Any, refused: DenialResponse) -> FetchedResponse | None:
-    """A denial as an error that an agent's framework can show to its model; None where there is no
-    request to answer."""
+def render_denial(message: Any, denial: DenialResponse) -> FetchedResponse | None:
+    """A denial as a JSON-RPC error, which an agent's framework can show to its model; None for a
+    notification, which has no response."""
     if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
         return None
-    error = {"code": _DENIED, "message": refused.message, "data": refused.decision}
+    error = {"code": _DENIED, "message": denial.message, "data": denial.decision}
     body = {"jsonrpc": "2.0", "id": message["id"], "error": error}
     return FetchedResponse(200, "OK", [(b"Content-Type", b"application/json")], orjson.dumps(body))

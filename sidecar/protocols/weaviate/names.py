@@ -1,7 +1,7 @@
-"""What Weaviate's requests call collections and tenants, in paths, queries and JSON bodies. Pure.
+"""Names of collections and tenants in paths, queries and JSON bodies. Pure.
 
-Weaviate writes a collection's first letter large whatever the request has. Its reader of JSON is
-Go's: beside `class`, it would read a `Class` too (`lenient.py`).
+Weaviate capitalizes a collection's first letter, whatever the request has. It reads JSON with Go's
+lenient reader, which takes `Class` for `class`: see `shared/strict_members.py`.
 """
 
 import re
@@ -25,49 +25,49 @@ class CollectionName(NamedTuple):
     tenant: str | None = None
 
 
-def collection(name: object) -> str:
-    """A collection's name as Weaviate takes it."""
+def parse_collection(name: object) -> str:
+    """A collection's name as Weaviate reads it. Raises `Unresolved`."""
     if not isinstance(name, str) or not _CLASS.match(name):
-        raise Unresolved("a collection's name has the form [A-Za-z][_0-9A-Za-z]*")
+        raise Unresolved("a collection's name must have the form [A-Za-z][_0-9A-Za-z]*")
     return name[0].upper() + name[1:]
 
 
-def tenant(name: object) -> str | None:
-    """A tenant's name; none where it is absent or empty, as for Weaviate."""
+def parse_tenant(name: object) -> str | None:
+    """A tenant's name; None if it is absent or empty, as in Weaviate. Raises `Unresolved`."""
     if name is None or name == "":
         return None
     if not isinstance(name, str) or not _TENANT.match(name):
-        raise Unresolved("a tenant's name has the form [A-Za-z0-9_-]{1,64}")
+        raise Unresolved("a tenant's name must have the form [A-Za-z0-9_-]{1,64}")
     return name
 
 
-def named(body: Any, within: str | None = None) -> CollectionName:
-    """The collection and tenant of an object in a body; `within` where another part of the request
-    says the collection."""
+def object_collection(body: Any, default: str | None = None) -> CollectionName:
+    """The collection and tenant of an object in a body. `default` is the collection that another
+    part of the request names."""
     if not isinstance(body, dict):
-        raise Malformed("the body holds something else where an object is meant")
-    of, whose = read_members(body, "class", "tenant")
-    if of is None and within is not None:
-        of = within
-    return CollectionName(collection(of), tenant(whose))
+        raise Malformed("the body has something else where an object is expected")
+    name, tenant = read_members(body, "class", "tenant")
+    if name is None and default is not None:
+        name = default
+    return CollectionName(parse_collection(name), parse_tenant(tenant))
 
 
-def of_beacon(text: object) -> str:
-    """The collection that a beacon points into."""
+def beacon_collection(text: object) -> str:
+    """The collection that a beacon points into. Raises `Unresolved`."""
     found = _BEACON.match(text) if isinstance(text, str) else None
     if found is None:
-        raise Unresolved("a beacon has the form weaviate://localhost/<collection>/<id>")
-    return collection(found[1])
+        raise Unresolved("a beacon must have the form weaviate://localhost/<collection>/<id>")
+    return parse_collection(found[1])
 
 
-def json_array(raw: bytes, media: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """A body that is one JSON array of objects, no key twice. Each is a sub-request."""
-    # As a member of an object, for the one reader that looks for keys which stand twice.
-    whole = json_object(b'{"":' + raw + b"}", media)
-    found = whole.get("")
-    if len(whole) != 1 or not isinstance(found, list):
+def json_array(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
+    """A body that is one JSON array of objects, with no key twice. Each is a sub-request."""
+    # Wrapped in an object, so that `json_object` checks it for duplicate keys.
+    wrapped = json_object(b'{"":' + raw + b"}", media_type)
+    found = wrapped.get("")
+    if len(wrapped) != 1 or not isinstance(found, list):
         raise Malformed("the body is not a JSON array")
     budget.charge_parts(len(found))
     if not all(isinstance(each, dict) for each in found):
-        raise Malformed("the body's array holds something else than objects")
+        raise Malformed("the body's array has elements that are not objects")
     return found

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from policies.ground.errors import Malformed
 from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.messages import Unresolved
-from sidecar.protocols.weaviate.graphql import read, sources
-from sidecar.protocols.weaviate.references import References, referred
+from sidecar.protocols.weaviate.graphql import collections, parse_query
+from sidecar.protocols.weaviate.references import References, references_in
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.protocols.weaviate_server import Server
 from tests.sidecar.proxy.stand import policy
@@ -21,7 +21,11 @@ from tests.sidecar.proxy.stand import policy
 
 def _named(*bodies: dict[str, Any]) -> set[str]:
     budget = Budget()
-    return {each.collection for body in bodies for each in sources(read(body, budget), budget)}
+    return {
+        each.collection
+        for body in bodies
+        for each in collections(parse_query(body, budget), budget)
+    }
 
 
 def _fields(count: int) -> str:
@@ -104,8 +108,8 @@ def test_a_long_image_costs_nothing_and_goes_on_as_it_was() -> None:
     for quote in ('"', '"""'):
         body = {"query": f"{{Get{{A(nearImage: {{image: {quote}{image}{quote}}}){{b}}}}}}"}
         budget = Budget()
-        query = read(body, budget)
-        assert f'"{image}"' in query.printed()["query"]
+        query = parse_query(body, budget)
+        assert f'"{image}"' in query.to_body()["query"]
         budget.charge_graphql_characters(65_000)
 
 
@@ -119,12 +123,12 @@ def test_a_long_image_costs_nothing_and_goes_on_as_it_was() -> None:
 )
 def test_a_long_string_that_is_none_is_refused_rather_than_changed(text: str) -> None:
     with pytest.raises(Malformed):
-        read({"query": text.replace("%s", "x" * 600)}, Budget())
+        parse_query({"query": text.replace("%s", "x" * 600)}, Budget())
 
 
 def test_what_stands_for_a_long_string_can_be_said() -> None:
     text = '{Get{A(a: "sluice-set-aside-0", b: "' + "x" * 600 + '"){b}}}'
-    printed = read({"query": text}, Budget()).printed()["query"]
+    printed = parse_query({"query": text}, Budget()).to_body()["query"]
     assert "sluice-set-aside-0" in printed
     assert "x" * 600 in printed
 
@@ -155,16 +159,16 @@ def test_a_fragment_counts_wherever_it_is_spread() -> None:
 def test_arguments_are_bounded() -> None:
     conditions = [{"path": ["a", "B", "c"]}] * 5000
     with pytest.raises(OverBudget, match="4096 values"):
-        referred({"operands": conditions}, Budget())
+        references_in({"operands": conditions}, Budget())
     with pytest.raises(OverBudget, match="4096 values"):
-        referred({f"a{at}": 1 for at in range(5000)}, Budget())
+        references_in({f"a{at}": 1 for at in range(5000)}, Budget())
     with pytest.raises(OverBudget, match="more than 128 collections"):
-        referred([{"path": ["a", f"B{at}", "c"]} for at in range(200)], Budget())
+        references_in([{"path": ["a", f"B{at}", "c"]} for at in range(200)], Budget())
     with pytest.raises(Malformed, match="path is too long"):
-        referred({"path": ["a", "B"] * 100}, Budget())
+        references_in({"path": ["a", "B"] * 100}, Budget())
     with pytest.raises(Malformed, match="longer than a name may be"):
-        referred({"p" + "_" * 1000: 1}, Budget())
-    assert referred({"vector": [0.5] * 100_000}, Budget()) == ()
+        references_in({"p" + "_" * 1000: 1}, Budget())
+    assert references_in({"vector": [0.5] * 100_000}, Budget()) == ()
 
 
 _NAMES = st.sampled_from(("A", "B", "C"))
@@ -193,7 +197,7 @@ def test_a_shared_value_names_what_it_would_name_in_its_place(value: Any, around
     def found(references: References) -> set[str] | str:
         try:
             # Twice: the second time by what is known.
-            return {*references.of(whole), *references.of([whole])}
+            return {*references.in_arguments(whole), *references.in_arguments([whole])}
         except (Malformed, Unresolved) as error:
             return repr(error)
 

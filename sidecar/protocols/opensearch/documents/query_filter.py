@@ -195,7 +195,7 @@ def _filter_vectors(query: Any, only: dict[str, Any], depth: int = 0) -> Any:
     clauses = made.get("bool")
     if isinstance(clauses, dict):
         made["bool"] = {
-            # Not `must_not`: a narrower search there would exclude fewer documents.
+            # Not `must_not`, where the condition would change which documents are excluded.
             key: _filter_each(value, only, depth) if key in ("must", "should", "filter") else value
             for key, value in clauses.items()
         }

@@ -1,0 +1,110 @@
+"""What is forwarded to Weaviate, and how its response is filtered. Knows no routes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from sidecar.protocols.budget import Budget
+from sidecar.protocols.messages import (
+    FORWARD_UNCHANGED,
+    ForwardPlan,
+    RoutedRequest,
+    Visibility,
+)
+from sidecar.protocols.shared.document_levels import levels_of
+from sidecar.protocols.strict_body import json_object
+from sidecar.protocols.weaviate.filter import (
+    add_filter,
+    can_filter,
+    graphql_filter,
+)
+from sidecar.protocols.weaviate.graphql import GraphqlQuery, parse_query
+from sidecar.protocols.weaviate.lists import (
+    collection_filter,
+    node_filter,
+    object_filter,
+    tenant_filter,
+)
+from sidecar.protocols.weaviate.names import json_array, parse_collection
+from sidecar.protocols.weaviate.sources import WeaviateSources
+from sidecar.settings.model import Source
+
+
+class WeaviateForwarding(WeaviateSources):
+    """One Weaviate server, with the plans for its requests."""
+
+    def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
+        super().__init__(source, monotonic)
+        self._level_field = source.sensitivity_field
+
+    def can_filter(self, queries: list[GraphqlQuery]) -> bool:
+        """Whether these can withhold objects. Others are judged as if they returned everything."""
+        field = self._level_field
+        return field is not None and all(can_filter(each, field) for each in queries)
+
+    def forward_queries(
+        self, request: RoutedRequest, _sources: object, _visibility: Visibility
+    ) -> ForwardPlan:
+        """Forwards the queries in the form in which they were judged."""
+        return ForwardPlan(_to_bytes(request, [each.to_body() for each in request.body]))
+
+    def filter_queries(
+        self, request: RoutedRequest, sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        """Forwards the queries with a condition, so that only visible objects come back."""
+        levels = levels_of(visibility)
+        if levels is None:
+            return self.forward_queries(request, sources, visibility)
+        made = [add_filter(each, levels) for each in request.body]
+        body = _to_bytes(request, [each.body for each in made])
+        return ForwardPlan(body, graphql_filter(levels, made, batch=_is_batch(request)))
+
+    def filter_objects(
+        self, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        levels = levels_of(visibility)
+        if levels is None:
+            return FORWARD_UNCHANGED
+        return ForwardPlan(filter_response=object_filter(levels))
+
+    def filter_collections(
+        self, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        read = collection_filter("classes", "class", self._naming, visibility)
+        return ForwardPlan(filter_response=read)
+
+    def filter_aliases(
+        self, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        read = collection_filter("aliases", "class", self._naming, visibility)
+        return ForwardPlan(filter_response=read)
+
+    def filter_tenants(
+        self, request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        name = self._cached_target(parse_collection(request.path_params[0]), request)
+        return ForwardPlan(filter_response=tenant_filter(name, self._naming, visibility))
+
+    def filter_nodes(
+        self, _request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        return ForwardPlan(filter_response=node_filter(self._naming, visibility))
+
+
+def parse_graphql(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:
+    """A body that is one GraphQL request."""
+    return [parse_query(json_object(raw, media_type), budget)]
+
+
+def parse_graphql_batch(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:
+    """A body that is an array of GraphQL requests."""
+    return [parse_query(each, budget) for each in json_array(raw, media_type, budget)]
+
+
+def _is_batch(request: RoutedRequest) -> bool:
+    return request.target.segments[-1] == "batch"
+
+
+def _to_bytes(request: RoutedRequest, bodies: list[dict[str, Any]]) -> bytes:
+    return orjson.dumps(bodies if _is_batch(request) else bodies[0])
