@@ -23,20 +23,10 @@ Resolution = dict[str, list[dict[str, Any]]]
 
 _LISTS = frozenset(("indices", "aliases", "data_streams"))
 
-_NOT_IDENTITY = frozenset(
-    (
-        b"accept",
-        b"accept-encoding",
-        b"accept-language",
-        b"baggage",
-        b"content-type",
-        b"traceparent",
-        b"tracestate",
-        b"user-agent",
-        b"x-elastic-client-meta",
-        b"x-opaque-id",
-    )
-)
+_NOT_IDENTITY = frozenset((
+    b"accept", b"accept-encoding", b"accept-language", b"baggage", b"content-type", b"traceparent",
+    b"tracestate", b"user-agent", b"x-elastic-client-meta", b"x-opaque-id",
+))  # fmt: skip
 
 
 class Indices:

@@ -53,175 +53,51 @@ _QUERY = frozenset(
     ("analyze_wildcard", "analyzer", "default_operator", "df", "lenient", "min_score", "q")
 )
 
-_DOCUMENT = frozenset(
-    (
-        "_source",
-        "_source_exclude_vectors",
-        "_source_excludes",
-        "_source_includes",
-        "docvalue_fields",
-        "fields",
-        "force_synthetic_source",
-        "preference",
-        "realtime",
-        "refresh",
-        "routing",
-        "stored_fields",
-        "version",
-        "version_type",
-    )
-)
+_DOCUMENT = frozenset((
+    "_source", "_source_exclude_vectors", "_source_excludes", "_source_includes", "docvalue_fields",
+    "fields", "force_synthetic_source", "preference", "realtime", "refresh", "routing",
+    "stored_fields", "version", "version_type",
+))  # fmt: skip
 
-READ = (
-    _COMMON
-    | _PATTERNS
-    | _QUERY
-    | _DOCUMENT
-    | frozenset(
-        (
-            "all_shards",
-            "allow_partial_pit_creation",
-            "allow_partial_results",
-            "allow_partial_search_results",
-            "batched_reduce_size",
-            "cancel_after_time_interval",
-            "ccs_minimize_roundtrips",
-            "columnar",
-            "delimiter",
-            "drop_null_columns",
-            "explain",
-            "field_statistics",
-            "filters",
-            "format",
-            "from",
-            "ids",
-            "include_empty_fields",
-            "include_named_queries_score",
-            "include_unmapped",
-            "keep_alive",
-            "keep_on_completion",
-            "local",
-            "master_timeout",
-            "max_concurrent_searches",
-            "max_concurrent_shard_requests",
-            "offsets",
-            "payloads",
-            "phase_took",
-            "positions",
-            "pre_filter_shard_size",
-            "request_cache",
-            "rest_total_hits_as_int",
-            "return_intermediate_results",
-            "rewrite",
-            "sanitize",
-            "scroll",
-            "search_pipeline",
-            "search_type",
-            "seq_no_primary_term",
-            "size",
-            "sort",
-            "stats",
-            "suggest_field",
-            "suggest_mode",
-            "suggest_size",
-            "suggest_text",
-            "term_statistics",
-            "terminate_after",
-            "timeout",
-            "track_scores",
-            "track_total_hits",
-            "typed_keys",
-            "types",
-            "verbose_pipeline",
-            "wait_for_completion_timeout",
-        )
-    )
-)
+READ = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
+    "all_shards", "allow_partial_pit_creation", "allow_partial_results",
+    "allow_partial_search_results", "batched_reduce_size", "cancel_after_time_interval",
+    "ccs_minimize_roundtrips", "columnar", "delimiter", "drop_null_columns", "explain",
+    "field_statistics", "filters", "format", "from", "ids", "include_empty_fields",
+    "include_named_queries_score", "include_unmapped", "keep_alive", "keep_on_completion", "local",
+    "master_timeout", "max_concurrent_searches", "max_concurrent_shard_requests", "offsets",
+    "payloads", "phase_took", "positions", "pre_filter_shard_size", "request_cache",
+    "rest_total_hits_as_int", "return_intermediate_results", "rewrite", "sanitize", "scroll",
+    "search_pipeline", "search_type", "seq_no_primary_term", "size", "sort", "stats",
+    "suggest_field", "suggest_mode", "suggest_size", "suggest_text", "term_statistics",
+    "terminate_after", "timeout", "track_scores", "track_total_hits", "typed_keys", "types",
+    "verbose_pipeline", "wait_for_completion_timeout",
+))  # fmt: skip
 """Of requests that read. `q` is a query in Lucene's syntax, which names fields but no index."""
 
-METADATA = (
-    _COMMON
-    | _PATTERNS
-    | frozenset(
-        (
-            "cluster_manager_timeout",
-            "features",
-            "flat_settings",
-            "include_defaults",
-            "local",
-            "master_timeout",
-            "mode",
-            "wait_for_active_shards",
-            "timeout",
-        )
-    )
-)
+METADATA = _COMMON | _PATTERNS | frozenset((
+    "cluster_manager_timeout", "features", "flat_settings", "include_defaults", "local",
+    "master_timeout", "mode", "wait_for_active_shards", "timeout",
+))  # fmt: skip
 """Of requests about indices."""
 
 CAT = METADATA - {"filter_path"} | {"bytes", "format", "h", "health", "pri", "s", "time", "v"}
 """Of `_cat`. With `help` it would list columns instead of indices."""
 
-WRITE = (
-    _COMMON
-    | _PATTERNS
-    | _QUERY
-    | _DOCUMENT
-    | frozenset(
-        (
-            "_slice",
-            "cluster_manager_timeout",
-            "conflicts",
-            "force",
-            "from",
-            "if_primary_term",
-            "if_seq_no",
-            "include_source_on_error",
-            "lang",
-            "list_executed_pipelines",
-            "master_timeout",
-            "max_docs",
-            "op_type",
-            "request_cache",
-            "requests_per_second",
-            "require_alias",
-            "require_data_stream",
-            "retry_on_conflict",
-            "scroll",
-            "scroll_size",
-            "search_timeout",
-            "search_type",
-            "size",
-            "slices",
-            "sort",
-            "stats",
-            "terminate_after",
-            "timeout",
-            "wait_for_active_shards",
-            "wait_for_completion",
-            "wait_if_ongoing",
-            "write_index_only",
-        )
-    )
-)
+WRITE = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
+    "_slice", "cluster_manager_timeout", "conflicts", "force", "from", "if_primary_term",
+    "if_seq_no", "include_source_on_error", "lang", "list_executed_pipelines", "master_timeout",
+    "max_docs", "op_type", "request_cache", "requests_per_second", "require_alias",
+    "require_data_stream", "retry_on_conflict", "scroll", "scroll_size", "search_timeout",
+    "search_type", "size", "slices", "sort", "stats", "terminate_after", "timeout",
+    "wait_for_active_shards", "wait_for_completion", "wait_if_ongoing", "write_index_only",
+))  # fmt: skip
 """Of writes. `pipeline` is missing: it may send a document to another index."""
 
-PREVENTS_FILTERING = frozenset(
-    (
-        "_source",
-        "_source_exclude_vectors",
-        "_source_excludes",
-        "_source_includes",
-        "explain",
-        "filter_path",
-        "q",
-        "stored_fields",
-        "suggest_field",
-        "suggest_mode",
-        "suggest_size",
-        "suggest_text",
-        "verbose_pipeline",
-        "force_synthetic_source",
-    )
-)
+PREVENTS_FILTERING = frozenset((
+    "_source", "_source_exclude_vectors", "_source_excludes", "_source_includes", "explain",
+    "filter_path", "q", "stored_fields", "suggest_field", "suggest_mode", "suggest_size",
+    "suggest_text", "verbose_pipeline", "force_synthetic_source",
+))  # fmt: skip
 """With one of these a response may lack the documents' levels, or contain what the filter doesn't
 reach: `q` replaces the body's query, and `explain` counts documents that were withheld."""

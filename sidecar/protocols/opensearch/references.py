@@ -14,52 +14,15 @@ from policies.ground.errors import Malformed
 from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.index_names import parse_name, parse_names
 
-_SEARCH_MEMBERS = frozenset(
-    (
-        "_source",
-        "aggregations",
-        "aggs",
-        "collapse",
-        "derived",
-        "docvalue_fields",
-        "explain",
-        "fields",
-        "from",
-        "highlight",
-        "include_named_queries_score",
-        "index_filter",
-        "indices_boost",
-        "knn",
-        "max_docs",
-        "conflicts",
-        "min_score",
-        "pit",
-        "post_filter",
-        "profile",
-        "query",
-        "rank",
-        "rescore",
-        "retriever",
-        "runtime_mappings",
-        "script",
-        "script_fields",
-        "search_after",
-        "search_pipeline",
-        "seq_no_primary_term",
-        "size",
-        "slice",
-        "sort",
-        "stats",
-        "stored_fields",
-        "suggest",
-        "terminate_after",
-        "timeout",
-        "track_scores",
-        "track_total_hits",
-        "verbose_pipeline",
-        "version",
-    )
-)
+_SEARCH_MEMBERS = frozenset((
+    "_source", "aggregations", "aggs", "collapse", "derived", "docvalue_fields", "explain",
+    "fields", "from", "highlight", "include_named_queries_score", "index_filter", "indices_boost",
+    "knn", "max_docs", "conflicts", "min_score", "pit", "post_filter", "profile", "query", "rank",
+    "rescore", "retriever", "runtime_mappings", "script", "script_fields", "search_after",
+    "search_pipeline", "seq_no_primary_term", "size", "slice", "sort", "stats", "stored_fields",
+    "suggest", "terminate_after", "timeout", "track_scores", "track_total_hits", "verbose_pipeline",
+    "version",
+))  # fmt: skip
 """The members of a search. `ext` is missing: each plugin gives it a meaning of its own."""
 
 _INDEX_KEYS = frozenset(("index", "_index"))

@@ -29,17 +29,10 @@ STREAMING = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 
 # The agent's own signature. Names are compared with `_` as `-`, since a data source behind CGI
 # can't tell the two apart.
-_CREDENTIALS = frozenset(
-    (
-        b"authorization",
-        b"date",
-        b"x-amz-date",
-        b"x-amz-content-sha256",
-        b"x-amz-security-token",
-        b"x-amz-s3session-token",
-        b"x-amz-region-set",
-    )
-)
+_CREDENTIALS = frozenset((
+    b"authorization", b"date", b"x-amz-date", b"x-amz-content-sha256", b"x-amz-security-token",
+    b"x-amz-s3session-token", b"x-amz-region-set",
+))  # fmt: skip
 _SIGNED = frozenset((b"content-type", b"content-md5"))
 
 

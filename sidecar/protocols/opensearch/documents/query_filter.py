@@ -20,63 +20,21 @@ from sidecar.protocols.opensearch.parameters import PREVENTS_FILTERING
 from sidecar.protocols.shared.document_levels import UNMARKED
 
 # Members of a search that reveal nothing about documents the query doesn't match.
-_MEMBERS = frozenset(
-    (
-        "_source",
-        "aggregations",
-        "aggs",
-        "collapse",
-        "docvalue_fields",
-        "fields",
-        "from",
-        "highlight",
-        "include_named_queries_score",
-        "knn",
-        "min_score",
-        "pit",
-        "post_filter",
-        "query",
-        "rescore",
-        "retriever",
-        "script_fields",
-        "search_after",
-        "search_pipeline",
-        "seq_no_primary_term",
-        "size",
-        "slice",
-        "sort",
-        "stats",
-        "terminate_after",
-        "timeout",
-        "track_scores",
-        "track_total_hits",
-        "version",
-    )
-)
+_MEMBERS = frozenset((
+    "_source", "aggregations", "aggs", "collapse", "docvalue_fields", "fields", "from", "highlight",
+    "include_named_queries_score", "knn", "min_score", "pit", "post_filter", "query", "rescore",
+    "retriever", "script_fields", "search_after", "search_pipeline", "seq_no_primary_term", "size",
+    "slice", "sort", "stats", "terminate_after", "timeout", "track_scores", "track_total_hits",
+    "version",
+))  # fmt: skip
 
 # At any depth: queries that match by the contents of other documents, and aggregations that count
 # documents outside the query.
-_REACHES_BEYOND = frozenset(
-    (
-        "agentic",
-        "background_filter",
-        "children",
-        "global",
-        "has_child",
-        "has_parent",
-        "more_like_this",
-        "parent",
-        "parent_id",
-        "percolate",
-        "pinned",
-        "rule",
-        "rule_query",
-        "significant_terms",
-        "significant_text",
-        "template",
-        "wrapper",
-    )
-)
+_REACHES_BEYOND = frozenset((
+    "agentic", "background_filter", "children", "global", "has_child", "has_parent",
+    "more_like_this", "parent", "parent_id", "percolate", "pinned", "rule", "rule_query",
+    "significant_terms", "significant_text", "template", "wrapper",
+))  # fmt: skip
 
 # Deeper vector searches get no condition of their own: the one around the query is enough.
 _MAX_QUERY_DEPTH = 16

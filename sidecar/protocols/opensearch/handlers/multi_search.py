@@ -42,23 +42,11 @@ class SearchLine(NamedTuple):
     body: dict[str, Any]
 
 
-_HEAD_MEMBERS = frozenset(
-    (
-        "allow_no_indices",
-        "allow_partial_search_results",
-        "ccs_minimize_roundtrips",
-        "expand_wildcards",
-        "ignore_throttled",
-        "ignore_unavailable",
-        "index",
-        "indices",
-        "max_concurrent_shard_requests",
-        "preference",
-        "request_cache",
-        "routing",
-        "search_type",
-    )
-)
+_HEAD_MEMBERS = frozenset((
+    "allow_no_indices", "allow_partial_search_results", "ccs_minimize_roundtrips",
+    "expand_wildcards", "ignore_throttled", "ignore_unavailable", "index", "indices",
+    "max_concurrent_shard_requests", "preference", "request_cache", "routing", "search_type",
+))  # fmt: skip
 
 
 def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[SearchLine]:

@@ -31,30 +31,12 @@ from sidecar.protocols.opensearch.server import (
 )
 from sidecar.protocols.route_table import Sources
 
-_MEMBERS = frozenset(
-    (
-        "allow_partial_results",
-        "allow_partial_search_results",
-        "columnar",
-        "fetch_size",
-        "field_multi_value_leniency",
-        "filter",
-        "include_ccs_metadata",
-        "include_execution_metadata",
-        "keep_alive",
-        "keep_on_completion",
-        "locale",
-        "page_timeout",
-        "parameters",
-        "params",
-        "profile",
-        "query",
-        "request_timeout",
-        "runtime_mappings",
-        "time_zone",
-        "wait_for_completion_timeout",
-    )
-)
+_MEMBERS = frozenset((
+    "allow_partial_results", "allow_partial_search_results", "columnar", "fetch_size",
+    "field_multi_value_leniency", "filter", "include_ccs_metadata", "include_execution_metadata",
+    "keep_alive", "keep_on_completion", "locale", "page_timeout", "parameters", "params", "profile",
+    "query", "request_timeout", "runtime_mappings", "time_zone", "wait_for_completion_timeout",
+))  # fmt: skip
 """The members of a body. `tables`, `catalog`, `settings` and `project_routing` are missing: they
 change what the names in the query mean."""
 

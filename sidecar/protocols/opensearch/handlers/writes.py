@@ -15,22 +15,10 @@ _ACTIONS = frozenset(("create", "delete", "index", "update"))
 
 # The members of a bulk action. `pipeline` is missing: a pipeline may send the document to another
 # index.
-_ACTION_MEMBERS = frozenset(
-    (
-        "_id",
-        "_index",
-        "_routing",
-        "if_primary_term",
-        "if_seq_no",
-        "op_type",
-        "require_alias",
-        "require_data_stream",
-        "retry_on_conflict",
-        "routing",
-        "version",
-        "version_type",
-    )
-)
+_ACTION_MEMBERS = frozenset((
+    "_id", "_index", "_routing", "if_primary_term", "if_seq_no", "op_type", "require_alias",
+    "require_data_stream", "retry_on_conflict", "routing", "version", "version_type",
+))  # fmt: skip
 
 _UPDATE_RETURNS = "an update with `_source` returns the document, whose level is not checked"
 

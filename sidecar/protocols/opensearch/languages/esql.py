@@ -8,24 +8,10 @@ from sidecar.protocols.messages import Unresolved
 from sidecar.protocols.opensearch.languages.lexer import QUOTED, WORD, TokenCursor, tokenize
 
 # Commands that work on the piped documents, and read nothing else.
-_COMMANDS = frozenset(
-    (
-        "change_point",
-        "dissect",
-        "drop",
-        "eval",
-        "grok",
-        "inlinestats",
-        "keep",
-        "limit",
-        "mv_expand",
-        "rename",
-        "sample",
-        "sort",
-        "stats",
-        "where",
-    )
-)
+_COMMANDS = frozenset((
+    "change_point", "dissect", "drop", "eval", "grok", "inlinestats", "keep", "limit", "mv_expand",
+    "rename", "sample", "sort", "stats", "where",
+))  # fmt: skip
 _READING_WORDS = frozenset(("from", "ts", "lookup", "join", "enrich", "fork", "promql", "metrics"))
 
 _AFTER_INDEX = "the query has something unknown after an index name"

@@ -17,35 +17,11 @@ from sidecar.protocols.opensearch.languages.lexer import (
 from sidecar.protocols.opensearch.languages.ppl_joins import last_tables
 
 # Commands that work on the piped documents, and read nothing else.
-_COMMANDS = frozenset(
-    (
-        "bin",
-        "dedup",
-        "eval",
-        "eventstats",
-        "expand",
-        "fields",
-        "fillnull",
-        "flatten",
-        "grok",
-        "head",
-        "parse",
-        "patterns",
-        "rare",
-        "regex",
-        "rename",
-        "reverse",
-        "rex",
-        "sort",
-        "spath",
-        "stats",
-        "table",
-        "timechart",
-        "top",
-        "trendline",
-        "where",
-    )
-)
+_COMMANDS = frozenset((
+    "bin", "dedup", "eval", "eventstats", "expand", "fields", "fillnull", "flatten", "grok", "head",
+    "parse", "patterns", "rare", "regex", "rename", "reverse", "rex", "sort", "spath", "stats",
+    "table", "timechart", "top", "trendline", "where",
+))  # fmt: skip
 _JOINS = frozenset(("join", "inner", "cross", "left", "right", "full", "semi", "anti", "outer"))
 
 # Each subquery takes a few nested calls: this bounds the recursion.

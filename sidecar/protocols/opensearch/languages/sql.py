@@ -14,50 +14,16 @@ _ENDS_TABLES = frozenset(
 _JOINS = frozenset(("join", "inner", "left", "right", "full", "cross", "outer", "on", "using"))
 
 # Other keywords that can't be an alias of a table.
-_NO_ALIAS = frozenset(
-    (
-        "all",
-        "and",
-        "as",
-        "between",
-        "by",
-        "distinct",
-        "from",
-        "in",
-        "is",
-        "like",
-        "not",
-        "null",
-        "or",
-        "select",
-        "set",
-        "values",
-    )
-)
+_NO_ALIAS = frozenset((
+    "all", "and", "as", "between", "by", "distinct", "from", "in", "is", "like", "not", "null",
+    "or", "select", "set", "values",
+))  # fmt: skip
 
 # Change what the words after them mean (`FROM FROZEN x`), or begin a statement other than a query.
-_REFUSED = frozenset(
-    (
-        "call",
-        "create",
-        "delete",
-        "describe",
-        "drop",
-        "explain",
-        "frozen",
-        "insert",
-        "into",
-        "lateral",
-        "pivot",
-        "show",
-        "sys",
-        "table",
-        "tables",
-        "unnest",
-        "update",
-        "with",
-    )
-)
+_REFUSED = frozenset((
+    "call", "create", "delete", "describe", "drop", "explain", "frozen", "insert", "into",
+    "lateral", "pivot", "show", "sys", "table", "tables", "unnest", "update", "with",
+))  # fmt: skip
 
 _PARENTHESES = "the query's parentheses don't match"
 _AFTER_TABLE = "the query has something unknown after an index name"
