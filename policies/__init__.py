@@ -1,7 +1,7 @@
-"""The ground floor: what a decision is, how it is made, and how it is proven.
+"""The pure core: how a decision is made, recorded and proven.
 
-Pure. Knows no clock, no environment, no network, no database. Both services and the offline
-verifier stand on it, so what they must agree on to the byte lives here.
+Uses no clock, environment, network or database. Both services and the offline verifier import it,
+so everything they must agree on to the byte lives here.
 """
 
 __version__ = "0.1.0"

@@ -1,5 +1,5 @@
-"""`python -m policies lint PATH`: what is wrong, and what is odd, in a directory of policy files or
-in one of them. Exit code 0 where the files can be used, 1 where not, 2 for arguments that can't."""
+"""`python -m policies lint PATH`: reports errors and likely mistakes in a policy directory or in
+one policy file. Exit codes: 0 if the files can be used, 1 if not, 2 for bad arguments."""
 
 import argparse
 import sys
@@ -16,21 +16,23 @@ from policies.definitions.load import load_file, load_tenant, strays, tenants
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("sluice policy", description="Checks policy files, offline.")
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("lint", help="say what is wrong in policy files, and what is odd")
+    command = commands.add_parser("lint", help="report errors and likely mistakes in policy files")
     command.add_argument("path", metavar="PATH", type=Path)
     command.add_argument(
         "--tenant",
         metavar="ID",
         action="append",
         default=[],
-        help="a tenant of the installation, repeatable: a folder of any other is a warning",
+        help="a tenant of this installation (repeatable); other tenants' folders cause a warning",
     )
     command.epilog = "PATH: a directory <tenant_id>/<industry>/<process_group>.yaml, or one file"
     chosen = parser.parse_args(arguments)
     path: Path = chosen.path
     if not path.exists():
         parser.error(f"`{path}` does not exist")
-    definitions, faults = _directory(path) if path.is_dir() else _loaded(partial(load_file, path))
+    definitions, faults = (
+        _load_directory(path) if path.is_dir() else _load(partial(load_file, path))
+    )
     folders = tenants(path) if path.is_dir() else []
     warnings = [*_unowned(folders, chosen.tenant), *lint(definitions)]
     for fault in faults:
@@ -44,24 +46,24 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-def _directory(root: Path) -> tuple[list[Definition], list[DefinitionFault]]:
+def _load_directory(root: Path) -> tuple[list[Definition], list[DefinitionFault]]:
     definitions: list[Definition] = []
     faults = strays(root)
     for tenant_id in tenants(root):
-        found, wrong = _loaded(partial(load_tenant, root, tenant_id))
+        found, wrong = _load(partial(load_tenant, root, tenant_id))
         definitions += found
         faults += wrong
     return definitions, faults
 
 
 def _unowned(folders: list[str], known: list[str]) -> list[UnownedFolder]:
-    """Without a list of tenants, what can't be one by the form of its name."""
+    """Folders that belong to no tenant. Without a list of tenants, the form of the name decides."""
     if not known:
         return unlikely(folders)
     return unowned(folders, {each: each for each in (DEFAULT, *known)})
 
 
-def _loaded(load: Callable[[], list[Definition]]) -> tuple[list[Definition], list[DefinitionFault]]:
+def _load(load: Callable[[], list[Definition]]) -> tuple[list[Definition], list[DefinitionFault]]:
     try:
         return load(), []
     except LoadError as error:

@@ -1,12 +1,11 @@
-"""The decision: may this agent, in this role, for this user, read this source? Pure: what is known
-is an argument, the answer a value.
+"""The decision: may this agent, in this role, for this user, read this source?
 
-    facts    = gather(policy_set, key, retrieval)        who asks, and which policies have the role
+    facts    = gather(policy_set, key, retrieval)        the caller, and the policies of its role
     admitted(retrieval, facts)                           checks 1 to 4: may it claim a session?
-    decision = evaluate(retrieval, facts)                all ten, the first that fails decides
+    decision = evaluate(retrieval, facts)                all ten checks; the first failure decides
 
 Knows the order of the checks and how several policies of one role combine (contract, section 3).
-Knows nothing of where facts come from or where decisions go.
+Pure: knows nothing of where facts come from or where decisions go.
 """
 
 from typing import Literal, NamedTuple
@@ -22,17 +21,17 @@ from policies.sets.role import Clause
 
 _FAILED = CheckOutcome.failed
 _UNREACHED = (NOT_REACHED,) * len(CHECKS)
-_Walked = tuple[Clause, list[CheckFinding]]
+_CheckedClause = tuple[Clause, list[CheckFinding]]
 
 TENANT_FROZEN = "tenant_frozen"
-"""What every evaluation is denied by while the tenant is frozen (contract, section 6)."""
+"""The `policy_name` of every denial while the tenant is frozen (contract, section 6)."""
 
 
 class Decision(NamedTuple):
-    """An answer and its reasons: one finding for each of the ten checks, in their order.
+    """An answer and its reasons: one finding for each of the ten checks, in order.
 
-    `check` names the one that failed, None on an ALLOW and where no check was reached. `policy_id`
-    and `policy_version` are those of the policy that decided, None where none did.
+    `check` names the check that failed; None on an ALLOW, or if no check was reached. `policy_id`
+    and `policy_version` are those of the policy that decided; None if no policy did.
     """
 
     decision: Literal["ALLOW", "DENY"]
@@ -45,7 +44,7 @@ class Decision(NamedTuple):
 
 
 def gather(policy_set: PolicySet, key: Key, retrieval: Retrieval) -> Facts:
-    """Everything but the session, which may have to be claimed first."""
+    """The facts for a decision, except the session, which may have to be claimed first."""
     agent_id = retrieval.agent_id
     return Facts(
         policy_set.settings(),
@@ -58,8 +57,7 @@ def gather(policy_set: PolicySet, key: Key, retrieval: Retrieval) -> Facts:
 
 
 def admitted(retrieval: Retrieval, facts: Facts) -> bool:
-    """Whether the tenant is not frozen and checks 1 to 4 pass: only then may the call claim a
-    session."""
+    """Whether the call may claim a session: checks 1 to 4 pass and the tenant is not frozen."""
     return facts.settings.frozen_at is None and all(
         check(retrieval, facts).outcome is not _FAILED for check in IDENTITY
     )
@@ -67,7 +65,7 @@ def admitted(retrieval: Retrieval, facts: Facts) -> bool:
 
 def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
     """The decision on `retrieval` given `facts`. Never raises on any parsed retrieval."""
-    # INVARIANT: a freeze comes before all checks. It is not one of them: nothing is evaluated.
+    # INVARIANT: a freeze comes before all checks and is not one of them: nothing is evaluated.
     if facts.settings.frozen_at is not None:
         return refuse(TENANT_FROZEN, _frozen(facts.settings.frozen_at))
     findings: list[CheckFinding] = []
@@ -78,9 +76,9 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
             return _deny(findings, None)
     role = facts.role
     assert role is not None  # check 6 passed
-    clause, walked = _choose(retrieval, role.clauses)
-    findings += walked
-    if walked[-1].outcome is _FAILED:
+    clause, clause_findings = _choose(retrieval, role.clauses)
+    findings += clause_findings
+    if clause_findings[-1].outcome is _FAILED:
         return _deny(findings, clause)
     return Decision(
         "ALLOW",
@@ -95,13 +93,13 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
 
 
 def refuse(policy_name: str, reason: str) -> Decision:
-    """A DENY before any check: a frozen tenant, a policy set too old to decide by, a request that
-    can't be read, an unknown route. The default is no."""
+    """A DENY before any check: a frozen tenant, a stale policy set, an unreadable request, an
+    unknown route. The default is to deny."""
     return Decision("DENY", policy_name, reason, None, None, None, _UNREACHED)
 
 
 def _frozen(since: int) -> str:
-    # Not the operator's own words: the agent hears this.
+    # The agent reads this reason, so the operator's own words for the freeze are left out.
     return (
         f"the tenant has been frozen since `{rfc3339(since)}`: every evaluation is denied until an "
         "administrator lifts the freeze"
@@ -122,36 +120,37 @@ def _deny(findings: list[CheckFinding], clause: Clause | None) -> Decision:
     )
 
 
-def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> _Walked:
+def _choose(retrieval: Retrieval, clauses: tuple[Clause, ...]) -> _CheckedClause:
     """The clause that decides, and its findings up to the first failure.
 
-    A policy that does not admit the agent does not apply. Of those that apply, an explicit deny in
-    any denies; otherwise the first by name that passes allows; otherwise the one that got furthest
-    denies. Clauses stand in order of name.
+    A policy that does not admit the agent does not apply. If any that applies denies explicitly,
+    that denies; otherwise the first by name that passes allows; otherwise the one that passed the
+    most checks denies. Clauses are sorted by name.
     """
     if len(clauses) == 1:
-        return clauses[0], _walk(retrieval, clauses[0])
-    allowing: _Walked | None = None
-    explicit: list[_Walked] = []
-    failing: list[_Walked] = []
+        return clauses[0], _check_clause(retrieval, clauses[0])
+    allowing: _CheckedClause | None = None
+    explicit: list[_CheckedClause] = []
+    failing: list[_CheckedClause] = []
     for clause in clauses:
-        walked = _walk(retrieval, clause)
-        if walked[-1].outcome is not _FAILED:
-            allowing = allowing or (clause, walked)
-        elif len(walked) > 1 and _denies(retrieval, clause):
-            explicit.append((clause, walked))
+        findings = _check_clause(retrieval, clause)
+        if findings[-1].outcome is not _FAILED:
+            allowing = allowing or (clause, findings)
+        # More than one finding: check 7 passed, so the policy applies to this agent.
+        elif len(findings) > 1 and denies_explicitly(retrieval, clause):
+            explicit.append((clause, findings))
         else:
-            failing.append((clause, walked))
+            failing.append((clause, findings))
     if explicit:
         return _closest(retrieval, explicit)
     return allowing or _closest(retrieval, failing)
 
 
-def _closest(retrieval: Retrieval, denials: list[_Walked]) -> _Walked:
-    """The denial that the reason is taken from: of those that got furthest, the one whose sources
-    come nearest the source asked for; the first of equals, which is the first by name (contract,
+def _closest(retrieval: Retrieval, denials: list[_CheckedClause]) -> _CheckedClause:
+    """The denial to take the reason from: of those that passed the most checks, the one whose
+    sources are closest to the requested source; of equals, the first by name (contract,
     section 6)."""
-    furthest = max(len(walked) for _, walked in denials)
+    furthest = max(len(findings) for _, findings in denials)
     tied = [each for each in denials if len(each[1]) == furthest]
     if len(tied) == 1:
         return tied[0]
@@ -159,14 +158,15 @@ def _closest(retrieval: Retrieval, denials: list[_Walked]) -> _Walked:
 
 
 def _nearness(clause: Clause, source: str) -> tuple[bool, int]:
-    """How near the list that speaks of `source` comes to it: an entry that matches is nearer than
-    any that does not; then the longest literal beginning that an entry shares with it counts."""
+    """How close a policy's list is to `source`: a list that matches beats one that doesn't; then
+    the longest literal prefix that an entry shares with `source` counts."""
     if clause.denies(source):
         return True, shared_prefix(clause.denied_prefixes, source)
     return clause.allows(source), shared_prefix(clause.allowed_prefixes, source)
 
 
-def _walk(retrieval: Retrieval, clause: Clause) -> list[CheckFinding]:
+def _check_clause(retrieval: Retrieval, clause: Clause) -> list[CheckFinding]:
+    """The findings of checks 7 to 10, up to the first failure."""
     findings: list[CheckFinding] = []
     for check in CLAUSE:
         finding = check(retrieval, clause)
@@ -176,6 +176,6 @@ def _walk(retrieval: Retrieval, clause: Clause) -> list[CheckFinding]:
     return findings
 
 
-def _denies(retrieval: Retrieval, clause: Clause) -> bool:
-    """Whether the clause denies in so many words, whatever else it says."""
+def denies_explicitly(retrieval: Retrieval, clause: Clause) -> bool:
+    """Whether a `denied_…` list of the clause matches. Such a denial overrides every allow."""
     return retrieval.task_type in clause.denied_tasks or clause.denies(retrieval.source_id)

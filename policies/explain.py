@@ -1,8 +1,8 @@
-"""Why a decision came out as it did, check by check, and what would have let it through.
+"""Explains a decision check by check, and what would have allowed it.
 
     explain(retrieval, facts, decision)      the ten checks, and the nearest miss
 
-Pure. Changes no decision, and is never on the path of one (contract, section 3).
+Pure. Changes no decision, and never runs as part of one (contract, section 3).
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from policies.sets.role import Clause
 
 
 def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any]:
-    """`{checks: [{check, outcome, facts}], nearest_miss}` of contract section 3. `facts` is None
-    where the call was refused before any check."""
+    """`{checks: [{check, outcome, facts}], nearest_miss}` of contract section 3. `facts` is None if
+    the call was refused before any check."""
     return {
         "checks": [
             {
@@ -43,7 +43,7 @@ def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict
             "policy_name": decision.policy_name,
             "change": "no check was reached: no change of policies would have allowed it",
         }
-    # Of a freeze too: what it was lifted for may then fail for other reasons, which are told.
+    # For a freeze too: once it is lifted, the call may still fail a check, and the steps say so.
     steps = steps_to_allow(retrieval, facts)
     return {
         "check": steps[0].check,
@@ -58,9 +58,9 @@ def _deciding(facts: Facts, decision: Decision) -> Clause | None:
     return next((each for each in clauses if each.name == decision.policy_name), None)
 
 
-def _agent_facts(_retrieval: Retrieval, facts: Facts, _clause: Clause | None) -> dict[str, Any]:
+def _agent_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) -> dict[str, Any]:
     agent = facts.agent
-    return {"agent_id": _retrieval.agent_id, "status": None if agent is None else agent.status}
+    return {"agent_id": retrieval.agent_id, "status": None if agent is None else agent.status}
 
 
 def _role_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) -> dict[str, Any]:
@@ -99,7 +99,9 @@ def _policy_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) ->
     }
 
 
-def _of_clause(field: str) -> Callable[[Retrieval, Facts, Clause | None], dict[str, Any]]:
+def _clause_facts(field: str) -> Callable[[Retrieval, Facts, Clause | None], dict[str, Any]]:
+    """Builds the facts of a check that compares the call's `field` with one policy."""
+
     def facts_of(retrieval: Retrieval, _: Facts, clause: Clause | None) -> dict[str, Any]:
         found = {
             "policy_name": None if clause is None else clause.name,
@@ -122,8 +124,8 @@ _FACTS: dict[str, Callable[[Retrieval, Facts, Clause | None], dict[str, Any]]] =
     "binding": _binding_facts,
     "session": _session_facts,
     "policy_exists": _policy_facts,
-    "agent_permitted": _of_clause("agent_id"),
-    "task": _of_clause("task_type"),
-    "source": _of_clause("source_id"),
-    "sensitivity": _of_clause("sensitivity_level"),
+    "agent_permitted": _clause_facts("agent_id"),
+    "task": _clause_facts("task_type"),
+    "source": _clause_facts("source_id"),
+    "sensitivity": _clause_facts("sensitivity_level"),
 }

@@ -1,9 +1,9 @@
-"""What a denied call lacked: the changes, of what was asked or is known, that together would have
-allowed it.
+"""Finds the changes, to the call or to the facts, that together would have allowed a denied call.
 
     steps_to_allow(retrieval, facts)     in the order of the checks, each tried by deciding again
 
-INVARIANT: once every step is applied, `evaluate` allows. Pure; knows no form of an answer.
+INVARIANT: once every step is applied, `evaluate` allows. Pure; knows nothing of how an answer is
+rendered.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from policies.checks import CALL, CLAUSE, NAMES
 from policies.checks.finding import CheckOutcome, Facts
 from policies.definitions.model import RANK, Agent, Policy
-from policies.evaluate import Decision, evaluate
+from policies.evaluate import Decision, denies_explicitly, evaluate
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause, compile_role
 
@@ -21,10 +21,10 @@ State = tuple[Retrieval, Facts]
 
 
 class Step(NamedTuple):
-    """One change that a call lacks, in words, and the same as a function."""
+    """One missing change: in words, and as a function that applies it."""
 
     check: str | None
-    """None for a freeze, which comes before all checks."""
+    """None for a freeze, which precedes all checks."""
     policy_name: str
     words: str
     apply: Callable[[Retrieval, Facts], State]
@@ -34,7 +34,7 @@ def steps_to_allow(retrieval: Retrieval, facts: Facts) -> list[Step]:
     """The changes that together would have allowed a denied call, in the order of the checks."""
     steps: list[Step] = []
     clauses = 1 if facts.role is None else len(facts.role.clauses)
-    # A freeze, each check of the call once, and two lists of each of a policy's.
+    # The bound: one freeze, each check of the call once, and two lists for each check of a policy.
     for _ in range(1 + len(CALL) + 2 * len(CLAUSE) * clauses):
         decision = evaluate(retrieval, facts)
         if decision.decision == "ALLOW":
@@ -54,33 +54,33 @@ def _next(retrieval: Retrieval, facts: Facts, decision: Decision) -> Step:
         return step._replace(policy_name=decision.policy_name)
     assert facts.role is not None
     clause = next(each for each in facts.role.clauses if each.name == decision.policy_name)
-    if not _denies(retrieval, clause):
-        # Any policy would do: the one that lacks least, and among those the one that was named.
+    if not _blocks(retrieval, clause):
+        # Any policy may allow: take the one that fails the fewest checks, preferably the one that
+        # the decision named.
         named = clause
         clause = min(
-            facts.role.clauses, key=lambda each: (_lacking(retrieval, each), each is not named)
+            facts.role.clauses, key=lambda each: (_failures(retrieval, each), each is not named)
         )
     failing = next(
         name
         for name, check in zip(NAMES[-len(CLAUSE) :], CLAUSE, strict=True)
         if check(retrieval, clause).outcome is CheckOutcome.failed
     )
-    words, better = _CLAUSE[failing](retrieval, clause)
-    return Step(failing, clause.name, words, _with_clause(clause, better))
+    words, changed = _CLAUSE[failing](retrieval, clause)
+    return Step(failing, clause.name, words, _replace_clause(clause, changed))
 
 
-def _lacking(retrieval: Retrieval, clause: Clause) -> int:
+def _failures(retrieval: Retrieval, clause: Clause) -> int:
     return sum(check(retrieval, clause).outcome is CheckOutcome.failed for check in CLAUSE)
 
 
-def _denies(retrieval: Retrieval, clause: Clause) -> bool:
-    """A denial in so many words stands whatever another policy allows."""
-    admitted = CLAUSE[0](retrieval, clause).outcome is not CheckOutcome.failed
-    denied = retrieval.task_type in clause.denied_tasks or clause.denies(retrieval.source_id)
-    return admitted and denied
+def _blocks(retrieval: Retrieval, clause: Clause) -> bool:
+    """Whether the clause applies and denies explicitly: then no other policy can allow the call."""
+    applies = CLAUSE[0](retrieval, clause).outcome is not CheckOutcome.failed
+    return applies and denies_explicitly(retrieval, clause)
 
 
-def _with_clause(old: Clause, new: Clause) -> Callable[[Retrieval, Facts], State]:
+def _replace_clause(old: Clause, new: Clause) -> Callable[[Retrieval, Facts], State]:
     def apply(retrieval: Retrieval, facts: Facts) -> State:
         assert facts.role is not None
         clauses = tuple(new if each is old else each for each in facts.role.clauses)
@@ -89,7 +89,7 @@ def _with_clause(old: Clause, new: Clause) -> Callable[[Retrieval, Facts], State
     return apply
 
 
-# ---- the first six checks: what to change of the call, or of what is known
+# ---- the first six checks: what to change in the call or in the facts
 
 
 def _step(check: str | None, words: str, **changed: Any) -> Step:
@@ -166,7 +166,7 @@ _CALL: dict[str, Callable[[Retrieval, Facts], Step]] = {
 }
 
 
-# ---- the last four: what to change of a policy
+# ---- the last four checks: what to change in a policy
 
 
 def _permit_agent(retrieval: Retrieval, clause: Clause) -> tuple[str, Clause]:

@@ -1,5 +1,5 @@
-"""What is asked: who would read what, for whom. Knows its fields and limits (`service.md` 2.10,
-contract sections 1 and 3), and nothing of how it is judged."""
+"""An evaluation request: who wants to read what, for whom. Knows its fields and their limits
+(`service.md` 2.10, contract sections 1 and 3), and nothing of how it is decided."""
 
 import re
 from typing import Any, NamedTuple
@@ -14,13 +14,13 @@ MAX_QUERY = 64 * 1024
 SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}\Z")
 """The form of a source type (contract, section 3)."""
 _CONTEXT_HASH = re.compile(r"[0-9a-f]{64}\Z")
-# One search tells that a short string is clean; only a string that fails is asked what is wrong.
+# The fast path: one match accepts a clean string. Only a string that fails is examined further.
 _CLEAN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,256}\Z").match
 _LEVELS = ", ".join(f"`{name}`" for name in SENSITIVITIES)
 
 
 class Retrieval(NamedTuple):
-    """One evaluation request; a tuple because one is built for every decision."""
+    """One evaluation request. A tuple, because every decision builds one."""
 
     agent_role: str
     user_id: str
@@ -35,7 +35,7 @@ class Retrieval(NamedTuple):
 
 
 def parse_retrieval(body: dict[str, Any]) -> Retrieval:
-    """The body of an evaluation; unknown fields are passed over (contract, section 1).
+    """Parses the body of an evaluation. Ignores unknown fields (contract, section 1).
 
     Raises `Invalid` with every complaint, a line each. Null is the same as absent.
     """
@@ -82,4 +82,5 @@ def _complaints(fields: tuple[Any, ...]) -> list[str]:
 
 
 def _fits(text: str) -> bool:
+    # A character takes at most 4 bytes of UTF-8, so a short text needs no encoding to be measured.
     return len(text) * 4 <= MAX_QUERY or len(text.encode()) <= MAX_QUERY

@@ -1,1 +1,1 @@
-"""What can be said of policies without a request: `lint`."""
+"""Checks policies without a request: `lint`."""

@@ -1,6 +1,7 @@
-"""What is allowed in a policy file and seldom meant. Knows no file: it looks at `Definition`s.
+"""Warns about policies that are valid but probably not what their author meant.
 
-A warning changes nothing: the policies are in force as they stand.
+Works on `Definition`s and reads no file. A warning has no effect: the policies are in force as they
+are written.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
 
 
 def lint(definitions: Iterable[Definition]) -> list[DefinitionFault]:
-    """A warning for everything that looks like a mistake, in order of file and line."""
+    """A warning for each likely mistake, sorted by file and line."""
     return in_order(
         DefinitionFault(each.file, each.line, key, f"{shown(each.body['name'])}: {message}")
         for each in definitions
@@ -29,7 +30,7 @@ def _warnings(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
         ("allowed_tasks", "denied_tasks"),
     ):
         for entry in sorted(set(body[allowed]) & set(body[denied])):
-            yield denied, f"{shown(entry)} is in `{allowed}` too, and is denied"
+            yield denied, f"{shown(entry)} is also in `{allowed}`; the denial wins"
     for key in sorted(LISTS):
         yield from _entries(key, body[key])
 
@@ -39,37 +40,37 @@ def _reach(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not allowed:
         yield "allowed_sources", "allows no source"
     elif "*" in denied:
-        yield "denied_sources", "`*` denies every source that is allowed"
+        yield "denied_sources", "`*` denies every source, the allowed ones too"
     elif "*" in allowed and body["max_sensitivity"] == "critical":
         yield "allowed_sources", "allows every source at every sensitivity"
     hidden = matcher(entry for entry in denied if is_pattern(entry))
     for entry in allowed:
         if not is_pattern(entry) and entry not in denied and "*" not in denied and hidden(entry):
-            yield "allowed_sources", f"{shown(entry)} matches an entry of `denied_sources`"
+            yield "allowed_sources", f"{shown(entry)} matches a pattern in `denied_sources`"
 
 
 def _entries(key: str, entries: list[str]) -> Iterator[tuple[str, str]]:
     seen: set[str] = set()
     for entry in entries:
         if entry in seen:
-            yield key, f"{shown(entry)} stands twice"
+            yield key, f"{shown(entry)} is listed twice"
         seen.add(entry)
         if entry != entry.strip():
-            yield key, f"{shown(entry)} begins or ends with white space, which counts"
+            yield key, f"{shown(entry)} begins or ends with white space, which is significant"
         if key in _WILD and "[" in entry:
-            yield key, f"{shown(entry)}: `[` means itself, not a choice of characters"
+            yield key, f"{shown(entry)}: `[` is literal, not a character class"
         if key not in _WILD and is_pattern(entry):
-            yield key, f"{shown(entry)}: `*` and `?` mean themselves in this list"
+            yield key, f"{shown(entry)}: `*` and `?` are not wildcards in this list"
     if key in _WILD:
         yield from _unreachable(key, seen)
 
 
 def _unreachable(key: str, entries: set[str]) -> Iterator[tuple[str, str]]:
-    """Entries that decide nothing, since a pattern beside them covers them."""
+    """Entries that have no effect because a pattern in the same list covers them."""
     patterns = [(entry, matcher([entry])) for entry in sorted(entries) if is_pattern(entry)]
     for entry in sorted(entries):
         for pattern, covers in patterns:
-            # Of two patterns only the plain case is judged: the one that is `*` covers the other.
+            # Whether one pattern covers another is only checked for `*`, which covers all.
             if entry != pattern and (pattern == "*" or (not is_pattern(entry) and covers(entry))):
-                yield key, f"{shown(entry)} changes nothing beside {shown(pattern)}"
+                yield key, f"{shown(entry)} is redundant: {shown(pattern)} covers it"
                 break

@@ -1,7 +1,7 @@
 """The ten checks of an evaluation, in their order (contract, section 3). One file each.
 
-A check is a function from what is asked, and what is known, to a `Finding`. The first six look at
-the call as a whole; the last four at one policy of the role, a `Clause`.
+A check is a pure function that returns a `CheckFinding`. The first six look at the call as a whole;
+the last four look at one policy of the role, a `Clause`.
 """
 
 from policies.checks.agent_id_required import agent_id_required
@@ -17,11 +17,12 @@ from policies.checks.source import source
 from policies.checks.task import task
 
 # INVARIANT: identity before session before policy. A later check may rely on an earlier one having
-# passed; a caller who fails the first four can't claim a session.
+# passed. A caller that fails one of the first four can't claim a session, so a stolen session id
+# is useless without the right key and role.
 IDENTITY: tuple[CallCheck, ...] = (agent_id_required, registry, role_restriction, binding)
 CALL: tuple[CallCheck, ...] = (*IDENTITY, session, policy_exists)
 CLAUSE: tuple[ClauseCheck, ...] = (agent_permitted, task, source, sensitivity)
 
 CHECKS: tuple[CallCheck | ClauseCheck, ...] = (*CALL, *CLAUSE)
 NAMES: tuple[str, ...] = tuple(check.__name__ for check in CHECKS)
-"""What a decision's `check` may name."""
+"""The values that a decision's `check` can take."""

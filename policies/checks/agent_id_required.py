@@ -1,5 +1,4 @@
-"""Check 1: a tenant that requires agent ids hears no call without one (`service.md` 4.1,
-rule 3)."""
+"""Check 1: where the tenant requires agent ids, the call has one (`service.md` 4.1, rule 3)."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval

@@ -1,4 +1,4 @@
-"""What a check looks at and what it finds. Knows no check."""
+"""The input and the result of a check. Knows no particular check."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -17,8 +17,8 @@ class CheckOutcome(Enum):
 
 
 class CheckFinding(NamedTuple):
-    """The outcome of one check; a failure also says under which name the call is denied, and what
-    was compared with what."""
+    """The outcome of one check. A failure also carries the `policy_name` of the denial, and a
+    reason that says what was compared with what."""
 
     outcome: CheckOutcome
     policy_name: str = ""
@@ -35,11 +35,11 @@ def failed(policy_name: str, reason: str) -> CheckFinding:
 
 
 class Facts(NamedTuple):
-    """What is known at the moment of a decision, whoever gathered it.
+    """Everything a decision rests on besides the call itself.
 
-    `agent` is the registry's entry of the call's `agent_id`, None where there is none. `session` is
-    None where the call names none, or where it was not looked up because an earlier check fails.
-    `role` is None where no active policy has the call's role. `revision` is that of the policy set.
+    `agent` is the registry entry of the call's `agent_id`, or None if there is no entry. `session`
+    is None if the call names no session, or if an earlier check failed and it was not looked up.
+    `role` is None if no active policy has the call's role. `revision` is the policy set's.
     """
 
     settings: TenantSettings

@@ -1,4 +1,4 @@
-"""Check 6: an active policy has exactly this role; without one, the answer is no."""
+"""Check 6: an active policy has exactly this role. Without one, the default is to deny."""
 
 from policies.checks.finding import PASSED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval

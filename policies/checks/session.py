@@ -1,6 +1,6 @@
-"""Check 5: the session is alive, and its owner's (`service.md` 3.2, contract section 3).
+"""Check 5: the session is active and belongs to the caller (`service.md` 3.2, contract section 3).
 
-Claiming and expiry are not here: `facts.session` is the session as it stands.
+Neither claims nor expires a session: `facts.session` is its state at the time of the decision.
 """
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed

@@ -1,5 +1,5 @@
-"""Check 9: the source is not denied, and is allowed (`service.md` 2.1). An empty `allowed_sources`
-allows nothing."""
+"""Check 9: the policy allows the source and does not deny it (`service.md` 2.1). An empty
+`allowed_sources` allows nothing."""
 
 from policies.checks.finding import PASSED, CheckFinding, failed
 from policies.retrieval import Retrieval
@@ -8,6 +8,7 @@ from policies.sets.role import Clause
 
 def source(retrieval: Retrieval, clause: Clause) -> CheckFinding:
     name = retrieval.source_id
+    # A denied source stays denied even where `allowed_sources` matches it too.
     if clause.denies(name):
         return failed(
             clause.name, f"source `{name}` is in `denied_sources` of policy `{clause.name}`"

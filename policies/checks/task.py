@@ -1,4 +1,4 @@
-"""Check 8: the task, where the call names one, is not denied and is allowed (`service.md` 4.1,
+"""Check 8: if the call names a task, the policy allows it and does not deny it (`service.md` 4.1,
 rule 9). An empty `allowed_tasks` allows every task that is not denied."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, failed

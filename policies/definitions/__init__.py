@@ -1,1 +1,1 @@
-"""Policies as people write them: YAML files, folders, and the model that they become."""
+"""Policies as people write them: the YAML files, their folders, and the model they become."""

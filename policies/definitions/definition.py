@@ -1,7 +1,7 @@
-"""What one policy of a file may say: its fields, their forms, and what is wrong with an entry.
+"""Validates one policy of a file: its fields, their forms, and what is wrong with an entry.
 
 Knows the fields of `service.md` 2.1 and the limits of contract section 1. Knows neither YAML nor
-files: `policies.definitions.load` reads an entry into `Node`s, which remember their lines.
+files: `policies.definitions.load` parses an entry into `Node`s, which keep their line numbers.
 """
 
 import re
@@ -33,25 +33,26 @@ FIELDS = (
     "industry",
     "process_group",
 )
-"""Of a policy, in the order of `service.md` 2.1."""
+"""A policy's fields, in the order of `service.md` 2.1."""
 
 _REQUIRED = FIELDS[:5]
 _LEVELS = ", ".join(f"`{name}`" for name in SENSITIVITIES)
-# No `1_000`, `0x10`, `010` or `1:30`: YAML 1.1 reads all four as numbers, few readers do.
+# Excludes `1_000`, `0x10`, `010` and `1:30`: YAML 1.1 takes all four for numbers, which would
+# surprise most people.
 _DIGITS = re.compile(r"[1-9][0-9]{0,6}\Z")
-_STRANGE = {
+_TAG_NAMES = {
     "bool": "a truth value",
     "int": "a number",
     "float": "a number",
     "null": "nothing",
     "timestamp": "a date",
 }
-_ENOUGH = 100
+_MAX_FAULTS = 100
 
 
 class DefinitionFault(NamedTuple):
-    """Something wrong at a place. `file` is relative to the policy directory; `line` counts from 1
-    and is 0 where the file as a whole is meant; `key` is empty where no key is."""
+    """A fault and where it is. `file` is relative to the policy directory; `line` counts from 1,
+    and 0 means the whole file; `key` is empty if the fault concerns no key."""
 
     file: str
     line: int
@@ -64,7 +65,7 @@ class DefinitionFault(NamedTuple):
 
 
 class LoadError(Exception):
-    """a tenant's policy files can't be used; `faults` says why, all of them"""
+    """a tenant's policy files can't be used; `faults` lists every reason"""
 
     def __init__(self, faults: list[DefinitionFault]) -> None:
         super().__init__("\n".join(map(str, faults)))
@@ -73,8 +74,8 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A policy as a file defines it, and where. `body` holds every field of 2.1: lists are there,
-    scalars that are absent are None. It has no id and no version; those are the store's."""
+    """A policy as a file defines it, and where. `body` holds every field of 2.1; an absent list is
+    empty and an absent scalar is None. The store adds the id and the version."""
 
     file: str
     line: int
@@ -82,7 +83,7 @@ class Definition:
 
 
 class Node(NamedTuple):
-    """A value in a file. `tag` is `map`, `list`, or the scalar's kind (`str`, `int`, …); `value`
+    """A value in a file. `tag` is `map`, `list`, or the scalar's kind (`str`, `int`, …); `value` is
     the members by key, the items, or the scalar's text."""
 
     line: int
@@ -91,15 +92,16 @@ class Node(NamedTuple):
 
 
 def in_order(faults: Iterable[DefinitionFault]) -> list[DefinitionFault]:
-    """By file and line; of one line, as they were found."""
+    """Sorted by file and line; faults on one line keep their order."""
     return sorted(faults, key=lambda fault: fault[:2])
 
 
 class DefinitionFaults:
-    """The faults of one file, at most a hundred: whoever has more has one mistake, often made."""
+    """Collects the faults of one file, at most a hundred: more are usually one mistake,
+    repeated."""
 
     class TooManyFaults(Exception):
-        """so many faults that no more are looked for"""
+        """the file has so many faults that checking it stopped"""
 
     def __init__(self, file: str) -> None:
         self.file: Final = file
@@ -107,36 +109,35 @@ class DefinitionFaults:
 
     def add(self, line: int, key: str, message: str) -> None:
         self.found.append(DefinitionFault(self.file, line, key, message))
-        if len(self.found) == _ENOUGH:
+        if len(self.found) == _MAX_FAULTS:
             last = max(fault.line for fault in self.found)
-            self.found.append(
-                DefinitionFault(self.file, last, "", "the file has more faults than these")
-            )
+            message = f"the file has more faults; only the first {_MAX_FAULTS} are listed"
+            self.found.append(DefinitionFault(self.file, last, "", message))
             raise DefinitionFaults.TooManyFaults
 
 
 def shown(text: str) -> str:
-    """Text of a file for a message: in backticks, on one line, at most 64 characters."""
+    """Text from a file, quoted for a message: in backticks, on one line, at most 64 characters."""
     plain = text if text.isprintable() else ascii(text)[1:-1]
     return f"`{plain[:64]}…`" if len(plain) > 64 else f"`{plain}`"
 
 
 def label(key: str) -> str:
-    """A key of a file as a `DefinitionFault` names it: empty where it would not read as one."""
+    """A key as a `DefinitionFault` names it; empty if it is too long or not printable."""
     return key if key.isprintable() and len(key) <= 64 else ""
 
 
 def unknown_key(line: int, key: str, known: tuple[str, ...], faults: DefinitionFaults) -> None:
     near = get_close_matches(key[:64], known, n=1)
-    hint = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(known)}"
-    faults.add(line, label(key), f"is not known{hint}")
+    hint = f"did you mean `{near[0]}`?" if near else f"expected {', '.join(known)}"
+    faults.add(line, label(key), f"unknown key; {hint}")
 
 
 def define(
     entry: Node, industry: str, process_group: str, faults: DefinitionFaults
 ) -> Definition | None:
-    """The definition in `entry`; None where `faults` got what is wrong with it. `industry` and
-    `process_group` hold where the entry states none."""
+    """The definition in `entry`; None if it has faults, which are added to `faults`. `industry` and
+    `process_group` are the defaults for an entry that names none."""
     if entry.tag != "map":
         faults.add(entry.line, "policies", "each entry must be a mapping of a policy's fields")
         return None
@@ -160,8 +161,9 @@ def _field(key: str, node: Node, faults: DefinitionFaults) -> Any:
     if key in LISTS:
         if node.tag == "list":
             return [_identifier(key, item, faults) for item in node.value]
-        # Not even null: a list whose items were all commented out must say `[]` if it means that.
-        faults.add(node.line, key, "must be a list of strings, `[]` where there are none")
+        # Null is refused too: YAML reads a list as null once all its items are commented out, and
+        # that must not pass for an empty list.
+        faults.add(node.line, key, "must be a list of strings; write `[]` for none")
         return None
     if node.tag == "null" and key not in _REQUIRED:
         return None
@@ -173,16 +175,16 @@ def _field(key: str, node: Node, faults: DefinitionFaults) -> Any:
     if key == "max_sensitivity":
         if node.tag == "str" and node.value in SENSITIVITIES:
             return node.value
-        faults.add(node.line, key, f"must be one of {_LEVELS}{_instead(node)}")
+        faults.add(node.line, key, f"must be one of {_LEVELS}{_actual(node)}")
         return None
     return _identifier(key, node, faults)
 
 
 def _identifier(key: str, node: Node, faults: DefinitionFaults) -> str | None:
-    """The text of an identifier (contract, section 1), kept byte for byte."""
+    """The text of an identifier, byte for byte (contract, section 1)."""
     text: str = node.value
     if node.tag != "str":
-        faults.add(node.line, key, f"must be a string{_instead(node)}")
+        faults.add(node.line, key, f"must be a string{_actual(node)}")
         return None
     fault = identifier_fault(text) or surrogate_fault(text)
     if fault:
@@ -191,20 +193,20 @@ def _identifier(key: str, node: Node, faults: DefinitionFaults) -> str | None:
 
 
 def surrogate_fault(text: str) -> str | None:
-    """What is wrong where `text` can't be written in UTF-8."""
-    return None if text.isprintable() or text.isascii() or _utf8(text) else "is not Unicode text"
+    """The fault of a text that UTF-8 can't encode: it holds a lone surrogate."""
+    if text.isprintable() or text.isascii():
+        return None
+    lone = any("\ud800" <= character <= "\udfff" for character in text)
+    return "is not Unicode text" if lone else None
 
 
-def _utf8(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-def _instead(node: Node) -> str:
-    """What stands there, where YAML may have read it otherwise than it was meant."""
+def _actual(node: Node) -> str:
+    """What the file has instead, as YAML understands it: often not what the author meant."""
     if node.tag == "str":
-        return f", is {shown(node.value)}"
+        return f", not {shown(node.value)}"
     if node.tag in ("list", "map"):
-        return f", is a {'list' if node.tag == 'list' else 'mapping'}"
+        return f", not a {'list' if node.tag == 'list' else 'mapping'}"
     if node.tag == "null" and not node.value:
-        return ", and nothing stands here"
-    return f"; YAML reads {shown(node.value)} as {_STRANGE.get(node.tag, node.tag)}, so quote it"
+        return ", but it is empty"
+    kind = _TAG_NAMES.get(node.tag, node.tag)
+    return f"; YAML reads {shown(node.value)} as {kind}, so quote it"

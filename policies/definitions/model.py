@@ -1,7 +1,7 @@
-"""The nouns that a decision is made of: policy, agent, key, session, a tenant's settings.
+"""What a decision is made from: policy, agent, key, session, and a tenant's settings.
 
-Knows their fields (`service.md` section 2) and their form on the wire. Knows neither how they are
-stored nor how they are compared.
+Knows their fields (`service.md` section 2) and their wire form, but not how they are stored or
+compared.
 """
 
 from dataclasses import dataclass, field
@@ -17,14 +17,14 @@ RANK = {name: rank for rank, name in enumerate(SENSITIVITIES)}
 AGENT_STATUSES = ("draft", "pending_approval", "approved", "suspended", "deprecated")
 
 SCOPES = ("evaluate", "read", "admin", "sidecar")
-"""What a tenant's key may be. The superadmin's key is no tenant's, and stands in no list."""
+"""The scopes of a tenant's key. The superadmin's key belongs to no tenant and is in no list."""
 
 SessionState = Literal["active", "expired", "revoked"]
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`service.md` 2.1, with the id and version that a decision cites."""
+    """A policy (`service.md` 2.1), with the id and version that a decision cites."""
 
     policy_id: str
     version: int
@@ -80,9 +80,9 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """What a decision needs of a registry entry. `permitted_roles` is never empty: the registry's
-    default `[agent_role]` is filled in where the entry is published. `wire` is its canonical
-    bytes, made once: every decision that rests on it cites them."""
+    """The part of a registry entry that a decision needs. `permitted_roles` is never empty: the
+    publisher fills in the registry's default, `[agent_role]`. `wire` holds the canonical bytes,
+    encoded once because every decision on this agent cites them."""
 
     agent_id: str
     status: str
@@ -110,8 +110,8 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a decision needs of an API key: never the key. `expires_at` in microseconds since
-    1970 UTC, None for never. `wire` as in `Agent`."""
+    """The part of an API key's entry that a decision needs; never the secret. `expires_at` is in
+    microseconds since 1970 UTC, None for never. `wire` as in `Agent`."""
 
     key_id: str
     scope: str
@@ -149,7 +149,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session as it stands at the moment of a decision, and the role and agent that own it."""
+    """A session's state at the time of a decision, and the role and agent that own it."""
 
     session_id: str
     state: SessionState
@@ -167,10 +167,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class TenantSettings:
-    """`require_agent_id` is the effective rule: the global flag OR the tenant's
-    (`service.md` section 5). `session_ttl_minutes` holds where no policy of the role says.
-    `frozen_at` is when the tenant was frozen, in microseconds since 1970 UTC; None where it is
-    not (contract, section 6)."""
+    """A tenant's settings as a decision applies them. `require_agent_id` is the effective rule: the
+    global flag OR the tenant's (`service.md` section 5). `session_ttl_minutes` is the default where
+    no policy of the role sets one. `frozen_at` is when the tenant was frozen, in microseconds since
+    1970 UTC; None if it is not (contract, section 6)."""
 
     tenant_id: str
     require_agent_id: bool = False
@@ -188,8 +188,8 @@ class TenantSettings:
         tenant = {"tenant_id": self.tenant_id, "active": self.active}
         if self.frozen_at is None:
             return tenant | settings
-        # INVARIANT: a version that knows no freeze must not read this as a tenant that is not
-        # frozen. It misses the settings where it looks for them, and an error there denies.
+        # INVARIANT: a version from before freezes must not take this tenant for an unfrozen one.
+        # It doesn't find the settings where it expects them; that raises, and an error denies.
         return tenant | {"frozen_at": self.frozen_at, "frozen": settings}
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Which policy files a tenant has: `<dir>/<tenant_id>/<industry>/<process_group>.yaml`.
+"""Finds a tenant's policy files: `<dir>/<tenant_id>/<industry>/<process_group>.yaml`.
 
-Knows folders, links, and names that editors and Kubernetes leave lying about. Opens no file. A file
-that lies where none should is a fault, not a silence: its author believes that it is in force.
+Knows folders, links, and the extra names that editors and Kubernetes create. Opens no file. A
+misplaced file is a fault, not ignored: its author believes that it is in force.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ _Misplaced = Callable[[Path, str], None]
 
 
 def tenants(root: Path) -> list[str]:
-    """The tenants that have a folder, in order. `LoadError` where `root` is no directory: a mount
-    that went away must not look like a tenant without policies."""
+    """The tenants that have a folder, sorted. Raises `LoadError` if `root` is not a directory: a
+    missing mount must not look like tenants without policies."""
     return [path.name for path in _entries(root) if path.is_dir() and not _fault(path.name)]
 
 
 def strays(root: Path) -> list[DefinitionFault]:
-    """What lies in `root` as if it were policies, and is in force for no tenant."""
+    """Policy files and folders in `root` that can't belong to any tenant."""
     return [
         DefinitionFault(ascii(path.name)[1:-1], 0, "", f"belongs to no tenant: {FORM}")
         for path in _entries(root)
@@ -31,8 +31,8 @@ def strays(root: Path) -> list[DefinitionFault]:
 
 
 def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]]:
-    """The tenant's policy files in order, and what lies where none should. Nothing where it has no
-    folder; `LoadError` as in `tenants`."""
+    """The tenant's policy files, sorted, and the faults of misplaced ones. Both are empty if the
+    tenant has no folder. Raises `LoadError` as `tenants` does."""
     found: list[Path] = []
     faults: list[DefinitionFault] = []
     if not root.is_dir():
@@ -53,22 +53,22 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
             inner = _listed(folder, misplaced)
             found += [path for path in inner if _is_policy_file(path, home, misplaced)]
         elif _is_yaml(folder):
-            misplaced(folder, f"lies directly under the tenant; {FORM}")
+            misplaced(folder, f"is directly under the tenant's folder; {FORM}")
     return found, faults
 
 
 def _is_policy_file(path: Path, home: Path, misplaced: _Misplaced) -> bool:
     if path.is_dir():
         for deeper in filter(_is_yaml, _listed(path, misplaced)):
-            misplaced(deeper, f"lies a folder too deep; {FORM}")
+            misplaced(deeper, f"is one folder too deep; {FORM}")
         return False
     if not _is_yaml(path):
         return False
     if path.suffix != ".yaml":
         misplaced(path, "must end in `.yaml`")
         return False
-    # Kubernetes mounts a ConfigMap as links, so links are fine; out of the tenant's folder they are
-    # another tenant's policies, or /etc/passwd in an error message.
+    # Kubernetes mounts a ConfigMap as links, so links are allowed. A link out of the tenant's
+    # folder could load another tenant's policies, or show /etc/passwd in an error message.
     if not _inside(path, home):
         misplaced(path, "is a link out of the tenant's folder")
         return False
@@ -83,7 +83,7 @@ def _entries(root: Path) -> list[Path]:
 
 
 def _has_folder(root: Path, tenant_id: str) -> bool:
-    """Never true of an id that is no folder's name: one may hold `/` or be `..`."""
+    """Whether the tenant has a folder. A tenant id may contain `/` or be `..`: those have none."""
     plain = Path(tenant_id).name == tenant_id != "" and not tenant_id.startswith(".")
     return plain and (root / tenant_id).is_dir()
 
@@ -91,12 +91,12 @@ def _has_folder(root: Path, tenant_id: str) -> bool:
 def _inside(path: Path, home: Path) -> bool:
     try:
         return path.resolve().is_relative_to(home)
-    except (OSError, RuntimeError):  # a link that leads to itself
+    except (OSError, RuntimeError):  # a link that points to itself
         return False
 
 
 def _listed(folder: Path, unreadable: _Misplaced) -> list[Path]:
-    """In order, without what is hidden: `.loans.yaml.swp`, `..data`."""
+    """The folder's entries, sorted, without hidden ones such as `.loans.yaml.swp` and `..data`."""
     try:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Whether a name is in a list that may hold wildcards. Knows nothing of what the names mean.
+"""Matches names against lists with wildcards. Knows nothing of what the names mean.
 
-`*` is any run and `?` one character; everything else is itself, `[` too, and case counts
-(contract, section 3). A list without wildcards costs one look into a set.
+`*` matches any run of characters and `?` exactly one. Everything else, `[` too, matches itself, and
+case counts (contract, section 3). A list without wildcards costs one set lookup.
 """
 
 import re
@@ -16,7 +16,7 @@ def is_pattern(entry: str) -> bool:
 
 
 def matcher(entries: Iterable[str]) -> Matcher:
-    """A function that says whether a name is an entry of the list or matches one."""
+    """A function that says whether a name equals or matches an entry of the list."""
     listed = tuple(entries)
     if "*" in listed:
         return _everything
@@ -29,24 +29,24 @@ def matcher(entries: Iterable[str]) -> Matcher:
 
 
 def may_begin(pattern: str, prefix: str) -> bool:
-    """Whether any name that begins with `prefix` is the entry `pattern`, or matches it."""
+    """Whether `pattern` can match any name that begins with `prefix`."""
     fixed, star, _ = pattern.partition("*")
     if not star and len(fixed) < len(prefix):
         return False
-    # What is behind the first `*` can be had by any beginning: the name may go on as it likes.
+    # The part after the first `*` never matters: the rest of the name can always satisfy it.
     return all(mine in ("?", its) for mine, its in zip(fixed, prefix, strict=False))
 
 
 def literal_prefixes(entries: Iterable[str]) -> tuple[str, ...]:
-    """What each entry says before its first wildcard, sorted: what `shared_prefix` searches."""
+    """Each entry's text before its first wildcard, sorted for `shared_prefix`."""
     return tuple(sorted({entry.partition("*")[0].partition("?")[0] for entry in entries}))
 
 
 def shared_prefix(prefixes: Sequence[str], name: str) -> int:
     """How many leading characters `name` shares with the closest of these sorted prefixes.
 
-    In sorted order the closest one stands next to where `name` would be inserted, so a list of any
-    length costs a binary search.
+    In sorted order the closest prefix is next to where `name` would be inserted, so a binary search
+    finds it.
     """
     at = bisect_left(prefixes, name)
     return max((_shared(each, name) for each in prefixes[max(0, at - 1) : at + 1]), default=0)
@@ -64,9 +64,11 @@ def _everything(_name: str) -> bool:
 
 
 def _expression(pattern: str) -> str:
-    """The pattern as a regular expression in which each run but the last is atomic: after `*` the
-    leftmost place where the next piece fits is as good as any later one, so nothing is ever tried
-    again and a hostile name costs no more than pattern times name."""
+    """The pattern as a regular expression in which each run but the last is atomic.
+
+    After `*`, the leftmost match of the next piece is as good as any later one. So there is no
+    backtracking, and a hostile name costs at most pattern length times name length.
+    """
     first, *pieces = [_literal(piece) for piece in re.sub(r"\*+", "*", pattern).split("*")]
     if not pieces:
         return f"(?:{first})"

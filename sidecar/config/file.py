@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
-from policies.definitions.load import _text, _tree
+from policies.definitions.load import parse_tree, read_text
 from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
 from sidecar.config.listeners import refuse_shared
@@ -83,14 +83,14 @@ class _FileReader:
         return settings
 
     def _tree(self, path: Path) -> Node | None:
-        with suppress(OSError):  # of a path that can't be looked at, `_text` says why
+        with suppress(OSError):  # of a path that can't be looked at, `read_text` says why
             if not path.exists():
                 example = f"`sluice sidecar --example > {shlex.quote(str(path))}`"
                 self._faults.add(0, "", f"does not exist: {example} writes one to begin with")
                 return None
         try:
-            text = _text(path, self._faults)
-            return None if text is None else _tree(text, self._faults)
+            text = read_text(path, self._faults)
+            return None if text is None else parse_tree(text, self._faults)
         except DefinitionFaults.TooManyFaults:
             return None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from policies.definitions.definition import DefinitionFaults, Node
-from policies.definitions.load import _tree
+from policies.definitions.load import parse_tree
 from policies.ground.settings_help import entry, sentences
 from sidecar.settings.model import SidecarSettings
 from sidecar.settings.spool import SpoolSettings
@@ -80,7 +80,7 @@ def _section(hint: Any) -> type[Any] | None:
 
 def _defaults() -> dict[str, str]:
     """The values that the example shows: they are the defaults, where a key is not required."""
-    tree = _tree(EXAMPLE.read_text(encoding="utf-8"), DefinitionFaults(EXAMPLE.name))
+    tree = parse_tree(EXAMPLE.read_text(encoding="utf-8"), DefinitionFaults(EXAMPLE.name))
     return {} if tree is None else dict(_scalars(tree, ""))
 
 

@@ -12,7 +12,7 @@ from control_api.requests.base import RequestModel
 from control_api.requests.retrieval import AskedRetrieval
 from control_api.responses.evaluations import Batch, Evaluated
 from policies import batch
-from policies.batch import MOST_ITEMS, Semantics
+from policies.batch import MAX_ITEMS, Semantics
 from policies.retrieval import Retrieval
 
 
@@ -40,7 +40,7 @@ class AskedBatch(RequestModel):
         "semantics": "all",
     }
 
-    items: list[Item] = Field(min_length=1, max_length=MOST_ITEMS)
+    items: list[Item] = Field(min_length=1, max_length=MAX_ITEMS)
     semantics: Semantics = "all"
 
     @classmethod

@@ -44,7 +44,7 @@ def warnings(**changes: object) -> list[str]:
         {"allowed_sources": ["kb-*", "handbook"]},
     ],
 )
-def test_a_policy_that_means_what_it_says_has_no_warning(changes: dict[str, object]) -> None:
+def test_an_unambiguous_policy_has_no_warning(changes: dict[str, object]) -> None:
     assert warnings(**changes) == []
 
 
@@ -54,7 +54,7 @@ def test_a_policy_that_means_what_it_says_has_no_warning(changes: dict[str, obje
         ({"allowed_sources": []}, ["allowed_sources: allows no source"]),
         (
             {"denied_sources": ["*"]},
-            ["denied_sources: `*` denies every source that is allowed"],
+            ["denied_sources: `*` denies every source, the allowed ones too"],
         ),
         (
             {"allowed_sources": ["*"], "max_sensitivity": "critical"},
@@ -62,50 +62,50 @@ def test_a_policy_that_means_what_it_says_has_no_warning(changes: dict[str, obje
         ),
         (
             {"denied_sources": ["contracts"]},
-            ["denied_sources: `contracts` is in `allowed_sources` too, and is denied"],
+            ["denied_sources: `contracts` is also in `allowed_sources`; the denial wins"],
         ),
         (
             {"allowed_tasks": ["export"], "denied_tasks": ["export"]},
-            ["denied_tasks: `export` is in `allowed_tasks` too, and is denied"],
+            ["denied_tasks: `export` is also in `allowed_tasks`; the denial wins"],
         ),
         (
             {"denied_sources": ["con*"]},
-            ["allowed_sources: `contracts` matches an entry of `denied_sources`"],
+            ["allowed_sources: `contracts` matches a pattern in `denied_sources`"],
         ),
         (
             {"denied_sources": ["hr-*", "hr-pay", "hr-?"]},
-            ["denied_sources: `hr-pay` changes nothing beside `hr-*`"],
+            ["denied_sources: `hr-pay` is redundant: `hr-*` covers it"],
         ),
         (
             {"allowed_sources": ["*", "contracts", "kb-*"]},
             [
-                "allowed_sources: `contracts` changes nothing beside `*`",
-                "allowed_sources: `kb-*` changes nothing beside `*`",
+                "allowed_sources: `contracts` is redundant: `*` covers it",
+                "allowed_sources: `kb-*` is redundant: `*` covers it",
             ],
         ),
         (
             {"allowed_sources": ["kb-[ab]"]},
-            ["allowed_sources: `kb-[ab]`: `[` means itself, not a choice of characters"],
+            ["allowed_sources: `kb-[ab]`: `[` is literal, not a character class"],
         ),
         (
             {"permitted_agent_ids": ["agt_[0-9]*"]},
-            ["permitted_agent_ids: `agt_[0-9]*`: `[` means itself, not a choice of characters"],
+            ["permitted_agent_ids: `agt_[0-9]*`: `[` is literal, not a character class"],
         ),
         (
             {"denied_tasks": ["export*"]},
-            ["denied_tasks: `export*`: `*` and `?` mean themselves in this list"],
+            ["denied_tasks: `export*`: `*` and `?` are not wildcards in this list"],
         ),
         (
             {"allowed_sources": ["contracts", "contracts"]},
-            ["allowed_sources: `contracts` stands twice"],
+            ["allowed_sources: `contracts` is listed twice"],
         ),
         (
             {"denied_sources": [" payroll"]},
-            ["denied_sources: ` payroll` begins or ends with white space, which counts"],
+            ["denied_sources: ` payroll` begins or ends with white space, which is significant"],
         ),
     ],
 )
-def test_what_may_not_be_meant_is_told(changes: dict[str, object], said: list[str]) -> None:
+def test_a_likely_mistake_is_a_warning(changes: dict[str, object], said: list[str]) -> None:
     assert warnings(**changes) == said
 
 
@@ -121,16 +121,14 @@ def test_warnings_come_in_order_and_name_their_policy() -> None:
     ]
 
 
-def test_the_command_says_that_all_is_well(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_clean_directory_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, of(ENTRY))
     assert main(["lint", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert (out, err) == ("", "1 policies, 0 errors, 0 warnings\n")
 
 
-def test_a_warning_is_no_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_is_not_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, of(ENTRY.replace("[contracts]", "[]")))
     assert main(["lint", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
@@ -166,7 +164,7 @@ def test_errors_of_every_tenant_are_printed_and_fail(
         ("loans", ["loan"], ": did you mean `loan`?"),
     ],
 )
-def test_a_folder_that_can_be_no_tenant_s_is_a_warning(
+def test_a_folder_without_a_tenant_is_a_warning(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     folder: str,
@@ -179,7 +177,7 @@ def test_a_folder_that_can_be_no_tenant_s_is_a_warning(
     assert f"warning: policy folder `{folder}` belongs to no tenant{hint}\n" in out
 
 
-def test_the_folders_of_tenants_are_no_warning(
+def test_a_tenants_folder_causes_no_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for folder in ("default", "ten_" + "a" * 22):
@@ -199,7 +197,7 @@ def test_one_file_can_be_linted(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     "arguments", [[], ["lint"], ["lint", "/nowhere/at/all"], ["other"], ["lint", ".", "--strange"]]
 )
-def test_arguments_that_can_not_be_used_are_a_failure_of_their_own(arguments: list[str]) -> None:
+def test_bad_arguments_exit_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         main(arguments)
     assert raised.value.code == 2
@@ -216,5 +214,5 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     )
     assert ran.returncode == 1
     assert ran.stdout == (
-        "error: default/lending/loans.yaml:1: policies: must be a list, `[]` where there are none\n"
+        "error: default/lending/loans.yaml:1: policies: must be a list; write `[]` for none\n"
     )

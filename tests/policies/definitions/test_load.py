@@ -1,4 +1,4 @@
-"""Policy files: what is read, and what is said, with its place, of everything that can't be."""
+"""Loading policy files: what is accepted, and the faults, with file and line, of what is not."""
 
 import os
 import textwrap
@@ -202,7 +202,7 @@ def test_a_name_may_stand_once_for_each_tenant(tmp_path: Path) -> None:
         (("allowed_sources: [contracts]\n", ""), "2: allowed_sources: is required"),
         (("denied_sources: []\n", ""), "2: denied_sources: is required"),
         (("max_sensitivity: high\n", ""), "2: max_sensitivity: is required"),
-        (("name: reads", "name:"), "2: name: must be a string, and nothing stands here"),
+        (("name: reads", "name:"), "2: name: must be a string, but it is empty"),
         (("name: reads", "name: ~"), "so quote it"),
         (("name: reads", 'name: ""'), "2: name: must have 1 to 256 characters, has 0"),
         (("name: reads", f"name: {'x' * 257}"), "2: name: must have 1 to 256 characters, has 257"),
@@ -211,23 +211,23 @@ def test_a_name_may_stand_once_for_each_tenant(tmp_path: Path) -> None:
         (("name: reads", "name: 1.5"), "reads `1.5` as a number, so quote it"),
         (("name: reads", "name: no"), "must be a string; YAML reads `no` as a truth value"),
         (("name: reads", "name: 2026-01-01"), "reads `2026-01-01` as a date, so quote it"),
-        (("name: reads", "name: [reads]"), "2: name: must be a string, is a list"),
-        (("name: reads", "name: {a: b}"), "2: name: must be a string, is a mapping"),
+        (("name: reads", "name: [reads]"), "2: name: must be a string, not a list"),
+        (("name: reads", "name: {a: b}"), "2: name: must be a string, not a mapping"),
         (("analyst", "yes"), "3: agent_role: must be a string; YAML reads `yes` as a truth value"),
-        (("[contracts]", "contracts"), "4: allowed_sources: must be a list of strings, `[]` where"),
-        (("[contracts]", ""), "4: allowed_sources: must be a list of strings, `[]` where"),
+        (("[contracts]", "contracts"), "4: allowed_sources: must be a list of strings; write `[]`"),
+        (("[contracts]", ""), "4: allowed_sources: must be a list of strings; write `[]`"),
         (("[contracts]", "{a: b}"), "4: allowed_sources: must be a list of strings"),
         (("[contracts]", "[1]"), "4: allowed_sources: must be a string; YAML reads `1`"),
         (("[contracts]", "[~]"), "4: allowed_sources: must be a string"),
         (("[contracts]", '[""]'), "4: allowed_sources: must have 1 to 256 characters, has 0"),
-        (("[contracts]", "[[a]]"), "4: allowed_sources: must be a string, is a list"),
+        (("[contracts]", "[[a]]"), "4: allowed_sources: must be a string, not a list"),
         (("denied_sources: []", "denied_sources: payroll"), "5: denied_sources: must be a list of"),
         (("denied_sources: []", "denied_sources: ~"), "5: denied_sources: must be a list of"),
         (("high", "severe"), "6: max_sensitivity: must be one of `low`, `medium`, `high`, `cri"),
-        (("high", "severe"), "`critical`, is `severe`"),
+        (("high", "severe"), "`critical`, not `severe`"),
         (("high", "High"), "6: max_sensitivity: must be one of"),
         (("high", "3"), "`high`, `critical`; YAML reads `3` as a number"),
-        (("high", "[high]"), "`critical`, is a list"),
+        (("high", "[high]"), "`critical`, not a list"),
         (("high", "high\nsession_ttl_minutes: 0"), "7: session_ttl_minutes: must be a whole"),
         (("high", "high\nsession_ttl_minutes: -5"), "7: session_ttl_minutes: must be a whole"),
         (("high", "high\nsession_ttl_minutes: true"), "7: session_ttl_minutes: must be a whole"),
@@ -244,18 +244,18 @@ def test_a_name_may_stand_once_for_each_tenant(tmp_path: Path) -> None:
         (("high", "high\npermitted_agent_ids:"), "7: permitted_agent_ids: must be a list of"),
         (("high", "high\nindustry: 5"), "7: industry: must be a string"),
         (("high", 'high\nprocess_group: ""'), "7: process_group: must have 1 to 256 characters"),
-        (("high", "high\ndeny_sources: []"), "is not known; did you mean `denied_sources`?"),
+        (("high", "high\ndeny_sources: []"), "unknown key; did you mean `denied_sources`?"),
         (("high", "high\nAgent_role: x"), "did you mean `agent_role`?"),
-        (("high", "high\nzzz: x"), "7: zzz: is not known; known are name, agent_role, allowed_s"),
-        (("high", "high\nversion: 2"), "7: version: is not known"),
-        (("high", "high\npolicy_id: x"), "7: policy_id: is not known"),
-        (("high", "high\nname: again"), "7: name: stands twice; the first is on line 2"),
-        (("high", "high\n<<: {industry: x}"), "7: <<: is not known"),
-        (("high", "high\n1: x"), "7: 1: is not known"),
-        (("high", 'high\n"a\\nb": x'), "7: is not known"),
+        (("high", "high\nzzz: x"), "7: zzz: unknown key; expected name, agent_role, allowed_s"),
+        (("high", "high\nversion: 2"), "7: version: unknown key"),
+        (("high", "high\npolicy_id: x"), "7: policy_id: unknown key"),
+        (("high", "high\nname: again"), "7: name: duplicate key; the first is on line 2"),
+        (("high", "high\n<<: {industry: x}"), "7: <<: unknown key"),
+        (("high", "high\n1: x"), "7: 1: unknown key"),
+        (("high", 'high\n"a\\nb": x'), "7: unknown key"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_line_and_key(
+def test_a_mistake_is_reported_with_its_line_and_key(
     tmp_path: Path, loader: str, change: tuple[str, str], said: str
 ) -> None:
     assert change[0] in ENTRY
@@ -265,22 +265,22 @@ def test_a_mistake_is_told_with_its_line_and_key(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", " is empty; `policies: []` says that there are none"),
+        ("", " is empty; `policies: []` defines no policies"),
         ("# nothing\n", " is empty"),
         ("---\n", "must be a mapping with the key `policies`"),
         ("~", "1: must be a mapping with the key `policies`"),
         ("[]", "1: must be a mapping with the key `policies`"),
         ("policies", "1: must be a mapping with the key `policies`"),
-        ("policies:", "1: policies: must be a list, `[]` where there are none"),
+        ("policies:", "1: policies: must be a list; write `[]` for none"),
         ("policies: {}", "1: policies: must be a list"),
         ("policies: reads", "1: policies: must be a list"),
         ("policies: [reads]", "1: policies: each entry must be a mapping"),
         ("policies:\n  -\n", "2: policies: each entry must be a mapping"),
         ("policies:\n  - []\n", "2: policies: each entry must be a mapping"),
-        ("policies: []\nversion: 1", "2: version: is not known; known are policies"),
-        ("policies: []\npolicies: []", "2: policies: stands twice; the first is on line 1"),
-        ("policies: []\n---\npolicies: []", "2: holds a second document"),
-        ("policies: []\n--- \n", "2: holds a second document"),
+        ("policies: []\nversion: 1", "2: version: unknown key; expected policies"),
+        ("policies: []\npolicies: []", "2: policies: duplicate key; the first is on line 1"),
+        ("policies: []\n---\npolicies: []", "2: contains a second document"),
+        ("policies: []\n--- \n", "2: contains a second document"),
         ("policies: [", "is not YAML: "),
         ("policies:\n\t- a", "2: is not YAML: "),
         ("a: b: c", "1: is not YAML: mapping values are not allowed"),
@@ -290,7 +290,7 @@ def test_a_mistake_is_told_with_its_line_and_key(
         ("%YAML 9.9\n---\npolicies: []", "1: is not YAML: "),
         ("? [a]\n: b", "1: has a key that is not a string"),
         ("? {a: b}\n: c", "1: has a key that is not a string"),
-        ("policies: &a []\nmore: *a", "2: uses the alias `*a`; aliases are not read"),
+        ("policies: &a []\nmore: *a", "2: uses the alias `*a`; aliases are not supported"),
         ("policies:\n - &a {name: x}\n - *a", "3: uses the alias `*a`"),
         ("*a : b", "uses the alias|has a key|is not YAML"),
         ("policies: !!python/object/apply:os.system [ls]", "1: uses the tag"),
@@ -298,20 +298,20 @@ def test_a_mistake_is_told_with_its_line_and_key(
         ("!!set {a, b}", "1: uses the tag"),
         ("policies: !!omap []", "1: uses the tag"),
         ("policies: [!secret x]", "1: uses the tag `!secret`"),
-        ("policies:" + " [" * 12 + "]" * 12, "1: is nested more than 8 deep"),
+        ("policies:" + " [" * 12 + "]" * 12, "1: is nested more than 8 levels deep"),
     ],
 )
-def test_a_file_of_another_form_is_told_so(
+def test_a_file_of_another_form_is_refused(
     tmp_path: Path, loader: str, text: str, said: str
 ) -> None:
-    told = complaint(tmp_path, text)
-    assert any(part in told for part in said.split("|")), told
+    reported = complaint(tmp_path, text)
+    assert any(part in reported for part in said.split("|")), reported
 
 
 def test_a_mapping_that_lacks_policies_says_so(tmp_path: Path) -> None:
     write(tmp_path, "policy: []")
     assert faults(tmp_path) == [
-        "default/lending/loans.yaml:1: policy: is not known; did you mean `policies`?",
+        "default/lending/loans.yaml:1: policy: unknown key; did you mean `policies`?",
         "default/lending/loans.yaml:1: policies: is required",
     ]
 
@@ -322,32 +322,32 @@ def test_a_mapping_that_lacks_policies_says_so(tmp_path: Path) -> None:
         (b"policies: []\n# \xff\n", "2: is not UTF-8"),
         ("policies: []".encode("utf-16"), "1: is not UTF-8"),
         (b"policies: []\n# \xed\xa0\x80", "2: is not UTF-8"),
-        (b"policies: []\n\n# \x00", "3: has the control character `\\x00`"),
-        (b"policies: []\n# \x1b[31m", "2: has the control character `\\x1b`"),
+        (b"policies: []\n\n# \x00", "3: contains the control character `\\x00`"),
+        (b"policies: []\n# \x1b[31m", "2: contains the control character `\\x1b`"),
         (b"\x80", "1: is not UTF-8"),
     ],
 )
-def test_bytes_that_are_no_text_are_told_so(
+def test_bytes_that_are_not_text_are_refused(
     tmp_path: Path, loader: str, raw: bytes, said: str
 ) -> None:
     assert complaint(tmp_path, raw) == said if said[0] != " " else f" {said}"
 
 
 @pytest.mark.parametrize("escape", ["\\ud800", "\\udfff", "\\U00110000"])
-def test_an_escape_that_is_no_character_is_told_so(
+def test_an_escape_that_is_not_a_character_is_refused(
     tmp_path: Path, loader: str, escape: str
 ) -> None:
-    told = complaint(tmp_path, of(ENTRY.replace("name: reads", f'name: "{escape}"')))
-    assert told.startswith(("2: is not YAML", "2: name: is not Unicode text", " is not YAML"))
+    reported = complaint(tmp_path, of(ENTRY.replace("name: reads", f'name: "{escape}"')))
+    assert reported.startswith(("2: is not YAML", "2: name: is not Unicode text", " is not YAML"))
 
 
-def test_all_faults_of_all_files_are_told_at_once_in_order(tmp_path: Path) -> None:
+def test_all_faults_of_all_files_are_reported_at_once_in_order(tmp_path: Path) -> None:
     write(tmp_path, of("name: a\nagent_role: 1\nmax_sensitivity: x"), "t/b/b.yaml")
     write(tmp_path, "policies: ]", "t/a/a.yaml")
     write(tmp_path, of(ENTRY), "t/c/c.yaml")
     write(tmp_path, of(ENTRY), "t/c/d.yaml")
-    told = faults(tmp_path, "t")
-    assert [fault.split(": ")[:2] for fault in told] == [
+    reported = faults(tmp_path, "t")
+    assert [fault.split(": ")[:2] for fault in reported] == [
         ["t/a/a.yaml:1", "is not YAML"],
         ["t/b/b.yaml:2", "allowed_sources"],
         ["t/b/b.yaml:2", "denied_sources"],
@@ -357,32 +357,32 @@ def test_all_faults_of_all_files_are_told_at_once_in_order(tmp_path: Path) -> No
     ]
 
 
-def test_a_name_that_stands_twice_is_told_with_both_places(tmp_path: Path) -> None:
+def test_a_duplicate_name_is_reported_with_both_places(tmp_path: Path) -> None:
     write(tmp_path, of(ENTRY, ENTRY.replace("reads", "Reads")), "t/a/a.yaml")
     write(tmp_path, "\n\n" + of(ENTRY), "t/b/b.yaml")
-    assert faults(tmp_path, "t") == ["t/b/b.yaml:4: name: `reads` is also the name at t/a/a.yaml:2"]
+    assert faults(tmp_path, "t") == ["t/b/b.yaml:4: name: `reads` is already used at t/a/a.yaml:2"]
 
 
-def test_a_hundred_faults_are_enough(tmp_path: Path) -> None:
+def test_at_most_a_hundred_faults_are_listed(tmp_path: Path) -> None:
     write(tmp_path, of(*["name: x"] * 200))
-    told = faults(tmp_path)
-    assert len(told) == 101
-    assert told[-1].endswith("the file has more faults than these")
+    reported = faults(tmp_path)
+    assert len(reported) == 101
+    assert reported[-1].endswith("the file has more faults; only the first 100 are listed")
 
 
-def test_a_fault_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_fault_fits_on_one_line(tmp_path: Path) -> None:
     assert str(DefinitionFault("a.yaml", 0, "", "is empty")) == "a.yaml: is empty"
     assert str(DefinitionFault("a.yaml", 3, "", "is odd")) == "a.yaml:3: is odd"
     assert str(DefinitionFault("a.yaml", 3, "name", "is odd")) == "a.yaml:3: name: is odd"
-    told = complaint(tmp_path, of(ENTRY.replace("high", f'"{"x" * 300}\\n\\u2028"')))
-    assert "\n" not in told
-    assert len(told) < 200
+    reported = complaint(tmp_path, of(ENTRY.replace("high", f'"{"x" * 300}\\n\\u2028"')))
+    assert "\n" not in reported
+    assert len(reported) < 200
 
 
 # ------------------------------------------------------------------------------- hostile files
 
 
-def test_a_billion_laughs_are_not_laughed(tmp_path: Path, loader: str) -> None:
+def test_a_billion_laughs_file_is_refused(tmp_path: Path, loader: str) -> None:
     lines = ["a0: &a0 [x, x]"]
     lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
     assert "2: uses the alias `*a0`" in complaint(tmp_path, "\n".join(lines))
@@ -391,21 +391,21 @@ def test_a_billion_laughs_are_not_laughed(tmp_path: Path, loader: str) -> None:
 @pytest.mark.parametrize(
     "piece", ["[", "{a: ", "- ", "? ", "a:\n ", "!", "&a ", "'", '"', "|\n", "%"]
 )
-def test_a_mebibyte_of_anything_is_refused_and_nothing_else(
+def test_a_mebibyte_of_one_token_is_refused_without_a_crash(
     tmp_path: Path, loader: str, piece: str
 ) -> None:
     write(tmp_path, (piece * MAX_FILE)[:MAX_FILE].encode())
     assert faults(tmp_path)
 
 
-def test_a_file_of_a_mebibyte_is_read_and_no_larger_one(tmp_path: Path) -> None:
+def test_a_file_of_a_mebibyte_is_read_and_a_larger_one_refused(tmp_path: Path) -> None:
     write(tmp_path, b"policies: []\n" + b"#" * (MAX_FILE - 13))
     assert load_tenant(tmp_path, "default") == []
-    told = complaint(tmp_path, b"policies: []\n" + b"#" * (MAX_FILE - 12))
-    assert told == " is larger than 1048576 bytes"
+    reported = complaint(tmp_path, b"policies: []\n" + b"#" * (MAX_FILE - 12))
+    assert reported == " is larger than 1048576 bytes"
 
 
-def test_a_file_with_more_unknown_keys_than_anyone_reads_is_left_early(tmp_path: Path) -> None:
+def test_checking_a_file_with_thousands_of_unknown_keys_stops_early(tmp_path: Path) -> None:
     write(tmp_path, "".join(f"allowed_source{n}: 1\n" for n in range(40_000)))
     assert len(faults(tmp_path)) == 101
 
@@ -420,7 +420,7 @@ def test_a_file_with_more_unknown_keys_than_anyone_reads_is_left_early(tmp_path:
      "t/a/.git/a.yaml", "t/..data/a/a.yaml", ".git/a/a.yaml", "t/a/notes/readme.txt", "notes.md",
      "t/.a.yaml"],
 )  # fmt: skip
-def test_what_editors_and_others_leave_lying_is_passed_over(tmp_path: Path, at: str) -> None:
+def test_files_that_editors_and_other_tools_leave_are_ignored(tmp_path: Path, at: str) -> None:
     write(tmp_path, of(ENTRY), "t/a/a.yaml")
     write(tmp_path, b"\xff not: [yaml", at)
     assert tenants(tmp_path) == ["t"]
@@ -433,21 +433,19 @@ def test_what_editors_and_others_leave_lying_is_passed_over(tmp_path: Path, at: 
     [
         ("t/a/b.yml", "t/a/b.yml: must end in `.yaml`"),
         ("t/a/b.YAML", "t/a/b.YAML: must end in `.yaml`"),
-        ("t/b.yaml", f"t/b.yaml: lies directly under the tenant; {FORM}"),
-        ("t/b.yml", "t/b.yml: lies directly under the tenant"),
-        ("t/a/b/c.yaml", "t/a/b/c.yaml: lies a folder too deep; policy files are"),
+        ("t/b.yaml", f"t/b.yaml: is directly under the tenant's folder; {FORM}"),
+        ("t/b.yml", "t/b.yml: is directly under the tenant's folder"),
+        ("t/a/b/c.yaml", "t/a/b/c.yaml: is one folder too deep; policy files are"),
     ],
 )  # fmt: skip
-def test_a_policy_file_that_lies_where_none_should_is_told(
-    tmp_path: Path, at: str, said: str
-) -> None:
+def test_a_misplaced_policy_file_is_a_fault(tmp_path: Path, at: str, said: str) -> None:
     write(tmp_path, of(ENTRY), "t/a/a.yaml")
     write(tmp_path, of(ENTRY.replace("reads", "b")), at)
-    (told,) = faults(tmp_path, "t")
-    assert told.startswith(said)
+    (reported,) = faults(tmp_path, "t")
+    assert reported.startswith(said)
 
 
-def test_a_policy_file_of_no_tenant_is_a_stray(tmp_path: Path) -> None:
+def test_a_policy_file_outside_a_tenant_folder_is_a_stray(tmp_path: Path) -> None:
     write(tmp_path, of(ENTRY), "t/a/a.yaml")
     write(tmp_path, of(ENTRY), "loans.yaml")
     (stray,) = strays(tmp_path)
@@ -455,23 +453,21 @@ def test_a_policy_file_of_no_tenant_is_a_stray(tmp_path: Path) -> None:
     assert tenants(tmp_path) == ["t"]
 
 
-def test_a_folder_whose_name_is_no_identifier_is_a_stray(tmp_path: Path) -> None:
+def test_a_folder_whose_name_is_not_an_identifier_is_a_stray(tmp_path: Path) -> None:
     write(tmp_path, of(ENTRY), "a\nb/a/a.yaml")
     (tmp_path / os.fsdecode(b"c\xff") / "a").mkdir(parents=True)
     assert tenants(tmp_path) == []
     assert [fault.file for fault in strays(tmp_path)] == ["a\\nb", "c\\udcff"]
 
 
-def test_a_path_that_gives_no_industry_is_told(tmp_path: Path) -> None:
+def test_a_path_without_a_valid_industry_is_a_fault(tmp_path: Path) -> None:
     write(tmp_path, "policies: []", "t/a\nb/a.yaml")
-    (told,) = faults(tmp_path, "t")
-    assert "the path's `a\\nb` must not contain control characters" in told
+    (reported,) = faults(tmp_path, "t")
+    assert "`a\\nb` in the path must not contain control characters" in reported
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "file"])
-def test_a_directory_that_went_away_is_no_tenant_without_policies(
-    tmp_path: Path, missing: str
-) -> None:
+def test_a_missing_directory_is_an_error_not_an_empty_tenant(tmp_path: Path, missing: str) -> None:
     (tmp_path / "file").write_text("")
     for ask in (tenants, lambda root: load_tenant(root, "t")):
         with pytest.raises(LoadError):
@@ -524,18 +520,18 @@ def test_links_within_the_tenants_folder_are_followed(tmp_path: Path) -> None:
     assert [each.file for each in load_tenant(root, "t")] == ["t/a/loans.yaml"]
 
 
-def test_links_that_lead_nowhere_or_to_themselves_are_told(tmp_path: Path) -> None:
+def test_dangling_and_circular_links_are_faults(tmp_path: Path) -> None:
     write(tmp_path, of(ENTRY), "t/a/a.yaml")
     (tmp_path / "t/a/gone.yaml").symlink_to("gone-target.yaml")
     (tmp_path / "t/a/loop.yaml").symlink_to("loop.yaml")
     (tmp_path / "t/a/up").symlink_to("..")
-    told = faults(tmp_path, "t")
-    assert "t/a/gone.yaml: is a link to a file that does not exist" in told
-    assert any(each.startswith("t/a/loop.yaml: ") for each in told)
-    assert len(told) == 2
+    reported = faults(tmp_path, "t")
+    assert "t/a/gone.yaml: is a link to a file that does not exist" in reported
+    assert any(each.startswith("t/a/loop.yaml: ") for each in reported)
+    assert len(reported) == 2
 
 
-def test_a_file_that_does_not_exist_is_said_to_be_absent(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(LoadError) as error:
         load_file(tmp_path / "none.yaml")
     assert [each.message for each in error.value.faults] == ["does not exist"]
@@ -544,7 +540,7 @@ def test_a_file_that_does_not_exist_is_said_to_be_absent(tmp_path: Path) -> None
     assert [each.message for each in error.value.faults] == ["is a directory"]
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     (tmp_path / "t/a").mkdir(parents=True)
     os.mkfifo(tmp_path / "t/a/pipe.yaml")
     assert faults(tmp_path, "t") == ["t/a/pipe.yaml: is not a regular file"]
@@ -553,7 +549,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "at"), [("read_bytes", "t/a/a.yaml"), ("iterdir", "t/a"), ("iterdir", "t")]
 )
-def test_what_can_not_be_read_is_told(
+def test_an_unreadable_file_or_folder_is_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, at: str
 ) -> None:
     """A disk that fails, or a mode that forbids: a fake, since root may read everything."""
@@ -569,10 +565,10 @@ def test_what_can_not_be_read_is_told(
     assert faults(tmp_path, "t") == [f"{at}: can't be read: Permission denied"]
 
 
-def test_one_file_is_read_by_itself(tmp_path: Path) -> None:
+def test_one_file_can_be_loaded_on_its_own(tmp_path: Path) -> None:
     path = write(tmp_path, of(ENTRY), "anywhere/loans.yaml")
     (definition,) = load_file(path)
     assert definition.body["industry"] == "anywhere"
     write(tmp_path, of(ENTRY, ENTRY), "anywhere/loans.yaml")
-    with pytest.raises(LoadError, match="is also the name at"):
+    with pytest.raises(LoadError, match="is already used at"):
         load_file(path)

@@ -196,7 +196,7 @@ def test_the_environment_can_make_what_the_file_has_not(base: Path) -> None:
         ("", {}, ["sidecar.yaml: is empty"]),
         ("- a", {}, ["sidecar.yaml:1: must be a mapping"]),
         ("a: b: c", {}, ["sidecar.yaml:1: is not YAML: mapping values are not allowed in"]),
-        ("a: 1\na: 2", {}, ["sidecar.yaml:2: a: stands twice; the first is on line 1"]),
+        ("a: 1\na: 2", {}, ["sidecar.yaml:2: a: duplicate key; the first is on line 1"]),
         ("control: &x 1\nid: *x", {}, ["uses the alias"]),
         ("control: !secret x", {}, ["uses the tag"]),
         ("key_file: sidecar.key", {}, ["control: is required"]),
