@@ -1,4 +1,5 @@
-"""What the use cases stand on: adapters and clock, made once by `serve`. Knows no operation."""
+"""The adapters and the clock that use cases work with, built once at the start. Knows no use
+case."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,16 +22,16 @@ from policies.ground.ids import uuid7
 from policies.ground.signing import KeyRing, Signer
 
 MAX_WAITERS = 10_000
-"""Sidecars that may wait for news at a time; whoever comes then is told to come again."""
+"""Sidecars that may wait for changes at a time; the next is asked to retry later."""
 
-MOST_BATCHES = 64
-"""Sidecars' batches, of at most 1 MiB each, that are taken in at a time; the next is told to come
-again: it waits on the sidecar's disk, not in our memory."""
+MAX_BATCHES = 64
+"""Batches of records, at most 1 MiB each, that may be ingested at a time. The next is asked to
+retry later: it waits on the sidecar's disk, not in this process's memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the service says of itself, made once from the table of routes."""
+    """The API's own description, made once from the route table."""
 
     openapi: Document
     page: Document
@@ -38,10 +39,13 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """The adapters. `entropy(n)` gives n random bytes; `epoch` identifies the store; `publishing`
-    is None where there is no Redis, `siblings` where there is one process; `stopping`
-    is set once the service drains; `reading` is held by the batch of a sidecar's records that is
-    being read, so that of many no more than one is between two turns of the event loop."""
+    """Everything a use case may need.
+
+    `entropy(n)` returns n random bytes; `epoch` identifies the store; `publishing` is None without
+    Redis, and `peer_metrics` with a single process; `stopping` is set once the service drains.
+    `reading` is held while a batch of a sidecar's records is decoded, so that at most one batch is
+    decoded between two turns of the event loop.
+    """
 
     settings: Settings
     clock: Clock
@@ -57,17 +61,17 @@ class AppContext:
     registry: CollectorRegistry
     description: Description
     publishing: Publishing | None = None
-    siblings: PeerMetrics | None = None
+    peer_metrics: PeerMetrics | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiters: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_WAITERS))
-    ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_BATCHES))
+    ingesting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_BATCHES))
 
     @property
     def signer(self) -> Signer:
-        """The log's key."""
+        """Signs with the log's key."""
         return self.ring.signer
 
     def new_id(self) -> str:
-        """A UUIDv7, of an event or of another entry of the log."""
+        """A new UUIDv7, for an event or another log entry."""
         return uuid7(self.clock.now(), self.entropy(10))

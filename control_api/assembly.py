@@ -1,4 +1,4 @@
-"""Which part of the service is given to which. Starts nothing."""
+"""Builds the parts of the service and connects them. Starts nothing."""
 
 from collections.abc import Callable
 from functools import cache
@@ -16,6 +16,7 @@ from control_api.maintenance.rollback_recovery import RollbackRecovery
 from control_api.metrics.metrics import Instruments
 from control_api.metrics.peer_metrics import PeerMetrics
 from control_api.publishing.publishing import Publishing
+from control_api.publishing.set_signer import SetSigner
 from control_api.responses.audit import Document
 from control_api.settings import Settings
 from control_api.store.queries.fleet import FleetReports
@@ -37,21 +38,21 @@ def assemble(
     log: Log,
     installed: Installation,
     ring: KeyRing,
-    place: WorkerArgs | None,
+    worker: WorkerArgs | None,
 ) -> AppContext:
-    """`place`: which of several processes this is, None where it is the only one."""
+    """The application context. `worker` says which of several processes this is; None if it is the
+    only one."""
     registry = CollectorRegistry()
     instruments = Instruments.on(registry)
     publishing = None
     if url := settings.redis_url:
-        put_back = RollbackRecovery(store, settings, lambda: uuid7(clock.now(), entropy(10)))
-        publishing = Publishing(
-            url, store, ring, installed.epoch, clock, entropy, instruments, put_back.go_on
-        )
-    siblings = None
-    if place is not None:
+        recovery = RollbackRecovery(store, settings, lambda: uuid7(clock.now(), entropy(10)))
+        signer = SetSigner(ring, installed.epoch)
+        publishing = Publishing(url, store, signer, clock, entropy, instruments, recovery.recover)
+    peer_metrics = None
+    if worker is not None:
         count = instruments.unanswered.inc
-        siblings = PeerMetrics(settings.data_dir, place.index, place.count, registry, count)
+        peer_metrics = PeerMetrics(settings.data_dir, worker.index, worker.count, registry, count)
     return AppContext(
         settings=settings,
         clock=clock,
@@ -67,20 +68,20 @@ def assemble(
         registry=registry,
         description=_description(routes_of(settings)),
         publishing=publishing,
-        siblings=siblings,
+        peer_metrics=peer_metrics,
     )
 
 
 @cache
 def _description(routes: tuple[Route, ...]) -> Description:
-    """Made once in a process: it takes longer than all the rest of a start, and follows from the
-    routes alone."""
+    """Cached for the process: it depends only on the routes, and takes longer than the rest of a
+    start together."""
     openapi = describe(routes, __version__)
     return Description(Document("application/json", openapi), render_page(openapi))
 
 
 def routes_of(settings: Settings) -> tuple[Route, ...]:
-    """The API's routes: `/metrics` leaves them for a port of its own."""
+    """The API's routes. `/metrics` is not among them if it has its own port."""
     return (
         ROUTES if settings.metrics_listen is None else tuple(r for r in ROUTES if r is not METRICS)
     )

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from control_api.alerts.deliver import Deliveries
+from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
 from control_api.app_context import AppContext
 from control_api.assembly import assemble, routes_of
@@ -115,7 +115,7 @@ async def _live(
             service.tenants.follow,
             *((files.watch,) if files else ()),
             AlertEvaluator(service).run,
-            Deliveries(service).run,
+            DeliveryLoop(service).run,
             RetentionLoop(service).run,
             KeyExpiry(service).run,
             *(service.publishing.loops if service.publishing else ()),
@@ -127,8 +127,8 @@ async def _live(
         async with explain_startup_faults(settings.database_url, settings.database_setting):
             await files.load()
     listeners = await _listen(service, installed, place)
-    if service.siblings is not None:
-        await service.siblings.open()
+    if service.peer_metrics is not None:
+        await service.peer_metrics.open()
     # What was loaded to get here stays for good: no collection need ever walk over it again.
     gc.collect()
     gc.freeze()
@@ -140,8 +140,8 @@ async def _live(
         await stop.wait()
     finally:
         await _drain(service, listeners)
-        if service.siblings is not None:
-            service.siblings.close()
+        if service.peer_metrics is not None:
+            service.peer_metrics.close()
         for task in loops:
             task.cancel()
         if service.publishing is not None:

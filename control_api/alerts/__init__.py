@@ -1,4 +1,4 @@
-"""Alerts: rules measured on what is counted while the log grows, and what they fire delivered.
+"""Alerts: measures rules on the counters kept with the log, and delivers what they fire.
 
-The README beside this follows one alert from the rule to the receiver.
+README.md follows one alert from the rule to the receiver.
 """

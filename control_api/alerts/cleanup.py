@@ -1,5 +1,5 @@
-"""Deliveries that were settled long ago go: a rule that fires every minute must not fill the store.
-Knows nothing of when to run."""
+"""Deletes deliveries that were settled long ago, so that a rule that fires every minute can't fill
+the store. The hourly retention calls it."""
 
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import deliveries
@@ -8,19 +8,19 @@ from control_api.store.transaction import Transaction
 
 KEPT = 90 * DAY
 """Microseconds from the firing."""
-MOST = 500
-"""Deliveries of one transaction."""
+BATCH = 500
+"""Deliveries per transaction."""
 
 
-async def forget_deliveries(store: Store, tenant_id: str) -> int:
-    """How many went; `Unavailable` where the database fails."""
+async def delete_old_deliveries(store: Store, tenant_id: str) -> int:
+    """Returns how many were deleted. Raises `Unavailable` if the database fails."""
 
     async def work(tx: Transaction) -> int:
-        return await deliveries.forget(tx.connection, tenant_id, tx.now - KEPT, MOST)
+        return await deliveries.forget(tx.connection, tenant_id, tx.now - KEPT, BATCH)
 
-    gone = 0
-    while (some := await store.write(tenant_id, work)) > 0:
-        gone += some
-        if some < MOST:
+    deleted = 0
+    while (count := await store.write(tenant_id, work)) > 0:
+        deleted += count
+        if count < BATCH:
             break
-    return gone
+    return deleted

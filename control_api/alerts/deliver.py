@@ -1,9 +1,9 @@
-"""The loop that delivers what rules fired: for a day, over restarts, by one process at a time.
+"""The loop that delivers fired alerts: for up to a day, across restarts, one process per delivery.
 
-    due > lease, so that nobody else takes it > attempt > settled, or due again later
+    due > lease, so that no other process takes it > attempt > settled, or due again later
 
-A lease runs out: if we die during an attempt, another makes it again under the same id. Many
-attempts run side by side and few to one host, so a receiver that hangs delays nothing else.
+A lease expires: if the process dies during an attempt, another repeats it under the same id. Many
+attempts run at once but few to one target, so a receiver that hangs delays no other.
 """
 
 import asyncio
@@ -20,50 +20,52 @@ from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 
-LOOK_SECONDS = 0.25
-AT_ONCE = 32
-AT_ONE_TARGET = 2
+POLL_SECONDS = 0.25
+MAX_ATTEMPTS = 32
+MAX_PER_TARGET = 2
+"""Attempts under way at a time: in all, and to one target."""
 LEASE = 60 * 1_000_000
-"""Microseconds, longer than any attempt takes."""
+"""Microseconds; longer than any attempt takes."""
 DAY = 86_400 * 1_000_000
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 3600.0
 """Seconds between attempts: doubled each time, with full jitter."""
 _log = logging.getLogger("sluice.alerts")
 
 
-class Deliveries:
-    """What is under way in this process."""
+class DeliveryLoop:
+    """The delivery attempts of this process. `_active` maps delivery ids to their targets."""
 
     def __init__(self, service: AppContext) -> None:
         self._service = service
-        self._under_way: dict[str, str] = {}
+        self._active: dict[str, str] = {}
 
     async def run(self) -> None:
-        """For ever. A store that does not answer is asked again."""
+        """Runs forever, and retries while the store is down."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             try:
-                await self.look()
+                await self.start_due()
             except Unavailable as error:
                 _log.warning("alerts can't be delivered: %s", error.message)
 
-    async def look(self) -> None:
-        """Begin what is due and has room."""
-        room = AT_ONCE - len(self._under_way)
+    async def start_due(self) -> None:
+        """Start the attempts that are due, within the limits."""
+        room = MAX_ATTEMPTS - len(self._active)
         if room <= 0:
             return
         async with self._service.store.reading_all_tenants() as connection:
-            due = await deliveries.due(connection, self._service.clock.now(), 4 * AT_ONCE)
-        busy = Counter(self._under_way.values())
+            # More than there is room for, in case many go to the same busy target.
+            due = await deliveries.due(connection, self._service.clock.now(), 4 * MAX_ATTEMPTS)
+        busy = Counter(self._active.values())
         for tenant_id, delivery in due:
             target = delivery.target or ""
-            if delivery.delivery_id in self._under_way or busy[target] >= AT_ONE_TARGET:
+            if delivery.delivery_id in self._active or busy[target] >= MAX_PER_TARGET:
                 continue
             if room == 0:
                 break
             room -= 1
             busy[target] += 1
-            self._under_way[delivery.delivery_id] = target
+            self._active[delivery.delivery_id] = target
             self._service.store.group.create_task(self._attempt(tenant_id, delivery))
 
     async def _attempt(self, tenant_id: str, delivery: StoredDelivery) -> None:
@@ -71,10 +73,14 @@ class Deliveries:
             if await self._lease(tenant_id, delivery):
                 await self._settle(tenant_id, delivery, await self._deliver(tenant_id, delivery))
         except Unavailable as error:
-            # Its lease runs out, and then it is due again.
-            _log.warning("delivery %s is left: %s", delivery.delivery_id, error.message)
+            # Once the lease has expired, it is due again.
+            _log.warning(
+                "delivery `%s` was not settled and will be repeated: %s",
+                delivery.delivery_id,
+                error.message,
+            )
         finally:
-            del self._under_way[delivery.delivery_id]
+            del self._active[delivery.delivery_id]
 
     async def _lease(self, tenant_id: str, delivery: StoredDelivery) -> bool:
         async def work(tx: Transaction) -> bool:
@@ -83,7 +89,7 @@ class Deliveries:
         return await self._service.store.write(tenant_id, work)
 
     async def _deliver(self, tenant_id: str, delivery: StoredDelivery) -> DeliveryFailed | None:
-        """None where it was taken."""
+        """Attempt the delivery; None on success."""
         service, settings = self._service, self._service.settings
         try:
             if delivery.channel == "webhook":
@@ -119,9 +125,9 @@ class Deliveries:
             )
             return status
 
-        # If we die before the commit the receiver may hear of it twice, under one id.
+        # If we die before the commit, the receiver may get the alert twice, under one id.
         status = await self._service.store.write(tenant_id, work)
         outcome = DeliveryOutcome.retried if status == "pending" else DeliveryOutcome(status)
         self._service.instruments.deliveries.labels(delivery.channel, outcome).inc()
         if failed is not None:
-            _log.warning("delivery %s: %s", delivery.delivery_id, failed)
+            _log.warning("delivery `%s` failed: %s", delivery.delivery_id, failed)

@@ -1,8 +1,8 @@
-"""How an attempt to deliver ends where it does not succeed. Knows no channel."""
+"""The failure of a delivery attempt, over any channel."""
 
 
 class DeliveryFailed(OSError):
-    """the receiver did not take the delivery; `final` where trying again can't help"""
+    """the receiver did not accept the delivery; `final` if a retry can't help"""
 
     def __init__(self, message: str, *, final: bool) -> None:
         super().__init__(message)

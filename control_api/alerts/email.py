@@ -1,4 +1,4 @@
-"""One attempt to deliver an alert by email, over the server that the operator set."""
+"""One attempt to deliver an alert by email, through the operator's mail server."""
 
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -12,16 +12,16 @@ from control_api.alerts.message import subject, text
 from control_api.security.egress import MailServer
 from control_api.store.queries.deliveries import StoredDelivery
 
-SECONDS = 15.0
+TIMEOUT_SECONDS = 15.0
 
 
 async def deliver(
     server: MailServer | None, sender: str | None, tenant_id: str, delivery: StoredDelivery
 ) -> None:
-    """`DeliveryFailed` where the server did not take it."""
+    """Raises `DeliveryFailed` if the mail server did not accept it."""
     if server is None or sender is None:
         raise DeliveryFailed(
-            "no mail server is set: SLUICE_SMTP_URL and SLUICE_SMTP_FROM name it", final=True
+            "no mail server is configured: set SLUICE_SMTP_URL and SLUICE_SMTP_FROM", final=True
         )
     try:
         await aiosmtplib.send(
@@ -32,10 +32,10 @@ async def deliver(
             password=server.password,
             use_tls=server.tls,
             start_tls=server.starttls,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
         )
     except aiosmtplib.SMTPResponseException as error:
-        # RFC 5321, 4.2.1: a 5yz answer will be the same next time.
+        # RFC 5321, 4.2.1: a 5yz reply is permanent.
         final = error.code >= 500
         raise DeliveryFailed(f"the mail server answered {error.code}", final=final) from error
     except aiosmtplib.SMTPRecipientsRefused as error:
@@ -47,14 +47,15 @@ async def deliver(
 
 
 def composed(sender: str, tenant_id: str, delivery: StoredDelivery) -> EmailMessage:
-    """The message; its policy lets no line break into a header."""
+    """The message. The `SMTP` policy refuses line breaks in headers, so a rule's name can't inject
+    one."""
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
     message["To"] = delivery.address
     message["Subject"] = subject(delivery)
     at = datetime.fromtimestamp(delivery.fired_at // 1_000_000, UTC)
     message["Date"] = format_datetime(at)
-    # The same over all attempts: a receiver that got it twice sees one.
+    # The same in all attempts, so that mail programs recognise a duplicate.
     message["Message-ID"] = f"<{delivery.delivery_id}@{sender.rpartition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(text(tenant_id, delivery))

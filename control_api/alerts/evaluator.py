@@ -1,9 +1,9 @@
-"""The loop that measures rules and fires them: off the path of every evaluation.
+"""The loop that measures alert rules and fires them. No evaluation ever waits for it.
 
-    which logs grew? > measure their rules > one transaction: the rule has fired, its deliveries
+    find the logs that grew > measure their rules > fire: one transaction with the deliveries
 
-A log that did not grow is looked at now and then only, for a cooldown that ended. Knows nothing of
-how a delivery is made.
+A log that did not grow is measured only now and then, in case a cooldown has ended. Knows nothing
+of how a delivery is sent.
 """
 
 import asyncio
@@ -21,47 +21,47 @@ from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
 from policies.ground.ids import prefixed
 
-LOOK_SECONDS = 0.5
-IDLE_LOOKS = 20
-"""After so many looks a log is measured although it did not grow."""
+POLL_SECONDS = 0.5
+MEASURE_ALL_EVERY = 20
+"""Every so many rounds, all logs are measured, even those that did not grow."""
 _log = logging.getLogger("sluice.alerts")
 
 
 class AlertEvaluator:
-    """Every tenant's rules. `_seen` is how long each log was when it was last measured."""
+    """All tenants' rules. `_measured` is each log's size when it was last measured."""
 
     def __init__(self, service: AppContext) -> None:
         self._service = service
-        self._seen: dict[str, int] = {}
-        self._looks = 0
+        self._measured: dict[str, int] = {}
+        self._rounds = 0
 
     async def run(self) -> None:
-        """For ever. A store that does not answer is asked again."""
+        """Runs forever, and retries while the store is down."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
             try:
-                await self.look()
+                await self.measure_grown()
             except Unavailable as error:
                 _log.warning("alert rules can't be measured: %s", error.message)
 
-    async def look(self) -> None:
+    async def measure_grown(self) -> None:
         """Measure the rules of every log that grew."""
         async with self._service.store.reading_all_tenants() as connection:
             sizes = await alerts.watched(connection)
-        self._looks += 1
-        everyone = self._looks % IDLE_LOOKS == 0
-        grown = [t for t, size in sizes.items() if everyone or self._seen.get(t) != size]
-        self._seen = {tenant: size for tenant, size in self._seen.items() if tenant in sizes}
+        self._rounds += 1
+        all_logs = self._rounds % MEASURE_ALL_EVERY == 0
+        grown = [t for t, size in sizes.items() if all_logs or self._measured.get(t) != size]
+        self._measured = {t: size for t, size in self._measured.items() if t in sizes}
         for tenant_id in grown:
             await self._measure(tenant_id)
-            self._seen[tenant_id] = sizes[tenant_id]
+            self._measured[tenant_id] = sizes[tenant_id]
 
     async def _measure(self, tenant_id: str) -> None:
         now = self._service.clock.now()
         reached: list[tuple[StoredRule, Measurement]] = []
         async with self._service.store.reading(tenant_id) as connection:
             for rule in await alerts.enabled(connection, tenant_id):
-                if not quiet(rule, now):
+                if not cooling_down(rule, now):
                     measured = await measure(connection, tenant_id, rule, now)
                     if measured.reached:
                         reached.append((rule, measured))
@@ -72,34 +72,36 @@ class AlertEvaluator:
         service = self._service
 
         async def work(tx: Transaction) -> bool:
-            # INVARIANT: of all that saw the rule as it was, one moves its last firing.
+            # INVARIANT: several processes may find that the rule has fired. Only one of them can
+            # move `last_fired_at` on from the value they all saw, and that one fires.
             if not await alerts.fired(tx.connection, tenant_id, rule, tx.now):
                 return False
-            rows = deliveries_of(rule, measured, tx.now, service.entropy)
+            rows = new_deliveries(rule, measured, tx.now, service.entropy)
             await deliveries.add(tx.connection, tenant_id, rows)
             return True
 
-        # If we die after the commit, the deliveries are there for whoever comes next.
+        # If we die after the commit, the deliveries are stored, and another process sends them.
         if await service.store.write(tenant_id, work):
             service.instruments.alerts.labels(rule.rule_type).inc()
             _log.info("alert rule `%s` fired: %s", rule.rule_id, rule.rule_type)
 
 
-def quiet(rule: StoredRule, now: int) -> bool:
-    """Whether the rule fired so lately that it must not fire again."""
+def cooling_down(rule: StoredRule, now: int) -> bool:
+    """Whether the rule fired too recently to fire again."""
     last = rule.last_fired_at
     return last is not None and now < last + rule.cooldown_minutes * MINUTE
 
 
-def deliveries_of(
+def new_deliveries(
     rule: StoredRule, measured: Measurement, now: int, entropy: Callable[[int], bytes]
 ) -> list[StoredDelivery]:
-    """One for each channel of the rule; one that goes nowhere where it has none."""
+    """One for each channel of the rule. A rule without a channel gets one with no destination, so
+    that its firing is listed."""
     channels: list[tuple[str, str | None, str | None]] = [
         ("webhook", rule.webhook_url, rule.webhook_secret),
         ("email", rule.email, None),
     ]
-    named = [each for each in channels if each[1]] or [("none", None, None)]
+    used = [each for each in channels if each[1]] or [("none", None, None)]
     return [
         StoredDelivery(
             delivery_id=prefixed("dlv_", entropy(16)),
@@ -117,12 +119,12 @@ def deliveries_of(
             last_error=None,
             next_attempt_at=None if address is None else now,
         )
-        for channel, address, secret in named
+        for channel, address, secret in used
     ]
 
 
 def target_of(channel: str, address: str) -> str:
-    """Where a delivery goes, without what may be a secret: a webhook's path often is one."""
+    """Where a delivery goes, without the part that may be secret, such as a webhook's path."""
     if channel == "email":
         return address
     parts = urlsplit(address)

@@ -1,7 +1,7 @@
-"""What each type of rule measures (contract, section 4), from what is counted while the log grows.
+"""Measures each type of rule (contract, section 4) from the counters that are kept with the log.
 
-Time is event time: a sidecar that was cut off delivers late, and what it saw an hour ago is an hour
-old. Knows nothing of firing.
+Windows are of event time: a sidecar that was cut off delivers late, and its events count when they
+happened. Knows nothing of firing.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,15 +16,15 @@ from control_api.store.queries.alerts import StoredRule
 from policies.ground.canonical import rfc3339
 
 BY_SECOND = 60
-"""Minutes: a window no longer than this is summed by the second, a longer one by the minute."""
+"""Windows of up to this many minutes are summed by the second, longer ones by the minute."""
 AHEAD = 5 * MINUTE
-"""How far a sidecar's clock may run ahead of ours and its events still count."""
-PAIRS_NAMED = 20
+"""How far a sidecar's clock may be ahead of ours without its events being left out."""
+MAX_PAIRS = 20
+"""Pairs of role and source that a message lists."""
 
 
 class Measurement(NamedTuple):
-    """The value that is held against the threshold, whether it reaches it, and what a receiver is
-    told of it."""
+    """The measured value, whether it reaches the threshold, and the detail for the receiver."""
 
     value: float
     reached: bool
@@ -34,7 +34,7 @@ class Measurement(NamedTuple):
 async def measure(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
 ) -> Measurement:
-    """The rule's window up to `now` (microseconds)."""
+    """Measure the rule over its window up to `now` (microseconds)."""
     value, reached, more = await _TYPES[rule.rule_type](connection, tenant_id, rule, now)
     return Measurement(
         value,
@@ -64,7 +64,7 @@ async def _high_deny_rate(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
 ) -> _Found:
     counted = await _window(connection, tenant_id, rule, now, Dimension.second, Dimension.minute)
-    # In whole numbers: no rounding decides whether a rule fires.
+    # Compared as integers, so that rounding can't decide whether a rule fires.
     enough = counted.total >= max(rule.min_events, 1)
     reached = enough and counted.denied * 100 >= rule.threshold * counted.total
     percent = round(counted.denied * 100 / counted.total, 2) if counted.total else 0.0
@@ -83,9 +83,9 @@ async def _new_source_access(
     connection: AsyncConnection, tenant_id: str, rule: StoredRule, now: int
 ) -> _Found:
     since = now - rule.window_minutes * MINUTE
-    many, pairs = await tallies.new_accesses(connection, tenant_id, since, now + AHEAD, PAIRS_NAMED)
-    named = [{"agent_role": role, "source_id": source} for role, source in pairs]
-    return many, many >= rule.threshold, {"accesses": named}
+    count, pairs = await tallies.new_accesses(connection, tenant_id, since, now + AHEAD, MAX_PAIRS)
+    accesses = [{"agent_role": role, "source_id": source} for role, source in pairs]
+    return count, count >= rule.threshold, {"accesses": accesses}
 
 
 async def _window(

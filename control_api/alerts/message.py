@@ -1,4 +1,4 @@
-"""What a receiver is told of a fired alert. The same over every channel. Knows no channel."""
+"""The message of a fired alert, the same for every channel."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from policies.ground.canonical import rfc3339
 
 
 def payload(tenant_id: str, delivery: StoredDelivery) -> dict[str, Any]:
-    """Standard Webhooks' `{type, timestamp, data}`; no word of a user's, no query, no secret."""
+    """Standard Webhooks' `{type, timestamp, data}`, without user ids, queries or secrets."""
     return {
         "type": "alert.fired",
         "timestamp": rfc3339(delivery.fired_at),
@@ -28,7 +28,7 @@ def subject(delivery: StoredDelivery) -> str:
 
 
 def text(tenant_id: str, delivery: StoredDelivery) -> str:
-    """A few lines for a person."""
+    """The body of an email."""
     detail = delivery.detail
     lines = [
         f"The alert rule `{delivery.rule_name}` ({delivery.rule_type}) fired.",

@@ -1,7 +1,7 @@
 """One attempt to deliver an alert to a webhook (Standard Webhooks).
 
-The name is resolved once, every address of it is judged, and one of those that were judged is
-connected to: a name that changes in between changes nothing. A redirect is never followed.
+The name is resolved once, all its addresses are checked, and the connection goes to one of them: a
+DNS answer that changes in between (DNS rebinding) has no effect. Redirects are never followed.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ from control_api.store.queries.deliveries import StoredDelivery
 CONNECT_SECONDS = 5.0
 TOTAL_SECONDS = 15.0
 MAX_ANSWER = 4096
-"""Bytes of an answer that are read: only its status means something."""
+"""Bytes to read of an answer. Only the status is used."""
 
 
-class Judged(AbstractResolver):
-    """Resolves names, and lets no address pass that may not be called."""
+class EgressResolver(AbstractResolver):
+    """Resolves names, and refuses addresses that must not be called."""
 
     def __init__(self, allowed: AllowedHosts) -> None:
         self._allowed = allowed
@@ -42,9 +42,8 @@ class Judged(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """`DeliveryFailed` where one address of the name may not be called: a name that points
-        both in and
-        out is an attack, or a mistake."""
+        """Raises `DeliveryFailed` if any address of the name must not be called: a name with both
+        public and private addresses is an attack or a mistake."""
         found = await lookup(host, port, family)
         results: list[ResolveResult] = []
         for kind, proto, address in found:
@@ -62,24 +61,28 @@ class Judged(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 async def lookup(
     host: str, port: int, family: socket.AddressFamily
 ) -> list[tuple[socket.AddressFamily, int, str]]:
-    """What the system's resolver says: family, protocol, address. `OSError` where it knows none."""
+    """The system resolver's answer: family, protocol, address. Raises `OSError` if there is
+    none."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM
     )
-    return [(kind, proto, str(place[0])) for kind, _, proto, _, place in found]
+    return [(kind, proto, str(address[0])) for kind, _, proto, _, address in found]
 
 
 def refuse_private(allowed: AllowedHosts, host: str, port: int, address: str) -> None:
-    meant = literal(address.partition("%")[0])
-    if meant is None or not allowed.permits(host, port, meant):
+    """Raises `DeliveryFailed` for an address that must not be called."""
+    # Without the zone of a link-local IPv6 address.
+    parsed = literal(address.partition("%")[0])
+    if parsed is None or not allowed.permits(host, port, parsed):
         raise DeliveryFailed(
-            f"`{host}` leads to an address that is not public; SLUICE_WEBHOOK_ALLOW may list it",
+            f"`{host}` resolves to an address that is not public; if it should be called, list it "
+            "in SLUICE_WEBHOOK_ALLOW",
             final=False,
         )
 
@@ -87,20 +90,20 @@ def refuse_private(allowed: AllowedHosts, host: str, port: int, address: str) ->
 async def deliver(
     allowed: AllowedHosts, tenant_id: str, delivery: StoredDelivery, now: int
 ) -> None:
-    """`DeliveryFailed` where the receiver did not take it."""
+    """Raises `DeliveryFailed` if the receiver did not accept it."""
     assert delivery.address is not None
     assert delivery.secret is not None
     url = urlsplit(delivery.address)
     port = url.port or (443 if url.scheme == "https" else 80)
     host = url.hostname or ""
     if literal(host) is not None:
-        # The resolver is not asked about these.
+        # aiohttp does not pass a literal address to the resolver.
         refuse_private(allowed, host, port, host)
     body = orjson.dumps(payload(tenant_id, delivery))
     headers = signed(delivery, body, now)
     timeout = ClientTimeout(total=TOTAL_SECONDS, sock_connect=CONNECT_SECONDS)
     connector = TCPConnector(
-        resolver=Judged(allowed), use_dns_cache=False, force_close=True, limit=1
+        resolver=EgressResolver(allowed), use_dns_cache=False, force_close=True, limit=1
     )
     try:
         async with (
@@ -116,14 +119,14 @@ async def deliver(
     except TimeoutError:
         raise DeliveryFailed(f"no answer within {TOTAL_SECONDS:g} s", final=False) from None
     except InvalidURL as error:
-        raise DeliveryFailed("the URL can't be called", final=True) from error
+        raise DeliveryFailed("the URL is not valid", final=True) from error
     except (ClientError, OSError, ValueError) as error:
-        raise DeliveryFailed(_why(error), final=False) from error
-    _judge(status)
+        raise DeliveryFailed(_reason(error), final=False) from error
+    _check(status)
 
 
 def signed(delivery: StoredDelivery, body: bytes, now: int) -> dict[str, str]:
-    """The headers of the convention; the id is the same over all attempts."""
+    """The headers of Standard Webhooks. The id is the same in all attempts."""
     assert delivery.secret is not None
     at = datetime.fromtimestamp(now // 1_000_000, UTC)
     signature = Webhook(delivery.secret).sign(delivery.delivery_id, at, body.decode())
@@ -136,17 +139,17 @@ def signed(delivery: StoredDelivery, body: bytes, now: int) -> dict[str, str]:
     }
 
 
-def _judge(status: int) -> None:
+def _check(status: int) -> None:
     if 200 <= status < 300:
         return
     if status == 410:
         raise DeliveryFailed("answered 410: the receiver is gone for good", final=True)
-    redirect = ": a redirect is never followed" if 300 <= status < 400 else ""
+    redirect = ": redirects are not followed" if 300 <= status < 400 else ""
     raise DeliveryFailed(f"answered {status}{redirect}", final=False)
 
 
-def _why(error: Any) -> str:
-    """The kind of failure; never the URL, whose path may be a secret."""
+def _reason(error: Any) -> str:
+    """The kind of failure, without the URL: its path may be a secret."""
     inner = error.__cause__ or error
     if isinstance(inner, DeliveryFailed):
         return str(inner)

@@ -1,4 +1,2 @@
-"""What runs beside the requests: the first start, policy files, retention, keys that expire, and
-the
-recovery of a database that was rolled back.
-"""
+"""What runs beside the requests: the first start, policy files, retention, warnings of expiring
+keys, and recovery after the database was restored to an older state."""

@@ -1,9 +1,9 @@
-"""The first start with an empty store: a tenant, its admin's key, the superadmin's key.
+"""The first start with an empty store: creates a tenant, its admin key and the superadmin key.
 
-    keys made > file written (0600) > one transaction > keys printed
+    create keys > write the file (0600) > one transaction > print keys
 
-Knows the order in which a crash loses nothing: a store that has keys has them in a file, and a file
-without a store is taken up by the next start.
+In this order a crash loses nothing: keys in the store are always in the file too, and a file
+without a store is used by the next start.
 """
 
 from collections.abc import Callable
@@ -28,13 +28,13 @@ from policies.trail.record import change_record
 
 FILE = "first-start.json"
 DEFAULT_TENANT = "default"
-_BY = "system"
+_ACTOR = "system"
 
 
 @dataclass(frozen=True, slots=True)
 class FirstKeys:
-    """What a first start made. `superadmin_key` is None where the operator set it. Its
-    representation shows neither."""
+    """The keys that a first start created. `superadmin_key` is None if the operator set one.
+    `repr` shows neither key."""
 
     tenant_id: str
     admin_key: str
@@ -47,20 +47,20 @@ class FirstKeys:
 async def first_start(
     store: Store, settings: Settings, entropy: Callable[[int], bytes]
 ) -> tuple[Installation, FirstKeys | None]:
-    """The installation, and what was made for it if this was its first start."""
+    """The installation, and its keys if this was the first start."""
     async with store.reading_all_tenants() as connection:
         installed = await tenants.installed(connection)
     if installed is not None:
         return installed, None
     path = settings.data_dir / FILE
     keys = _unfinished(path, settings) or _make(settings, entropy)
-    # Before the store knows them: if we die after the commit, they are in the file, and if we die
-    # before, the next start finds an empty store and takes these up.
+    # The file comes before the commit. If we die in between, the next start finds an empty store
+    # and uses the keys in this file; if we die after the commit, the operator finds them in it.
     secret_file.write(path, orjson.dumps(_wire(keys), option=orjson.OPT_INDENT_2) + b"\n")
     made = await _install(store, settings, entropy, keys)
     if made is not None:
         return made, keys
-    # Another process was first, on a database that we share: its keys count, ours open nothing.
+    # Another process on the same database was first. Its keys are valid; ours are not.
     path.unlink()
     async with store.reading_all_tenants() as connection:
         installed = await tenants.installed(connection)
@@ -74,7 +74,7 @@ def _make(settings: Settings, entropy: Callable[[int], bytes]) -> FirstKeys:
 
 
 def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
-    """The keys of a first start that died before its commit."""
+    """The keys of a first start that died before its commit; None if there are none to reuse."""
     content = secret_file.read(path)
     if content is None:
         return None
@@ -83,10 +83,10 @@ def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
         keys = FirstKeys(wire["tenant_id"], wire["admin_key"], wire["superadmin_key"])
     except (ValueError, KeyError, TypeError):
         return None
-    sound = keys.tenant_id == DEFAULT_TENANT and well_formed(keys.admin_key)
-    # The operator may have set the superadmin's key since, or taken it back.
+    valid = keys.tenant_id == DEFAULT_TENANT and well_formed(keys.admin_key)
+    # The operator may have set or unset the superadmin key since.
     matching = (keys.superadmin_key is None) == (settings.superadmin_key is not None)
-    return keys if sound and matching else None
+    return keys if valid and matching else None
 
 
 def _wire(keys: FirstKeys) -> dict[str, str | None]:
@@ -100,7 +100,7 @@ def _wire(keys: FirstKeys) -> dict[str, str | None]:
 async def _install(
     store: Store, settings: Settings, entropy: Callable[[int], bytes], keys: FirstKeys
 ) -> Installation | None:
-    """All of it in one transaction; None where another process was first."""
+    """Write everything in one transaction; None if another process was first."""
     superadmin = keys.superadmin_key
 
     async def work(tx: Transaction) -> Installation | None:
@@ -115,11 +115,11 @@ async def _install(
         detail = {"name": tenant.name}
         record_id = uuid7(tx.now, entropy(10))
         await tx.append(
-            change_record("tenant.created", tenant.tenant_id, _BY, detail, record_id=record_id)
+            change_record("tenant.created", tenant.tenant_id, _ACTOR, detail, record_id=record_id)
         )
         wanted = NewKey(name="first admin", scope="admin", expires_days=None)
         admin = build_key(wanted, keys.admin_key, entropy(16), tx.now)
-        await add_key(tx, admin, _BY, uuid7(tx.now, entropy(10)))
+        await add_key(tx, admin, _ACTOR, uuid7(tx.now, entropy(10)))
         return made
 
     return await store.write(keys.tenant_id, work)

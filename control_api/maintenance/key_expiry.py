@@ -1,7 +1,7 @@
-"""Says in time that a key expires: a metric, and a warning in the log from 14 days before.
+"""Warns before API keys expire: a metric, and log warnings from 14 days before.
 
-A look reads a tenant's next keys to expire, every hour and after a change of its keys; a scrape
-reads what the last look found. Knows no secret: of a key it reads id, name and expiry.
+Each tenant's next expiries are read every hour and after a change of its keys; a scrape shows what
+was read last. Reads no secret: only a key's id, name, scope and expiry.
 """
 
 import asyncio
@@ -15,21 +15,21 @@ from control_api.store.transaction import Published
 from policies.ground.errors import SluiceError
 from policies.sets.policy_set import key_name
 
-EVERY_SECONDS = 3600.0
-TOGETHER_SECONDS = 1.0
-"""Changes that come so close are one look."""
-SOON_DAYS = 14
-AGAIN_SECONDS = 86_400.0
-"""A key is warned of once in so long."""
-MOST_KEYS = 20
-"""Keys of a tenant that a look reads, and so warns of."""
+INTERVAL_SECONDS = 3600.0
+DEBOUNCE_SECONDS = 1.0
+"""Changes within this time cause a single read."""
+WARN_DAYS = 14
+REPEAT_SECONDS = 86_400.0
+"""A warning about the same key is repeated after this time."""
+MAX_KEYS = 20
+"""Keys per tenant that are read, and so warned of."""
 _DAY = 86_400_000_000
 _KEY_PREFIX = key_name(b"")
 _log = logging.getLogger("sluice.keys")
 
 
 class KeyExpiry:
-    """The loop, and what it found: the next expiry of each tenant that has one."""
+    """The loop, and the next expiry of each tenant that has one."""
 
     def __init__(self, service: AppContext) -> None:
         self._service = service
@@ -41,30 +41,30 @@ class KeyExpiry:
         service.instruments.key_expiry.set_function(self.seconds)
 
     def seconds(self) -> float:
-        """Until the next live key expires, over all tenants; NaN where none has an expiry."""
+        """Until the next live key of any tenant expires; NaN if no key has an expiry."""
         now = self._service.clock.now()
         live = (expires_at for expires_at in self._next.values() if expires_at > now)
         return (min(live, default=math.nan) - now) / 1e6
 
     async def run(self) -> None:
-        """For as long as the service."""
+        """Runs as long as the service."""
         monotonic, due = self._service.clock.monotonic, 0.0
         while True:
             if monotonic() >= due:
-                await self.look_at_all()
-                due = monotonic() + EVERY_SECONDS * jitter(self._service.entropy)
+                await self.check_all()
+                due = monotonic() + INTERVAL_SECONDS * jitter(self._service.entropy)
             try:
                 async with asyncio.timeout(due - monotonic()):
                     await self._wake.wait()
-                    await asyncio.sleep(TOGETHER_SECONDS)
+                    await asyncio.sleep(DEBOUNCE_SECONDS)
             except TimeoutError:
                 continue
             self._wake.clear()
             while self._changed:
-                await self._look(self._changed.pop())
+                await self._check(self._changed.pop())
 
-    async def look_at_all(self) -> None:
-        """Every active tenant's turn."""
+    async def check_all(self) -> None:
+        """Check every active tenant."""
         try:
             async with self._service.store.reading_all_tenants() as connection:
                 active = [each.tenant_id for each in await tenants.known(connection) if each.active]
@@ -72,35 +72,37 @@ class KeyExpiry:
             _log.warning("the expiry of keys can't be read: %s", error.message)
             return
         now = self._service.clock.monotonic()
-        self._warned = {k: at for k, at in self._warned.items() if now - at < AGAIN_SECONDS}
+        self._warned = {k: at for k, at in self._warned.items() if now - at < REPEAT_SECONDS}
         self._next = {each: self._next[each] for each in active if each in self._next}
         for tenant_id in active:
-            await self._look(tenant_id)
+            await self._check(tenant_id)
 
-    async def _look(self, tenant_id: str) -> None:
+    async def _check(self, tenant_id: str) -> None:
         now = self._service.clock.now()
         try:
             async with self._service.store.reading(tenant_id) as connection:
-                found = await keys.expiring(connection, tenant_id, now, MOST_KEYS)
+                found = await keys.expiring(connection, tenant_id, now, MAX_KEYS)
         except SluiceError as error:
-            # What the last look found stays; the next comes within the hour.
-            _log.warning("the expiry of `%s`'s keys can't be read: %s", tenant_id, error.message)
+            # The last result stays in use; the next check comes within the hour.
+            _log.warning(
+                "the expiry of tenant `%s`'s keys can't be read: %s", tenant_id, error.message
+            )
             return
         if found:
             self._next[tenant_id] = found[0].expires_at
         else:
             self._next.pop(tenant_id, None)
         for key in found:
-            if key.expires_at - now <= SOON_DAYS * _DAY:
+            if key.expires_at - now <= WARN_DAYS * _DAY:
                 self._warn(tenant_id, key, now)
 
     def _warn(self, tenant_id: str, key: keys.Expiring, now: int) -> None:
         monotonic = self._service.clock.monotonic()
-        if monotonic - self._warned.get(key.key_id, -math.inf) < AGAIN_SECONDS:
+        if monotonic - self._warned.get(key.key_id, -math.inf) < REPEAT_SECONDS:
             return
         self._warned[key.key_id] = monotonic
         _log.warning(
-            "key `%s` (%s, scope %s) of tenant `%s` expires in %.1f days: make a new one in time",
+            "key `%s` (%s, scope %s) of tenant `%s` expires in %.1f days: create a new one in time",
             key.key_id,
             ascii(key.name),
             key.scope,

@@ -1,8 +1,8 @@
-"""Policies from disk: at the start, and whenever a file changes. A loop; knows no rule of merging.
+"""Loads policy files at the start, and whenever a file changes. Knows no rule of merging.
 
-A bad file changes nothing for its tenant: the last good set stays in force, the fault is logged and
-counted, and `POST /v1/policies/reload` answers with it. Readiness does not depend on it: a service
-that restarts must not refuse to decide by policies that were good because one is misspelt now.
+A bad file changes nothing for its tenant: the last good policies stay in force, the fault is logged
+and counted, and `POST /v1/policies/reload` answers with it. Readiness does not depend on the files:
+a typo in one must not keep a restarted service from deciding by the policies it has.
 """
 
 import asyncio
@@ -20,34 +20,34 @@ from policies.definitions.definition import LoadError
 from policies.definitions.policy_files import files
 from policies.ground.errors import NotFound, Unavailable
 
-BY = "disk"
+ACTOR = "disk"
 DEBOUNCE_MS = 300
 STEP_MS = 50
-LOOK_SECONDS = 5
-"""How often files are looked at though nothing was reported: a network mount reports nothing."""
-MOST_FAULTS = 20
+POLL_SECONDS = 5
+"""How often files are checked if no change is reported: a network mount reports none."""
+MAX_LOGGED_FAULTS = 20
 _log = logging.getLogger("sluice.policies")
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, size and time of change of each of a tenant's files."""
+"""Path, inode, size and modification time of each of a tenant's files."""
 
 
 class PolicyFiles:
-    """The policy directory, and what of it was taken in."""
+    """The policy directory. `_loaded` is the stamp of each tenant's files when last loaded."""
 
     def __init__(self, service: AppContext, directory: Path) -> None:
         self._service = service
         self._directory = directory.resolve()
-        self._taken: dict[str, Stamp] = {}
-        self._one_look = asyncio.Lock()
+        self._loaded: dict[str, Stamp] = {}
+        self._lock = asyncio.Lock()
 
     async def load(self) -> None:
-        """Every tenant's files, as far as they are good."""
+        """Load every tenant's files; tenants with faults keep their policies."""
         await unowned_folders(self._service)
-        await self._look(frozenset())
+        await self._load_changed(frozenset())
 
     async def watch(self) -> None:
-        """Until the service stops."""
+        """Load what changes, until the service stops."""
         async for changes in awatch(
             self._directory,
             watch_filter=None,
@@ -55,34 +55,34 @@ class PolicyFiles:
             step=STEP_MS,
             stop_event=self._service.stopping,
             yield_on_timeout=True,
-            rust_timeout=LOOK_SECONDS * 1000,
+            rust_timeout=POLL_SECONDS * 1000,
         ):
             try:
-                await self._look(self._named(Path(path) for _, path in changes))
+                await self._load_changed(self._tenants_of(Path(path) for _, path in changes))
             except Unavailable as error:
-                # What is in force stays. The stamps have not moved, so the next look tries again.
-                _log.warning("policy files can't be taken in: %s", error.message)
+                # The policies stay in force. The stamps are unchanged, so the next round retries.
+                _log.warning("policy files can't be loaded: %s", error.message)
 
-    async def _look(self, named: frozenset[str]) -> None:
-        """Take in the tenants that are named, and those whose files are not what was taken in."""
-        async with self._one_look:
+    async def _load_changed(self, reported: frozenset[str]) -> None:
+        """Load the files of the `reported` tenants, and of those whose stamp has changed."""
+        async with self._lock:
             async with self._service.store.reading_all_tenants() as connection:
-                everyone = await tenants.ids(connection)
-            # Before they are read: what changes meanwhile differs from the stamp.
-            stamps = await asyncio.to_thread(_stamps, self._directory, everyone)
+                tenant_ids = await tenants.ids(connection)
+            # Stamped before they are read, so a change meanwhile is noticed next time.
+            stamps = await asyncio.to_thread(_stamps, self._directory, tenant_ids)
             for tenant_id, stamp in stamps.items():
-                if tenant_id in named or stamp != self._taken.get(tenant_id):
-                    await self._take(tenant_id)
-                    self._taken[tenant_id] = stamp
-            if named - stamps.keys():
+                if tenant_id in reported or stamp != self._loaded.get(tenant_id):
+                    await self._load(tenant_id)
+                    self._loaded[tenant_id] = stamp
+            if reported - stamps.keys():
                 await unowned_folders(self._service)
 
-    async def _take(self, tenant_id: str) -> None:
+    async def _load(self, tenant_id: str) -> None:
         try:
-            done = await reload_tenant(self._service, tenant_id, BY)
+            done = await reload_tenant(self._service, tenant_id, ACTOR)
         except LoadError as error:
-            for fault in error.faults[:MOST_FAULTS]:
-                _log.error("policies of tenant `%s` are left as they were: %s", tenant_id, fault)
+            for fault in error.faults[:MAX_LOGGED_FAULTS]:
+                _log.error("policies of tenant `%s` stay as they were: %s", tenant_id, fault)
         except NotFound:
             return
         else:
@@ -95,8 +95,8 @@ class PolicyFiles:
                     len(done.removed),
                 )
 
-    def _named(self, paths: Iterable[Path]) -> frozenset[str]:
-        """The tenants in whose folders something was reported."""
+    def _tenants_of(self, paths: Iterable[Path]) -> frozenset[str]:
+        """The tenants whose folders contain these paths."""
         parts = (path.relative_to(self._directory).parts for path in paths)
         return frozenset(each[0] for each in parts if each)
 
@@ -106,10 +106,10 @@ def _stamps(directory: Path, tenant_ids: list[str]) -> dict[str, Stamp]:
 
 
 def _stamp(directory: Path, tenant_id: str) -> Stamp:
-    """Empty where the folder is missing, and where it can't be read: taking it in then says why."""
+    """Empty if the folder is missing or can't be read; loading it then reports why."""
     try:
         paths, _ = files(directory, tenant_id)
-        marks = [(path, path.stat()) for path in paths]
+        stats = [(path, path.stat()) for path in paths]
     except (LoadError, OSError):
         return ()
-    return tuple((str(path), at.st_ino, at.st_size, at.st_mtime_ns) for path, at in marks)
+    return tuple((str(path), at.st_ino, at.st_size, at.st_mtime_ns) for path, at in stats)

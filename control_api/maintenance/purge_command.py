@@ -1,6 +1,6 @@
-"""`purge`: what the hourly purge would do, now, beside a running service or without one.
+"""`purge`: does the hourly purge now, whether or not the service is running.
 
-Knows the order of a run and what an operator reads of it; `log.purge` does it.
+Knows the order of a run and the operator's output; `log.purge` and `session_purge` do the work.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ async def purge(
     clock: Clock,
     entropy: Callable[[int], bytes],
     tenant_id: str | None,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> bool:
-    """Purge every tenant, or the one that is given; whether none failed. `NotFound` where there is
-    no such tenant."""
-    # The service's own key: what another signed, no verification of this log believes.
+    """Purge one tenant, or all of them (None); True if none failed. Raises `NotFound` for an
+    unknown tenant."""
+    # The service's own key: this log can't be verified with a checkpoint that another key signed.
     ring = log_key.open_existing(settings.data_dir)
     store: Store | None = None
     try:
@@ -42,7 +42,7 @@ async def purge(
                 clock.monotonic,
                 asyncio.Event(),
             )
-            assert store is not None  # nothing asked to stop
+            assert store is not None  # the stop event is never set
             new_id = partial(_new_id, clock, entropy)
             async with explain_startup_faults(settings.database_url, settings.database_setting):
                 await log_key.ensure_database_key(store, ring, settings.data_dir)
@@ -51,9 +51,9 @@ async def purge(
             done = []
             for each in chosen:
                 sessions = partial(purge_sessions, store, each, new_id)
-                done.append(await _turn(run, sessions, each, tell))
+                done.append(await _purge_tenant(run, sessions, each, report))
     finally:
-        # After the group: no write is under way any more.
+        # Only after the task group has ended: then no write is under way.
         if store is not None:
             await store.close()
     return all(done)
@@ -61,10 +61,10 @@ async def purge(
 
 async def _tenants(store: Store, tenant_id: str | None) -> Sequence[str]:
     async with store.reading_all_tenants() as connection:
-        everyone = await tenants.ids(connection)
+        all_ids = await tenants.ids(connection)
     if tenant_id is None:
-        return everyone
-    if tenant_id not in everyone:
+        return all_ids
+    if tenant_id not in all_ids:
         raise NotFound(f"no such tenant: `{tenant_id}`")
     return [tenant_id]
 
@@ -73,23 +73,23 @@ def _new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:
     return uuid7(clock.now(), entropy(10))
 
 
-async def _turn(
+async def _purge_tenant(
     run: Purge,
     sessions: Callable[[], Awaitable[int]],
     tenant_id: str,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> bool:
     try:
         ended = await sessions()
         outcome = await run.run(tenant_id)
     except (PurgeMismatch, SluiceError) as error:
-        tell(f"{tenant_id}: not purged: {error}")
+        report(f"{tenant_id}: not purged: {error}")
         return False
-    tell(f"{tenant_id}: {_words(outcome, ended)}")
+    report(f"{tenant_id}: {_summary(outcome, ended)}")
     return True
 
 
-def _words(outcome: PurgeResult, ended: int) -> str:
+def _summary(outcome: PurgeResult, ended: int) -> str:
     removed = f"{outcome.removed} entries and {ended} sessions removed"
     if outcome.anchor is None:
         return f"{removed}; nothing was ever purged"

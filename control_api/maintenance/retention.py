@@ -1,12 +1,12 @@
-"""When what is too old goes: every hour, one tenant after the other. Knows no table and no proof;
-`log.purge` and `session_purge` remove.
+"""Runs the hourly purge of expired data, one tenant after the other. Knows no table and no proof:
+`log.purge` and `session_purge` do the work.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
 
-from control_api.alerts.cleanup import forget_deliveries
+from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.app_context import AppContext
 from control_api.log.purge import Purge
 from control_api.log.purge_plan import PurgeMismatch
@@ -16,9 +16,9 @@ from control_api.store.queries import tenants
 from policies.ground.errors import SluiceError
 
 FIRST_SECONDS = 300.0
-EVERY_SECONDS = 3600.0
+INTERVAL_SECONDS = 3600.0
 JITTER = 0.2
-"""Of the time between two runs: replicas that started together don't run together."""
+"""A fraction of the interval, so that replicas that started together don't purge together."""
 _log = logging.getLogger("sluice.retention")
 
 
@@ -30,46 +30,50 @@ class RetentionLoop:
         self._purge = Purge(service.store, service.ring, service.new_id)
 
     async def run(self) -> None:
-        """For as long as the service."""
+        """Runs as long as the service."""
         wait = FIRST_SECONDS
         while True:
             await asyncio.sleep(wait * jitter(self._service.entropy))
             await self.once()
-            wait = EVERY_SECONDS
+            wait = INTERVAL_SECONDS
 
     async def once(self) -> None:
-        """Every tenant's turn; what fails for one is told, counted, and left to the next hour."""
+        """Purge every tenant. A failure is logged, counted, and retried in the next hour."""
         try:
             async with self._service.store.reading_all_tenants() as connection:
-                everyone = await tenants.ids(connection)
+                tenant_ids = await tenants.ids(connection)
         except SluiceError as error:
-            self._tell(Purging.failed, "no tenant", error)
+            self._failed(Purging.failed, "all tenants", error)
             return
-        for tenant_id in everyone:
-            await self._turn(tenant_id)
+        for tenant_id in tenant_ids:
+            await self._purge_tenant(tenant_id)
 
-    async def _turn(self, tenant_id: str) -> None:
+    async def _purge_tenant(self, tenant_id: str) -> None:
         service = self._service
         try:
-            await forget_deliveries(service.store, tenant_id)
+            await delete_old_deliveries(service.store, tenant_id)
             await service.fleet.forget(tenant_id)
             sessions = await purge_sessions(service.store, tenant_id, service.new_id)
             outcome = await self._purge.run(tenant_id)
         except PurgeMismatch as error:
-            # Someone has changed the log. Nothing more of it goes until an operator has looked.
-            self._tell(Purging.refused, tenant_id, error)
+            # The log was tampered with. Keep all of it for an operator to investigate.
+            self._failed(Purging.refused, tenant_id, error)
         except SluiceError as error:
-            self._tell(Purging.failed, tenant_id, error)
-        except Exception as error:  # noqa: BLE001  one tenant must not hold up the others
-            self._tell(Purging.failed, tenant_id, error, trace=True)
+            self._failed(Purging.failed, tenant_id, error)
+        except Exception as error:  # noqa: BLE001  one tenant's fault must not stop the others
+            self._failed(Purging.failed, tenant_id, error, trace=True)
         else:
-            some = outcome.removed or sessions
-            service.instruments.purges.labels(Purging.purged if some else Purging.nothing).inc()
-            if some:
-                said = "tenant `%s`: %d entries and %d sessions purged"
-                _log.info(said, tenant_id, outcome.removed, sessions)
+            removed = outcome.removed or sessions
+            service.instruments.purges.labels(Purging.purged if removed else Purging.nothing).inc()
+            if removed:
+                _log.info(
+                    "tenant `%s`: %d entries and %d sessions purged",
+                    tenant_id,
+                    outcome.removed,
+                    sessions,
+                )
 
-    def _tell(
+    def _failed(
         self, outcome: Purging, tenant_id: str, error: Exception, *, trace: bool = False
     ) -> None:
         self._service.instruments.purges.labels(outcome).inc()
@@ -77,5 +81,5 @@ class RetentionLoop:
 
 
 def jitter(entropy: Callable[[int], bytes]) -> float:
-    """A factor of `JITTER` around 1."""
+    """A random factor between 1 - `JITTER` and 1 + `JITTER`."""
     return 1 + JITTER * (int.from_bytes(entropy(2), "big") / 0x8000 - 1)

@@ -1,19 +1,19 @@
-"""A store that was put back to an older state of itself, as by a failover to a copy that lagged:
-how a tenant goes on without giving back to anyone what was taken away in the time that was lost.
+"""Recovers a tenant after the store was restored to an older state, for example by a failover to a
+replica that lagged. Access that was revoked in the lost time must not come back.
 
-What was published and lost is known from the head that was signed for it. Each document that
-differs is one whose newest state the store does not know, so nothing is decided by it any more:
+The head that was signed for the lost revisions tells which documents differ. The store does not
+have their newest state, so they are put out of force:
 
     a key          is revoked
     a session      is revoked
-    an agent       is a draft again
-    a role         has no policy in force, until one of its policies is written again
-    the tenant     masks what is personal, and is frozen: a freeze may be among what was lost
+    an agent       becomes a draft
+    a role         has no policy in force until one of its policies is written again
+    the tenant     masks personal data and is frozen, since a freeze may be among what was lost
 
-Everything else goes on. The revision leaps over all that were ever seen, so that no sidecar takes
-what it holds of the lost ones for what is meant now. The log says so itself, in an entry of its own
-kind; what sidecars had shipped and the log has lost they send again. Knows no way by which it is
-noticed.
+Everything else stays in force. The revision leaps past every revision ever seen, so that no sidecar
+mistakes a lost document for the current one. The log records the event in an entry of its own kind.
+Sidecars send again what they had shipped and the log has lost. Does not detect the loss itself:
+`control_api.publishing.reconcile` does.
 """
 
 import logging
@@ -38,49 +38,50 @@ from policies.sets.policy_set import (
 from policies.trail.record import incarnation_record
 
 LEAP = 1000
-"""Revisions beyond the newest that was seen: another replica may have seen a few more."""
+"""Added to the newest revision seen here, since another replica may have seen a few more."""
 _AGENT, _KEY = "agent/", "key/"
-_FREEZE_REASON = "the store was put back, and the newest state of the tenant's settings is lost"
+_FREEZE_REASON = "the store was restored to an older state; the newest tenant settings are lost"
 _log = logging.getLogger("sluice.put_back")
 
 
 class RollbackRecovery:
-    """Takes a tenant from what the store holds to what may be decided by."""
+    """Brings a tenant from the restored state to one that is safe to decide by."""
 
     def __init__(self, store: Store, settings: Settings, new_id: Callable[[], str]) -> None:
         self._store = store
         self._settings = settings
         self._new_id = new_id
 
-    async def go_on(self, tenant_id: str, seen: int, names: Iterable[str]) -> None:
-        """`seen` is the newest revision that was signed, `names` the documents that were other
-        then. Nothing is done where the store has moved beyond it meanwhile."""
-        doubted = sorted(names)
+    async def recover(self, tenant_id: str, seen: int, names: Iterable[str]) -> None:
+        """`seen` is the newest signed revision, `names` the documents that differed then. Does
+        nothing if the store has passed that revision meanwhile: another replica recovered it."""
+        lost = sorted(names)
 
         async def work(tx: Transaction) -> int | None:
             held = await tx.lock()
             if held >= seen:
                 return None
-            await tx.advance_revision(seen + LEAP)  # beyond all that were ever seen
-            await tx.publish({name: await self._safe(tx, name) for name in doubted})
-            record = incarnation_record(held, seen, len(doubted), record_id=self._new_id())
+            await tx.advance_revision(seen + LEAP)
+            await tx.publish({name: await self._safe_document(tx, name) for name in lost})
+            record = incarnation_record(held, seen, len(lost), record_id=self._new_id())
             await tx.append(record)
             return held
 
         held = await self._store.write(tenant_id, work)
         if held is not None:
             _log.error(
-                "tenant `%s`: the store was put back from revision %d to %d; %d documents of which "
-                "the newest state is lost are out of force until they are written again: %s",
+                "tenant `%s`: the store was restored from revision %d to %d; the newest state of "
+                "%d documents is lost, and they are out of force until they are written again: %s",
                 tenant_id,
                 seen,
                 held,
-                len(doubted),
-                ", ".join(name for name in doubted[:20] if not name.startswith(_KEY)),
+                len(lost),
+                # A key's document is named after the key's digest, which does not belong in a log.
+                ", ".join(name for name in lost[:20] if not name.startswith(_KEY)),
             )
 
-    async def _safe(self, tx: Transaction, name: str) -> bytes | None:
-        """The document by which nothing is allowed that was not allowed in the lost time."""
+    async def _safe_document(self, tx: Transaction, name: str) -> bytes | None:
+        """A document that allows nothing that was denied in the lost time; None for none."""
         if name.startswith(_KEY):
             await _revoke_key(tx, bytes.fromhex(name.removeprefix(_KEY)))
         elif name.startswith(SESSION):
@@ -113,10 +114,10 @@ async def _revoke_key(tx: Transaction, digest: bytes) -> None:
 async def _revoke_session(tx: Transaction, session_id: str) -> bytes:
     row = await sessions.find(tx.connection, tx.tenant_id, session_id)
     if row is None:
-        # Claimed in the lost time: the id must never come back to life.
+        # Claimed in the lost time. The id must never be claimed again.
         await ended_sessions.bury(tx.connection, tx.tenant_id, session_id, tx.now)
     elif row.revoked_at is None:
-        await sessions.revoke(tx.connection, tx.tenant_id, session_id, "put back", tx.now)
+        await sessions.revoke(tx.connection, tx.tenant_id, session_id, "store restored", tx.now)
     return session_document(session_id)
 
 

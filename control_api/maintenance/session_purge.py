@@ -1,5 +1,7 @@
-"""Retention of one tenant's sessions: those that expired or were revoked long enough ago go, but
-for their ids. Apart from the log's, whose events stay. Knows nothing of when to run.
+"""Purges one tenant's sessions that expired or were revoked long enough ago. Only their ids stay.
+
+Independent of the log's retention: the events of a purged session stay in the log. Knows nothing of
+when to run.
 """
 
 import asyncio
@@ -14,40 +16,41 @@ from control_api.store.transaction import Transaction
 from policies.sets.policy_set import session_name
 from policies.trail.record import change_record
 
-MOST = 100
-"""Sessions of one transaction: on SQLite whoever evaluates waits for it."""
-PAUSE = 0.02
+BATCH = 100
+"""Sessions per transaction: on SQLite, evaluations wait for it."""
+PAUSE_SECONDS = 0.02
 
 
 async def purge_sessions(store: Store, tenant_id: str, new_id: Callable[[], str]) -> int:
-    """How many went; `Unavailable` where the database fails. If we die in it, those of whole
-    transactions are gone, and the next run goes on."""
+    """Returns how many were purged. Raises `Unavailable` if the database fails. If we die during
+    it, completed transactions stay, and the next run continues."""
     now, after, removed = store.clock.now(), "", 0
     while True:
         async with store.reading(tenant_id) as connection:
             cutoff = await _cutoff(connection, tenant_id, now)
             if cutoff is None:
                 return removed
-            ids = await ended_sessions.candidates(connection, tenant_id, cutoff, now, after, MOST)
+            ids = await ended_sessions.candidates(connection, tenant_id, cutoff, now, after, BATCH)
         if not ids:
             return removed
         removed += await _purge(store, tenant_id, ids, now, new_id)
         after = ids[-1]
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 async def _purge(
     store: Store, tenant_id: str, ids: list[str], now: int, new_id: Callable[[], str]
 ) -> int:
     async def work(tx: Transaction) -> int:
-        # Once more, under the tenant's lock: the setting may have changed, another replica may have
-        # been first.
+        # Check again under the tenant's lock: the setting may have changed, or another replica may
+        # have been first.
         cutoff = await _cutoff(tx.connection, tenant_id, now)
         if cutoff is None:
             return 0
         gone = await ended_sessions.end(tx.connection, tenant_id, ids, cutoff, now)
         if gone:
-            # A document is what tells sidecars of a revocation. None takes these for alive now.
+            # The document told sidecars of the revocation. The session's lifetime has passed, so no
+            # sidecar would take it for active without the document.
             revoked = [session_id for session_id, revoked in gone if revoked]
             await tx.publish({session_name(session_id): None for session_id in revoked})
             detail = {"sessions": len(gone), "revoked": len(revoked)}

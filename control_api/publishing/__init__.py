@@ -1,3 +1,3 @@
-"""The policy set in Redis: pushed after each commit, mended where it is not the store's, attested
-by heartbeats. The README beside this follows one document from the commit to a sidecar.
+"""The policy set in Redis: pushed after each commit, repaired where it differs from the store, and
+attested by heartbeats. README.md follows one document from the commit to a sidecar.
 """

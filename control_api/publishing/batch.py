@@ -1,5 +1,5 @@
-"""What a set is to be told, gathered: up to so much of it in one step with the head, more than that
-in pieces before it, under a lock. Knows sizes, and nothing of what they hold."""
+"""Batches the writes to a policy set: a small change goes in one step together with the head; a
+large one goes in pieces under a lock, and the head last. Knows sizes, not contents."""
 
 from collections.abc import Callable
 
@@ -8,20 +8,20 @@ from control_api.publishing.redis_sets import RedisSets
 PIECE_FIELDS = 500
 PIECE_BYTES = 1024 * 1024
 ONE_STEP = 4
-"""Pieces that Redis takes at once: a few milliseconds in which it answers nobody else."""
+"""Pieces that may go in a single step: a few milliseconds in which Redis serves no other client."""
 
 
 class SetChanged(Exception):
-    """the set is not any more what was read of it: another replica was faster"""
+    """another replica has changed the set since it was read"""
 
 
-class Busy(SetChanged):
+class SetLocked(SetChanged):
     """another replica is rebuilding the set"""
 
 
 class Batches:
-    """Of one tenant, on top of the set as it stood `at`. `fields` are those not yet in Redis;
-    `token` is that of the lock that its caller holds, or ''."""
+    """The writes to one tenant's set, on top of the set as read at `at`. `fields` are not in Redis
+    yet. `token` is that of a lock that the caller holds, or ''."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Batches:
     ) -> None:
         self.fields: dict[bytes, bytes | None] = {}
         self._token = token
-        self._ours = False
+        self._locked_here = False
         self._sets = sets
         self._tenant_id = tenant_id
         self._at = at
@@ -41,7 +41,7 @@ class Batches:
         self._bytes = 0
 
     async def add(self, field: bytes, body: bytes | None) -> None:
-        """`SetChanged` where what was read of the set is old."""
+        """Write a field, now or with a later one. Raises `SetChanged`."""
         self.fields[field] = body
         self._bytes += len(field) + len(body or b"")
         pieces = 1 if self._token else ONE_STEP
@@ -50,17 +50,17 @@ class Batches:
         if not self._token:
             token = self._new_token()
             if not await self._sets.lock(self._tenant_id, token):
-                raise Busy
-            self._token, self._ours = token, True
+                raise SetLocked
+            self._token, self._locked_here = token, True
         await self._send()
 
     async def finish(self, at: bytes, head: bytes) -> None:
-        """The rest, and the new head where there is one. `SetChanged` as above."""
+        """Write the remaining fields and the new head, if any. Raises `SetChanged`."""
         await self._send(at, head)
 
     async def close(self) -> None:
-        """Give back the lock that was taken here."""
-        if self._ours:
+        """Release the lock if it was taken here."""
+        if self._locked_here:
             await self._sets.unlock(self._tenant_id, self._token)
 
     async def _send(self, at: bytes = b"", head: bytes = b"") -> None:
@@ -76,6 +76,6 @@ def _over(fields: int, size: int, pieces: int) -> bool:
 
 
 def one_step(fields: dict[bytes, bytes | None]) -> bool:
-    """Whether Redis may be told all of it at once."""
+    """Whether all of these fields may go in a single step."""
     size = sum(len(field) + len(body or b"") for field, body in fields.items())
     return not _over(len(fields), size, ONE_STEP)

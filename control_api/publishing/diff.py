@@ -1,8 +1,8 @@
-"""What a set in Redis has to be told so that it is the store's: the two trees side by side, down to
-where they differ. Costs what differs, not what there is.
+"""Finds what to write so that a policy set in Redis equals the store's: compares the two Merkle
+trees from the root down. The cost grows with the difference, not with the set.
 
-Believes nothing that Redis says, but wastes nothing that is right. What lies under a node that is
-right is taken for right: a sidecar that finds it is not says so (`challenges.py`).
+Trusts nothing that Redis says, but keeps what is right. If a node is right, everything below it is
+assumed to be right; a sidecar that finds otherwise reports it (`repair_requests.py`).
 """
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -17,16 +17,18 @@ from policies.sets.merkle_map import EMPTY, EMPTY_ROOT, FANOUT, ROOT, node_diges
 from policies.sets.redis_keys import document_field, node_field
 from policies.sets.signed_head import MAX_CHANGED_NAMES
 
-SMALL = 16 * 1024
-"""Documents up to so many bytes are read by the hundred, larger ones by themselves."""
+BULK_DOCUMENT_BYTES = 16 * 1024
+"""Documents up to this size are read by the hundred, larger ones one at a time."""
 Field = tuple[bytes, bytes | None]
 
 
 class Difference:
-    """Of one tenant, as one connection sees the store. After `fields` has ended, `names` are the
-    documents that differ, more than `MAX_CHANGED_NAMES` if it may be any, and `proven`
-    is whether that is sure to be all of them: whether every node of Redis' that was looked at led
-    from `root`, the digest that Redis' own head signs."""
+    """One tenant's set compared with the store, in one database snapshot.
+
+    Once `fields` is exhausted, `names` are the documents that differ (more than `MAX_CHANGED_NAMES`
+    if it may be any), and `proven` says whether they are certainly all of them: whether every node
+    read from Redis leads from `root`, the digest that the head in Redis signs.
+    """
 
     def __init__(
         self, connection: AsyncConnection, sets: RedisSets, tenant_id: str, root: str | None
@@ -39,8 +41,8 @@ class Difference:
         self._root = root
 
     async def fields(self, stored: bytes, held: bytes | None) -> AsyncGenerator[Field, None]:
-        """Documents before their buckets, those before their branches, the root last; `stored` and
-        `held` are the root's bodies. None for what is to go."""
+        """The fields to write; None removes one. Documents come before their buckets, buckets
+        before their branches, and the root last. `stored` and `held` are the roots' bodies."""
         if stored == held and self._known(held, self._root):
             return
         ours = _children(stored)
@@ -59,18 +61,19 @@ class Difference:
         self, branch: str, stored: bytes | None, held: bytes | None, digest: str | None
     ) -> AsyncGenerator[Field, None]:
         ours, theirs = _children(stored), self._read(held, digest)
-        places = [at for at in range(FANOUT) if ours[at] != theirs[at]]
-        names = [f"{branch}.{at:02x}" for at in places]
+        indexes = [at for at in range(FANOUT) if ours[at] != theirs[at]]
+        names = [f"{branch}.{at:02x}" for at in indexes]
         buckets = await self._nodes(names)
         held_buckets = await self._held(names)
         changed: dict[str, bool] = {}
-        for name, at in zip(names, places, strict=True):
+        for name, at in zip(names, indexes, strict=True):
             body = held_buckets[name]
             if not self._known(body, theirs[at]):
                 self.proven = False
             changed |= _changed(buckets.get(name), body)
             if self.proven and len(self.names) <= MAX_CHANGED_NAMES:
-                # What a rebuild left that never ended is there, and new to whoever reads the head.
+                # An unfinished rebuild may have left nodes that the head does not cover. Readers of
+                # the head have not seen them, so they count as changed.
                 signed = None if theirs[at] == EMPTY else body
                 self.names.update(_changed(buckets.get(name), signed))
         async for name, document in self._documents([n for n, here in changed.items() if here]):
@@ -83,7 +86,7 @@ class Difference:
 
     async def _documents(self, names: Sequence[str]) -> AsyncGenerator[tuple[str, bytes], None]:
         async for name, body in documents.bodies(
-            self._connection, self._tenant_id, names, small=SMALL
+            self._connection, self._tenant_id, names, small=BULK_DOCUMENT_BYTES
         ):
             yield name, body
 
@@ -95,7 +98,7 @@ class Difference:
         return dict(zip(names, found, strict=True))
 
     def _read(self, body: bytes | None, digest: str | None) -> list[str | None]:
-        """The children's digests as Redis has them, None where nobody knows."""
+        """The children's digests according to Redis; None where unknown."""
         if digest == EMPTY:
             return [EMPTY] * FANOUT
         if not self._known(body, digest):
@@ -117,7 +120,7 @@ def _children(stored: bytes | None) -> list[str]:
 
 
 def _changed(stored: bytes | None, held: bytes | None) -> dict[str, bool]:
-    """The documents in which two buckets differ, and whether each is in the store."""
+    """The documents in which two buckets differ. The value says whether the store has it."""
     if stored == held:
         return {}
     ours = dict(orjson.loads(stored)) if stored is not None else {}

@@ -1,49 +1,52 @@
-"""What sidecars ask for on their way by Redis, read from a stream that anybody may write to: what
-is no challenge is passed over. Knows no command."""
+"""Parses the requests for a heartbeat that sidecars write to a Redis stream ("challenges").
+
+Anyone who can reach Redis may write to that stream: malformed entries are counted and skipped.
+Sends nothing.
+"""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-MOST_NONCES = 1000
+MAX_NONCES = 1000
 """Nonces that one heartbeat answers."""
-_LONGEST = 1024
-"""Bytes of a tenant's id."""
+_MAX_TENANT_ID = 1024
+"""Bytes."""
 _NONCE = re.compile(rb"[A-Za-z0-9_.:+/=-]{8,128}\Z")
 
 
 @dataclass(slots=True)
 class HeartbeatRequests:
-    """Of one tenant: what is to be answered, and whether its sidecars say that something of its
-    set is not as it should be (`doubts`)."""
+    """One tenant's requests: the nonces to answer, and whether its sidecars also ask for repairs to
+    the policy set."""
 
     nonces: list[str] = field(default_factory=list)
-    doubts: bool = False
+    repairs: bool = False
 
 
-def gathered(entries: Iterable[object]) -> tuple[dict[str, HeartbeatRequests], int]:
-    """By tenant; and how many entries were no challenge."""
-    asked: defaultdict[str, HeartbeatRequests] = defaultdict(HeartbeatRequests)
+def parse_requests(entries: Iterable[object]) -> tuple[dict[str, HeartbeatRequests], int]:
+    """The requests by tenant, and the number of malformed entries."""
+    by_tenant: defaultdict[str, HeartbeatRequests] = defaultdict(HeartbeatRequests)
     unreadable = 0
     for entry in entries:
-        found = _read(entry)
-        if found is None:
+        parsed = _parse(entry)
+        if parsed is None:
             unreadable += 1
             continue
-        tenant_id, nonce, doubts = found
-        of_tenant = asked[tenant_id]
-        if len(of_tenant.nonces) < MOST_NONCES:
-            of_tenant.nonces.append(nonce)
-        of_tenant.doubts |= doubts
-    return dict(asked), unreadable
+        tenant_id, nonce, repairs = parsed
+        requests = by_tenant[tenant_id]
+        if len(requests.nonces) < MAX_NONCES:
+            requests.nonces.append(nonce)
+        requests.repairs |= repairs
+    return dict(by_tenant), unreadable
 
 
-def _read(entry: object) -> tuple[str, str, bool] | None:
+def _parse(entry: object) -> tuple[str, str, bool] | None:
     if not isinstance(entry, dict):
         return None
     tenant, nonce = entry.get(b"t"), entry.get(b"n")
-    if not isinstance(tenant, bytes) or not 0 < len(tenant) <= _LONGEST or b"\0" in tenant:
+    if not isinstance(tenant, bytes) or not 0 < len(tenant) <= _MAX_TENANT_ID or b"\0" in tenant:
         return None
     if not isinstance(nonce, bytes) or not _NONCE.match(nonce):
         return None

@@ -1,10 +1,10 @@
-"""Answers sidecars that ask whether their set is still the store's. Every replica does, for itself.
+"""Answers sidecars that ask whether their policy set is current. Each replica does so by itself.
 
-    challenges read > gathered > the store asked > a heartbeat signed for each tenant > sent
+    read requests > gather > query the store > sign a heartbeat for each tenant > send
 
-INVARIANT: the store is asked after the challenges were read. A heartbeat says how the set stood
-after its nonces were drawn: asked before, it would call a set fresh that is not. Where the store
-does not answer, no heartbeat is sent, and sidecars deny once theirs are too old.
+INVARIANT: the store is queried after the requests are read. A heartbeat attests the revision at a
+time after its nonces were drawn; querying first could attest a revision that is already stale. If
+the store does not answer, no heartbeat is sent, and sidecars deny once their last one is too old.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable
 
 from control_api.metrics.metrics import Challenge, Instruments
-from control_api.publishing import repair_requests as doubts
-from control_api.publishing.heartbeat_requests import HeartbeatRequests, gathered
+from control_api.publishing import repair_requests
+from control_api.publishing.heartbeat_requests import HeartbeatRequests, parse_requests
 from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, PushQueue
 from control_api.publishing.redis_client import Command, RedisClient, RedisFault
 from control_api.publishing.redis_sets import at_query
 from control_api.publishing.set_signer import SetSigner
 from control_api.publishing.state_logger import OutageLogger
-from control_api.publishing.stream_ids import entry_id, far_ahead, spoiled
+from control_api.publishing.stream_ids import entry_id, far_ahead, unusable
 from control_api.store.queries import tenants
 from control_api.store.store import Store
 from policies.ground.errors import Unavailable
@@ -27,129 +27,139 @@ from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key
 from policies.sets.signed_head import Heartbeat
 
 BLOCK_MS = 1000
-GATHER = 0.01
-"""Seconds: what comes within them is answered together."""
-MOST = 1000
-CHALLENGES_KEPT = 10_000
-KEPT = 64
-"""Heartbeats of a tenant that Redis keeps, about."""
+GATHER_SECONDS = 0.01
+"""Requests that arrive within this time share a heartbeat."""
+MAX_READ = 1000
+REQUESTS_KEPT = 10_000
+HEARTBEATS_KEPT = 64
+"""Heartbeats of one tenant that Redis keeps, approximately."""
 BEFORE_MS = 5000
-"""Challenges that are answered although they came before this replica began to read."""
+"""A starting replica also answers requests that are this old."""
 _log = logging.getLogger("sluice.publishing")
 
 
 class Heartbeats:
-    """Reads on from `_last`, an id of the stream; empty until it was looked up."""
+    """Reads the stream from the id `_last`, which is empty until looked up."""
 
     def __init__(
         self,
-        link: RedisClient,
+        client: RedisClient,
         store: Store,
         pushes: PushQueue,
-        seal: SetSigner,
+        signer: SetSigner,
         instruments: Instruments,
         now: Callable[[], int],
     ) -> None:
-        self._link = link
+        self._client = client
         self._store = store
         self._pushes = pushes
-        self._seal = seal
+        self._signer = signer
         self._instruments = instruments
         self._now = now
         self._last = ""
         self._closed = False
-        self._trouble = OutageLogger(_log, f"challenges can't be read from Redis at {link.place}")
-        self._silent = OutageLogger(_log, "challenges can't be answered")
+        self._outage = OutageLogger(
+            _log, f"heartbeat requests can't be read from Redis at {client.address}"
+        )
+        self._store_outage = OutageLogger(_log, "heartbeat requests can't be answered")
 
     async def run(self) -> None:
-        """For ever; a Redis that is away is tried again."""
+        """Runs until `close`, and retries while Redis is down."""
         pause = FIRST_PAUSE
         while not self._closed:
             try:
                 await self.once()
             except RedisFault as fault:
-                self._trouble.is_(fault)
+                self._outage.report(fault)
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
             else:
-                self._trouble.over()
+                self._outage.end()
                 pause = FIRST_PAUSE
 
     def close(self) -> None:
-        """The service stops."""
+        """Stop after the current round."""
         self._closed = True
 
     async def once(self) -> None:
-        """Answer what comes within `BLOCK_MS`."""
+        """Answer the requests that arrive within `BLOCK_MS`."""
         if not self._last:
-            await self._find_place()
+            await self._find_position()
         entries = await self._read("BLOCK", BLOCK_MS)
         if not entries:
-            await self._find_place()
+            await self._find_position()
             return
-        await asyncio.sleep(GATHER)
+        await asyncio.sleep(GATHER_SECONDS)
         entries += await self._read()
-        asked, unreadable = gathered(entries)
+        requests, unreadable = parse_requests(entries)
         self._count(Challenge.unreadable, unreadable)
-        await self._answer(asked)
+        await self._answer(requests)
 
-    async def _answer(self, asked: dict[str, HeartbeatRequests]) -> None:
-        if not asked:
+    async def _answer(self, requests: dict[str, HeartbeatRequests]) -> None:
+        if not requests:
             return
         try:
             async with self._store.reading_all_tenants() as connection:
-                standing = await tenants.states(connection, list(asked))
+                standing = await tenants.states(connection, list(requests))
         except Unavailable as error:
-            self._silent.is_(error)
-            self._count(Challenge.unanswered, _nonces(asked))
+            self._store_outage.report(error)
+            self._count(Challenge.unanswered, _nonces(requests))
             return
-        self._silent.over()
-        live = {tenant_id: r for tenant_id, (r, active) in standing.items() if active}
-        mine = {tenant_id: asked.pop(tenant_id) for tenant_id in live if tenant_id in asked}
-        self._count(Challenge.foreign, _nonces(asked))
-        await self._send(mine, live)
-        self._count(Challenge.answered, _nonces(mine))
+        self._store_outage.end()
+        revisions = {tenant_id: r for tenant_id, (r, active) in standing.items() if active}
+        known = {each: requests.pop(each) for each in revisions if each in requests}
+        self._count(Challenge.foreign, _nonces(requests))
+        await self._send(known, revisions)
+        self._count(Challenge.answered, _nonces(known))
 
-    async def _send(self, asked: dict[str, HeartbeatRequests], revisions: dict[str, int]) -> None:
-        commands: list[Command] = []
-        for tenant_id, each in asked.items():
-            beat = self._beat(tenant_id, revisions[tenant_id], each)
-            key = beats_key(tenant_id)
-            commands.append(("XADD", key, "MAXLEN", "~", KEPT, "*", "b", beat))
-            commands.append(at_query(tenant_id))
-            if each.doubts:
-                commands += doubts.queries(tenant_id)
-        answers = iter(await self._link.many(commands))
+    async def _send(
+        self, requests: dict[str, HeartbeatRequests], revisions: dict[str, int]
+    ) -> None:
+        answers = iter(await self._client.many(self._commands(requests, revisions)))
         failed: list[Exception] = []
-        for tenant_id, each in asked.items():
+        for tenant_id, each in requests.items():
             added, at = next(answers), next(answers)
             if isinstance(added, Exception):
-                await self._heal(beats_key(tenant_id), added)
+                await self._delete_unusable(beats_key(tenant_id), added)
                 failed.append(added)
-            doubted: set[bytes] = set()
-            if each.doubts:
-                told, _ = next(answers), next(answers)
-                await self._heal_doubts(doubts_key(tenant_id), told)
-                doubted = doubts.doubted(told)
-            right = self._seal.at(revisions[tenant_id])
-            # What is on its way is here in a moment; whoever sent it sees to that.
-            if doubted or (at != right and not self._pushes.pushing(tenant_id)):
-                self._pushes.look(tenant_id, doubted)
+            suspect: set[bytes] = set()
+            if each.repairs:
+                reported, _ = next(answers), next(answers)
+                await self._delete_unusable_reports(doubts_key(tenant_id), reported)
+                suspect = repair_requests.suspect_fields(reported)
+            expected = self._signer.at(revisions[tenant_id])
+            # A set that is behind may have a push under way, which fixes it in a moment.
+            if suspect or (at != expected and not self._pushes.pushing(tenant_id)):
+                self._pushes.recheck(tenant_id, suspect)
         if failed:
-            raise RedisFault(f"it takes no heartbeat: {str(failed[0])[:200]}")
+            raise RedisFault(f"it accepts no heartbeat: {str(failed[0])[:200]}")
 
-    def _beat(self, tenant_id: str, revision: int, asked: HeartbeatRequests) -> bytes:
-        nonces = tuple(asked.nonces)
-        beat = Heartbeat(tenant_id, self._seal.epoch, revision, self._now(), nonces)
-        return beat.sealed(self._seal.ring.signer)
+    def _commands(
+        self, requests: dict[str, HeartbeatRequests], revisions: dict[str, int]
+    ) -> list[Command]:
+        """For each tenant: add its heartbeat, read its set's revision, read its repair requests."""
+        commands: list[Command] = []
+        for tenant_id, each in requests.items():
+            beat = self._heartbeat(tenant_id, revisions[tenant_id], each)
+            key = beats_key(tenant_id)
+            commands.append(("XADD", key, "MAXLEN", "~", HEARTBEATS_KEPT, "*", "b", beat))
+            commands.append(at_query(tenant_id))
+            if each.repairs:
+                commands += repair_requests.commands(tenant_id)
+        return commands
+
+    def _heartbeat(self, tenant_id: str, revision: int, requests: HeartbeatRequests) -> bytes:
+        nonces = tuple(requests.nonces)
+        beat = Heartbeat(tenant_id, self._signer.epoch, revision, self._now(), nonces)
+        return beat.sealed(self._signer.ring.signer)
 
     async def _read(self, *blocking: str | int) -> list[object]:
-        """The next entries' fields."""
-        command = ("XREAD", *blocking, "COUNT", MOST, "STREAMS", CHALLENGES, self._last)
+        """The fields of the next entries."""
+        command = ("XREAD", *blocking, "COUNT", MAX_READ, "STREAMS", CHALLENGES, self._last)
         try:
-            answer = await self._link.call(*command)
+            answer = await self._client.call(*command)
         except RedisFault as fault:
-            await self._heal(CHALLENGES, fault.__cause__)
+            await self._delete_unusable(CHALLENGES, fault.__cause__)
             raise
         match answer:
             case None | []:
@@ -157,23 +167,23 @@ class Heartbeats:
             case [[_, list(entries)]]:
                 pass
             case _:
-                raise RedisFault("it answered XREAD with something else")
+                raise RedisFault("its answer to XREAD has an unknown form")
         if not all(isinstance(e, tuple | list) and len(e) == 2 for e in entries):
-            raise RedisFault("it answered XREAD with something else")
+            raise RedisFault("its answer to XREAD has an unknown form")
         if entries:
             self._last = "{}-{}".format(*entry_id(entries[-1][0]))
         return [fields for _, fields in entries]
 
-    async def _find_place(self) -> None:
-        """Where to read on: a little before the end at first, and from the beginning where the
-        stream was replaced by one that counts from somewhere else."""
+    async def _find_position(self) -> None:
+        """Find where to continue: shortly before the end at the start, and from the beginning if
+        the stream was replaced by one with lower ids."""
         try:
-            # A write, so that a server that is a replica by now says so and is left: it would hear
-            # of no challenge, or late.
-            await self._link.call("XTRIM", CHALLENGES, "MAXLEN", "~", CHALLENGES_KEPT)
-            newest = await self._link.call("XREVRANGE", CHALLENGES, "+", "-", "COUNT", 1)
+            # XTRIM is a write, which a demoted server refuses, so we leave it for the new primary.
+            # A read would succeed there, but requests would arrive late or never.
+            await self._client.call("XTRIM", CHALLENGES, "MAXLEN", "~", REQUESTS_KEPT)
+            newest = await self._client.call("XREVRANGE", CHALLENGES, "+", "-", "COUNT", 1)
         except RedisFault as fault:
-            await self._heal(CHALLENGES, fault.__cause__)
+            await self._delete_unusable(CHALLENGES, fault.__cause__)
             raise
         match newest:
             case None | []:
@@ -182,29 +192,30 @@ class Heartbeats:
             case [[bytes(entry), _]] | [(bytes(entry), _)]:
                 end = entry_id(entry)
             case _:
-                raise RedisFault("it answered XREVRANGE with something else")
+                raise RedisFault("its answer to XREVRANGE has an unknown form")
         if far_ahead(end, self._now()):
-            # Whoever wrote that keeps others from writing.
-            await self._link.call("DEL", CHALLENGES)
+            # With such an id at its end, the stream accepts no further entries.
+            await self._client.call("DEL", CHALLENGES)
             self._last = "0-0"
         elif not self._last:
             self._last = f"{max(0, end[0] - BEFORE_MS)}-0"
         elif end < entry_id(self._last.encode()):
             self._last = "0-0"
 
-    async def _heal(self, key: str, error: BaseException | None) -> None:
-        if spoiled(error):
-            await self._link.call("DEL", key)
+    async def _delete_unusable(self, key: str, error: BaseException | None) -> None:
+        if unusable(error):
+            await self._client.call("DEL", key)
 
-    async def _heal_doubts(self, key: str, told: object) -> None:
-        """Its writer does not say that it failed; what was told is read before."""
-        newest = doubts.newest(told)
-        if spoiled(told) or (newest is not None and far_ahead(newest, self._now())):
-            await self._link.call("DEL", key)
+    async def _delete_unusable_reports(self, key: str, reported: object) -> None:
+        """The sidecars that write to this stream don't tell us that a write failed, so its newest
+        id is checked instead. The entries already read are used all the same."""
+        newest = repair_requests.newest(reported)
+        if unusable(reported) or (newest is not None and far_ahead(newest, self._now())):
+            await self._client.call("DEL", key)
 
     def _count(self, outcome: Challenge, many: int) -> None:
         self._instruments.challenges.labels(outcome).inc(many)
 
 
-def _nonces(asked: dict[str, HeartbeatRequests]) -> int:
-    return sum(len(each.nonces) for each in asked.values())
+def _nonces(requests: dict[str, HeartbeatRequests]) -> int:
+    return sum(len(each.nonces) for each in requests.values())

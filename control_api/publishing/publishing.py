@@ -1,4 +1,4 @@
-"""Publishing put together: what a process with a Redis runs. Knows none of its parts' rules."""
+"""Assembles the parts of publishing that a process with a Redis runs."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from typing import Any
 from control_api.metrics.metrics import Instruments
 from control_api.publishing.heartbeats import Heartbeats
 from control_api.publishing.push_queue import PushQueue
-from control_api.publishing.reconcile import GoOn, Reconciler
+from control_api.publishing.reconcile import Reconciler, Resume
 from control_api.publishing.redis_client import RedisClient
 from control_api.publishing.redis_sets import RedisSets
 from control_api.publishing.session_claims import SessionClaims
@@ -18,57 +18,56 @@ from control_api.store.queries.sessions import SessionRow
 from control_api.store.store import Store
 from policies.ground.clock import Clock
 from policies.ground.redis_url import RedisUrl
-from policies.ground.signing import KeyRing
 
-LAST_SECONDS = 2.0
-"""How long a service that stops waits for what is on its way to Redis."""
+CLOSE_SECONDS = 2.0
+"""How long a stopping service waits for pushes that are under way."""
 _log = logging.getLogger("sluice.publishing")
 
 
 class Publishing:
-    """Made before the first write, so that nothing is published that it does not hear of. It needs
-    no Redis to be made."""
+    """Create it before the first write, so that it hears of every publication. Creating it does not
+    need Redis to be up."""
 
     def __init__(
         self,
         url: RedisUrl,
         store: Store,
-        ring: KeyRing,
-        epoch: str,
+        signer: SetSigner,
         clock: Clock,
         entropy: Callable[[int], bytes],
         instruments: Instruments,
-        go_on: GoOn,
+        resume: Resume,
     ) -> None:
-        self._link = RedisClient(url)
-        seal = SetSigner(ring, epoch)
-        sets = RedisSets(self._link)
+        client = self._client = RedisClient(url)
+        sets = RedisSets(client)
         process = entropy(8).hex()
-        mender = Reconciler(store, sets, seal, lambda: f"{process}:{entropy(8).hex()}", go_on)
-        trouble = OutageLogger(_log, f"policy sets can't be pushed to Redis at {self._link.place}")
-        self._pushes = PushQueue(
-            store.group, sets, mender, seal, instruments, clock.monotonic, trouble
+        reconciler = Reconciler(
+            store, sets, signer, lambda: f"{process}:{entropy(8).hex()}", resume
         )
-        self._heartbeats = Heartbeats(self._link, store, self._pushes, seal, instruments, clock.now)
-        self._sessions = SessionClaims(store.group, self._link, seal, instruments)
+        outage = OutageLogger(_log, f"policy sets can't be pushed to Redis at {client.address}")
+        self._pushes = PushQueue(
+            store.group, sets, reconciler, signer, instruments, clock.monotonic, outage
+        )
+        self._heartbeats = Heartbeats(client, store, self._pushes, signer, instruments, clock.now)
+        self._sessions = SessionClaims(store.group, client, signer, instruments)
         self._clock = clock
         store.on_published(self._pushes.published)
 
     @property
     def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-        """Each runs as long as the service."""
+        """Each runs for as long as the service does."""
         return self._heartbeats.run, self._pushes.run, self._sessions.run
 
     def session(self, tenant_id: str, row: SessionRow) -> None:
-        """A session was claimed or revoked, and that is committed."""
-        self._sessions.tell(tenant_id, row, row.state(self._clock.now()))
+        """Publish a session's claim or revocation, once it is committed."""
+        self._sessions.send(tenant_id, row, row.state(self._clock.now()))
 
     async def close(self) -> None:
-        """Let what is on its way arrive, for a moment. What does not is found by the next replica
-        that a sidecar asks."""
+        """Let pushes under way finish, for a moment. Whatever does not finish, another replica
+        finds and pushes when a sidecar asks it."""
         for each in (self._pushes, self._heartbeats, self._sessions):
             each.close()
-        end = self._clock.monotonic() + LAST_SECONDS
+        end = self._clock.monotonic() + CLOSE_SECONDS
         while (self._pushes.busy or self._sessions.busy) and self._clock.monotonic() < end:  # noqa: ASYNC110  once
             await asyncio.sleep(0.01)
-        await self._link.close()
+        await self._client.close()

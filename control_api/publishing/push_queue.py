@@ -1,12 +1,12 @@
-"""Which sets in Redis are not known to be the store's, and the tasks that bring them there. Knows
-no command and no row.
+"""Queues the tenants whose policy set in Redis may differ from the store's, and updates them.
 
     published > a task for the tenant, at once > compare-and-set > done
-                                                  | the set was not where it should be: mended
-                                                  | Redis or the store is away: tried again
+                                                  | the set was not where expected: reconcile
+                                                  | Redis or the store is down: retry
 
-A tenant is in at most one task; what is published meanwhile waits, as one. What Redis missed while
-it was away is not kept: what differs is found when it is back.
+At most one task runs per tenant; publications meanwhile are merged and wait. What Redis missed
+while it was down is not remembered: reconciling finds the difference. Knows no Redis command and no
+database row.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from control_api.metrics.metrics import Instruments, Pushing
-from control_api.publishing.batch import Busy, SetChanged, one_step
+from control_api.publishing.batch import SetChanged, SetLocked, one_step
 from control_api.publishing.reconcile import Reconciler
 from control_api.publishing.redis_client import RedisFault
 from control_api.publishing.redis_sets import RedisSets
@@ -29,14 +29,14 @@ from policies.ground.errors import SluiceError
 from policies.sets.redis_keys import HISTORY, document_field, node_field
 from policies.sets.signed_head import MAX_CHANGED_NAMES, SetHead
 
-PUSHES = 16
-MENDS = 4
-"""Tenants at once; a mend holds a connection of the store's."""
-TOGETHER = 500
-"""Documents that wait for a tenant; with more than those, what differs is looked for."""
+MAX_PUSHES = 16
+MAX_RECONCILES = 4
+"""Tenants at a time. Fewer, because each holds a database connection."""
+MAX_DOCUMENTS = 500
+"""Documents that may wait for a tenant. With more, reconciling finds the difference instead."""
 TRIES = 4
-DOUBTED = 256
-"""Fields of a tenant that sidecars may doubt at a time."""
+MAX_SUSPECT = 256
+"""Fields of a tenant that sidecars may report at a time."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds between tries: doubled each time."""
 _log = logging.getLogger("sluice.publishing")
@@ -44,24 +44,25 @@ _log = logging.getLogger("sluice.publishing")
 
 @dataclass(slots=True)
 class PushJob:
-    """What a tenant's set is to be brought to: one publication, or None for whatever the store
-    holds. `since` is when it began to lag behind, on the monotonic clock."""
+    """An update of a tenant's set: to one publication, or to whatever the store holds (None).
+    `since` is when the set began to lag, on the monotonic clock. `suspect` are fields that sidecars
+    report as wrong."""
 
     published: Published | None
     since: float
-    doubted: set[bytes] = field(default_factory=set)
+    suspect: set[bytes] = field(default_factory=set)
 
-    def join(self, published: Published | None, doubted: Iterable[bytes]) -> None:
-        """Both at once."""
-        for each in doubted:
-            if len(self.doubted) < DOUBTED:
-                self.doubted.add(each)
+    def merge(self, published: Published | None, suspect: Iterable[bytes]) -> None:
+        """Add another update to this one."""
+        for each in suspect:
+            if len(self.suspect) < MAX_SUSPECT:
+                self.suspect.add(each)
         before = self.published
         if before is None or published is None or published.since != before.revision:
-            # Without a publication, or with one of another replica in between: it will be looked.
+            # Another replica published in between, or the change is unknown: reconcile.
             self.published = None
             return
-        if len(before.documents) > TOGETHER:
+        if len(before.documents) > MAX_DOCUMENTS:
             self.published = None
             return
         self.published = Published(
@@ -73,54 +74,54 @@ class PushJob:
 
 
 class PushQueue:
-    """Of all tenants."""
+    """The updates of all tenants' sets."""
 
     def __init__(
         self,
         group: asyncio.TaskGroup,
         sets: RedisSets,
-        mender: Reconciler,
-        seal: SetSigner,
+        reconciler: Reconciler,
+        signer: SetSigner,
         instruments: Instruments,
         monotonic: Callable[[], float],
-        trouble: OutageLogger,
+        outage: OutageLogger,
     ) -> None:
         self._group = group
         self._sets = sets
-        self._mender = mender
-        self._seal = seal
+        self._reconciler = reconciler
+        self._signer = signer
         self._instruments = instruments
         self._monotonic = monotonic
-        self._trouble = trouble
+        self._outage = outage
         self._waiting: dict[str, PushJob] = {}
         self._active: set[str] = set()
-        self._room = asyncio.Semaphore(PUSHES)
-        self._mending = asyncio.Semaphore(MENDS)
+        self._push_slots = asyncio.Semaphore(MAX_PUSHES)
+        self._reconcile_slots = asyncio.Semaphore(MAX_RECONCILES)
         self._closed = False
         instruments.behind.set_function(self._behind)
         instruments.behind_seconds.set_function(self._lag)
 
     def published(self, tenant_id: str, published: Published) -> None:
-        """The store's listener. It neither waits nor raises."""
-        self._put(tenant_id, None if self._trouble.lasts else published, ())
+        """The store calls this after a commit. Neither waits nor raises."""
+        self._enqueue(tenant_id, None if self._outage.ongoing else published, ())
         self._start(tenant_id)
 
-    def look(self, tenant_id: str, doubted: Iterable[bytes] = ()) -> None:
-        """The tenant's set may not be the store's."""
-        self._put(tenant_id, None, doubted)
+    def recheck(self, tenant_id: str, suspect: Iterable[bytes] = ()) -> None:
+        """Reconcile the tenant's set with the store."""
+        self._enqueue(tenant_id, None, suspect)
         self._start(tenant_id)
 
     def pushing(self, tenant_id: str) -> bool:
-        """Whether its set is being brought to where it should be already."""
+        """Whether an update of its set is waiting or under way."""
         return tenant_id in self._active or tenant_id in self._waiting
 
     @property
     def busy(self) -> bool:
-        """Whether anything is on its way to Redis."""
+        """Whether any update is under way."""
         return bool(self._active)
 
     async def run(self) -> None:
-        """Try again what failed, for ever: one tenant first, and all as soon as that went well."""
+        """Retries failed updates until `close`: one tenant first, and the others once it works."""
         pause = FIRST_PAUSE
         while not self._closed:
             await asyncio.sleep(pause)
@@ -129,7 +130,7 @@ class PushQueue:
                 pause = FIRST_PAUSE
                 continue
             self._active.add(idle[0])
-            if await self._drain(idle[0]) or not self._trouble.lasts:
+            if await self._drain(idle[0]) or not self._outage.ongoing:
                 pause = FIRST_PAUSE
                 for tenant_id in idle[1:]:
                     self._start(tenant_id, again=True)
@@ -137,77 +138,80 @@ class PushQueue:
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
     def close(self) -> None:
-        """Begin nothing more. The service stops: what was not pushed is found by the next. A flag
-        too, since on Python 3.11 a cancellation is lost that meets the end of a write to Redis."""
+        """Start no further updates; another replica pushes what is left."""
+        # Cancelling is not enough: Python 3.11 loses a cancellation that arrives just as a write to
+        # Redis completes.
         self._closed = True
 
-    def _put(self, tenant_id: str, published: Published | None, doubted: Iterable[bytes]) -> None:
+    def _enqueue(
+        self, tenant_id: str, published: Published | None, suspect: Iterable[bytes]
+    ) -> None:
         if (job := self._waiting.get(tenant_id)) is not None:
-            job.join(published, doubted)
+            job.merge(published, suspect)
         else:
-            self._waiting[tenant_id] = PushJob(published, self._monotonic(), set(doubted))
+            self._waiting[tenant_id] = PushJob(published, self._monotonic(), set(suspect))
 
     def _start(self, tenant_id: str, *, again: bool = False) -> None:
-        if tenant_id in self._active or self._closed or (self._trouble.lasts and not again):
+        if tenant_id in self._active or self._closed or (self._outage.ongoing and not again):
             return
         self._active.add(tenant_id)
         try:
-            start_task(self._group, self._drained(tenant_id))
+            start_task(self._group, self._task(tenant_id))
         except WriteFault:
             self._active.discard(tenant_id)
 
-    async def _drained(self, tenant_id: str) -> None:
+    async def _task(self, tenant_id: str) -> None:
         await self._drain(tenant_id)
 
     async def _drain(self, tenant_id: str) -> bool:
-        """Until nothing of the tenant waits; False where something went wrong."""
+        """Process the tenant's updates until none waits; False if one failed."""
         try:
             while (job := self._waiting.pop(tenant_id, None)) is not None:
-                if not await self._turn(tenant_id, job):
+                if not await self._process(tenant_id, job):
                     return False
             return True
         finally:
             self._active.discard(tenant_id)
 
-    async def _turn(self, tenant_id: str, job: PushJob) -> bool:
+    async def _process(self, tenant_id: str, job: PushJob) -> bool:
         try:
-            outcome = await self._bring(tenant_id, job)
+            outcome = await self._update(tenant_id, job)
         except SetChanged:
-            # Others commit, or rebuild it: for us there may be nothing left to do in a moment.
-            self._again(tenant_id, job)
+            # Another replica is updating the set: in a moment there may be nothing left to do.
+            self._requeue(tenant_id, job)
             return False
         except (RedisFault, SluiceError) as error:
             self._failed(tenant_id, job)
-            self._trouble.is_(error)
+            self._outage.report(error)
             return False
-        except Exception:  # noqa: BLE001  logged whole, and tried again
-            # One tenant must not hold up the others, nor all of them those who decide.
+        except Exception:  # noqa: BLE001  logged with its trace, and retried
+            # One tenant's fault must not stop the others' updates, nor the service.
             self._failed(tenant_id, job)
             _log.exception("the policy set of `%s` can't be pushed", tenant_id)
             return False
-        self._trouble.over()
+        self._outage.end()
         self._instruments.pushes.labels(outcome).inc()
         self._instruments.push_seconds.observe(self._monotonic() - job.since)
         return True
 
-    async def _bring(self, tenant_id: str, job: PushJob) -> Pushing:
+    async def _update(self, tenant_id: str, job: PushJob) -> Pushing:
         if job.published is not None:
-            async with self._room:
+            async with self._push_slots:
                 pushed = await self._push(tenant_id, job.published)
-            if pushed and not job.doubted:
+            if pushed and not job.suspect:
                 return Pushing.pushed
-        async with self._mending:
+        async with self._reconcile_slots:
             for _ in range(TRIES - 1):
                 try:
-                    return await self._mender.mend(tenant_id, job.doubted)
-                except Busy:
+                    return await self._reconciler.reconcile(tenant_id, job.suspect)
+                except SetLocked:
                     raise
                 except SetChanged:
                     continue
-            return await self._mender.mend(tenant_id, job.doubted)
+            return await self._reconciler.reconcile(tenant_id, job.suspect)
 
     async def _push(self, tenant_id: str, published: Published) -> bool:
-        """False where the set does not stand where this publication begins."""
+        """Write one publication. False if the set is not at the revision that it is based on."""
         fields = {document_field(name): body for name, body in published.documents.items()}
         fields |= {node_field(node): body for node, body in published.nodes.items()}
         if not one_step(fields):
@@ -215,7 +219,7 @@ class PushQueue:
         names = tuple(sorted(published.documents))
         head = SetHead(
             tenant_id,
-            self._seal.epoch,
+            self._signer.epoch,
             published.since,
             published.revision,
             root_digest(published.nodes),
@@ -223,19 +227,19 @@ class PushQueue:
         )
         return await self._sets.move(
             tenant_id,
-            self._seal.at(published.since) if published.since else None,
-            fields | {HISTORY: self._seal.history},
-            at=self._seal.at(published.revision),
-            head=head.sealed(self._seal.ring.signer),
+            self._signer.at(published.since) if published.since else None,
+            fields | {HISTORY: self._signer.history},
+            at=self._signer.at(published.revision),
+            head=head.sealed(self._signer.ring.signer),
         )
 
     def _failed(self, tenant_id: str, job: PushJob) -> None:
         self._instruments.pushes.labels(Pushing.failed).inc()
-        self._again(tenant_id, job)
+        self._requeue(tenant_id, job)
 
-    def _again(self, tenant_id: str, job: PushJob) -> None:
-        """With what came meanwhile; it lags behind since the first of them."""
-        self._put(tenant_id, None, job.doubted)
+    def _requeue(self, tenant_id: str, job: PushJob) -> None:
+        """Merge a failed update with those that came meanwhile, and keep when the lag began."""
+        self._enqueue(tenant_id, None, job.suspect)
         waiting = self._waiting[tenant_id]
         waiting.published, waiting.since = None, job.since
 
@@ -243,6 +247,6 @@ class PushQueue:
         return len(self._active | self._waiting.keys())
 
     def _lag(self) -> float:
-        """Of tenants in a task nothing is known here but that they are on their way."""
+        """Seconds that the longest-waiting update has been waiting, not counting running ones."""
         first = min((job.since for job in self._waiting.values()), default=None)
         return 0.0 if first is None else self._monotonic() - first

@@ -1,10 +1,10 @@
-"""The connection to Redis: single commands, scripts, and commands in one go. Knows no key.
+"""The connection to Redis: single commands, scripts, and pipelines. Knows no key.
 
-Whatever an answer is, what comes out of here is the answer or `RedisFault`: a Redis that fails, or
-talks rubbish, is a fault that may pass, never one of ours. Nothing here waits longer than `ANSWER`
-seconds for it, but for the time that a command itself was told to block.
+Every failure, a malformed answer too, is raised as `RedisFault`: it may pass, and is never a bug of
+this service. A command fails after `ANSWER` seconds without an answer, on top of the time that the
+command itself blocks.
 
-The client library is imported when a link is opened, so an installation without Redis needs none.
+The client library is imported when a client is created: without Redis it need not be installed.
 """
 
 import hashlib
@@ -17,20 +17,20 @@ from policies.ground.redis_url import RedisUrl
 ANSWER = 3.0
 CONNECT = 2.0
 CONNECTIONS = 48
-"""More than are ever busy at once: nobody waits for one."""
+"""More than are ever busy at once, so no command waits for a connection."""
 IDLE = 15
-"""Seconds of silence after which a connection is tried with a PING before it is used."""
+"""A connection that was idle for this many seconds is checked with a PING before use."""
 
 Part = str | bytes | int
 Command = Sequence[Part]
 
 
 class RedisFault(Exception):
-    """Redis does not answer, or not as it should"""
+    """Redis does not answer, or its answer is not valid"""
 
 
 class Script:
-    """A script of Redis, which may have it already, and then is told only its digest."""
+    """A Lua script. Redis may have it cached already, so it is first called by its digest."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -41,58 +41,57 @@ class Script:
 
 
 class RedisClient:
-    """Opens connections when they are first needed, and again when they were lost."""
+    """Connects when first used, and reconnects when a connection is lost."""
 
     def __init__(self, url: RedisUrl) -> None:
-        self.place = ",".join(str(ListenAddress(host, port)) for host, port in url.nodes)
+        self.address = ",".join(str(ListenAddress(host, port)) for host, port in url.nodes)
         self._cluster = url.cluster
         self._client = _client(url)
 
     async def call(self, *command: Part) -> Any:
         try:
             return await self._client.execute_command(*command)
-        except Exception as error:  # rubbish raises anything
-            await self._demoted([error])
+        except Exception as error:  # a malformed answer can raise anything
+            await self._leave_replica([error])
             raise _fault(error) from error
 
     async def script(self, script: Script, keys: Sequence[str], parts: Sequence[Part]) -> Any:
-        """What the script returns, all of whose keys lie in one slot."""
+        """Run a script and return its result. All its keys must be in one slot of a cluster."""
         try:
             return await self.call(*script.call(keys, parts))
         except RedisFault as fault:
-            if not unknown(fault.__cause__):
+            if not _script_missing(fault.__cause__):
                 raise
         return await self.call("EVAL", script.text, len(keys), *keys, *parts)
 
     async def scripts(
         self, script: Script, calls: Sequence[tuple[Sequence[str], Sequence[Part]]]
     ) -> list[Any]:
-        """The same for many, which share nothing but the way; an error stands in its answer's
-        place."""
+        """Run a script many times in one pipeline. An error takes the place of its answer."""
         answers = await self.many([script.call(*each) for each in calls])
-        for place, answer in enumerate(answers):
-            # Every node of a cluster learns the script by itself.
-            if unknown(answer):
-                answers[place] = await self.script(script, *calls[place])
+        for index, answer in enumerate(answers):
+            # Each node of a cluster has its own script cache.
+            if _script_missing(answer):
+                answers[index] = await self.script(script, *calls[index])
         return answers
 
     async def many(self, commands: Sequence[Command]) -> list[Any]:
-        """The answers, an error in the place of one that was refused."""
+        """Run commands in one pipeline. An error takes the place of its answer."""
         try:
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
             answers = list(await pipeline.execute(raise_on_error=False))
-        except Exception as error:  # rubbish raises anything
+        except Exception as error:  # a malformed answer can raise anything
             raise _fault(error) from error
         if len(answers) != len(commands):
             raise RedisFault("it did not answer every command")
-        await self._demoted(answers)
+        await self._leave_replica(answers)
         return answers
 
-    async def _demoted(self, answers: Sequence[object]) -> None:
-        """A server that takes no writes was replaced by another: leave it, so that the next command
-        goes to where the name leads now. On a cluster the client knows by itself."""
+    async def _leave_replica(self, answers: Sequence[object]) -> None:
+        """Drop the connections if the server refuses writes: a failover has demoted it, and a new
+        connection resolves the name again. The cluster client handles this by itself."""
         if not self._cluster and any(map(_read_only, answers)):
             await self._client.connection_pool.disconnect(inuse_connections=False)
 
@@ -100,26 +99,26 @@ class RedisClient:
         await self._client.aclose()
 
 
-def unknown(error: object) -> bool:
-    """Whether Redis has not heard of the script."""
+def _script_missing(error: object) -> bool:
+    """Whether Redis does not have the script in its cache."""
     return isinstance(error, Exception) and type(error).__name__ == "NoScriptError"
 
 
 def _read_only(answer: object) -> bool:
-    """The code is the error's class, or stands in the text of a script's."""
+    """The library has a class for this error, but within a script only the text shows it."""
     if not isinstance(answer, Exception):
         return False
     return type(answer).__name__ == "ReadOnlyError" or "READONLY" in str(answer)
 
 
-def refused(error: BaseException | None, why: str) -> bool:
-    """Whether Redis answered with this error: the first word is its code."""
-    return type(error).__name__ == "ResponseError" and str(error).startswith(why)
+def is_error(error: BaseException | None, prefix: str) -> bool:
+    """Whether Redis answered with an error that starts like this: its first word is the code."""
+    return type(error).__name__ == "ResponseError" and str(error).startswith(prefix)
 
 
 def _fault(error: Exception) -> RedisFault:
-    # What an error quotes of a command is names of keys and documents, never a secret; and what
-    # a foreign server says is cut short.
+    # An error may quote names of keys and documents, but never a secret. The text is cut short,
+    # since another server than ours may have written it.
     return RedisFault(f"{type(error).__name__}: {str(error)[:200]}")
 
 
@@ -140,8 +139,8 @@ def _client(url: RedisUrl) -> Any:
         "socket_connect_timeout": CONNECT,
         "socket_keepalive": True,
         "health_check_interval": IDLE,
-        # Once more where a connection had died unnoticed. Longer waits are for whoever calls: it
-        # knows what there is to do by then.
+        # One immediate retry, for a connection that died unnoticed. The caller does any waiting: by
+        # then there may be other work to do.
         "retry": Retry(NoBackoff(), 1, supported_errors=(Lost,)),
         **dict(url.options),
     }

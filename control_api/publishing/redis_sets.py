@@ -1,8 +1,8 @@
-"""A tenant's policy set as Redis holds it: read, and moved by compare-and-set. Knows keys and
-scripts; knows neither the store nor what a head says.
+"""Reads a tenant's policy set in Redis, and writes it by compare-and-set. Knows keys and scripts;
+knows neither the store nor what a head contains.
 
-INVARIANT: whoever writes a document writes its bucket with it or after it, never before: so the
-buckets tell what was written, whoever died in between.
+INVARIANT: a document's bucket is written with the document or after it, never before. So a bucket
+lists only documents that were written, even if a replica died in between.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,20 +14,20 @@ from control_api.publishing.redis_client import (
     RedisClient,
     RedisFault,
     Script,
-    refused,
+    is_error,
 )
 from policies.sets.merkle_map import ROOT
 from policies.sets.redis_keys import AT, HEAD, HISTORY, changes_key, node_field, set_key
 
 CHANGES = 10_000
-"""Heads that the stream of changes keeps, about."""
+"""Heads that the stream of changes keeps, approximately."""
 LOCK_MS = 10_000
-"""How long a rebuild may say nothing before another replica takes it over."""
+"""A rebuild that writes nothing for this long loses its lock, and another replica takes over."""
 
-# KEYS: set, changes, lock. ARGV: the `at` that is expected, the new one or '', the new head or '',
-# the token of the lock or '', how many fields to set; then those with their values, then those to
-# remove. What is of another type was put there by someone else, and goes. The change is added
-# before the set moves: where that fails, nothing has moved.
+# KEYS: set, changes, lock. ARGV: the expected `at`, the new `at` or '', the new head or '', the
+# lock token or '', the number of fields to set; then those fields with their values, then the
+# fields to remove. A key of the wrong type is not ours and is deleted. The head is added to the
+# stream before the set is written: if that fails, nothing has changed.
 _MOVE = Script(f"""\
 local held = redis.pcall('HGET', KEYS[1], 'at')
 if type(held) == 'table' then
@@ -64,7 +64,7 @@ end
 return {{1, ''}}
 """)
 
-# KEYS: set. ARGV: the `at` that is expected.
+# KEYS: set. ARGV: the expected `at`.
 _CLEAR = Script("""\
 local held = redis.pcall('HGET', KEYS[1], 'at')
 if type(held) ~= 'table' and (held or '') ~= ARGV[1] then return 0 end
@@ -72,9 +72,9 @@ redis.call('UNLINK', KEYS[1])
 return 1
 """)
 
-# KEYS: lock. ARGV: token, and its part that names the process. A lock that does not run out is none
-# of ours. One of this process is what an attempt left that came to nothing: whatever of that is
-# still on its way comes with another token, and is refused.
+# KEYS: lock. ARGV: the token, and the part of it that names the process. A lock without a plausible
+# expiry is not ours and is deleted. A lock of this process is left over from a failed attempt: late
+# writes of that attempt carry another token and are refused.
 _LOCK = Script(f"""\
 local left = redis.call('PTTL', KEYS[1])
 local held = redis.pcall('GET', KEYS[1])
@@ -91,7 +91,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class HeldSet:
-    """What Redis says of a set, unverified; None for what is not there."""
+    """A set's main fields as read from Redis, unverified; None for a missing one."""
 
     at: bytes | None
     head: bytes | None
@@ -100,27 +100,27 @@ class HeldSet:
 
 
 class RedisSets:
-    """Every tenant's set in one Redis."""
+    """All tenants' sets in one Redis."""
 
-    def __init__(self, link: RedisClient) -> None:
-        self._link = link
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
 
     async def held(self, tenant_id: str) -> HeldSet:
         return HeldSet(*await self.fields(tenant_id, (AT, HEAD, HISTORY, node_field(ROOT))))
 
     async def fields(self, tenant_id: str, names: Sequence[bytes]) -> list[bytes | None]:
-        """The values of these fields; of a key that is no hash, none."""
+        """The values of these fields; all None if the key is not a hash."""
         if not names:
             return []
         try:
-            found = await self._link.call("HMGET", set_key(tenant_id), *names)
+            found = await self._client.call("HMGET", set_key(tenant_id), *names)
         except RedisFault as fault:
-            if not refused(fault.__cause__, "WRONGTYPE"):
+            if not is_error(fault.__cause__, "WRONGTYPE"):
                 raise
-            # The next move removes it.
+            # The next write deletes the key.
             return [None] * len(names)
         if not isinstance(found, list) or len(found) != len(names):
-            raise RedisFault("it answered HMGET with something else")
+            raise RedisFault("its answer to HMGET has an unknown form")
         return [value if isinstance(value, bytes) else None for value in found]
 
     async def move(
@@ -133,36 +133,39 @@ class RedisSets:
         head: bytes = b"",
         token: str = "",
     ) -> bool:
-        """Set these fields (None removes one), then `at` and `head` where they are given, in one
-        step. False where the set does not stand at `expected` any more, or where the lock of
-        `token` is lost: nothing is changed then."""
-        here = {name: body for name, body in fields.items() if body is not None}
-        gone = [name for name, body in fields.items() if body is None]
-        parts: list[Part] = [expected or b"", at, head, token, len(here)]
-        parts.extend(_flat(here.items()))
-        parts.extend(gone)
-        answer = await self._link.script(_MOVE, _keys(tenant_id), parts)
+        """Set these fields (None removes one), then `at` and `head` if given, all in one step.
+
+        Returns False and changes nothing if the set is not at `expected` any more, or if the lock
+        of `token` is lost.
+        """
+        to_set = {name: body for name, body in fields.items() if body is not None}
+        to_remove = [name for name, body in fields.items() if body is None]
+        parts: list[Part] = [expected or b"", at, head, token, len(to_set)]
+        parts.extend(_flat(to_set.items()))
+        parts.extend(to_remove)
+        answer = await self._client.script(_MOVE, _keys(tenant_id), parts)
         if not isinstance(answer, list) or len(answer) != 2 or answer[0] not in (0, 1):
-            raise RedisFault("it answered the script with something else")
+            raise RedisFault("its answer to the script has an unknown form")
         return bool(answer[0])
 
     async def clear(self, tenant_id: str, expected: bytes | None) -> bool:
-        """Remove the whole set; False where it does not stand at `expected` any more."""
-        answer = await self._link.script(_CLEAR, _keys(tenant_id)[:1], (expected or b"",))
+        """Remove the whole set; False if it is not at `expected` any more."""
+        answer = await self._client.script(_CLEAR, _keys(tenant_id)[:1], (expected or b"",))
         return bool(answer == 1)
 
     async def lock(self, tenant_id: str, token: str) -> bool:
-        """Whether the tenant's rebuild is ours from now on. Who says nothing for `LOCK_MS` loses
-        it, and then `move` refuses what is late. A token is `<process>:<attempt>`."""
+        """Take the lock for a rebuild; False if another replica holds it. It expires after
+        `LOCK_MS` without a write, and `move` then refuses late writes. A token is
+        `<process>:<attempt>`."""
         process = token.partition(":")[0] + ":"
-        return bool(await self._link.script(_LOCK, _keys(tenant_id)[2:], (token, process)) == 1)
+        return bool(await self._client.script(_LOCK, _keys(tenant_id)[2:], (token, process)) == 1)
 
     async def unlock(self, tenant_id: str, token: str) -> None:
-        await self._link.script(_UNLOCK, _keys(tenant_id)[2:], (token,))
+        await self._client.script(_UNLOCK, _keys(tenant_id)[2:], (token,))
 
 
 def at_query(tenant_id: str) -> Command:
-    """Asks where the set stands."""
+    """The command that reads the revision of a set."""
     return ("HGET", set_key(tenant_id), AT)
 
 

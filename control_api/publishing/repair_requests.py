@@ -1,6 +1,7 @@
-"""Which fields of a tenant's set its sidecars did not find as they should be. They stand in a
-stream of the tenant's own: names of sessions and roles are no other tenant's to read. A sidecar
-writes there, or somebody else does: what is no doubt is passed over. Sends nothing.
+"""Parses the fields of a tenant's policy set that its sidecars report as missing or wrong.
+
+They come in a stream of the tenant's own, since names of sessions and roles must not reach other
+tenants. Other clients may write to it too, so malformed entries are skipped. Sends nothing.
 """
 
 import re
@@ -12,23 +13,24 @@ from control_api.publishing.stream_ids import Id, entry_id
 from policies.sets.redis_keys import doubts_key
 
 KEPT_MS = 60_000
-"""For so long after it was read last: what is still wrong by then is told anew."""
-MOST = 16
-"""Entries that are read, the newest; and fields of one."""
-_LONGEST = MOST * 1024
+"""How long the stream is kept after the last read. What is still wrong is reported again."""
+MAX_ENTRIES = 16
+"""Entries to read, newest first; and fields of one entry."""
+_MAX_BYTES = MAX_ENTRIES * 1024
 _FIELD = re.compile(
     r"head\Z|d/[^\0]{1,600}\Z|n/(?:root|[0-9a-f]{2}(?:\.[0-9a-f]{2})?)\Z", re.DOTALL
 )
 
 
-def queries(tenant_id: str) -> tuple[Command, Command]:
-    """The first is answered with the entries; the second lets go of them in time."""
+def commands(tenant_id: str) -> tuple[Command, Command]:
+    """The first reads the entries; the second lets the stream expire."""
     key = doubts_key(tenant_id)
-    return ("XREVRANGE", key, "+", "-", "COUNT", MOST), ("PEXPIRE", key, KEPT_MS)
+    return ("XREVRANGE", key, "+", "-", "COUNT", MAX_ENTRIES), ("PEXPIRE", key, KEPT_MS)
 
 
-def doubted(answer: object) -> set[bytes]:
-    """What the first query's answer names. Too many are cut: whoever looks again names the rest."""
+def suspect_fields(answer: object) -> set[bytes]:
+    """The fields named in the first command's answer. Any beyond the limits are dropped: sidecars
+    report them again."""
     found: set[bytes] = set()
     for _, fields in _entries(answer):
         if isinstance(fields, dict):
@@ -37,7 +39,7 @@ def doubted(answer: object) -> set[bytes]:
 
 
 def newest(answer: object) -> Id | None:
-    """The id of its newest entry; None where there is none."""
+    """The id of the newest entry; None if there is no entry."""
     return next((entry_id(each) for each, _ in _entries(answer)), None)
 
 
@@ -48,7 +50,7 @@ def _entries(answer: object) -> list[tuple[object, object]]:
 
 
 def _fields(listed: object) -> list[bytes]:
-    if not isinstance(listed, bytes) or len(listed) > _LONGEST:
+    if not isinstance(listed, bytes) or len(listed) > _MAX_BYTES:
         return []
     try:
         names = orjson.loads(listed)
@@ -56,5 +58,5 @@ def _fields(listed: object) -> list[bytes]:
         return []
     if not isinstance(names, list):
         return []
-    fields = [name for name in names[:MOST] if isinstance(name, str)]
+    fields = [name for name in names[:MAX_ENTRIES] if isinstance(name, str)]
     return [name.encode() for name in fields if _FIELD.match(name)]

@@ -1,9 +1,9 @@
-"""Whose a session is, brought to Redis for the sidecars. Only spares them a request: a sidecar that
-does not find a session claims it here, and a revocation goes by the policy set as well.
+"""Copies session claims and revocations to Redis for the sidecars.
 
-    told, after the commit > gathered > one script each, many at a time
+    send, after the commit > batch > one script per session, many in a pipeline
 
-Of two states of a session the later wins, whichever comes last: revoked is never undone.
+This only saves requests: a sidecar that does not find a session in Redis claims it through the API,
+and the policy set carries revocations too. A revocation is never undone by a late claim.
 """
 
 import asyncio
@@ -23,15 +23,16 @@ from policies.definitions.model import SessionState
 from policies.sets.redis_keys import session_key
 from policies.sets.signed_head import Claim
 
-AT_ONCE = 256
-WAITING = 8192
-"""Sessions that wait for Redis; past that the oldest are dropped."""
+BATCH = 256
+MAX_WAITING = 8192
+"""Sessions that may wait for Redis; beyond that the oldest are dropped."""
 KEPT_MS = 86_400_000
-"""How long after its end a session stays in Redis: a sidecar's clock may be behind."""
+"""How long a session stays in Redis after it expires, in case a sidecar's clock is behind."""
 RANK: dict[SessionState, int] = {"active": 1, "expired": 1, "revoked": 2}
 
-# KEYS: session. ARGV: rank, the claim, when it goes (milliseconds), the store's epoch.
-_TELL = Script("""\
+# KEYS: session. ARGV: rank, the claim, its expiry (milliseconds since 1970), the store's epoch.
+# Keeps the higher rank of the same epoch, so a late claim can't undo a revocation.
+_WRITE = Script("""\
 local held = redis.pcall('HMGET', KEYS[1], 'rank', 'epoch')
 if held.err then
   redis.call('DEL', KEYS[1])
@@ -43,31 +44,35 @@ redis.call('PEXPIREAT', KEYS[1], ARGV[3])
 return 1
 """)
 _log = logging.getLogger("sluice.publishing")
-Told = tuple[str, SessionRow, SessionState]
+_Waiting = tuple[str, SessionRow, SessionState]
 
 
 class SessionClaims:
-    """Those that are on their way."""
+    """The sessions that wait to be written to Redis."""
 
     def __init__(
-        self, group: asyncio.TaskGroup, link: RedisClient, seal: SetSigner, instruments: Instruments
+        self,
+        group: asyncio.TaskGroup,
+        client: RedisClient,
+        signer: SetSigner,
+        instruments: Instruments,
     ) -> None:
         self._group = group
-        self._link = link
-        self._seal = seal
+        self._client = client
+        self._signer = signer
         self._instruments = instruments
-        self._waiting: deque[Told] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._sending = False
         self._closed = False
-        self._trouble = OutageLogger(_log, f"sessions can't be told to Redis at {link.place}")
+        self._outage = OutageLogger(_log, f"sessions can't be written to Redis at {client.address}")
 
-    def tell(self, tenant_id: str, row: SessionRow, state: SessionState) -> None:
-        """The session as it was committed. Neither waits nor raises."""
-        if len(self._waiting) >= WAITING:
+    def send(self, tenant_id: str, row: SessionRow, state: SessionState) -> None:
+        """Queue a session as it was committed. Neither waits nor raises."""
+        if len(self._waiting) >= MAX_WAITING:
             self._waiting.popleft()
             self._count(SessionPush.dropped)
         self._waiting.append((tenant_id, row, state))
-        if not self._sending and not self._trouble.lasts:
+        if not self._sending and not self._outage.ongoing:
             self._sending = True
             try:
                 start_task(self._group, self._send())
@@ -76,15 +81,15 @@ class SessionClaims:
 
     @property
     def busy(self) -> bool:
-        """Whether any is on its way."""
+        """Whether any session is being written."""
         return self._sending
 
     def close(self) -> None:
-        """The service stops."""
+        """Stop retrying."""
         self._closed = True
 
     async def run(self) -> None:
-        """Try again what failed, for ever."""
+        """Retries failed writes until `close`."""
         pause = FIRST_PAUSE
         while not self._closed:
             await asyncio.sleep(pause)
@@ -93,21 +98,22 @@ class SessionClaims:
                 continue
             self._sending = True
             await self._send()
-            pause = min(LONGEST_PAUSE, 2 * pause) if self._trouble.lasts else FIRST_PAUSE
+            pause = min(LONGEST_PAUSE, 2 * pause) if self._outage.ongoing else FIRST_PAUSE
 
     async def _send(self) -> None:
         try:
             while self._waiting:
-                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), AT_ONCE))]
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), BATCH))]
                 try:
-                    answers = await self._link.scripts(_TELL, [self._call(*told) for told in batch])
-                    _refuse(answers)
+                    calls = [self._call(*each) for each in batch]
+                    answers = await self._client.scripts(_WRITE, calls)
+                    _check(answers)
                 except RedisFault as fault:
-                    # In the same order, before what came meanwhile.
+                    # Back to the front, in the same order, before what came meanwhile.
                     self._waiting.extendleft(reversed(batch))
-                    self._trouble.is_(fault)
+                    self._outage.report(fault)
                     return
-                self._trouble.over()
+                self._outage.end()
                 for answer in answers:
                     self._count(SessionPush.written if answer == 1 else SessionPush.older)
         finally:
@@ -118,27 +124,23 @@ class SessionClaims:
     ) -> tuple[tuple[str], tuple[Part, ...]]:
         claim = Claim(
             tenant_id,
-            self._seal.epoch,
+            self._signer.epoch,
             row.session_id,
             state,
             row.agent_role,
             row.agent_id,
             row.expires_at,
         )
-        sealed = claim.sealed(self._seal.ring.signer)
-        until = row.expires_at // 1000 + KEPT_MS
-        return (session_key(tenant_id, row.session_id),), (
-            RANK[state],
-            sealed,
-            until,
-            self._seal.epoch,
-        )
+        sealed = claim.sealed(self._signer.ring.signer)
+        expiry = row.expires_at // 1000 + KEPT_MS
+        key = session_key(tenant_id, row.session_id)
+        return (key,), (RANK[state], sealed, expiry, self._signer.epoch)
 
     def _count(self, outcome: SessionPush) -> None:
         self._instruments.session_pushes.labels(outcome).inc()
 
 
-def _refuse(answers: list[Any]) -> None:
+def _check(answers: list[Any]) -> None:
     for answer in answers:
         if answer not in (0, 1):
             raise RedisFault(f"it refused a session: {str(answer)[:200]}")

@@ -1,5 +1,7 @@
-"""In whose name this process signs what it says of policy sets, and what it believes of what others
-signed. Knows keys; knows neither Redis nor the store."""
+"""Signs what this process says of policy sets, and verifies what other replicas signed.
+
+Knows keys; knows neither Redis nor the store.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,26 +15,26 @@ from policies.sets.signed_head import SetHead, SignatureRejected
 
 @dataclass(frozen=True, slots=True)
 class SetSigner:
-    """The log's keys, and the store whose revisions are counted."""
+    """The log's keys, and the epoch of the store whose revisions are signed."""
 
     ring: KeyRing
     epoch: str
 
     @property
     def history(self) -> bytes:
-        """Which key endorsed which, as it lies in the set."""
+        """The endorsements that led to the current key, as the set stores them."""
         return encode([each.to_wire() for each in self.ring.history])
 
     def at(self, revision: int) -> bytes:
         return at(self.epoch, revision)
 
-    def stands_in(self, held: HeldSet) -> bool:
-        """Whether the set says that it is of our store, at least."""
+    def owns(self, held: HeldSet) -> bool:
+        """Whether the set claims to come from this store. The claim is not signed."""
         epoch, _, revision = (held.at or b"").rpartition(b":")
         return epoch == self.epoch.encode() and revision.isdigit()
 
-    def opened(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> SetHead | None:
-        """The head, None where it is not signed by one of these keys, or of another store."""
+    def open_head(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> SetHead | None:
+        """The head; None if none of these keys signed it, or if it comes from another store."""
         for public in publics:
             try:
                 head = SetHead.opened(sealed, public, tenant_id)
@@ -41,7 +43,7 @@ class SetSigner:
             return head if head.epoch == self.epoch else None
         return None
 
-    def is_ours(self, tenant_id: str, sealed: bytes | None) -> bool:
-        """Whether it is signed by the key that this process signs by."""
+    def signed_by_us(self, tenant_id: str, sealed: bytes | None) -> bool:
+        """Whether the key that this process signs with signed the head."""
         mine = (self.ring.signer.public,)
-        return sealed is not None and self.opened(tenant_id, sealed, mine) is not None
+        return sealed is not None and self.open_head(tenant_id, sealed, mine) is not None

@@ -1,23 +1,22 @@
-"""A trouble that lasts: a line in the log when it begins and when it ends, not one an attempt.
-Knows no cause."""
+"""Logs an outage once when it begins and once when it ends, instead of once per attempt."""
 
 import logging
 
 
 class OutageLogger:
-    """`lasts` from the first report to `over`."""
+    """`ongoing` is true from the first `report` until `end`."""
 
     def __init__(self, log: logging.Logger, what: str) -> None:
-        self.lasts = False
+        self.ongoing = False
         self._log = log
         self._what = what
 
-    def is_(self, cause: object) -> None:
-        if not self.lasts:
+    def report(self, cause: object) -> None:
+        if not self.ongoing:
             self._log.error("%s: %s", self._what, cause)
-        self.lasts = True
+        self.ongoing = True
 
-    def over(self) -> None:
-        if self.lasts:
-            self._log.warning("%s: well again", self._what)
-        self.lasts = False
+    def end(self) -> None:
+        if self.ongoing:
+            self._log.warning("%s: recovered", self._what)
+        self.ongoing = False

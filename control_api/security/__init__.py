@@ -1,1 +1,1 @@
-"""Files with secrets, TLS files, addresses that may be called, random numbers."""
+"""Files that hold secrets, TLS files, egress rules, random bytes."""

@@ -1,7 +1,8 @@
-"""Where the service itself may call: receivers of webhooks, the mail server. Reads settings' text.
+"""Which addresses the service itself may call: webhook receivers and the mail server.
 
-A webhook's address is given by a tenant, so it must not reach what a tenant can't: private,
-loopback and link-local addresses are refused unless the operator lists them. Knows no socket.
+A tenant chooses a webhook's address, so it must not reach anything that the tenant can't: private,
+loopback and link-local addresses are refused unless the operator lists them. Parses the settings'
+text; opens no socket.
 """
 
 from dataclasses import dataclass
@@ -16,16 +17,17 @@ STARTTLS = {"always": True, "never": False, "auto": None}
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """What may be called although it is not public: hosts, hosts with a port, networks."""
+    """Addresses that may be called although they are not public: hosts, hosts with a port,
+    networks."""
 
     hosts: frozenset[str] = frozenset()
-    places: frozenset[tuple[str, int]] = frozenset()
+    host_ports: frozenset[tuple[str, int]] = frozenset()
     networks: tuple[Network, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> "AllowedHosts":
-        """Of `host, host:port, CIDR, …`; `ValueError` names the entry that is none of them."""
-        hosts, places, networks = set(), set(), []
+        """Parses `host, host:port, CIDR, …`. Raises `ValueError`, which names the bad entry."""
+        hosts, host_ports, networks = set(), set(), []
         for entry in filter(None, map(str.strip, text.split(","))):
             if (network := _network(entry)) is not None:
                 networks.append(network)
@@ -34,15 +36,15 @@ class AllowedHosts:
             if not colon:
                 hosts.add(_host(entry, entry))
             elif port.isascii() and port.isdigit() and 0 < int(port) < 65536:
-                places.add((_host(host, entry), int(port)))
+                host_ports.add((_host(host, entry), int(port)))
             else:
-                raise ValueError(f"`{entry}` is no host, `host:port` or CIDR")
-        return cls(frozenset(hosts), frozenset(places), tuple(networks))
+                raise ValueError(f"`{entry}` is not a host, `host:port` or CIDR")
+        return cls(frozenset(hosts), frozenset(host_ports), tuple(networks))
 
     def permits(self, host: str, port: int, address: Address) -> bool:
-        """Whether `address`, to which `host` was resolved, may be connected to."""
+        """Whether a connection to `address`, which `host` resolved to, is allowed."""
         name = host.lower().rstrip(".")
-        if name in self.hosts or (name, port) in self.places:
+        if name in self.hosts or (name, port) in self.host_ports:
             return True
         if any(address in network for network in self.networks):
             return True
@@ -51,8 +53,8 @@ class AllowedHosts:
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """`tls` from the first byte; `starttls` None is to use it where it is offered. Its
-    representation shows no password."""
+    """`tls` means TLS from the first byte; `starttls` None means STARTTLS if the server offers it.
+    `repr` leaves out the password."""
 
     host: str
     port: int
@@ -66,8 +68,8 @@ class MailServer:
 
     @classmethod
     def parse(cls, url: str) -> "MailServer":
-        """Of `smtp[s]://[user:password@]host[:port][?starttls=always|never|auto]`; `ValueError`
-        without a word of the URL, which may hold a password."""
+        """Parses `smtp[s]://[user:password@]host[:port][?starttls=always|never|auto]`. Raises
+        `ValueError`, without quoting the URL: it may hold a password."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -78,7 +80,7 @@ class MailServer:
         options = parse_qs(parts.query, keep_blank_values=True)
         starttls = options.pop("starttls", ["auto"])[-1]
         if options or starttls not in STARTTLS or parts.path not in ("", "/"):
-            raise ValueError("may end in ?starttls=always, never or auto, and in nothing else")
+            raise ValueError("may only end in ?starttls=always, ?starttls=never or ?starttls=auto")
         tls = parts.scheme == "smtps"
         return cls(
             host=host,
@@ -91,7 +93,7 @@ class MailServer:
 
 
 def literal(host: str) -> Address | None:
-    """The address that a URL's host is, None where it is a name."""
+    """A URL's host as an address; None if it is a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -108,5 +110,5 @@ def _network(entry: str) -> Network | None:
 def _host(text: str, entry: str) -> str:
     host = text.strip("[]").lower().rstrip(".")
     if not host or any(character.isspace() or character in "/@?#" for character in host):
-        raise ValueError(f"`{entry}` is no host, `host:port` or CIDR")
+        raise ValueError(f"`{entry}` is not a host, `host:port` or CIDR")
     return host

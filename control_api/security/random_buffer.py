@@ -1,7 +1,8 @@
-"""Random bytes, drawn from the system a block at a time. Knows nothing of what they are for.
+"""Reads random bytes from the system a block at a time.
 
-Two system calls a decision cost more than the decision: each lets go of the interpreter's lock, and
-waits for it again. The bytes are the system's own, each handed out once.
+Two system calls per decision would cost more than the decision, since each releases the
+interpreter's lock and waits to get it back. The bytes come straight from the system, and each is
+handed out once.
 """
 
 from collections.abc import Callable
@@ -10,8 +11,8 @@ BLOCK = 8192
 
 
 class RandomBuffer:
-    """`draw(n)` is the system's source, `os.urandom`. Not for use by two threads, nor after a fork:
-    both halves would hand out the same bytes."""
+    """`draw(n)` is the system's source, `os.urandom`. Not safe for use by two threads, or after a
+    fork: both processes would hand out the same bytes."""
 
     def __init__(self, draw: Callable[[int], bytes]) -> None:
         self._draw = draw
@@ -19,7 +20,7 @@ class RandomBuffer:
         self._at = 0
 
     def __call__(self, count: int) -> bytes:
-        """So many bytes that nobody else gets."""
+        """`count` bytes that are never handed out again."""
         start, end = self._at, self._at + count
         if end > len(self._block):
             self._block = self._draw(max(BLOCK, count))

@@ -1,20 +1,18 @@
-"""Files that hold a secret: mode 0600, written whole or not at all. Knows nothing of what is in
-them.
-"""
+"""Reads and writes files that hold a secret: mode 0600, written whole or not at all."""
 
 import os
 from pathlib import Path
 
 
 class UnusableFile(Exception):
-    """a file or folder of ours that can't be read or written, or that others could read"""
+    """one of the service's files can't be read or written, or other users could read it"""
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, durable before this returns; `UnusableFile` where that can't be.
+    """Write `content` to `path`; it is durable when this returns. Raises `UnusableFile`.
 
-    It is written under another name and then moved: a crash leaves the old file or the new one,
-    never a part of one.
+    Writes a temporary file and renames it: a crash leaves the old file or the new one, never a
+    part.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -31,12 +29,12 @@ def write(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> bytes | None:
-    """The file's bytes, None where there is none; `UnusableFile` where others may read it."""
+    """The file's bytes; None if it does not exist. Raises `UnusableFile` if others may read it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         with os.fdopen(handle, "rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
-                raise UnusableFile(f"`{path}` is readable by others: chmod 600, or remove it")
+                raise UnusableFile(f"`{path}` is readable by other users: chmod 600 or remove it")
             return file.read()
     except FileNotFoundError:
         return None
@@ -45,14 +43,17 @@ def read(path: Path) -> bytes | None:
 
 
 def make_directory(path: Path) -> None:
-    """The data directory, 0700 where it is made here."""
+    """Create the data directory with mode 0700 if it does not exist."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UnusableFile(f"SLUICE_DATA_DIR: `{path}` can't be made: {error.strerror}") from error
+        raise UnusableFile(
+            f"SLUICE_DATA_DIR: `{path}` can't be created: {error.strerror}"
+        ) from error
 
 
 def _sync_directory(path: Path) -> None:
+    # Without this the rename may not survive a power failure.
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

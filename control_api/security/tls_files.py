@@ -1,5 +1,5 @@
-"""TLS of the API's port, by files that are read again when they are written anew: certificates run
-out in weeks, and a service runs for months. TLS 1.2 or later, HTTP/1.1 only.
+"""TLS for the API's port, from files that are reloaded when they change: certificates expire in
+weeks, and a service runs for months. TLS 1.2 or later, HTTP/1.1 only.
 
 Knows files and contexts; opens no connection.
 """
@@ -16,12 +16,12 @@ HANDSHAKE_SECONDS = 10.0
 _NO_PASSWORD = ""
 _log = logging.getLogger("sluice.tls")
 _Stamp = tuple[tuple[int, int, int], ...]
-"""Time of change, size and inode of each file. They are those of what a link leads to, so the swap
-of a link, by which Kubernetes renews a Secret, changes them."""
+"""Modification time, size and inode of each file. Links are followed, so swapping a link, as
+Kubernetes does to renew a Secret, changes the stamp."""
 
 
 class UnusableTls(Exception):
-    """certificates that can't be served; `part` is the field of `TlsFiles` that is at fault"""
+    """the TLS files can't be used; `part` is the field of `TlsFiles` at fault"""
 
     def __init__(self, part: str, message: str) -> None:
         super().__init__(message)
@@ -30,15 +30,15 @@ class UnusableTls(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files: our certificate with the chain to its authority, its key (not encrypted), and the
-    authorities of clients, each of which must then show a certificate."""
+    """PEM files: the certificate with its chain, its key (not encrypted), and the authorities of
+    client certificates. With authorities, every client must present a certificate."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """A context of the files as they are; `UnusableTls` where they can't be used together."""
+        """A context from the current files. Raises `UnusableTls` if they can't be used together."""
         for part, path in self._parts():
             _readable(part, path)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -46,16 +46,18 @@ class TlsFiles:
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
         context.set_alpn_protocols(["http/1.1"])
         try:
-            # Without a password given, an encrypted key would be asked for on the terminal.
+            # Without the `password` argument, OpenSSL would ask for an encrypted key's password on
+            # the terminal.
             context.load_cert_chain(self.certificate, self.key, password=_NO_PASSWORD)
         except (ssl.SSLError, ValueError) as error:
-            raise UnusableTls("certificate", f"does not go with its key: {_said(error)}") from error
+            reason = _reason(error)
+            raise UnusableTls("certificate", f"does not match its key: {reason}") from error
         if self.client_ca is not None:
             _require_client(context, self.client_ca)
         return context
 
     def stamp(self) -> _Stamp:
-        """`OSError` where a file is not there."""
+        """Raises `OSError` if a file is missing."""
         found = (path.stat() for _, path in self._parts())
         return tuple((each.st_mtime_ns, each.st_size, each.st_ino) for each in found)
 
@@ -67,10 +69,10 @@ class TlsFiles:
 
 
 class RenewingContext(ssl.SSLContext):
-    """Each handshake is made by a context of the newest files that can be used together.
+    """A context that serves each handshake with the newest usable files.
 
-    A context of its own for each set of files: the authorities of an existing context can only be
-    added to, so one that was taken out of the file would go on being believed.
+    Each version of the files gets a context of its own: authorities can only be added to a context,
+    so one that was removed from the file would stay trusted.
     """
 
     _files: TlsFiles
@@ -79,15 +81,15 @@ class RenewingContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, files: TlsFiles) -> "RenewingContext":
-        """`UnusableTls` where the files can't be used."""
+        """Raises `UnusableTls` if the files can't be used."""
         made = cls(ssl.PROTOCOL_TLS_SERVER)
-        # Stamped before it is read: what is written in between is read at the next handshake.
+        # Stamped before they are read, so a change in between is noticed at the next handshake.
         made._files, made._seen = files, _stamp_of(files)
         made._current = files.context()
         return made
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        """Both event loops begin each handshake here."""
+        """asyncio and uvloop both call this at the start of each handshake."""
         stamp = _stamp_of(self._files)
         if stamp != self._seen:
             self._seen = stamp
@@ -95,22 +97,23 @@ class RenewingContext(ssl.SSLContext):
         return self._current.wrap_bio(*given, **named)
 
     def _renew(self) -> None:
-        """Told once for each state of the files; a half-written one is followed by another."""
+        """Load the changed files. A fault is logged once per change of the files, and a
+        half-written file changes again soon."""
         try:
             self._current = self._files.context()
         except UnusableTls as error:
-            _log.error("the certificates in use stay: %s %s", _name(error.part), error)
+            _log.error("the current certificates stay in use: %s %s", _setting(error.part), error)
         else:
-            _log.info("the certificate `%s` was read again", self._files.certificate)
+            _log.info("certificate `%s` was reloaded", self._files.certificate)
 
 
 def _require_client(context: ssl.SSLContext, authorities: Path) -> None:
     try:
         context.load_verify_locations(authorities)
     except ssl.SSLError as error:
-        raise UnusableTls("client_ca", f"holds no certificate: {_said(error)}") from error
+        raise UnusableTls("client_ca", f"contains no certificate: {_reason(error)}") from error
     if not context.get_ca_certs():
-        raise UnusableTls("client_ca", "holds no certificate of an authority")
+        raise UnusableTls("client_ca", "contains no certificate of an authority")
     context.verify_mode = ssl.CERT_REQUIRED
 
 
@@ -130,10 +133,10 @@ def _stamp_of(files: TlsFiles) -> _Stamp | None:
         return None
 
 
-def _name(part: str) -> str:
+def _setting(part: str) -> str:
     return f"SLUICE_TLS_{part.upper()}:"
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     reason = error.reason if isinstance(error, ssl.SSLError) else None
     return (reason or "it is not PEM").lower().replace("_", " ")

@@ -1,13 +1,13 @@
-"""The supervisor: binds the ports once, starts the workers, and starts those again that die.
+"""The supervisor: binds the ports, starts the workers, and restarts those that die.
 
-    bind > worker 0, until it serves > the others > told > watch > drain
+    bind > worker 0, until it serves > the others > announce > watch > drain
 
-Worker 0 is alone at first, since a first start makes keys. Each worker has sockets of its own on
-the shared port, which the supervisor holds too and never accepts from: a connection that comes
-while a worker is dead waits for the one that follows.
+Worker 0 starts alone, since a first start creates keys. Each worker has its own sockets on the
+shared port. The supervisor holds them too but never accepts from them, so a connection that arrives
+while a worker is dead waits for its successor.
 
-No worker outlives the supervisor: should that be killed outright, the kernel sends them SIGTERM
-(PR_SET_PDEATHSIG, on Linux) and they drain by themselves. Serves nothing and opens no database.
+No worker outlives the supervisor: if it is killed, the kernel sends the workers SIGTERM
+(PR_SET_PDEATHSIG, on Linux) and they drain by themselves. Serves no request and opens no database.
 """
 
 import ctypes
@@ -33,28 +33,30 @@ from control_api.sockets import bind
 from control_api.workers.worker_args import WorkerArgs
 from policies.ground.listen_address import ListenAddress
 
-PAUSE = 0.05
-QUICK_SECONDS = 5.0
-"""A worker counts as one that ran once it has served for so long. How long it takes to start does
-not matter: on a busy machine that may be longer than this."""
-MOST_QUICK = 5
+POLL_SECONDS = 0.05
+STABLE_SECONDS = 5.0
+"""A worker that served for less than this failed early. The time it takes to start does not count:
+on a busy machine that may be longer."""
+MAX_EARLY_FAILURES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+"""Seconds before a restart: doubled with each early failure."""
 DRAIN_SECONDS = 20.0
+"""Workers that have not drained by then are killed."""
 PR_SET_PDEATHSIG = 1
 _log = logging.getLogger("sluice.workers")
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
 Monotonic = Callable[[], float]
-Tell = Callable[[ListenAddress, ListenAddress | None], None]
+Announce = Callable[[ListenAddress, ListenAddress | None], None]
 
 
 class WorkersFailing(Exception):
-    """a worker ends again and again, and hardly serves in between; its last words stand above"""
+    """a worker keeps ending soon after it starts; its own log lines say why"""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """A place for a worker, and who has it. `since` is when it began to serve, None before that;
-    `quick` counts the ends in a row of workers that hardly served."""
+    """One worker's sockets and its current process. `since` is when it began to serve, None before
+    that. `due` is when to restart it. `early_failures` counts them in a row."""
 
     index: int
     api: list[socket.socket]
@@ -63,7 +65,7 @@ class _Slot:
     pipe: int = -1
     since: float | None = None
     due: float = 0.0
-    quick: int = 0
+    early_failures: int = 0
 
     def sockets(self) -> list[socket.socket]:
         return [*self.api, *self.metrics]
@@ -71,29 +73,31 @@ class _Slot:
 
 @dataclass(slots=True)
 class Supervisor:
-    """The workers of one service. Use it in the main thread: the kernel's signal is tied to the
-    thread that started a worker."""
+    """The workers of one service. Use it in the main thread: the kernel ties PR_SET_PDEATHSIG to
+    the thread that started the worker."""
 
     settings: Settings
     monotonic: Monotonic
     _slots: list[_Slot] = field(default_factory=list)
-    _asked: bool = False
+    _stopping: bool = False
 
-    def run(self, tell: Tell) -> int:
-        """Until someone asks to stop: 0 where every worker drained. `tell` hears the addresses
-        once all workers serve. A worker that can't start the first time ends it with its code."""
+    def run(self, announce: Announce) -> int:
+        """Runs until SIGTERM or SIGINT, and returns the exit code: 0 if every worker drained. Calls
+        `announce` with the addresses once all workers serve. If a worker can't start the first
+        time, all stop and its exit code is returned."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._note)
+            signal.signal(number, self._stop)
         make_directory(self.settings.data_dir)
-        with _alone(self.settings.data_dir / DIRECTORY):
-            # Before there are several: each would make one.
+        with _locked(self.settings.data_dir / DIRECTORY):
+            # Before the workers start: otherwise each would create a key.
             log_key.open_or_make(self.settings.data_dir)
             self._bind()
             try:
                 failed = self._start_all()
-                if failed is None and not self._asked:
+                if failed is None and not self._stopping:
                     first = self._slots[0]
-                    tell(_address(first.api), _address(first.metrics) if first.metrics else None)
+                    metrics = _address(first.metrics) if first.metrics else None
+                    announce(_address(first.api), metrics)
                     self._watch()
             finally:
                 drained = self._drain()
@@ -107,28 +111,27 @@ class Supervisor:
         self._slots = [_Slot(i, *pair) for i, pair in enumerate(zip(api, metrics, strict=True))]
 
     def _start_all(self) -> int | None:
-        """The exit code of a worker that could not start; None where all serve, or all are to
-        stop."""
+        """The exit code of a worker that could not start; None once all serve, or on a stop."""
         for wave in (self._slots[:1], self._slots[1:]):
             for slot in wave:
                 self._start(slot)
-            while not self._asked and not all(slot.since is not None for slot in wave):
+            while not self._stopping and not all(slot.since is not None for slot in wave):
                 self._wait()
                 for slot in self._slots:
-                    self._hear(slot)
+                    self._check_ready(slot)
                     code = None if slot.process is None else slot.process.poll()
                     if code is not None:
                         return code if code > 0 else 1
         return None
 
     def _watch(self) -> None:
-        while not self._asked:
+        while not self._stopping:
             self._wait()
             for slot in self._slots:
-                self._hear(slot)
+                self._check_ready(slot)
                 if slot.process is not None and slot.process.poll() is not None:
                     self._ended(slot)
-                elif slot.process is None and self.monotonic() >= slot.due and not self._asked:
+                elif slot.process is None and self.monotonic() >= slot.due and not self._stopping:
                     self._start(slot)
 
     def _ended(self, slot: _Slot) -> None:
@@ -136,28 +139,28 @@ class Supervisor:
         now, code = self.monotonic(), slot.process.returncode
         how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
         _log.error("worker %d ended %s", slot.index, how)
-        ran = slot.since is not None and now - slot.since >= QUICK_SECONDS
+        was_stable = slot.since is not None and now - slot.since >= STABLE_SECONDS
         slot.process, slot.since = None, None
-        slot.quick = 0 if ran else slot.quick + 1
-        if slot.quick >= MOST_QUICK:
+        slot.early_failures = 0 if was_stable else slot.early_failures + 1
+        if slot.early_failures >= MAX_EARLY_FAILURES:
             raise WorkersFailing(
-                f"worker {slot.index} ended {MOST_QUICK} times in a row before it had served for "
-                f"{QUICK_SECONDS:.0f} s: its last words stand above"
+                f"worker {slot.index} ended {MAX_EARLY_FAILURES} times in a row before it had "
+                f"served for {STABLE_SECONDS:.0f} s; its last log lines above say why"
             )
-        slot.due = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2**slot.quick)
+        slot.due = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2**slot.early_failures)
 
     def _start(self, slot: _Slot) -> None:
-        self._forget_pipe(slot)
+        self._close_pipe(slot)
         slot.pipe, ready = os.pipe()
         os.set_blocking(slot.pipe, False)
         api = tuple(each.fileno() for each in slot.api)
         metrics = tuple(each.fileno() for each in slot.metrics)
-        place = WorkerArgs(slot.index, len(self._slots), api, metrics, ready)
-        safe = ["-P"] if sys.flags.safe_path else []
+        worker = WorkerArgs(slot.index, len(self._slots), api, metrics, ready)
+        safe_path = ["-P"] if sys.flags.safe_path else []
         supervisor = os.getpid()
         try:
-            slot.process = subprocess.Popen(  # noqa: S603  # ourselves
-                [sys.executable, *safe, "-m", "control_api", "worker", place.to_argument()],
+            slot.process = subprocess.Popen(  # noqa: S603  # this program
+                [sys.executable, *safe_path, "-m", "control_api", "worker", worker.to_argument()],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(*api, *metrics, ready),
                 preexec_fn=lambda: _die_with(supervisor),  # noqa: PLW1509  # there are no threads
@@ -165,30 +168,32 @@ class Supervisor:
         finally:
             os.close(ready)
 
-    def _hear(self, slot: _Slot) -> None:
-        """Note whether it serves by now."""
+    def _check_ready(self, slot: _Slot) -> None:
+        """Note when the worker begins to serve: it writes a byte to its pipe."""
         if slot.pipe < 0:
             return
         try:
-            said = os.read(slot.pipe, 1)
+            ready = os.read(slot.pipe, 1)
         except BlockingIOError:
             return
-        slot.since = self.monotonic() if said else None
-        self._forget_pipe(slot)
+        # End of file instead of a byte: the worker died before it served.
+        slot.since = self.monotonic() if ready else None
+        self._close_pipe(slot)
 
-    def _forget_pipe(self, slot: _Slot) -> None:
+    def _close_pipe(self, slot: _Slot) -> None:
         if slot.pipe >= 0:
             os.close(slot.pipe)
             slot.pipe = -1
 
     def _drain(self) -> bool:
-        """Stop them all; whether each had answered what was under way. The ports are closed here
-        first: once a worker has accepted what waits for it, nobody can come to wait."""
+        """Stop all workers; True if each one answered its requests under way. The supervisor's
+        sockets are closed first: once a worker has accepted what waits for it and closed its own,
+        no new connection can arrive and wait in vain."""
         for each in (sock for slot in self._slots for sock in slot.sockets()):
             each.close()
         running = [slot.process for slot in self._slots if slot.process is not None]
         for process in running:
-            process.send_signal(signal.SIGTERM)  # does nothing to one that has ended
+            process.send_signal(signal.SIGTERM)  # has no effect on one that has ended
         deadline = self.monotonic() + DRAIN_SECONDS
         while any(process.poll() is None for process in running):
             if self.monotonic() > deadline:
@@ -196,20 +201,20 @@ class Supervisor:
                     process.kill()
             self._wait()
         for slot in self._slots:
-            self._forget_pipe(slot)
-        # One that had not begun to listen for signals has nothing to drain.
+            self._close_pipe(slot)
+        # SIGTERM ends a worker that has no signal handler yet; it has nothing to drain.
         return all(process.returncode in (0, -signal.SIGTERM) for process in running)
 
     def _wait(self) -> None:
-        select.select([slot.pipe for slot in self._slots if slot.pipe >= 0], [], [], PAUSE)
+        select.select([slot.pipe for slot in self._slots if slot.pipe >= 0], [], [], POLL_SECONDS)
 
-    def _note(self, _: int, __: FrameType | None) -> None:
-        self._asked = True
+    def _stop(self, _: int, __: FrameType | None) -> None:
+        self._stopping = True
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """The folder of the workers' sockets, of one supervisor at a time."""
+def _locked(path: Path) -> Iterator[None]:
+    """Create the folder of the workers' sockets, and lock it: one supervisor uses it at a time."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         path.chmod(0o700)
@@ -221,7 +226,7 @@ def _alone(path: Path) -> Iterator[None]:
         yield
     except BlockingIOError:
         raise UnusableFile(
-            f"`{path}`: another control API with workers uses this data directory"
+            f"`{path}`: another control API with workers is using this data directory"
         ) from None
     finally:
         os.close(handle)
@@ -232,9 +237,9 @@ def _address(sockets: list[socket.socket]) -> ListenAddress:
 
 
 def _die_with(supervisor: int) -> None:
-    """In the worker, before it becomes its program."""
+    """Runs in the new process before it executes the worker."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != supervisor:
-            # The supervisor was gone before the kernel was told: no signal will come.
+            # The supervisor died before the call above, so no signal will come.
             os._exit(1)

@@ -1,4 +1,4 @@
-"""What a worker is told on its command line: which it is, and what it inherits. Opens nothing."""
+"""A worker's command-line argument: which worker it is, and what it inherits. Opens nothing."""
 
 import socket
 from dataclasses import asdict, dataclass
@@ -9,9 +9,9 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class WorkerArgs:
-    """The worker `index` of `count`. The rest are file descriptors: of sockets that are listened on
-    already, for the API and for the metrics where they have a port of their own, and of a pipe that
-    takes a byte once this worker serves."""
+    """The worker `index` of `count`, and its file descriptors: of the listening sockets for the API
+    and for the metrics (if they have their own port), and of the pipe that the worker writes a byte
+    to once it serves."""
 
     index: int
     count: int
@@ -24,13 +24,13 @@ class WorkerArgs:
 
     @classmethod
     def from_argument(cls, text: str) -> "WorkerArgs":
-        """`ValueError` where nobody of ours wrote it."""
+        """The reverse of `to_argument`. Raises `ValueError` for anything else."""
         try:
             wire: dict[str, Any] = orjson.loads(text)
             api, metrics = (tuple(map(int, wire.pop(name))) for name in ("api", "metrics"))
             return cls(api=api, metrics=metrics, **wire)
         except (TypeError, LookupError, AttributeError) as error:
-            raise ValueError("it is no worker's place") from error
+            raise ValueError("not a worker's argument") from error
 
 
 def inherited(descriptors: tuple[int, ...]) -> list[socket.socket]:

@@ -143,15 +143,15 @@ def test_a_link_that_is_swapped_is_a_certificate_written_anew(tmp_path: Path, fi
         assert shown(centre.port) == second != first
 
 
-def test_a_file_that_can_t_be_used_leaves_the_old_certificate_and_is_told_once(
+def test_an_unusable_file_leaves_the_old_certificate_and_is_logged_once(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running(tmp_path, **files.environ()) as centre:
         first = shown(centre.port)
         files.put("certificate", b"not a certificate")
         assert shown(centre.port) == shown(centre.port) == first
-        (told,) = logged(caplog, "ERROR")
-        assert told.startswith("the certificates in use stay: SLUICE_TLS_CERTIFICATE: ")
+        (logged_error,) = logged(caplog, "ERROR")
+        assert logged_error.startswith("the current certificates stay in use: SLUICE_TLS_CERTIFICATE: ")
         files.path("certificate").unlink()
         assert shown(centre.port) == first
         assert "can't be read: no such file" in logged(caplog, "ERROR")[1]
@@ -160,7 +160,7 @@ def test_a_file_that_can_t_be_used_leaves_the_old_certificate_and_is_told_once(
         assert len(logged(caplog, "ERROR")) == 2
 
 
-def test_who_does_not_shake_hands_holds_up_nobody(
+def test_a_client_without_a_handshake_blocks_no_other(
     tmp_path: Path, files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running(tmp_path, **files.environ()) as centre:
@@ -177,11 +177,11 @@ def test_who_does_not_shake_hands_holds_up_nobody(
     [
         (("certificate",), "", "SLUICE_TLS_KEY: is needed"),
         (("key",), "", "SLUICE_TLS_CERTIFICATE: is needed"),
-        (PARTS[:2], "certificate", "SLUICE_TLS_CERTIFICATE: does not go with its key"),
-        (PARTS, "client_ca", "SLUICE_TLS_CLIENT_CA: holds no certificate"),
+        (PARTS[:2], "certificate", "SLUICE_TLS_CERTIFICATE: does not match its key"),
+        (PARTS, "client_ca", "SLUICE_TLS_CLIENT_CA: contains no certificate"),
     ],
 )
-def test_settings_that_can_t_be_used_are_complaints(
+def test_unusable_settings_are_complaints(
     files: Files, parts: tuple[str, ...], broken: str, said: str
 ) -> None:
     if broken:
@@ -191,7 +191,7 @@ def test_settings_that_can_t_be_used_are_complaints(
     assert said in "\n".join(caught.value.complaints)
 
 
-def test_files_that_are_not_there_are_told_with_every_other_complaint(files: Files) -> None:
+def test_missing_files_are_reported_with_every_other_complaint(files: Files) -> None:
     files.path("key").unlink()
     with pytest.raises(SettingsError) as caught:
         read({**files.environ(), "SLUICE_LOG_LEVEL": "loud"})
@@ -207,8 +207,8 @@ def test_an_address_that_is_not_loopback_without_tls_is_a_warning(
 ) -> None:
     environ = {"SLUICE_CONTROL_LISTEN": "0.0.0.0:0", **(files.environ() if tls else {})}
     with running(tmp_path, **environ):
-        told = [each.getMessage() for each in caplog.records if each.name == "sluice.serve"]
-        assert any("SLUICE_TLS_CERTIFICATE" in each for each in told) is not tls
+        logged_error = [each.getMessage() for each in caplog.records if each.name == "sluice.serve"]
+        assert any("SLUICE_TLS_CERTIFICATE" in each for each in logged_error) is not tls
 
 
 def test_loopback_without_tls_is_no_warning(

@@ -5,7 +5,7 @@ The receipt leaves only after the commit, because a sidecar deletes the records 
 
 from typing import Any, ClassVar
 
-from control_api.app_context import MOST_BATCHES, AppContext
+from control_api.app_context import MAX_BATCHES, AppContext
 from control_api.auth.principal import Caller
 from control_api.log.ingest import ingest
 from control_api.metrics.metrics import Ingest
@@ -47,7 +47,7 @@ async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) ->
     count = app.instruments.ingested.labels
     if app.ingesting.locked():
         raise Unavailable(
-            f"already ingesting {MOST_BATCHES} batches, the most at a time: try again later"
+            f"already ingesting {MAX_BATCHES} batches, the most at a time: try again later"
         )
     try:
         async with app.ingesting:

@@ -23,6 +23,6 @@ async def show_start(_app: AppContext, _caller: None, _: EmptyRequest) -> Redire
 
 async def show_metrics(app: AppContext, _caller: None, _: EmptyRequest) -> Document:
     """Show the metrics as Prometheus text."""
-    if app.siblings is not None:
-        return Document(CONTENT_TYPE, await app.siblings.exposition())
+    if app.peer_metrics is not None:
+        return Document(CONTENT_TYPE, await app.peer_metrics.exposition())
     return Document(CONTENT_TYPE, exposition(app.registry))

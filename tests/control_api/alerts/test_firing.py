@@ -12,7 +12,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from control_api.alerts import webhook
-from control_api.alerts.cleanup import forget_deliveries
+from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import deliveries
 from control_api.store.queries.deliveries import StoredDelivery
@@ -308,7 +308,7 @@ async def test_deliveries_settled_ninety_days_ago_go_and_no_others(world: World)
         await deliveries.add(tx.connection, TENANT, rows)
 
     await world.store.write(TENANT, fill)
-    assert await forget_deliveries(world.store, TENANT) == 600
+    assert await delete_old_deliveries(world.store, TENANT) == 600
     async with world.store.reading(TENANT) as connection:
         left = await deliveries.page(connection, TENANT, None, 10)
     assert sorted(each.delivery_id for each in left) == ["dlv_600", "dlv_601"]

@@ -76,7 +76,7 @@ def test_a_key_is_warned_of_from_14_days_before_once_a_day(
         (told,) = warnings(caplog)
         assert told == (
             f"key `{near['key_id']}` ('loan agents', scope read) of tenant `default` expires in "
-            "13.0 days: make a new one in time"
+            "13.0 days: create a new one in time"
         )
         assert near["key"] not in told
         # Another look on the same day says nothing new.

@@ -80,7 +80,7 @@ def test_there_is_no_anchor_before_a_purge(centre: Centre) -> None:
 
 def test_every_hour_what_is_too_old_goes(either: Centre, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
     either.restart()
     young = aged(either)
 
@@ -105,7 +105,7 @@ def test_a_tenant_whose_log_does_not_hold_holds_up_no_other(
     fresh: Centre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
     aged(fresh)
     made = fresh.admin("POST", "/v1/admin/tenants", {"name": "another"})
     body = {"retention_days": 1}
@@ -207,7 +207,7 @@ def test_sessions_go_apart_and_never_come_back_to_life(
     assert either.evaluate(session_id="s-young")["decision"] == "ALLOW"
     events = len(either.events("?limit=1000"))
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
-    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
     either.restart()
 
     def ids() -> list[str]:

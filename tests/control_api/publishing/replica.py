@@ -17,6 +17,7 @@ from control_api import settings
 from control_api.maintenance.rollback_recovery import RollbackRecovery
 from control_api.metrics.metrics import Instruments
 from control_api.publishing.publishing import Publishing
+from control_api.publishing.set_signer import SetSigner
 from control_api.store import set_nodes
 from control_api.store.queries import documents
 from control_api.store.store import Store
@@ -86,12 +87,11 @@ async def replica(database_url: str, redis_url: str) -> AsyncIterator[Replica]:
         publishing = Publishing(
             RedisUrl.parse(redis_url),
             world.store,
-            KeyRing(SIGNER),
-            "epoch",
+            SetSigner(KeyRing(SIGNER), "epoch"),
             Clock(world.now, time.monotonic),
             os.urandom,
             Instruments.on(registry),
-            RollbackRecovery(world.store, settings.read({}), event_id).go_on,
+            RollbackRecovery(world.store, settings.read({}), event_id).recover,
         )
         loops = [world.store.group.create_task(loop()) for loop in publishing.loops]
         try:

@@ -58,7 +58,7 @@ def test_one_line_tells_of_a_trouble_and_one_of_its_end(
     reader.answered(reader.ask(), 10)
     said = [r.getMessage() for r in caplog.records if "pushed to Redis" in r.getMessage()]
     assert len(said) == 2, said
-    assert "well again" in said[1]
+    assert "recovered" in said[1]
 
 
 def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
-from control_api.alerts.cleanup import forget_deliveries
+from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.log.ingest import ingest
 from control_api.maintenance.purge_command import purge
 from control_api.security.random_buffer import RandomBuffer
@@ -112,7 +112,7 @@ async def _more(url: str) -> None:
         for records in (spool.records(count) for count in (3, *[1000] * 4)):
             for _ in range(2):  # the second time they are there
                 await ingest(world.store, TENANT, spool.source, spool.instance, records)
-        await forget_deliveries(world.store, TENANT)
+        await delete_old_deliveries(world.store, TENANT)
 
 
 def test_every_statement_is_of_one_tenant_or_on_the_list(walked: set[str]) -> None:

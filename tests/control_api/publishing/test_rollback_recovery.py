@@ -1,4 +1,4 @@
-"""A store that is put back to an older state gives nothing back that was taken away since."""
+"""A store restored to an older state never restores access that was revoked since."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def pushed(centre: Centre, server: redis.Redis) -> None:
 
 
 def lifted(centre: Centre) -> None:
-    """The freeze is lost too; all that is known is that the tenant's document was another one."""
+    """The freeze is lost too; it is only known that the tenant's document differed."""
     state = centre.admin("GET", "/v1/freeze")
     assert state["frozen"]
-    assert "put back" in state["reason"]
+    assert "restored" in state["reason"]
     assert centre.evaluate()["policy_name"] == "tenant_frozen"
     centre.admin("DELETE", "/v1/freeze")
 
 
-def test_what_was_taken_away_stays_away(tmp_path: Path) -> None:
+def test_revoked_access_stays_revoked(tmp_path: Path) -> None:
     data, copy = tmp_path / "data", tmp_path / "copy"
     with redis.running(tmp_path / "redis") as server:
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
@@ -64,7 +64,7 @@ def test_what_was_taken_away_stays_away(tmp_path: Path) -> None:
         shutil.rmtree(data)
         copy.rename(data)
         with running(tmp_path, SLUICE_REDIS_URL=server.url) as centre:
-            # Somebody has to look: a write does, as a sidecar's challenge would.
+            # A write makes the service look at Redis, as a sidecar's heartbeat request would.
             centre.admin("POST", "/v1/agents", {"agent_role": "loan_underwriter"})
             wait_until("the revision leaps", lambda: revision(centre) > seen)
             pushed(centre, server)
