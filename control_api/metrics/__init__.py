@@ -1,1 +1,1 @@
-"""The control API's metrics, and the merging of several workers' metrics into one answer."""
+"""The control API's metrics, and merging those of several workers into one scrape."""

@@ -1,4 +1,4 @@
-"""A gauge that can have no value. Knows nothing of what is measured."""
+"""A gauge that may have no value."""
 
 import math
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from prometheus_client.metrics_core import Metric
 
 
 class OptionalGauge(Gauge):
-    """Leaves its sample out while the value is NaN: a made-up number would set off alerts, and NaN
+    """Exposes no sample while its value is NaN: a made-up number would set off alerts, and NaN
     breaks `min` over replicas."""
 
     def collect(self) -> Iterable[Metric]:

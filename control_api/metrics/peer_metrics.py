@@ -1,7 +1,7 @@
-"""What all workers counted, whichever is asked: each listens on a socket of its own that only this
-user can reach, and whoever is scraped asks the others.
+"""Merges the metrics of all workers, whichever of them is scraped: it asks the others, over unix
+sockets that only this user can reach.
 
-Knows the socket's folder and the form of an answer. Knows nothing of what is counted.
+Knows the sockets' folder and the form of an answer. Knows nothing of what is counted.
 """
 
 import asyncio
@@ -18,13 +18,14 @@ from prometheus_client.metrics_core import Metric
 
 DIRECTORY = "workers"
 ANSWER_SECONDS = 0.5
-LONGEST = 16 * 1024 * 1024
-LONGEST_ADDRESS = 100
-"""Bytes: of a unix socket's address the kernel takes 107."""
+MAX_ANSWER = 16 * 1024 * 1024
+MAX_ADDRESS = 100
+"""Bytes. The kernel limits a unix socket's address to 107."""
 
 
 class PeerMetrics:
-    """The worker `index` of `count`; `unanswered()` counts one that did not answer in time."""
+    """The metrics of worker `index` of `count`, and access to its peers'. `unanswered()` counts a
+    peer that did not answer in time."""
 
     def __init__(
         self,
@@ -35,7 +36,7 @@ class PeerMetrics:
         unanswered: Callable[[], None],
     ) -> None:
         self._directory = data_dir / DIRECTORY
-        # For addresses: a path may be longer than the kernel takes.
+        # Keeps the folder open for `_address`: a path may be too long for a socket's address.
         self._handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
         self._index = index
         self._others = [other for other in range(count) if other != index]
@@ -44,7 +45,7 @@ class PeerMetrics:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Answer the others from here on."""
+        """Begin to answer the peers."""
         (self._directory / self._name(self._index)).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(self._address(self._index))
@@ -56,34 +57,35 @@ class PeerMetrics:
         os.close(self._handle)
 
     async def exposition(self) -> bytes:
-        """Prometheus text of all that answer, `worker` telling them apart."""
-        asked = await asyncio.gather(*(self._ask(other) for other in self._others))
-        # Last: who did not answer is counted in it.
-        everyone = {self._index: _wire(self._registry)}
-        everyone |= {i: wire for i, wire in zip(self._others, asked, strict=True) if wire}
-        return generate_latest(_MergedRegistry(everyone))
+        """The metrics of all workers that answer, in Prometheus' text format. The label `worker`
+        tells them apart."""
+        answers = await asyncio.gather(*(self._ask(other) for other in self._others))
+        # Our own come last, so that they count the peers that did not answer.
+        by_worker = {self._index: _to_wire(self._registry)}
+        by_worker |= {i: wire for i, wire in zip(self._others, answers, strict=True) if wire}
+        return generate_latest(_MergedRegistry(by_worker))
 
     async def _ask(self, other: int) -> list[Any]:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 reader, writer = await asyncio.open_unix_connection(self._address(other))
                 try:
-                    found = json.loads(await reader.read(LONGEST))
+                    found = json.loads(await reader.read(MAX_ANSWER))
                 finally:
                     writer.close()
         except (OSError, TimeoutError, ValueError):
-            # It is being started again, or hangs: the scrape does not wait for it.
+            # It is being restarted, or hangs. The scrape goes on without it.
             self._unanswered()
             return []
         return list(found)
 
     async def _answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(json.dumps(_wire(self._registry)).encode())
+        writer.write(json.dumps(_to_wire(self._registry)).encode())
         writer.write_eof()
         try:
             await writer.drain()
         except ConnectionError:
-            return  # whoever asked did not wait
+            return  # the peer did not wait for the answer
         finally:
             writer.close()
 
@@ -92,28 +94,28 @@ class PeerMetrics:
 
     def _address(self, index: int) -> str:
         path = str(self._directory / self._name(index))
-        if len(os.fsencode(path)) <= LONGEST_ADDRESS:
+        if len(os.fsencode(path)) <= MAX_ADDRESS:
             return path
         return f"/proc/self/fd/{self._handle}/{self._name(index)}"
 
 
 class _MergedRegistry:
-    """The families of several workers as one registry has them: each family once."""
+    """The metrics of several workers as one registry, with each family once."""
 
-    def __init__(self, everyone: dict[int, list[Any]]) -> None:
-        self._everyone = everyone
+    def __init__(self, by_worker: dict[int, list[Any]]) -> None:
+        self._by_worker = by_worker
 
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
-        for index, wire in sorted(self._everyone.items()):
-            for name, about, kind, samples in wire:
-                family = families.setdefault(name, Metric(name, about, kind))
+        for index, wire in sorted(self._by_worker.items()):
+            for name, help_text, kind, samples in wire:
+                family = families.setdefault(name, Metric(name, help_text, kind))
                 for sample, labels, value in samples:
                     family.add_sample(sample, {**labels, "worker": str(index)}, value)
         return iter(families.values())
 
 
-def _wire(registry: CollectorRegistry) -> list[Any]:
+def _to_wire(registry: CollectorRegistry) -> list[Any]:
     return [
         (family.name, family.documentation, family.type, list(_samples(family.samples)))
         for family in registry.collect()

@@ -1,0 +1,74 @@
+"""The closed sets of label values. A label never holds a tenant's, a user's or an agent's text."""
+
+from enum import StrEnum
+
+
+class RefusalReason(StrEnum):
+    """Why a caller was refused."""
+
+    missing = "missing"
+    differ = "differ"
+    unknown = "unknown"
+    expired = "expired"
+    deactivated = "deactivated"
+    scope = "scope"
+    rate = "rate"
+
+
+class Reload(StrEnum):
+    """The outcome of reading a tenant's policy files."""
+
+    changed = "changed"
+    unchanged = "unchanged"
+    refused = "refused"
+
+
+class Ingest(StrEnum):
+    """The outcome of a record that a sidecar delivered."""
+
+    held = "held"
+    refused = "refused"
+
+
+class DeliveryOutcome(StrEnum):
+    """The outcome of an attempt to deliver an alert."""
+
+    delivered = "delivered"
+    retried = "retried"
+    failed = "failed"
+
+
+class Purging(StrEnum):
+    """The outcome of a tenant's hourly purge."""
+
+    purged = "purged"
+    nothing = "nothing"
+    refused = "refused"
+    failed = "failed"
+
+
+class Pushing(StrEnum):
+    """The outcome of updating a tenant's policy set in Redis."""
+
+    pushed = "pushed"
+    mended = "mended"
+    rebuilt = "rebuilt"
+    current = "current"
+    failed = "failed"
+
+
+class Challenge(StrEnum):
+    """The outcome of a sidecar's request for a heartbeat."""
+
+    answered = "answered"
+    foreign = "foreign"
+    unreadable = "unreadable"
+    unanswered = "unanswered"
+
+
+class SessionPush(StrEnum):
+    """The outcome of writing a session's claim or revocation to Redis."""
+
+    written = "written"
+    older = "older"
+    dropped = "dropped"
