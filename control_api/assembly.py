@@ -43,15 +43,17 @@ def assemble(
     """The application context. `worker` says which of several processes this is; None if it is the
     only one."""
     registry = CollectorRegistry()
-    instruments = Instruments.on(registry)
+    instruments = Instruments.register(registry)
     publishing = None
     if url := settings.redis_url:
         recovery = RollbackRecovery(store, settings, lambda: uuid7(clock.now(), entropy(10)))
         signer = SetSigner(ring, installed.epoch)
-        publishing = Publishing(url, store, signer, clock, entropy, instruments, recovery.recover)
+        publishing = Publishing(
+            url, store, signer, clock, entropy, instruments.redis, recovery.recover
+        )
     peer_metrics = None
     if worker is not None:
-        count = instruments.unanswered.inc
+        count = instruments.jobs.unanswered.inc
         peer_metrics = PeerMetrics(settings.data_dir, worker.index, worker.count, registry, count)
     return AppContext(
         settings=settings,

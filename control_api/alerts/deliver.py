@@ -14,7 +14,7 @@ from collections import Counter
 from control_api.alerts import email, webhook
 from control_api.alerts.delivery_error import DeliveryFailed
 from control_api.app_context import AppContext
-from control_api.metrics.metrics import DeliveryOutcome
+from control_api.metrics.labels import DeliveryOutcome
 from control_api.store.queries import deliveries
 from control_api.store.queries.deliveries import StoredDelivery
 from control_api.store.transaction import Transaction
@@ -128,6 +128,6 @@ class DeliveryLoop:
         # If we die before the commit, the receiver may get the alert twice, under one id.
         status = await self._service.store.write(tenant_id, work)
         outcome = DeliveryOutcome.retried if status == "pending" else DeliveryOutcome(status)
-        self._service.instruments.deliveries.labels(delivery.channel, outcome).inc()
+        self._service.instruments.jobs.deliveries.labels(delivery.channel, outcome).inc()
         if failed is not None:
             _log.warning("delivery `%s` failed: %s", delivery.delivery_id, failed)

@@ -82,7 +82,7 @@ class AlertEvaluator:
 
         # If we die after the commit, the deliveries are stored, and another process sends them.
         if await service.store.write(tenant_id, work):
-            service.instruments.alerts.labels(rule.rule_type).inc()
+            service.instruments.jobs.alerts.labels(rule.rule_type).inc()
             _log.info("alert rule `%s` fired: %s", rule.rule_id, rule.rule_type)
 
 

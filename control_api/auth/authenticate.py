@@ -8,7 +8,8 @@ import hmac
 
 from control_api.auth.principal import Caller, Superadmin
 from control_api.caches.tenant_cache import TenantCache
-from control_api.metrics.metrics import Instruments, RefusalReason
+from control_api.metrics.labels import RefusalReason
+from control_api.metrics.metrics import Instruments
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Unauthorized
 from policies.ground.keys import key_digest, well_formed
@@ -23,7 +24,7 @@ class Authenticator:
         self._tenants = tenants
         self._superadmin = superadmin
         self._now = clock.now
-        self._refusals = instruments.refusals
+        self._refusals = instruments.http.refusals
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
         """The caller. `Unauthorized` if no key is presented, `Forbidden` if it is not valid."""

@@ -10,7 +10,8 @@ from math import ceil
 from typing import Protocol
 
 from control_api.auth.principal import Caller, Superadmin
-from control_api.metrics.metrics import Instruments, RefusalReason
+from control_api.metrics.labels import RefusalReason
+from control_api.metrics.metrics import Instruments
 from policies.ground.clock import Clock
 from policies.ground.errors import TooMany
 
@@ -46,7 +47,7 @@ class RateLimit:
         self._authenticate = authenticate
         self._rate = rate
         self._now = clock.monotonic
-        self._refused = instruments.refusals.labels(RefusalReason.rate)
+        self._refused = instruments.http.refusals.labels(RefusalReason.rate)
         self._full_at: dict[str, float] = {}
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:

@@ -75,7 +75,7 @@ async def _session(app: AppContext, caller: Caller, retrieval: Retrieval) -> Ses
 def _observe(app: AppContext, decision: Decision, event_id: str) -> None:
     """One decision: one record, one metric, one log line."""
     check = decision.check or _WITHOUT_CHECK.get(decision.policy_name, "none")
-    app.instruments.decided(decision.decision, check).inc()
+    app.instruments.decisions.decided(decision.decision, check).inc()
     if _log.isEnabledFor(logging.DEBUG):
         _log.debug(
             "%s %s by check %s: %s",

@@ -24,7 +24,8 @@ from control_api.http.reply import HttpReply, render_error, render_result
 from control_api.http.route import Route, Scope
 from control_api.http.router import CompiledRoute, Router
 from control_api.json_logging import REQUEST_ID
-from control_api.metrics.metrics import Instruments, RefusalReason
+from control_api.metrics.labels import RefusalReason
+from control_api.metrics.metrics import Instruments
 from control_api.revision_context import HEADER, WRITTEN
 from policies.ground.clock import Clock
 from policies.ground.errors import Forbidden, Malformed, SluiceError, TooLarge
@@ -95,8 +96,8 @@ class RequestPipeline:
         self._instruments = instruments
         # Caches the labelled children, so a request takes no lock of the parent metric. Operations
         # and statuses are few.
-        self._requests = cache(instruments.requests.labels)
-        self._seconds = cache(instruments.request_seconds.labels)
+        self._requests = cache(instruments.http.requests.labels)
+        self._seconds = cache(instruments.http.seconds.labels)
         self._monotonic = clock.monotonic
         # A prefix of this run and a counter: unique without a system call per request.
         ids = (f"{run_id}-{number:x}" for number in itertools.count(1))
@@ -121,7 +122,7 @@ class RequestPipeline:
             reply = self._refused(error)
         except Exception:  # noqa: BLE001  # the only place where a bug becomes a 500
             _log.exception("request failed: %s", info.operation)
-            self._instruments.crashes.inc()
+            self._instruments.http.crashes.inc()
             reply = render_error(SluiceError(f"internal error, request `{request_id}`"))
         self._count(info.operation, reply.status, self._monotonic() - started)
         return to_aiohttp(reply, request_id)
@@ -157,7 +158,7 @@ class RequestPipeline:
         info.operation = compiled.name
         scopes = compiled.route.scopes
         if scopes is not None and (caller is None or caller.scope not in scopes):
-            self._instruments.refusals.labels(RefusalReason.scope).inc()
+            self._instruments.http.refusals.labels(RefusalReason.scope).inc()
             raise _wrong_scope(caller, scopes)
         return compiled, found, caller
 
@@ -169,7 +170,7 @@ class RequestPipeline:
                 headers.getall("X-API-Key", ()), headers.getall("Authorization", ())
             )
         except KeysDiffer:
-            self._instruments.refusals.labels(RefusalReason.differ).inc()
+            self._instruments.http.refusals.labels(RefusalReason.differ).inc()
             raise
 
     def _refused(self, error: SluiceError) -> HttpReply:

@@ -38,7 +38,7 @@ class KeyExpiry:
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
         service.store.on_published(self._published)
-        service.instruments.key_expiry.set_function(self.seconds)
+        service.instruments.jobs.key_expiry.set_function(self.seconds)
 
     def seconds(self) -> float:
         """Until the next live key of any tenant expires; NaN if no key has an expiry."""

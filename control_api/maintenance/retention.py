@@ -11,7 +11,7 @@ from control_api.app_context import AppContext
 from control_api.log.purge import Purge
 from control_api.log.purge_plan import PurgeMismatch
 from control_api.maintenance.session_purge import purge_sessions
-from control_api.metrics.metrics import Purging
+from control_api.metrics.labels import Purging
 from control_api.store.queries import tenants
 from policies.ground.errors import SluiceError
 
@@ -64,7 +64,9 @@ class RetentionLoop:
             self._failed(Purging.failed, tenant_id, error, trace=True)
         else:
             removed = outcome.removed or sessions
-            service.instruments.purges.labels(Purging.purged if removed else Purging.nothing).inc()
+            service.instruments.jobs.purges.labels(
+                Purging.purged if removed else Purging.nothing
+            ).inc()
             if removed:
                 _log.info(
                     "tenant `%s`: %d entries and %d sessions purged",
@@ -76,7 +78,7 @@ class RetentionLoop:
     def _failed(
         self, outcome: Purging, tenant_id: str, error: Exception, *, trace: bool = False
     ) -> None:
-        self._service.instruments.purges.labels(outcome).inc()
+        self._service.instruments.jobs.purges.labels(outcome).inc()
         _log.error("purge of `%s` %s: %s", tenant_id, outcome, error, exc_info=trace)
 
 

@@ -45,7 +45,10 @@ class HttpMetrics:
                 registry=registry,
             ),
             refusals=Counter(
-                "sluice_refusals_total", "Callers refused, by reason.", ("reason",), registry=registry
+                "sluice_refusals_total",
+                "Callers refused, by reason.",
+                ("reason",),
+                registry=registry,
             ),
             crashes=Counter(
                 "sluice_internal_errors_total", "Requests answered with 500.", registry=registry

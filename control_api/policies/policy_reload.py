@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from control_api.app_context import AppContext
-from control_api.metrics.metrics import Reload
+from control_api.metrics.labels import Reload
 from control_api.policies import policy_change
 from control_api.policies.policy_plan import Plan, plan
 from control_api.responses.management import Reloaded
@@ -36,11 +36,11 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
         definitions = await asyncio.to_thread(load_tenant, directory, tenant_id)
         done = await _apply(app, tenant_id, definitions, by)
     except (LoadError, Conflict) as error:
-        app.instruments.reloads.labels(Reload.refused).inc()
+        app.instruments.jobs.reloads.labels(Reload.refused).inc()
         if isinstance(error, Conflict):
             raise LoadError([DefinitionFault(tenant_id, 0, "", error.message)]) from error
         raise
-    app.instruments.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
+    app.instruments.jobs.reloads.labels(Reload.changed if done.changes else Reload.unchanged).inc()
     return _answer(done)
 
 

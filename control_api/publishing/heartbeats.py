@@ -11,7 +11,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from control_api.metrics.metrics import Challenge, Instruments
+from control_api.metrics.labels import Challenge
+from control_api.metrics.metrics import RedisMetrics
 from control_api.publishing import repair_requests
 from control_api.publishing.heartbeat_requests import HeartbeatRequests, parse_requests
 from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE, PushQueue
@@ -47,14 +48,14 @@ class Heartbeats:
         store: Store,
         pushes: PushQueue,
         signer: SetSigner,
-        instruments: Instruments,
+        metrics: RedisMetrics,
         now: Callable[[], int],
     ) -> None:
         self._client = client
         self._store = store
         self._pushes = pushes
         self._signer = signer
-        self._instruments = instruments
+        self._metrics = metrics
         self._now = now
         self._last = ""
         self._closed = False
@@ -214,7 +215,7 @@ class Heartbeats:
             await self._client.call("DEL", key)
 
     def _count(self, outcome: Challenge, many: int) -> None:
-        self._instruments.challenges.labels(outcome).inc(many)
+        self._metrics.challenges.labels(outcome).inc(many)
 
 
 def _nonces(requests: dict[str, HeartbeatRequests]) -> int:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from control_api.metrics.metrics import Instruments
+from control_api.metrics.metrics import RedisMetrics
 from control_api.publishing.heartbeats import Heartbeats
 from control_api.publishing.push_queue import PushQueue
 from control_api.publishing.reconcile import Reconciler, Resume
@@ -35,7 +35,7 @@ class Publishing:
         signer: SetSigner,
         clock: Clock,
         entropy: Callable[[int], bytes],
-        instruments: Instruments,
+        metrics: RedisMetrics,
         resume: Resume,
     ) -> None:
         client = self._client = RedisClient(url)
@@ -46,10 +46,10 @@ class Publishing:
         )
         outage = OutageLogger(_log, f"policy sets can't be pushed to Redis at {client.address}")
         self._pushes = PushQueue(
-            store.group, sets, reconciler, signer, instruments, clock.monotonic, outage
+            store.group, sets, reconciler, signer, metrics, clock.monotonic, outage
         )
-        self._heartbeats = Heartbeats(client, store, self._pushes, signer, instruments, clock.now)
-        self._sessions = SessionClaims(store.group, client, signer, instruments)
+        self._heartbeats = Heartbeats(client, store, self._pushes, signer, metrics, clock.now)
+        self._sessions = SessionClaims(store.group, client, signer, metrics)
         self._clock = clock
         store.on_published(self._pushes.published)
 

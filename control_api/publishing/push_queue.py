@@ -14,7 +14,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from control_api.metrics.metrics import Instruments, Pushing
+from control_api.metrics.labels import Pushing
+from control_api.metrics.metrics import RedisMetrics
 from control_api.publishing.batch import SetChanged, SetLocked, one_step
 from control_api.publishing.reconcile import Reconciler
 from control_api.publishing.redis_client import RedisFault
@@ -82,7 +83,7 @@ class PushQueue:
         sets: RedisSets,
         reconciler: Reconciler,
         signer: SetSigner,
-        instruments: Instruments,
+        metrics: RedisMetrics,
         monotonic: Callable[[], float],
         outage: OutageLogger,
     ) -> None:
@@ -90,7 +91,7 @@ class PushQueue:
         self._sets = sets
         self._reconciler = reconciler
         self._signer = signer
-        self._instruments = instruments
+        self._metrics = metrics
         self._monotonic = monotonic
         self._outage = outage
         self._waiting: dict[str, PushJob] = {}
@@ -98,8 +99,8 @@ class PushQueue:
         self._push_slots = asyncio.Semaphore(MAX_PUSHES)
         self._reconcile_slots = asyncio.Semaphore(MAX_RECONCILES)
         self._closed = False
-        instruments.behind.set_function(self._behind)
-        instruments.behind_seconds.set_function(self._lag)
+        metrics.behind.set_function(self._behind)
+        metrics.behind_seconds.set_function(self._lag)
 
     def published(self, tenant_id: str, published: Published) -> None:
         """The store calls this after a commit. Neither waits nor raises."""
@@ -190,8 +191,8 @@ class PushQueue:
             _log.exception("the policy set of `%s` can't be pushed", tenant_id)
             return False
         self._outage.end()
-        self._instruments.pushes.labels(outcome).inc()
-        self._instruments.push_seconds.observe(self._monotonic() - job.since)
+        self._metrics.pushes.labels(outcome).inc()
+        self._metrics.push_seconds.observe(self._monotonic() - job.since)
         return True
 
     async def _update(self, tenant_id: str, job: PushJob) -> Pushing:
@@ -234,7 +235,7 @@ class PushQueue:
         )
 
     def _failed(self, tenant_id: str, job: PushJob) -> None:
-        self._instruments.pushes.labels(Pushing.failed).inc()
+        self._metrics.pushes.labels(Pushing.failed).inc()
         self._requeue(tenant_id, job)
 
     def _requeue(self, tenant_id: str, job: PushJob) -> None:

@@ -16,7 +16,7 @@ from contextlib import aclosing
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.metrics.metrics import Pushing
+from control_api.metrics.labels import Pushing
 from control_api.publishing.batch import Batches, SetChanged, SetLocked
 from control_api.publishing.diff import BULK_DOCUMENT_BYTES, Difference
 from control_api.publishing.redis_sets import HeldSet, RedisSets

@@ -11,7 +11,8 @@ import logging
 from collections import deque
 from typing import Any
 
-from control_api.metrics.metrics import Instruments, SessionPush
+from control_api.metrics.labels import SessionPush
+from control_api.metrics.metrics import RedisMetrics
 from control_api.publishing.push_queue import FIRST_PAUSE, LONGEST_PAUSE
 from control_api.publishing.redis_client import Part, RedisClient, RedisFault, Script
 from control_api.publishing.set_signer import SetSigner
@@ -55,12 +56,12 @@ class SessionClaims:
         group: asyncio.TaskGroup,
         client: RedisClient,
         signer: SetSigner,
-        instruments: Instruments,
+        metrics: RedisMetrics,
     ) -> None:
         self._group = group
         self._client = client
         self._signer = signer
-        self._instruments = instruments
+        self._metrics = metrics
         self._waiting: deque[_Waiting] = deque()
         self._sending = False
         self._closed = False
@@ -137,7 +138,7 @@ class SessionClaims:
         return (key,), (RANK[state], sealed, expiry, self._signer.epoch)
 
     def _count(self, outcome: SessionPush) -> None:
-        self._instruments.session_pushes.labels(outcome).inc()
+        self._metrics.sessions.labels(outcome).inc()
 
 
 def _check(answers: list[Any]) -> None:

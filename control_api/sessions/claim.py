@@ -42,7 +42,7 @@ async def claim(
             break
         # A session was revoked while we read. The row may predate the revocation: read again.
     tenant.sessions.keep(row)
-    app.instruments.sessions.labels(row.state(app.clock.now())).inc()
+    app.instruments.decisions.sessions.labels(row.state(app.clock.now())).inc()
     return row
 
 

@@ -37,7 +37,7 @@ def labels(instrument: Any) -> tuple[str, ...]:
 
 async def test_the_same_fact_has_the_same_name_and_labels(tmp_path: Path) -> None:
     ours = CollectorRegistry()
-    instruments = Instruments.on(ours)
+    instruments = Instruments.register(ours)
     control = families(ours)
     async with control_api() as centre:
         centre.furnish()
@@ -60,9 +60,9 @@ async def test_the_same_fact_has_the_same_name_and_labels(tmp_path: Path) -> Non
             assert {(name, tuple(sorted(wanted))) for name, wanted in SAME.items()} == {
                 (name, tuple(sorted(given))) for name, given in found
             }
-    assert labels(instruments.decisions) == SAME["sluice_decisions"]
-    assert labels(instruments.requests) == SAME["sluice_requests"]
-    assert labels(instruments.sessions) == SAME["sluice_session_claims"]
+    assert labels(instruments.decisions.decisions) == SAME["sluice_decisions"]
+    assert labels(instruments.http.requests) == SAME["sluice_requests"]
+    assert labels(instruments.decisions.sessions) == SAME["sluice_session_claims"]
 
 
 def test_operations_that_both_services_have_are_called_the_same() -> None:

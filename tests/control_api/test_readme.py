@@ -10,16 +10,16 @@ from prometheus_client.metrics import MetricWrapperBase
 
 import control_api
 from control_api.http.routes import ROUTES
-from control_api.metrics.metrics import (
+from control_api.metrics.labels import (
     Challenge,
     DeliveryOutcome,
     Ingest,
-    Instruments,
     Pushing,
     RefusalReason,
     Reload,
     SessionPush,
 )
+from control_api.metrics.metrics import Instruments
 from control_api.settings import names
 
 assert control_api.__file__ is not None
@@ -62,7 +62,7 @@ def test_the_settings_are_those_that_are_read() -> None:
 
 def test_the_metrics_are_those_that_are_exposed() -> None:
     registry = CollectorRegistry()
-    Instruments.on(registry)
+    Instruments.register(registry)
     exposed = {
         metric.name + ("_total" if metric.type == "counter" else "")
         for metric in registry.collect()

@@ -151,7 +151,9 @@ def test_an_unusable_file_leaves_the_old_certificate_and_is_logged_once(
         files.put("certificate", b"not a certificate")
         assert shown(centre.port) == shown(centre.port) == first
         (logged_error,) = logged(caplog, "ERROR")
-        assert logged_error.startswith("the current certificates stay in use: SLUICE_TLS_CERTIFICATE: ")
+        assert logged_error.startswith(
+            "the current certificates stay in use: SLUICE_TLS_CERTIFICATE: "
+        )
         files.path("certificate").unlink()
         assert shown(centre.port) == first
         assert "can't be read: no such file" in logged(caplog, "ERROR")[1]

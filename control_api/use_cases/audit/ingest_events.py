@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from control_api.app_context import MAX_BATCHES, AppContext
 from control_api.auth.principal import Caller
 from control_api.log.ingest import ingest
-from control_api.metrics.metrics import Ingest
+from control_api.metrics.labels import Ingest
 from control_api.requests.base import Identifier, RequestModel
 from control_api.responses.sidecars import Receipt
 from policies.ground.canonical import b64
@@ -44,7 +44,7 @@ class NewRecords(RequestModel):
 async def ingest_events(app: AppContext, caller: Caller, request: NewRecords) -> Receipt:
     """Deliver a batch of a sidecar's records; records delivered before are skipped."""
     tenant_id = caller.tenant.tenant_id
-    count = app.instruments.ingested.labels
+    count = app.instruments.decisions.ingested.labels
     if app.ingesting.locked():
         raise Unavailable(
             f"already ingesting {MAX_BATCHES} batches, the most at a time: try again later"

@@ -73,7 +73,7 @@ async def _wait(app: AppContext, caller: Caller, seconds: float, revision: int) 
             f"{MAX_WAITERS} sidecars are waiting already, the most allowed: try again later"
         )
     async with app.waiters:
-        with app.instruments.waiting.track_inprogress():
+        with app.instruments.http.waiting.track_inprogress():
             # A change published since the read has moved the set already: then do not wait.
             if caller.tenant.policy_set.revision <= revision:
                 await caller.tenant.wait(seconds)
