@@ -1,12 +1,13 @@
-"""The control API's command line. The one place that reads the environment, the clock and chance.
+"""The control API's command line. The only place that reads the environment, the clock and the
+system's random source.
 
     python -m control_api             serve, also as `serve`
-    python -m control_api migrate     bring the database's schema to head
+    python -m control_api migrate     upgrade the database's schema
     python -m control_api purge       remove now what retention would remove within the hour
-    python -m control_api rotate-key  put a new signing key in place of the one that is there
+    python -m control_api rotate-key  replace the signing key
 
-Exit codes: 0 for a drained stop or a thing done, 1 for a failure, 2 for unusable settings or
-arguments, a tenant that there is not among them.
+Exit codes: 0 for a drained stop or a command that succeeded, 1 for a failure, 2 for unusable
+settings or arguments, such as an unknown tenant.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import uvloop
 
-from control_api import json_logging as journal
+from control_api import json_logging
 from control_api.command_line import parse
 from control_api.log import log_key
 from control_api.maintenance.bootstrap import FILE, FirstKeys
@@ -47,8 +48,8 @@ from policies.ground.settings import SettingsError
 from policies.ground.signing import KeyRing
 
 _log = logging.getLogger("sluice")
-# What an operator can mend; anything else is a fault of ours, and shows where it happened.
-_OPERATORS = (
+# Faults that an operator can fix, reported in one line. Anything else is a bug and gets a trace.
+_OPERATOR_FAULTS = (
     UnusableDatabase,
     DatabaseUnreachable,
     UnusableFile,
@@ -61,13 +62,13 @@ _OPERATORS = (
 
 
 def main(arguments: list[str]) -> int:
-    place = _place(arguments)
-    chosen = None if place else parse(arguments)
+    worker = _worker(arguments)
+    chosen = None if worker else parse(arguments)
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
-    # Before anything is read, so that a complaint about a setting is a log line too.
+    # Before the settings are read, so that complaints about them are log lines too.
     level, form = (os.environ.get(f"SLUICE_LOG_{name}") for name in ("LEVEL", "FORMAT"))
-    journal.configure(level or "info", clock.now, form=form)
-    journal.catch_all()
+    json_logging.configure(level or "info", clock.now, form=form)
+    json_logging.catch_all()
     try:
         settings = read(os.environ)
     except SettingsError as error:
@@ -75,24 +76,24 @@ def main(arguments: list[str]) -> int:
             _log.error("%s", complaint)
         return 2
     try:
-        return _serve(place, settings, clock) if chosen is None else _run(chosen, settings, clock)
+        return _serve(worker, settings, clock) if chosen is None else _run(chosen, settings, clock)
     except KeyboardInterrupt:
-        return 1  # a command that was interrupted; the service itself drains instead
-    except (*_OPERATORS, BaseExceptionGroup) as error:
+        return 1  # an interrupted command; the service itself drains on SIGINT
+    except (*_OPERATOR_FAULTS, BaseExceptionGroup) as error:
         causes = _leaves(error)
-        if not all(isinstance(cause, _OPERATORS) for cause in causes):
+        if not all(isinstance(cause, _OPERATOR_FAULTS) for cause in causes):
             raise
         for cause in causes:
             _log.critical("the control API ends: %s", cause)
         return 2 if all(isinstance(cause, NotFound) for cause in causes) else 1
 
 
-def _place(arguments: list[str]) -> WorkerArgs | None:
-    """A worker's place; only the supervisor starts one."""
+def _worker(arguments: list[str]) -> WorkerArgs | None:
+    """A worker's arguments. Only the supervisor passes them, so `--help` does not list them."""
     with suppress(ValueError):
         match arguments:
-            case ["worker", place]:
-                return WorkerArgs.from_argument(place)
+            case ["worker", argument]:
+                return WorkerArgs.from_argument(argument)
     return None
 
 
@@ -101,7 +102,7 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
         case "migrate":
             asyncio.run(_migrate(settings, clock))
         case "rotate-key":
-            told_of(log_key.rotate(settings.data_dir))
+            print_rotation(log_key.rotate(settings.data_dir))
         case "purge":
             work = purge(settings, clock, RandomBuffer(os.urandom), chosen.tenant, print)
             return 0 if asyncio.run(work) else 1
@@ -110,20 +111,21 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
     return 0
 
 
-def _serve(place: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
-    """As one worker, as the supervisor of several, or as the only process."""
-    if place is not None:
-        told = partial(tell_worker, settings, place)
-        uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), told, place=place))
+def _serve(worker: WorkerArgs | None, settings: Settings, clock: Clock) -> int:
+    """Serve as one worker, as the supervisor of several, or as the only process."""
+    if worker is not None:
+        announce = partial(announce_worker, settings, worker)
+        uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), announce, worker=worker))
     elif settings.workers > 1:
-        return Supervisor(settings, clock.monotonic).run(partial(tell_listening, settings))
+        return Supervisor(settings, clock.monotonic).run(partial(log_addresses, settings))
     else:
-        uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), partial(tell, settings)))
+        announce = partial(announce_start, settings)
+        uvloop.run(serve(settings, clock, RandomBuffer(os.urandom), announce))
     return 0
 
 
 async def _migrate(settings: Settings, clock: Clock) -> None:
-    """As the owner of the tables, where the environment says who that is."""
+    """Connects as the owner of the tables, if the environment names one."""
     owner = "SLUICE_MIGRATE_DATABASE_URL"
     given = os.environ.get(owner)
     await open_with_retry(
@@ -135,36 +137,36 @@ async def _migrate(settings: Settings, clock: Clock) -> None:
     )
 
 
-def told_of(ring: KeyRing) -> None:
-    """What a rotation came to, on standard output: public halves alone."""
+def print_rotation(ring: KeyRing) -> None:
+    """The result of a rotation, on standard output: public keys only."""
     print(f"former key  {b64(ring.history[-1].former)}")
     print(f"new key     {b64(ring.signer.public)}")
-    print("services sign with the new key once they are started again")
+    print("services sign with the new key after their next start")
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """The exceptions in a task group's."""
+    """The exceptions inside a task group's exception group."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
     return [error]
 
 
-def tell(settings: Settings, started: Started) -> None:
-    """What the operator should know, on standard output."""
-    tell_keys(started.first_keys, settings.data_dir / FILE)
-    tell_listening(settings, started.listen, started.metrics_listen)
+def announce_start(settings: Settings, started: Started) -> None:
+    """Tell the operator that the service has started."""
+    print_keys(started.first_keys, settings.data_dir / FILE)
+    log_addresses(settings, started.listen, started.metrics_listen)
 
 
-def tell_worker(settings: Settings, place: WorkerArgs, started: Started) -> None:
-    """A worker's: the supervisor waits for it, and tells the rest once all of them serve."""
-    tell_keys(started.first_keys, settings.data_dir / FILE)
-    os.write(place.ready, b"\n")
-    os.close(place.ready)
+def announce_worker(settings: Settings, worker: WorkerArgs, started: Started) -> None:
+    """Tell the supervisor that this worker serves; it logs the addresses once all workers do."""
+    print_keys(started.first_keys, settings.data_dir / FILE)
+    os.write(worker.ready, b"\n")
+    os.close(worker.ready)
 
 
-def tell_keys(keys: FirstKeys | None, file: Path) -> None:
-    """The keys of a first start, this once, and on a terminal alone: a container's output is kept
-    by log collectors, which many may read. `file` holds them too."""
+def print_keys(keys: FirstKeys | None, file: Path) -> None:
+    """The keys of a first start. They are only printed on a terminal: log collectors keep a
+    container's output, and many people can read that. `file` holds them too."""
     if keys is not None:
         print(f"first start: tenant {keys.tenant_id}")
         if sys.stdout.isatty():
@@ -175,7 +177,7 @@ def tell_keys(keys: FirstKeys | None, file: Path) -> None:
     sys.stdout.flush()
 
 
-def tell_listening(
+def log_addresses(
     settings: Settings, listen: ListenAddress, metrics_listen: ListenAddress | None
 ) -> None:
     scheme = "http" if settings.tls is None else "https"

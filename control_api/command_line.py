@@ -1,6 +1,6 @@
 """The arguments of the control API's commands, and the settings that `--help` lists for each.
 
-The list is made from `control_api.settings`: names, sentences and defaults are those that are read.
+The list comes from `control_api.settings`, so names, descriptions and defaults are always current.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -15,13 +15,13 @@ from policies.ground.settings_help import entry, sentences
 
 SERVE = "serve"
 _STORE = ("data_dir", "database_url", "start_seconds")
-_OF = {
+_SETTINGS = {
     SERVE: tuple(field.name for field in fields(Settings)),
     "migrate": _STORE,
     "purge": (*_STORE, "database_connections", "database_seconds", "log_level", "log_format"),
     "rotate-key": ("data_dir",),
 }
-"""The settings that a command uses. Every command checks all of them, as the service would."""
+"""The settings that each command uses. Every command checks all settings, as the service does."""
 
 _MIGRATE = entry(
     f"{PREFIX}MIGRATE_DATABASE_URL", f"{PREFIX}DATABASE_URL", ELSEWHERE["MIGRATE_DATABASE_URL"]
@@ -29,8 +29,8 @@ _MIGRATE = entry(
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
-    """`command`, and `tenant` of a purge; without a command it is `serve`. Exits with 2 where the
-    arguments can't be used."""
+    """`command` (`serve` by default), and `tenant` for a purge. Exits with code 2 if the arguments
+    are not valid."""
     given = [*arguments]
     if not given or given[0].startswith("-"):
         given.insert(0, SERVE)
@@ -42,28 +42,30 @@ def _parser() -> ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     commands.add_parser(SERVE, prog="sluice control", description="Runs the control API.")
     commands.add_parser(
-        "migrate", prog="sluice migrate", description="Brings the database's schema to head."
+        "migrate",
+        prog="sluice migrate",
+        description="Upgrades the database's schema to the newest version.",
     )
     purge = commands.add_parser(
         "purge",
         prog="sluice purge",
         description="Removes now what retention would remove within the hour.",
     )
-    purge.add_argument("--tenant", metavar="ID", help="one tenant; every tenant otherwise")
+    purge.add_argument("--tenant", metavar="ID", help="purge only this tenant (default: all)")
     commands.add_parser(
         "rotate-key",
         prog="sluice rotate-key",
-        description="Makes a new signing key in the data directory, endorsed by the one there.",
+        description="Replaces the signing key in the data directory; the old key endorses it.",
     )
     return top
 
 
 class _ArgumentParser(ArgumentParser):
     def format_help(self) -> str:
-        """The list of settings is made only on demand: it reads a source file."""
+        """Adds the settings. Built only on demand, since that reads a source file."""
         name = self.prog.split()[-1]
         more = [_MIGRATE] if name == "migrate" else []
-        lines = [*more, *settings(_OF.get(name, _OF[SERVE]))]
+        lines = [*more, *settings(_SETTINGS.get(name, _SETTINGS[SERVE]))]
         return (
             f"{super().format_help()}\nsettings, read from the environment [default]:\n"
             + "".join(f"{line}\n" for line in lines)
@@ -71,15 +73,16 @@ class _ArgumentParser(ArgumentParser):
 
 
 def settings(names: Iterable[str]) -> list[str]:
-    """An entry for each of these fields of `Settings`."""
-    told, defaults = sentences(Settings), read({})
+    """A help entry for each of these fields of `Settings`."""
+    texts, defaults = sentences(Settings), read({})
     return [
-        entry(PREFIX + name.upper(), _shown(getattr(defaults, name)), told[name]) for name in names
+        entry(PREFIX + name.upper(), _default(getattr(defaults, name)), texts[name])
+        for name in names
     ]
 
 
-def _shown(value: object) -> str:
-    """A default as it would be set."""
+def _default(value: object) -> str:
+    """A default, written as it would be set."""
     if isinstance(value, bool):
         return str(int(value))
     return str(value) if isinstance(value, (str, int, Path, ListenAddress)) else "not set"

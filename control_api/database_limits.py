@@ -1,27 +1,26 @@
-"""How much of a database a process takes, and for how long. Knows no database's own words but
-PostgreSQL's; SQLite needs none of it."""
+"""The limits on a process's use of PostgreSQL: connections and times. SQLite needs none."""
 
 from dataclasses import dataclass
 
 POOL_SECONDS = 5.0
-"""How long a request waits for a connection before it is told to come again."""
+"""How long a request waits for a connection before it is answered 503."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLimits:
-    """How much of PostgreSQL a process takes. `seconds` is how long a statement may run: one that
-    takes longer holds up others, and is ended with its transaction."""
+    """`connections` per process, and the `seconds` a statement may run: a longer one blocks others,
+    so it is cancelled together with its transaction."""
 
     connections: int = 16
     seconds: float = 10.0
 
     @property
     def silent_seconds(self) -> float:
-        """How long a transaction that writes may say nothing: less than others wait for it."""
+        """How long a writing transaction may be idle: less than others wait for its locks."""
         return self.seconds / 2
 
     def of_session(self) -> dict[str, str]:
-        """Kept by the server."""
+        """Settings that the server enforces."""
         return {
             "application_name": "sluice",
             "statement_timeout": f"{self.seconds * 1000:.0f}",
@@ -32,8 +31,8 @@ class DatabaseLimits:
         }
 
     def of_driver(self) -> dict[str, float]:
-        """Kept here, for a server that is stopped, or out of reach, and keeps nothing: after the
-        server's own, so that its errors are the ones that are told."""
+        """Timeouts that the driver enforces, in case the server is stopped or unreachable. They are
+        longer than the server's, so that its own, clearer errors come first."""
         return {"timeout": POOL_SECONDS, "command_timeout": self.seconds + 2}
 
 

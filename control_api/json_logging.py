@@ -1,8 +1,7 @@
-"""The log of this process: one line an entry, in the form that `policies.ground.log_line` gives it,
-with the request's id. Knows nothing of what is logged.
+"""Configures this process's log: one line per entry, in the form of `policies.ground.log_line`.
 
-Of what a caller sent, a line holds the request id alone, which was checked; secrets and personal
-text are never passed to a logger.
+Of what a caller sends, a line holds only the request id, which is validated. Secrets and personal
+data are never passed to a logger.
 """
 
 import logging
@@ -15,13 +14,13 @@ from typing import Any, TextIO
 
 from policies.ground.log_line import LEVELS, Entry, json_line, text_line
 
-_VALUES = "[parameters: "
+_STATEMENT_VALUES = "[parameters: "
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 _log = logging.getLogger("sluice")
 
 
 class JsonLogFormatter(logging.Formatter):
-    """Entries as `render` shows them; `now` is the wall clock in microseconds."""
+    """Formats entries with `render`. `now` is the wall clock in microseconds."""
 
     def __init__(self, render: Callable[[Entry], str], now: Callable[[], int]) -> None:
         super().__init__()
@@ -41,35 +40,37 @@ class JsonLogFormatter(logging.Formatter):
         )
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
-        """The trace, without the values of a statement that failed: they are what callers sent."""
+        """The trace, without the values of a failed SQL statement: callers sent them."""
         lines = super().formatException(ei).encode("utf-8", "backslashreplace").decode()
-        return "\n".join(line for line in lines.splitlines() if not line.startswith(_VALUES))
+        kept = (line for line in lines.splitlines() if not line.startswith(_STATEMENT_VALUES))
+        return "\n".join(kept)
 
 
 def configure(
     level: str, now: Callable[[], int], stream: TextIO | None = None, form: str | None = None
 ) -> None:
-    """Send every logger's entries of at least `level` to `stream`, standard error by default.
-    `form` is one of `FORMATS`; without one, a terminal gets text and anything else JSON. A level or
-    a form that there is not counts as none: the settings complain of it."""
+    """Send all loggers' entries of at least `level` to `stream`, by default standard error.
+
+    `form` is one of `FORMATS`; without one, a terminal gets text and anything else JSON. An unknown
+    level or form is ignored here: the settings report it.
+    """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     text = stream.isatty() if form not in ("json", "text") else form == "text"
     handler.setFormatter(JsonLogFormatter(text_line if text else json_line, now))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # A library's lines may hold what callers sent: a driver's, each statement's values.
+    # Below warnings, libraries may log what callers sent, such as a statement's values.
     root.setLevel(logging.WARNING)
     _log.setLevel(level.upper() if level in LEVELS else logging.INFO)
-    # Their lines repeat what a caller sent, or tell every wake-up.
+    # These repeat what a caller sent even in warnings, or log every wake-up.
     for noisy in ("aiohttp.server", "aiohttp.access", "watchfiles", "alembic", "sqlalchemy.engine"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
 
 def catch_all() -> None:
-    """What would be written past the log goes to it: warnings, and exceptions that no code
-    caught."""
+    """Send warnings and uncaught exceptions to the log too."""
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
     sys.unraisablehook = lambda found: _log.error(

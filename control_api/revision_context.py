@@ -1,4 +1,4 @@
-"""Which revision of its policy set a tenant has after a request's last write. Knows no write."""
+"""The revision of the tenant's policy set after the current request's last write."""
 
 from contextvars import ContextVar
 

@@ -1,8 +1,8 @@
-"""The service's life: resources > task group > listening; then draining, backwards.
+"""The service's lifetime: open resources > start loops > listen; then drain, in reverse.
 
-A loop that dies ends the process: what it kept true is true no more. SIGTERM and SIGINT drain: no
-new connection, those who wait are answered, requests under way get a deadline, what was handed to
-the log is committed. Knows no route and reads no environment.
+If a loop dies, the process ends, since whatever the loop maintained is no longer up to date.
+SIGTERM and SIGINT drain: no new connections, waiting requests are answered, requests under way get
+a deadline, and records handed to the log are committed. Knows no route and reads no environment.
 """
 
 import asyncio
@@ -42,20 +42,20 @@ from policies.ground.clock import Clock
 from policies.ground.keys import key_digest
 from policies.ground.listen_address import ListenAddress
 
-YOUNG = 20_000
-"""Objects that are made before the collector looks at them: a batch of records decodes into some
-ten thousand, none of which is garbage, and which go by themselves when it is taken in."""
+GC_THRESHOLD = 20_000
+"""Objects created before the garbage collector runs. A batch of records decodes into some ten
+thousand, which reference counting frees as soon as the batch is ingested."""
 DRAIN_SECONDS = 10.0
 _log = logging.getLogger("sluice.serve")
 
 
 class LoopEnded(Exception):
-    """a loop that should run as long as the service has ended"""
+    """a loop ended that should run as long as the service"""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a start tells the operator, once."""
+    """What the operator is told once the service has started."""
 
     listen: ListenAddress
     metrics_listen: ListenAddress | None
@@ -66,12 +66,13 @@ async def serve(
     settings: Settings,
     clock: Clock,
     entropy: Callable[[int], bytes],
-    tell: Callable[[Started], None],
+    announce: Callable[[Started], None],
     stop: asyncio.Event | None = None,
-    place: WorkerArgs | None = None,
+    worker: WorkerArgs | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, or until `stop` is set; as one of several, at `place`.
-    Raises what stands in the way of a start, and an `ExceptionGroup` where a loop died."""
+    """Serve until SIGTERM or SIGINT, or until `stop` is set. `worker` says which of several
+    processes this is. Raises the reason if it can't start, and an `ExceptionGroup` if a loop
+    died."""
     stop = stop or _on_signals()
     make_directory(settings.data_dir)
     store: Store | None = None
@@ -85,58 +86,41 @@ async def serve(
                 stop,
             )
             if store is not None:
-                await _live(settings, clock, entropy, store, tell, stop, place)
+                await _run(settings, clock, entropy, store, announce, stop, worker)
     finally:
-        # After the group: no write is under way any more.
+        # Only after the task group has ended: then no write is under way.
         if store is not None:
             await store.close()
 
 
-async def _live(
+async def _run(
     settings: Settings,
     clock: Clock,
     entropy: Callable[[int], bytes],
     store: Store,
-    tell: Callable[[Started], None],
+    announce: Callable[[Started], None],
     stop: asyncio.Event,
-    place: WorkerArgs | None,
+    worker: WorkerArgs | None,
 ) -> None:
     async with explain_startup_faults(settings.database_url, settings.database_setting):
         ring = log_key.open_or_make(settings.data_dir)
         installed, first_keys = await first_start(store, settings, entropy)
         await log_key.ensure_database_key(store, ring, settings.data_dir)
         log = await Log.open(store)
-        service = assemble(settings, clock, entropy, store, log, installed, ring, place)
+        service = assemble(settings, clock, entropy, store, log, installed, ring, worker)
         await _publish_all_settings(service)
-    files = PolicyFiles(service, settings.policy_dir) if settings.policy_dir else None
-    loops = [
-        store.group.create_task(_forever(loop, service))
-        for loop in (
-            service.tenants.follow,
-            *((files.watch,) if files else ()),
-            AlertEvaluator(service).run,
-            DeliveryLoop(service).run,
-            RetentionLoop(service).run,
-            KeyExpiry(service).run,
-            *(service.publishing.loops if service.publishing else ()),
-        )
-    ]
-    if files is not None:
-        # One turn, and the files are watched: what changes from here on is reported.
-        await asyncio.sleep(0)
-        async with explain_startup_faults(settings.database_url, settings.database_setting):
-            await files.load()
-    listeners = await _listen(service, installed, place)
+    loops = await _start_loops(service)
+    listeners = await _listen(service, installed, worker)
     if service.peer_metrics is not None:
         await service.peer_metrics.open()
-    # What was loaded to get here stays for good: no collection need ever walk over it again.
+    # Everything loaded so far stays until the end: exempt it from garbage collection.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG)
+    gc.set_threshold(GC_THRESHOLD)
     try:
-        # The ports are bound: whoever reads this can connect.
+        # The ports are bound: a client that is told the addresses can connect.
         addresses = [listener.address for listener in listeners]
-        tell(Started(addresses[0], addresses[1] if addresses[1:] else None, first_keys))
+        announce(Started(addresses[0], addresses[1] if addresses[1:] else None, first_keys))
         await stop.wait()
     finally:
         await _drain(service, listeners)
@@ -148,8 +132,33 @@ async def _live(
             await service.publishing.close()
 
 
+async def _start_loops(service: AppContext) -> list[asyncio.Task[None]]:
+    """Start the loops, then load the policy files."""
+    settings = service.settings
+    files = PolicyFiles(service, settings.policy_dir) if settings.policy_dir else None
+    loops = [
+        service.store.group.create_task(_forever(loop, service))
+        for loop in (
+            service.tenants.follow,
+            *((files.watch,) if files else ()),
+            AlertEvaluator(service).run,
+            DeliveryLoop(service).run,
+            RetentionLoop(service).run,
+            KeyExpiry(service).run,
+            *(service.publishing.loops if service.publishing else ()),
+        )
+    ]
+    if files is not None:
+        # After one turn of the event loop the files are watched, so no change is missed.
+        await asyncio.sleep(0)
+        async with explain_startup_faults(settings.database_url, settings.database_setting):
+            await files.load()
+    return loops
+
+
 async def _publish_all_settings(service: AppContext) -> None:
-    """The environment may say something else than at the start before."""
+    """Publish every tenant's settings, since the environment may have changed since the last
+    start."""
     async with service.store.reading_all_tenants() as connection:
         everyone = await tenant_rows.ids(connection)
     for tenant_id in everyone:
@@ -157,29 +166,33 @@ async def _publish_all_settings(service: AppContext) -> None:
 
 
 async def _listen(
-    service: AppContext, installed: Installation, place: WorkerArgs | None
+    service: AppContext, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
-    """The API, and the metrics where they have a port of their own."""
+    """The API's listener, and that of the metrics if they have their own port."""
     settings = service.settings
     key = settings.superadmin_key
     superadmin = installed.superadmin_digest if key is None else key_digest(key)
     if superadmin is None:
-        _log.warning("there is no superadmin key: SLUICE_SUPERADMIN_KEY is not set any more")
+        _log.warning(
+            "there is no superadmin key: the first start used SLUICE_SUPERADMIN_KEY, which is not "
+            "set any more"
+        )
     authenticate: NextAuthenticator = Authenticator(
         service.tenants, superadmin, service.clock, service.instruments
     )
     if rate := settings.rate_limit:
         authenticate = RateLimit(authenticate, rate, service.clock, service.instruments)
 
-    def door(routes: tuple[Route, ...]) -> RequestPipeline:
+    def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
         run_id = service.entropy(4).hex()
         return RequestPipeline(
             routes, service, authenticate, service.instruments, service.clock, run_id
         )
 
-    api, metrics = (place.api, place.metrics) if place else ((), ())
+    api, metrics = (worker.api, worker.metrics) if worker else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)
-    if tls is None and not settings.control_listen.loopback and (place is None or not place.index):
+    first = worker is None or worker.index == 0
+    if tls is None and not settings.control_listen.loopback and first:
         _log.warning(
             "SLUICE_CONTROL_LISTEN: `%s` is not loopback and has no TLS, so API keys cross the "
             "network in the clear: set SLUICE_TLS_CERTIFICATE and SLUICE_TLS_KEY",
@@ -187,12 +200,12 @@ async def _listen(
         )
     name, routes = "SLUICE_CONTROL_LISTEN", routes_of(settings)
     opened = [
-        await ApiListener.open(settings.control_listen, name, door(routes), inherited(api), tls)
+        await ApiListener.open(settings.control_listen, name, pipeline(routes), inherited(api), tls)
     ]
     if settings.metrics_listen is not None:
-        # Plain: figures and no keys, for scrapers that have no certificate to show.
+        # Plain HTTP: it serves figures only, no keys, and scrapers may have no certificate.
         name = "SLUICE_METRICS_LISTEN"
-        own = door((METRICS,))
+        own = pipeline((METRICS,))
         opened.append(
             await ApiListener.open(settings.metrics_listen, name, own, inherited(metrics))
         )
@@ -206,7 +219,7 @@ async def _forever(loop: Callable[[], Awaitable[None]], service: AppContext) -> 
 
 
 async def _drain(service: AppContext, listeners: list[ApiListener]) -> None:
-    """Answer what is under way, within the deadline."""
+    """Answer the requests under way, within the deadline."""
     service.stopping.set()
     service.tenants.wake()
     await asyncio.gather(*(listener.drain(DRAIN_SECONDS) for listener in listeners))

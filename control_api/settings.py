@@ -1,6 +1,7 @@
-"""What an operator may set, one sentence a field. Reads a mapping, never the environment itself.
+"""The control API's settings, described one field at a time; `--help` shows the descriptions.
 
-All complaints come at once (`SettingsError`), before a file or a port is touched.
+Reads a mapping, never the environment itself. All complaints are reported at once
+(`SettingsError`), before any file or port is touched.
 """
 
 from collections.abc import Mapping
@@ -22,58 +23,57 @@ class Settings:
     """The control API's settings; each is `SLUICE_` and the field's name in capitals."""
 
     data_dir: Path
-    """Where the SQLite file, the log's signing key and the first start's secrets live."""
+    """The directory of the SQLite file, the log's signing key and the first start's secrets."""
     database_url: str
     """The store: `sqlite+aiosqlite:///…` (the default, in the data directory) or
     `postgresql+asyncpg://…`."""
     redis_url: RedisUrl | None
-    """The Redis that sidecars are fed through: `redis[s]://…` or `redis[s]+cluster://…`; without
-    one they ask the API itself."""
+    """The Redis that sidecars read policy sets from: `redis[s]://…` or `redis[s]+cluster://…`.
+    Without it they poll the API."""
     database_connections: int
-    """Connections to PostgreSQL that a process keeps, at most: a transaction takes one."""
+    """The most connections to PostgreSQL that a process keeps; each transaction uses one."""
     database_seconds: int
-    """How long a statement may run on PostgreSQL, or wait for one, before its request is told to
-    come again."""
+    """How long a statement on PostgreSQL may run before its request is answered 503."""
     start_seconds: int
-    """How long a start tries again where the database does not answer, or does not let us in."""
+    """How long a start retries if the database does not answer or refuses the connection."""
     workers: int
-    """Processes that share the port; several on PostgreSQL alone."""
+    """Processes that share the port; more than one needs PostgreSQL."""
     control_listen: ListenAddress
     """Where the API listens; port 0 lets the system choose."""
     tls_certificate: Path | None
-    """The API's certificate with its chain, PEM: with it the API speaks HTTPS only. The three files
-    are read again when they are written anew."""
+    """The API's certificate with its chain, PEM. With it the API serves HTTPS only. The three TLS
+    files are reloaded when they change."""
     tls_key: Path | None
     """The private key of that certificate, PEM, not encrypted."""
     tls_client_ca: Path | None
-    """The authorities by which clients are verified, PEM: each must then show a certificate."""
+    """The authorities of client certificates, PEM. With it every client must present one."""
     policy_dir: Path | None
-    """The policy files, `<tenant>/<industry>/<process group>.yaml`; watched. Without it no policy
-    comes from a file, and those that once did stay as they are."""
+    """The directory of policy files, `<tenant>/<industry>/<process group>.yaml`, watched for
+    changes. Without it no files are read, and policies loaded from files stay as they are."""
     superadmin_key: str | None
-    """The superadmin's key, 32 characters or more; made at the first start where it is not set."""
+    """The superadmin's key, 32 characters or more; generated at the first start if not set."""
     require_agent_id: bool
     """Whether every evaluation of every tenant must carry an `agent_id`."""
     pii_masking: bool
-    """Whether what is personal is masked for every tenant before it is written down."""
+    """Whether personal data is masked for every tenant before it is stored."""
     session_ttl_minutes: int
-    """How long a session lives where no policy of its role says."""
+    """How long a session lives if no policy of its role says otherwise."""
     log_level: str
-    """The least important line that is logged: debug, info, warning or error."""
+    """The lowest level that is logged: debug, info, warning or error."""
     log_format: str | None
-    """A log line's form, `json` or `text`; without it, text on a terminal and JSON elsewhere."""
+    """The form of a log line, `json` or `text`. Default: text on a terminal, JSON elsewhere."""
     metrics_listen: ListenAddress | None
-    """A port of its own for `/metrics`, which then leaves the API's."""
+    """A separate address for `/metrics`, which the API's port then no longer serves."""
     webhook_allow: AllowedHosts
-    """Receivers of webhooks that may be called although their address is not public: hosts,
-    `host:port` or CIDRs, with commas between."""
+    """Webhook receivers that may be called although their address is not public: hosts,
+    `host:port` or CIDRs, separated by commas."""
     smtp_url: MailServer | None
     """The mail server: `smtp[s]://[user:password@]host[:port][?starttls=always|never|auto]`."""
     smtp_from: str | None
-    """The address that mail is sent from."""
+    """The sender address of mail."""
     rate_limit: int
-    """Requests a second that a key may make of a process; 0 sets no limit. Sidecars' keys and the
-    superadmin's have none."""
+    """Requests per second that a key may make to a process; 0 means no limit. The keys of sidecars
+    and the superadmin are exempt."""
 
     @property
     def database(self) -> DatabaseLimits:
@@ -81,19 +81,19 @@ class Settings:
 
     @property
     def database_setting(self) -> str:
-        """The setting that says where the database is, for an operator to look at."""
+        """The name of the setting that locates the database, for error messages."""
         default = self.database_url == default_database(self.data_dir)
         return PREFIX + ("DATA_DIR" if default else "DATABASE_URL")
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The files of the API's port; None where it speaks plain HTTP."""
+        """The TLS files of the API's port; None for plain HTTP."""
         if self.tls_certificate is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_key, self.tls_client_ca)
 
     def __repr__(self) -> str:
-        # The key and the database's password must not reach a log by way of a traceback.
+        # The key and the database's password must not get into a log through a traceback.
         return f"Settings(data_dir={str(self.data_dir)!r})"
 
 
@@ -103,7 +103,7 @@ def names() -> tuple[str, ...]:
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """The settings in `environ`; `SettingsError` with every complaint."""
+    """The settings in `environ`. Raises `SettingsError` with every complaint."""
     reader = SettingsReader(environ)
     tls = reader.tls_files()
     data_dir = Path(reader.text("DATA_DIR", "./.sluice"))

@@ -1,5 +1,5 @@
-"""Reads the control API's settings one at a time, and gathers every complaint. Knows what a value
-may look like; knows neither which settings there are nor what they are for."""
+"""Parses the control API's settings one at a time, and collects every complaint. Knows the form of
+a value, not the list of settings."""
 
 import difflib
 import re
@@ -16,14 +16,14 @@ SUPERADMIN_KEY_LENGTH = 32
 _SENDER = re.compile(r"[^@\s<>,;:\"]+@[A-Za-z0-9.-]+\Z")
 
 ELSEWHERE = {
-    "MIGRATE_DATABASE_URL": "The store as `sluice migrate` connects to it: the role that owns the "
-    "tables.",
-    "URL": "Where `sluice agents` and its like find a control API.",
-    "KEY_FILE": "The file with the API key that `sluice agents` and its like send.",
-    "API_KEY": "The same key itself, which is easier to leak than a file.",
+    "MIGRATE_DATABASE_URL": "The database as `sluice migrate` connects to it: as the role that "
+    "owns the tables.",
+    "URL": "The control API that client commands such as `sluice agents` call.",
+    "KEY_FILE": "The file with the API key that client commands send.",
+    "API_KEY": "The API key itself; it leaks more easily than a file.",
 }
-"""What other commands read from the same environment: no mistake here, so no complaint."""
-# A sidecar's settings, and the launcher's, may share one environment with ours.
+"""Settings that other commands read from the same environment, so they are not complained of."""
+# Prefixes of the sidecar's and the launcher's settings, which may share the environment.
 OTHERS = ("SIDECAR_", "UP_")
 
 
@@ -32,7 +32,7 @@ def default_database(data_dir: Path) -> str:
 
 
 class SettingsReader:
-    """Reads one setting at a time and gathers what is wrong. An empty value is an absent one."""
+    """Parses one setting at a time, and collects complaints. An empty value counts as absent."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -44,7 +44,7 @@ class SettingsReader:
     def database(self, data_dir: Path) -> str:
         url = self.text("DATABASE_URL", default_database(data_dir))
         if not url.startswith(("sqlite+aiosqlite:///", "postgresql+asyncpg://")):
-            # The value may hold a password: it is not repeated.
+            # The value is not quoted, since it may hold a password.
             self.complain(
                 "DATABASE_URL", "must begin with sqlite+aiosqlite:/// or postgresql+asyncpg://"
             )
@@ -61,7 +61,7 @@ class SettingsReader:
         try:
             return RedisUrl.parse(url) if url else None
         except ValueError as error:
-            # The value may hold a password: it is not repeated.
+            # The value is not quoted, since it may hold a password.
             self.complain("REDIS_URL", str(error))
             return None
 
@@ -74,14 +74,14 @@ class SettingsReader:
             return None
 
     def tls_files(self) -> TlsFiles | None:
-        """None where the API is to speak plain HTTP, or the files can't be used."""
+        """None for plain HTTP, or if the files can't be used."""
         parts = ("CERTIFICATE", "KEY", "CLIENT_CA")
         certificate, key, authorities = (self.text(f"TLS_{part}", "") for part in parts)
         if not (certificate or key or authorities):
             return None
         missing = [part for part, text in (("CERTIFICATE", certificate), ("KEY", key)) if not text]
         for part in missing:
-            self.complain(f"TLS_{part}", "is needed where one of the TLS settings is set")
+            self.complain(f"TLS_{part}", "is needed if any of the TLS settings is set")
         if missing:
             return None
         files = TlsFiles(Path(certificate), Path(key), Path(authorities) if authorities else None)
@@ -100,7 +100,7 @@ class SettingsReader:
     def superadmin_key(self) -> str | None:
         key = self._environ.get(PREFIX + "SUPERADMIN_KEY") or None
         if key is not None and len(key) < SUPERADMIN_KEY_LENGTH:
-            # The value is a secret, if a short one: it is not repeated.
+            # The value is not quoted: it is a secret, even if it is too short.
             self.complain("SUPERADMIN_KEY", f"must have {SUPERADMIN_KEY_LENGTH} characters or more")
         return key
 
@@ -122,9 +122,9 @@ class SettingsReader:
     def sender(self) -> str | None:
         sender = self.text("SMTP_FROM", "")
         if sender and not _SENDER.match(sender):
-            self.complain("SMTP_FROM", f"`{sender}` is not an address")
+            self.complain("SMTP_FROM", f"`{sender}` is not an email address")
         if not sender and self.text("SMTP_URL", ""):
-            self.complain("SMTP_FROM", "is needed where SLUICE_SMTP_URL is set")
+            self.complain("SMTP_FROM", "is needed if SLUICE_SMTP_URL is set")
         return sender or None
 
     def flag(self, name: str) -> bool:
@@ -137,29 +137,23 @@ class SettingsReader:
         return value
 
     def minutes(self, name: str, default: int) -> int:
-        text = self.text(name, str(default))
-        # Ten years: past that a session is a mistake, and a time far off overflows somewhere.
-        if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= 5_256_000:
-            self.complain(name, f"`{text}` is not a number of minutes from 1 to 5256000")
-            return default
-        return int(text)
-
-    def number(self, name: str, default: int, least: int, most: int, of: str) -> int:
-        text = self.text(name, str(default))
-        if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
-            self.complain(name, f"`{text}` is not a number of {of} from {least} to {most}")
-            return default
-        return int(text)
+        # At most ten years: a longer session is a mistake, and a very late time could overflow.
+        return self.number(name, default, 1, 5_256_000, "minutes")
 
     def rate(self, name: str) -> int:
-        text = self.text(name, "0")
-        if not text.isascii() or not text.isdigit() or int(text[:9]) > 1_000_000:
-            self.complain(name, f"`{text}` is not a number of requests from 0 to 1000000")
-            return 0
+        return self.number(name, 0, 0, 1_000_000, "requests")
+
+    def number(self, name: str, default: int, least: int, most: int, unit: str) -> int:
+        text = self.text(name, str(default))
+        # `isdigit` alone accepts digits of other scripts. The slice bounds the conversion's cost.
+        if not text.isascii() or not text.isdigit() or not least <= int(text[:9]) <= most:
+            self.complain(name, f"`{text}` is not a number of {unit} from {least} to {most}")
+            return default
         return int(text)
 
     def refuse_unknown(self, names: Iterable[str]) -> None:
-        """A misspelt setting must not silently leave a default in force."""
+        """Complain of unknown settings: a misspelt one would silently leave its default in
+        force."""
         known = {*names, *(PREFIX + name for name in ELSEWHERE)}
         for name in sorted(self._environ):
             ours = name.startswith(PREFIX) and not name.startswith(

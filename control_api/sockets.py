@@ -1,4 +1,4 @@
-"""Binding an address. Knows no server and no route."""
+"""Binds listening sockets. Knows no server and no route."""
 
 import socket
 
@@ -8,16 +8,17 @@ BACKLOG = 1024
 
 
 class CannotListen(Exception):
-    """the address can't be listened on"""
+    """the service can't listen on the address"""
 
 
 def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[socket.socket]]:
-    """`count` times the sockets of `address`, listened on: several where its host is a name with
-    several addresses. `CannotListen`, naming the setting, where that can't be.
+    """`count` sets of listening sockets for `address`, one set per worker. A set has several
+    sockets if the host is a name with several addresses. Raises `CannotListen`, which names the
+    setting.
 
-    Of several on one port the kernel gives each connection to one, by its addresses, so that each
-    gets about as many. On one socket that all accept from, whoever wakes first takes what is there:
-    of 64 connections that came at once, one of four took 54.
+    With several sockets on one port (SO_REUSEPORT), the kernel spreads connections evenly by their
+    addresses. If all workers accepted from one socket, the first to wake would take most: of 64
+    connections that arrived at once, one worker of four took 54.
     """
     opened: list[list[socket.socket]] = []
     try:
@@ -25,11 +26,12 @@ def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[sock
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         ports: dict[object, int] = {}
-        for place in range(count):
+        for index in range(count):
             opened.append([])
             for family, kind, protocol, _, target in dict.fromkeys(infos):
-                if place == 0 and count > 1 and address.port:
-                    # Shared ports are shared with any other service of ours too: is it free?
+                if index == 0 and count > 1 and address.port:
+                    # SO_REUSEPORT would silently share the port with another running service of
+                    # the same user, so first check that the port is free.
                     _open(family, kind, protocol, target, shared=False).close()
                 chosen = (target[0], ports.get(target, target[1]), *target[2:])
                 made = _open(family, kind, protocol, chosen, shared=count > 1)

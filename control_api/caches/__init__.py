@@ -1,1 +1,1 @@
-"""What each process remembers of its tenants: policy sets, keys, sessions, until they change."""
+"""What each process caches of its tenants: policy sets, keys and sessions."""

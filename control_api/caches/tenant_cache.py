@@ -1,7 +1,7 @@
-"""The tenants that this process works with, and who owns which key. Knows no operation.
+"""Caches the tenants that this process serves, and the tenant of each API key.
 
-A change that this process commits is in force here before its answer leaves (`published`). One that
-another process commits is found by `follow`, within half a second.
+A change that this process commits is in force here before its answer is sent (`_published`).
+`follow` finds what other processes commit, within half a second.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from control_api.store.transaction import Published
 from policies.ground.errors import NotFound, Unavailable
 
 FOLLOW_SECONDS = 0.5
-KEEP_TENANTS = 1024
-KEEP_OWNERS = 65_536
+MAX_TENANTS = 1024
+MAX_OWNERS = 65_536
 _PAGE = 512
 _PAGE_BYTES = 4 * 1024 * 1024
 
 
 class TenantCache:
-    """Loads a tenant when it is first asked for; the one loaded longest ago goes first."""
+    """Loads a tenant when first needed; the one loaded first is evicted first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class TenantCache:
         store.on_published(self._published)
 
     async def get(self, tenant_id: str) -> TenantState:
-        """`NotFound` where there is no such tenant."""
+        """Raises `NotFound` if there is no such tenant."""
         state = self._loaded.get(tenant_id)
         if state is not None:
             return state
@@ -40,42 +40,43 @@ class TenantCache:
         if row is None:
             raise NotFound(f"no such tenant: `{tenant_id}`")
         state = TenantState(tenant_id, row.revision, row.active, partial(self._bodies, tenant_id))
-        # Another request may have loaded it meanwhile; whoever waits there must be woken there.
+        # Another request may have loaded it meanwhile. Keep that one: sidecars may wait on it.
         state = self._loaded.setdefault(tenant_id, state)
-        self._make_room()
+        self._evict()
         return state
 
     def known_owner(self, digest: bytes) -> TenantState | None:
-        """The same as `owner`, as far as this process knows."""
+        """Like `owner`, from this process's memory alone."""
         tenant_id = self._owners.get(digest)
         return None if tenant_id is None else self._loaded.get(tenant_id)
 
     async def owner(self, digest: bytes) -> TenantState | None:
-        """The tenant whose key has this SHA-256. A key never changes hands, so that is kept; that
-        there is none is not, since it may be made the next moment by another process."""
+        """The tenant whose key has this SHA-256; None if there is no such key. An owner is cached
+        for good, since a key never moves to another tenant. A missing key is not cached: another
+        process may create it the next moment."""
         tenant_id = self._owners.get(digest)
         if tenant_id is None:
             async with self._store.reading_key(digest) as connection:
                 tenant_id = await keys.tenant_of(connection, digest)
             if tenant_id is None:
                 return None
-            while len(self._owners) >= KEEP_OWNERS:
+            while len(self._owners) >= MAX_OWNERS:
                 self._owners.pop(next(iter(self._owners)))
             self._owners[digest] = tenant_id
         return await self.get(tenant_id)
 
     async def follow(self) -> None:
-        """Look for what other processes committed, for ever. A store that does not answer is asked
-        again: what is known stays in force meanwhile, as in a sidecar that is cut off."""
+        """Runs forever: picks up what other processes commit. While the store is down, the cached
+        state stays in force, as in a sidecar that is cut off."""
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
             try:
-                await self.look()
+                await self.refresh()
             except Unavailable:
                 continue
 
-    async def look(self) -> None:
-        """Bring every loaded tenant to the store's revision."""
+    async def refresh(self) -> None:
+        """Update every loaded tenant to the store's revision."""
         states = list(self._loaded.values())
         if not states:
             return
@@ -88,7 +89,7 @@ class TenantCache:
                 await self._catch_up(state, revision)
 
     def wake(self) -> None:
-        """Let everyone who waits for a change answer: the service stops."""
+        """Wake every request that waits for a change, since the service is stopping."""
         for state in self._loaded.values():
             state.wake()
 
@@ -99,10 +100,10 @@ class TenantCache:
                 connection, state.tenant_id, since, limit=_PAGE, most_bytes=_PAGE_BYTES
             )
         if page.more:
-            # So much has changed that forgetting all is cheaper than reading it.
+            # So much has changed that dropping everything is cheaper than reading the changes.
             state.forget(page.revision)
         elif state.policy_set.revision == since:
-            # Nothing was published here while we read: ours would be newer than what we read.
+            # Apply only if nothing was published here during the read, which would be newer.
             state.published(max(revision, page.revision), {d.name: d.body for d in page.documents})
 
     async def _bodies(self, tenant_id: str, names: Sequence[str]) -> Mapping[str, bytes | None]:
@@ -114,10 +115,11 @@ class TenantCache:
         if state is not None:
             state.published(published.revision, published.documents)
 
-    def _make_room(self) -> None:
-        """A tenant that a sidecar waits on stays: its waiter would never be woken."""
-        spare = len(self._loaded) - KEEP_TENANTS
-        if spare > 0:
+    def _evict(self) -> None:
+        """Drop the oldest tenants over the limit, but none that a sidecar waits on: its waiter
+        would never be woken."""
+        excess = len(self._loaded) - MAX_TENANTS
+        if excess > 0:
             idle = [name for name, state in self._loaded.items() if not state.has_waiters]
-            for name in idle[:spare]:
+            for name in idle[:excess]:
                 del self._loaded[name]

@@ -1,7 +1,8 @@
-"""One tenant in this process: its policy set, the sessions seen, and who waits for a change.
+"""One tenant's cached state: its policy set, the sessions seen, and the requests waiting for a
+change.
 
-Knows documents and revisions. Knows neither SQL nor HTTP: `load` is the port to the table of
-documents. What is here is a copy: it may be forgotten at any time, and is loaded when next needed.
+Knows documents and revisions. Knows neither SQL nor HTTP: `load` reads the table of documents. All
+of it is a copy that may be dropped at any time and is loaded again when needed.
 """
 
 import asyncio
@@ -16,12 +17,12 @@ from policies.sets.policy_set import TENANT, PolicySet, agent_name, key_name, ro
 
 Load = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes | None]]]
 
-KEEP = 8192
-"""Documents that are kept as bytes, those that are known to be absent included."""
+MAX_DOCUMENTS = 8192
+"""Documents cached as bytes, including those known to be absent."""
 
 
 class TenantState:
-    """A tenant's policy set at `policy_set.revision`, loaded document by document."""
+    """A tenant's policy set at `policy_set.revision`, loaded one document at a time."""
 
     def __init__(self, tenant_id: str, revision: int, active: bool, load: Load) -> None:
         self.tenant_id = tenant_id
@@ -32,28 +33,28 @@ class TenantState:
         self.policy_set.revision = revision
         self._load = load
         self._changes = 0
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._listening: set[asyncio.Future[None]] = set()
+        self._change_waiters: set[asyncio.Future[None]] = set()
+        self._report_waiters: set[asyncio.Future[None]] = set()
 
     async def need(self, names: Iterable[str]) -> None:
-        """Make these documents available to the policy set; returns at once where they are.
+        """Make these documents available to the policy set; returns at once if they are cached.
 
-        After it returns, and until the next `await`, every one of them is here.
+        All of them stay available until the caller's next `await`.
         """
         wanted = tuple(names)
         while missing := [name for name in wanted if name not in self._bodies]:
             changes = self._changes
             found = await self._load(missing)
             if changes != self._changes:
-                # A document was published while we read: what we read may be what it replaced.
+                # A document was published during the read, so what was read may be outdated.
                 continue
             for name in missing:
-                if len(self._bodies) >= KEEP:
+                if len(self._bodies) >= MAX_DOCUMENTS:
                     self._bodies.pop(next(iter(self._bodies)))
                 self._bodies[name] = found.get(name)
 
     async def need_for(self, *retrievals: Retrieval) -> None:
-        """What decisions on `retrievals` look at, beside the key."""
+        """Load the documents that decisions on `retrievals` need, except the key's."""
         names = [TENANT]
         for each in retrievals:
             names.append(role_name(each.agent_role))
@@ -65,7 +66,8 @@ class TenantState:
         await self.need((key_name(digest),))
 
     def published(self, revision: int, documents: Mapping[str, bytes | None]) -> None:
-        """These documents were committed: in force here before the writer's answer leaves."""
+        """Put committed documents in force. For this process's own writes that happens before the
+        answer is sent."""
         self._changes += 1
         for name, body in documents.items():
             if name in self._bodies:
@@ -77,7 +79,7 @@ class TenantState:
         self.wake()
 
     def forget(self, revision: int) -> None:
-        """Whatever is here may have been replaced by another process."""
+        """Drop everything: another process may have replaced it."""
         self._changes += 1
         self._bodies.clear()
         self.sessions.forget()
@@ -85,40 +87,40 @@ class TenantState:
         self.wake()
 
     def wake(self) -> None:
-        """Let everyone who waits look again."""
-        _wake(self._waiting)
-        _wake(self._listening)
+        """Wake all waiting requests, which then check again."""
+        _wake(self._change_waiters)
+        _wake(self._report_waiters)
 
     async def wait(self, seconds: float) -> None:
-        """Until something changes, or for so long."""
-        await _wait(self._waiting, seconds)
+        """Wait for a change, at most this long."""
+        await _wait(self._change_waiters, seconds)
 
-    def heard(self) -> None:
+    def wake_report_waiters(self) -> None:
         """A sidecar has reported to this process."""
-        _wake(self._listening)
+        _wake(self._report_waiters)
 
     async def wait_report(self, seconds: float) -> None:
-        """Until a sidecar reports to this process, or for so long."""
-        await _wait(self._listening, seconds)
+        """Wait for a sidecar to report to this process, at most this long."""
+        await _wait(self._report_waiters, seconds)
 
     @property
     def has_waiters(self) -> bool:
-        return bool(self._waiting or self._listening)
+        return bool(self._change_waiters or self._report_waiters)
 
 
-def _wake(waiting: Iterable[asyncio.Future[None]]) -> None:
-    for waiter in waiting:
+def _wake(waiters: Iterable[asyncio.Future[None]]) -> None:
+    for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
 
 
-async def _wait(waiting: set[asyncio.Future[None]], seconds: float) -> None:
+async def _wait(waiters: set[asyncio.Future[None]], seconds: float) -> None:
     waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiting.add(waiter)
+    waiters.add(waiter)
     try:
         async with asyncio.timeout(seconds):
             await waiter
     except TimeoutError:
         pass
     finally:
-        waiting.discard(waiter)
+        waiters.discard(waiter)

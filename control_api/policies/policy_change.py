@@ -1,5 +1,5 @@
-"""What every change of policies has in common, whoever makes it: a version in the history, an entry
-in the log, and the documents of the roles that it touches. Knows no operation and no file."""
+"""What every change of a policy does: a version in the history, an entry in the log, and new
+documents for the roles it affects. Knows no operation and no file."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from policies.sets.policy_set import role_document, role_name
 from policies.trail.record import Record, change_record
 
 MAX_DOCUMENT = 1024 * 1024
-"""Bytes of a role's policies together: every sidecar that decides by the role carries them."""
+"""Bytes of all policies of a role: every sidecar that decides by the role has to hold them."""
 
 _CHUNK = 500
 
@@ -39,15 +39,15 @@ async def record(
     by: str,
     new_id: Callable[[], str],
 ) -> None:
-    """The rows' present versions, in their history and in the log."""
+    """Record the rows' current versions in their history and in the log."""
     await policies.add_versions(tx.connection, tx.tenant_id, rows, by, change)
     for row in rows:
         await tx.append(_entry(row, change, by, new_id()))
 
 
 async def publish(tx: Transaction, roles: Iterable[str]) -> None:
-    """The documents of these roles, as their policies now are. `Conflict` where one would be larger
-    than sidecars are to carry."""
+    """Publish the documents of these roles from their current policies. Raises `Conflict` if one
+    would be larger than `MAX_DOCUMENT`."""
     names = sorted(set(roles))
     documents: dict[str, bytes | None] = {}
     for at in range(0, len(names), _CHUNK):
@@ -63,8 +63,8 @@ def _document(role: str, active: list[Policy]) -> bytes | None:
     document = role_document(active)
     if document is not None and len(document) > MAX_DOCUMENT:
         raise Conflict(
-            f"the {len(active)} policies of role `{role}` would need {len(document)} bytes "
-            f"together, and a role's hold {MAX_DOCUMENT}: shorten their lists, or use wildcards"
+            f"the {len(active)} policies of role `{role}` would take {len(document)} bytes, over "
+            f"the limit of {MAX_DOCUMENT}: shorten their lists, or use wildcards"
         )
     return document
 

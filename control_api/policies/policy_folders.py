@@ -1,5 +1,4 @@
-"""Policy folders that belong to no tenant: found in the directory, told in the log. Knows tenants
-and the names of folders; opens no policy file."""
+"""Finds policy folders that belong to no tenant, and logs them. Opens no policy file."""
 
 import asyncio
 import logging
@@ -15,8 +14,8 @@ _log = logging.getLogger("sluice.policies")
 
 
 async def unowned_folders(app: AppContext) -> list[UnownedFolder]:
-    """Folders of no tenant, each with the nearest; every one is logged. Nothing where no policy
-    directory is set, and where it can't be read: taking the files in says so."""
+    """Folders without a tenant, each with the most similar tenant; all are logged. Empty if no
+    policy directory is set, or if it can't be read (loading the files reports that)."""
     directory = app.settings.policy_dir
     if directory is None:
         return []
@@ -25,7 +24,7 @@ async def unowned_folders(app: AppContext) -> list[UnownedFolder]:
     try:
         for fault in await asyncio.to_thread(strays, directory):
             _log.warning("%s", fault)
-        # Names are compared with every tenant's: not in the loop's thread.
+        # In a thread, since each folder is compared with every tenant's name.
         found = await asyncio.to_thread(lambda: unowned(folders(directory), known))
     except LoadError as error:
         _log.error("the policy directory can't be read: %s", error)

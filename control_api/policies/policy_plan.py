@@ -1,7 +1,8 @@
-"""What a tenant's policy files change, as a value: which policies are added, updated, removed.
+"""Plans what a tenant's policy files change: which policies are added, updated and removed.
 
 Pure: definitions and rows in, new rows out. Knows the rules of contract section 4 (a policy that a
-user modified is left alone; one gone from disk is soft-deleted); knows no transaction.
+user modified is left alone; one that no file defines any more is soft-deleted); knows no
+transaction.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,8 +16,8 @@ from policies.ground.canonical import encode
 
 @dataclass(slots=True)
 class Plan:
-    """Names by what happens to them, and the rows to write. `moved` rows are written without a new
-    version: only where their file lies, or what it says beside the user's version, has changed."""
+    """The rows to write, and the names of the policies that stay. `moved` rows get no new version:
+    only their file's path has changed, or what it says besides the user's version."""
 
     added: list[StoredPolicy] = field(default_factory=list)
     updated: list[StoredPolicy] = field(default_factory=list)
@@ -25,15 +26,15 @@ class Plan:
     unchanged: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     taken: list[Definition] = field(default_factory=list)
-    """Definitions whose name another active policy has."""
+    """Definitions whose name is already used by another active policy."""
     roles: set[str] = field(default_factory=set)
-    """The roles whose documents follow from this."""
+    """The roles whose documents must be published again."""
     replaced: dict[str, StoredPolicy] = field(default_factory=dict)
-    """By id, the rows as they were that `updated`, `removed` and `moved` take the place of."""
+    """By id, the previous rows of `updated`, `removed` and `moved`."""
 
     @property
     def changes(self) -> list[tuple[str, list[StoredPolicy]]]:
-        """What gets a new version, and what its history calls that."""
+        """The rows that get a new version, by the change's name in their history."""
         every = (("added", self.added), ("updated", self.updated), ("removed", self.removed))
         return [(change, rows) for change, rows in every if rows]
 
@@ -49,31 +50,31 @@ def plan(
     now: int,
     new_id: Callable[[], str],
 ) -> Plan:
-    """`of_files` are the rows that a file defined until now, deleted ones too; `names` those of the
-    definitions' names that active policies have."""
-    # By the name in the file: a user may have renamed the policy since.
+    """`of_files` are the rows that a file defined so far, including deleted ones. `names` are the
+    definitions' names that active policies already use."""
+    # By the name in the file, since a user may have renamed the policy.
     known = {row.file_body["name"]: row for row in of_files if row.file_body is not None}
     result = Plan()
     for definition in definitions:
         row = known.pop(definition.body["name"], None)
         if row is not None:
-            _defined(result, definition, row, now)
+            _keep(result, definition, row, now)
         elif definition.body["name"] in names:
             result.taken.append(definition)
         else:
             result.added.append(_new(definition, now, new_id()))
             result.roles.add(definition.body["agent_role"])
     for left in known.values():
-        _gone(result, left, now)
+        _drop(result, left, now)
     return result
 
 
-def _defined(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> None:
+def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> None:
     """A policy that its file still defines."""
     placed = replace(row, file=definition.file, file_body=definition.body)
     name = definition.body["name"]
     if row.user_modified or row.deleted_at is not None:
-        # A user's decision outlives the file, until the user restores it.
+        # A user's change takes precedence over the file until the user restores the policy.
         result.skipped.append(name)
     elif not _same(row.body, definition.body):
         role = definition.body["agent_role"]
@@ -97,19 +98,19 @@ def _defined(result: Plan, definition: Definition, row: StoredPolicy, now: int) 
         result.replaced[row.policy_id] = row
 
 
-def _gone(result: Plan, row: StoredPolicy, now: int) -> None:
-    """A policy that no file defines any more. It forgets its file: one that defines this name later
-    defines a policy of its own."""
-    loose = replace(row, file=None, file_body=None)
+def _drop(result: Plan, row: StoredPolicy, now: int) -> None:
+    """A policy that no file defines any more. It loses its file, so that a file with this name
+    later defines a new policy."""
+    detached = replace(row, file=None, file_body=None)
     result.replaced[row.policy_id] = row
     if row.deleted_at is not None:
-        result.moved.append(loose)
+        result.moved.append(detached)
     elif row.user_modified:
         result.skipped.append(row.name)
-        result.moved.append(loose)
+        result.moved.append(detached)
     else:
         version = row.version + 1
-        result.removed.append(replace(loose, version=version, updated_at=now, deleted_at=now))
+        result.removed.append(replace(detached, version=version, updated_at=now, deleted_at=now))
         result.roles.add(row.agent_role)
 
 
@@ -130,5 +131,5 @@ def _new(definition: Definition, now: int, policy_id: str) -> StoredPolicy:
 
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
-    """By canonical bytes: `1` and `true` are equal to Python alone."""
+    """Compares canonical bytes: to Python, `1` and `True` are equal."""
     return encode(one) == encode(other)

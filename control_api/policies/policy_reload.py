@@ -27,12 +27,12 @@ _ATTEMPTS = 5
 
 
 async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
-    """What the reload changed. On `LoadError` nothing was changed."""
+    """Load the tenant's files and return what changed. On `LoadError`, nothing has changed."""
     directory = app.settings.policy_dir
     if directory is None:
         return _answer(Plan())
     try:
-        # Reading files blocks, and the disk may be slow: keep it off the event loop.
+        # In a thread, since reading files blocks, and the disk may be slow.
         definitions = await asyncio.to_thread(load_tenant, directory, tenant_id)
         done = await _apply(app, tenant_id, definitions, by)
     except (LoadError, Conflict) as error:
@@ -45,17 +45,15 @@ async def reload_tenant(app: AppContext, tenant_id: str, by: str) -> Reloaded:
 
 
 async def _apply(app: AppContext, tenant_id: str, definitions: list[Definition], by: str) -> Plan:
-    """Plan outside the write transaction, then write if the plan still holds.
-
-    Comparing many policies takes long, and must not hold up the tenant's evaluations.
-    """
+    """Plan outside the transaction, then write if the plan is still valid: comparing all of a
+    tenant's policies under its lock would delay its evaluations."""
     for _ in range(_ATTEMPTS):
         done = await _plan(app, tenant_id, definitions)
         if done.taken:
-            raise LoadError([_taken(definition) for definition in done.taken])
+            raise LoadError([_name_taken(definition) for definition in done.taken])
         if not done.writes or await app.store.write(tenant_id, _work(app, done, by)):
             return done
-    raise Unavailable("the policies change faster than they can be compared: try again later")
+    raise Unavailable("the policies change faster than they can be compared: retry later")
 
 
 async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) -> Plan:
@@ -66,7 +64,7 @@ async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) 
         for at in range(0, len(names), _CHUNK):
             taken |= await policies.taken(connection, tenant_id, names[at : at + _CHUNK])
     now, entropy = app.clock.now(), app.entropy
-    # Drawn here: the random buffer is not safe for use from two threads.
+    # Drawn outside the thread: the random buffer is not safe for two threads.
     ids = iter([prefixed("pol_", entropy(16)) for _ in definitions])
     return await asyncio.to_thread(
         lambda: plan(definitions, map(StoredPolicy.from_row, rows), taken, now, ids.__next__)
@@ -75,10 +73,10 @@ async def _plan(app: AppContext, tenant_id: str, definitions: list[Definition]) 
 
 def _work(app: AppContext, done: Plan, by: str) -> Callable[[Transaction], Awaitable[bool]]:
     async def work(tx: Transaction) -> bool:
-        """False if the plan no longer holds: another replica reloaded the same change."""
-        if not await _holds(tx, done):
+        """False if the plan is outdated: another replica has applied the same change, for one."""
+        if not await _is_current(tx, done):
             return False
-        # Remove before adding: a new policy may take the name of a removed one.
+        # Removals come first, so that an added policy can reuse a removed one's name.
         for row in (*done.removed, *done.moved, *done.updated):
             await policies.put(tx.connection, tx.tenant_id, row)
         await policies.add(tx.connection, tx.tenant_id, done.added)
@@ -90,8 +88,8 @@ def _work(app: AppContext, done: Plan, by: str) -> Callable[[Transaction], Await
     return work
 
 
-async def _holds(tx: Transaction, done: Plan) -> bool:
-    """Whether the rows that the plan replaces are unchanged and its new names still free."""
+async def _is_current(tx: Transaction, done: Plan) -> bool:
+    """Whether the rows that the plan changes are still the ones it was made from."""
     replaced, names = list(done.replaced), [row.name for row in done.added]
     for at in range(0, len(replaced), _CHUNK):
         chunk = replaced[at : at + _CHUNK]
@@ -106,8 +104,8 @@ async def _holds(tx: Transaction, done: Plan) -> bool:
     return True
 
 
-def _taken(definition: Definition) -> DefinitionFault:
-    message = f"another active policy is named `{definition.body['name']}`"
+def _name_taken(definition: Definition) -> DefinitionFault:
+    message = f"`{definition.body['name']}` is the name of another active policy"
     return DefinitionFault(definition.file, definition.line, "name", message)
 
 

@@ -1,5 +1,5 @@
-"""What every change of a tenant has in common: the row, the document that everyone decides by, an
-entry in the tenant's own log. Knows no operation."""
+"""What every change of a tenant does: its row, its document in the policy set, and an entry in its
+own log. Knows no operation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,8 +23,8 @@ async def change_tenant(
     by: str,
     changed: Callable[[StoredTenant], tuple[StoredTenant, dict[str, Any]]],
 ) -> StoredTenant:
-    """The tenant as `changed` made it, with the details that the log keeps; nothing is written
-    where it is what it was. `NotFound` where there is none."""
+    """Apply `changed`, which returns the new tenant and the details for the log. Writes nothing if
+    the tenant stays the same. Raises `NotFound` if there is no such tenant."""
 
     async def work(tx: Transaction) -> StoredTenant:
         tenant = await present(tx, tenant_id)
@@ -40,12 +40,12 @@ async def change_tenant(
 
 
 async def present(tx: Transaction, tenant_id: str) -> StoredTenant:
-    """`NotFound` where there is no such tenant."""
+    """The tenant, within a write. Raises `NotFound` if there is no such tenant."""
     return await stored(tx.connection, tenant_id)
 
 
 async def stored(connection: AsyncConnection, tenant_id: str) -> StoredTenant:
-    """The same of a reader."""
+    """The tenant. Raises `NotFound` if there is no such tenant."""
     tenant = await tenants.get(connection, tenant_id)
     if tenant is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")

@@ -1,8 +1,6 @@
-"""What holds for a tenant: its own settings and the service's, together. Published as a document,
-so that every sidecar decides by the same.
-
-The effective rule is the global flag OR the tenant's (`service.md` section 5).
-"""
+"""Combines a tenant's own settings with the service's: the global flag OR the tenant's
+(`service.md` section 5). They are published as a document, so every sidecar decides by the same
+settings."""
 
 from control_api.settings import Settings
 from control_api.store.queries import tenants
@@ -25,8 +23,8 @@ def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:
 
 
 async def publish_settings(store: Store, settings: Settings, tenant_id: str) -> None:
-    """Bring the tenant's document to what the service was started with; none is written where it
-    says so already."""
+    """Publish the tenant's document with the service's current settings. Writes nothing if they
+    have not changed."""
 
     async def work(tx: Transaction) -> None:
         tenant = await tenants.get(tx.connection, tenant_id)

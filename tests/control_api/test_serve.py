@@ -285,11 +285,11 @@ def test_a_log_that_is_not_as_it_was_left_stops_the_start(process: Any) -> None:
 def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
-        "from control_api.caches.tenant_cache import Tenants\n"
+        "from control_api.caches.tenant_cache import TenantCache\n"
         "async def follow(self):\n"
         "    await asyncio.sleep(0.5)\n"
         "    raise RuntimeError('the loop died')\n"
-        "Tenants.follow = follow\n"
+        "TenantCache.follow = follow\n"
         "from control_api.__main__ import main\n"
         "sys.exit(main([]))\n"
     )
