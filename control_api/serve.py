@@ -107,12 +107,12 @@ async def _run(
         installed, first_keys = await first_start(store, settings, entropy)
         await log_key.ensure_database_key(store, ring, settings.data_dir)
         log = await Log.open(store)
-        service = assemble(settings, clock, entropy, store, log, installed, ring, worker)
-        await _publish_all_settings(service)
-    loops = await _start_loops(service)
-    listeners = await _listen(service, installed, worker)
-    if service.peer_metrics is not None:
-        await service.peer_metrics.open()
+        app = assemble(settings, clock, entropy, store, log, installed, ring, worker)
+        await _publish_all_settings(app)
+    loops = await _start_loops(app)
+    listeners = await _listen(app, installed, worker)
+    if app.peer_metrics is not None:
+        await app.peer_metrics.open()
     # Everything loaded so far stays until the end: exempt it from garbage collection.
     gc.collect()
     gc.freeze()
@@ -123,29 +123,29 @@ async def _run(
         announce(Started(addresses[0], addresses[1] if addresses[1:] else None, first_keys))
         await stop.wait()
     finally:
-        await _drain(service, listeners)
-        if service.peer_metrics is not None:
-            service.peer_metrics.close()
+        await _drain(app, listeners)
+        if app.peer_metrics is not None:
+            app.peer_metrics.close()
         for task in loops:
             task.cancel()
-        if service.publishing is not None:
-            await service.publishing.close()
+        if app.publishing is not None:
+            await app.publishing.close()
 
 
-async def _start_loops(service: AppContext) -> list[asyncio.Task[None]]:
+async def _start_loops(app: AppContext) -> list[asyncio.Task[None]]:
     """Start the loops, then load the policy files."""
-    settings = service.settings
-    files = PolicyFiles(service, settings.policy_dir) if settings.policy_dir else None
+    settings = app.settings
+    files = PolicyFiles(app, settings.policy_dir) if settings.policy_dir else None
     loops = [
-        service.store.group.create_task(_forever(loop, service))
+        app.store.group.create_task(_forever(loop, app))
         for loop in (
-            service.tenants.follow,
+            app.tenants.follow,
             *((files.watch,) if files else ()),
-            AlertEvaluator(service).run,
-            DeliveryLoop(service).run,
-            RetentionLoop(service).run,
-            KeyExpiry(service).run,
-            *(service.publishing.loops if service.publishing else ()),
+            AlertEvaluator(app).run,
+            DeliveryLoop(app).run,
+            RetentionLoop(app).run,
+            KeyExpiry(app).run,
+            *(app.publishing.loops if app.publishing else ()),
         )
     ]
     if files is not None:
@@ -156,20 +156,20 @@ async def _start_loops(service: AppContext) -> list[asyncio.Task[None]]:
     return loops
 
 
-async def _publish_all_settings(service: AppContext) -> None:
+async def _publish_all_settings(app: AppContext) -> None:
     """Publish every tenant's settings, since the environment may have changed since the last
     start."""
-    async with service.store.reading_all_tenants() as connection:
+    async with app.store.reading_all_tenants() as connection:
         everyone = await tenant_rows.ids(connection)
     for tenant_id in everyone:
-        await publish_settings(service.store, service.settings, tenant_id)
+        await publish_settings(app.store, app.settings, tenant_id)
 
 
 async def _listen(
-    service: AppContext, installed: Installation, worker: WorkerArgs | None
+    app: AppContext, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
     """The API's listener, and that of the metrics if they have their own port."""
-    settings = service.settings
+    settings = app.settings
     key = settings.superadmin_key
     superadmin = installed.superadmin_digest if key is None else key_digest(key)
     if superadmin is None:
@@ -178,16 +178,14 @@ async def _listen(
             "set any more"
         )
     authenticate: NextAuthenticator = Authenticator(
-        service.tenants, superadmin, service.clock, service.instruments
+        app.tenants, superadmin, app.clock, app.instruments
     )
     if rate := settings.rate_limit:
-        authenticate = RateLimit(authenticate, rate, service.clock, service.instruments)
+        authenticate = RateLimit(authenticate, rate, app.clock, app.instruments)
 
     def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
-        run_id = service.entropy(4).hex()
-        return RequestPipeline(
-            routes, service, authenticate, service.instruments, service.clock, run_id
-        )
+        run_id = app.entropy(4).hex()
+        return RequestPipeline(routes, app, authenticate, app.instruments, app.clock, run_id)
 
     api, metrics = (worker.api, worker.metrics) if worker else ((), ())
     tls = None if settings.tls is None else RenewingContext.of(settings.tls)
@@ -212,16 +210,16 @@ async def _listen(
     return opened
 
 
-async def _forever(loop: Callable[[], Awaitable[None]], service: AppContext) -> None:
+async def _forever(loop: Callable[[], Awaitable[None]], app: AppContext) -> None:
     await loop()
-    if not service.stopping.is_set():
+    if not app.stopping.is_set():
         raise LoopEnded(f"loop `{getattr(loop, '__qualname__', loop)}` ended")
 
 
-async def _drain(service: AppContext, listeners: list[ApiListener]) -> None:
+async def _drain(app: AppContext, listeners: list[ApiListener]) -> None:
     """Answer the requests under way, within the deadline."""
-    service.stopping.set()
-    service.tenants.wake()
+    app.stopping.set()
+    app.tenants.wake()
     await asyncio.gather(*(listener.drain(DRAIN_SECONDS) for listener in listeners))
 
 

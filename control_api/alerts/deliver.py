@@ -35,8 +35,8 @@ _log = logging.getLogger("sluice.alerts")
 class DeliveryLoop:
     """The delivery attempts of this process. `_active` maps delivery ids to their targets."""
 
-    def __init__(self, service: AppContext) -> None:
-        self._service = service
+    def __init__(self, app: AppContext) -> None:
+        self._app = app
         self._active: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -53,9 +53,9 @@ class DeliveryLoop:
         room = MAX_ATTEMPTS - len(self._active)
         if room <= 0:
             return
-        async with self._service.store.reading_all_tenants() as connection:
+        async with self._app.store.reading_all_tenants() as connection:
             # More than there is room for, in case many go to the same busy target.
-            due = await deliveries.due(connection, self._service.clock.now(), 4 * MAX_ATTEMPTS)
+            due = await deliveries.due(connection, self._app.clock.now(), 4 * MAX_ATTEMPTS)
         busy = Counter(self._active.values())
         for tenant_id, delivery in due:
             target = delivery.target or ""
@@ -66,7 +66,7 @@ class DeliveryLoop:
             room -= 1
             busy[target] += 1
             self._active[delivery.delivery_id] = target
-            self._service.store.group.create_task(self._attempt(tenant_id, delivery))
+            self._app.store.group.create_task(self._attempt(tenant_id, delivery))
 
     async def _attempt(self, tenant_id: str, delivery: StoredDelivery) -> None:
         try:
@@ -86,14 +86,14 @@ class DeliveryLoop:
         async def work(tx: Transaction) -> bool:
             return await deliveries.lease(tx.connection, tenant_id, delivery, tx.now + LEASE)
 
-        return await self._service.store.write(tenant_id, work)
+        return await self._app.store.write(tenant_id, work)
 
     async def _deliver(self, tenant_id: str, delivery: StoredDelivery) -> DeliveryFailed | None:
         """Attempt the delivery; None on success."""
-        service, settings = self._service, self._service.settings
+        app, settings = self._app, self._app.settings
         try:
             if delivery.channel == "webhook":
-                now = service.clock.now()
+                now = app.clock.now()
                 await webhook.deliver(settings.webhook_allow, tenant_id, delivery, now)
             else:
                 server, sender = settings.smtp_url, settings.smtp_from
@@ -126,8 +126,8 @@ class DeliveryLoop:
             return status
 
         # If we die before the commit, the receiver may get the alert twice, under one id.
-        status = await self._service.store.write(tenant_id, work)
+        status = await self._app.store.write(tenant_id, work)
         outcome = DeliveryOutcome.retried if status == "pending" else DeliveryOutcome(status)
-        self._service.instruments.jobs.deliveries.labels(delivery.channel, outcome).inc()
+        self._app.instruments.jobs.deliveries.labels(delivery.channel, outcome).inc()
         if failed is not None:
             _log.warning("delivery `%s` failed: %s", delivery.delivery_id, failed)

@@ -30,8 +30,8 @@ _log = logging.getLogger("sluice.alerts")
 class AlertEvaluator:
     """All tenants' rules. `_measured` is each log's size when it was last measured."""
 
-    def __init__(self, service: AppContext) -> None:
-        self._service = service
+    def __init__(self, app: AppContext) -> None:
+        self._app = app
         self._measured: dict[str, int] = {}
         self._rounds = 0
 
@@ -46,7 +46,7 @@ class AlertEvaluator:
 
     async def measure_grown(self) -> None:
         """Measure the rules of every log that grew."""
-        async with self._service.store.reading_all_tenants() as connection:
+        async with self._app.store.reading_all_tenants() as connection:
             sizes = await alerts.watched(connection)
         self._rounds += 1
         all_logs = self._rounds % MEASURE_ALL_EVERY == 0
@@ -57,9 +57,9 @@ class AlertEvaluator:
             self._measured[tenant_id] = sizes[tenant_id]
 
     async def _measure(self, tenant_id: str) -> None:
-        now = self._service.clock.now()
+        now = self._app.clock.now()
         reached: list[tuple[StoredRule, Measurement]] = []
-        async with self._service.store.reading(tenant_id) as connection:
+        async with self._app.store.reading(tenant_id) as connection:
             for rule in await alerts.enabled(connection, tenant_id):
                 if not cooling_down(rule, now):
                     measured = await measure(connection, tenant_id, rule, now)
@@ -69,20 +69,20 @@ class AlertEvaluator:
             await self._fire(tenant_id, rule, measured)
 
     async def _fire(self, tenant_id: str, rule: StoredRule, measured: Measurement) -> None:
-        service = self._service
+        app = self._app
 
         async def work(tx: Transaction) -> bool:
             # INVARIANT: several processes may find that the rule has fired. Only one of them can
             # move `last_fired_at` on from the value they all saw, and that one fires.
             if not await alerts.fired(tx.connection, tenant_id, rule, tx.now):
                 return False
-            rows = new_deliveries(rule, measured, tx.now, service.entropy)
+            rows = new_deliveries(rule, measured, tx.now, app.entropy)
             await deliveries.add(tx.connection, tenant_id, rows)
             return True
 
         # If we die after the commit, the deliveries are stored, and another process sends them.
-        if await service.store.write(tenant_id, work):
-            service.instruments.jobs.alerts.labels(rule.rule_type).inc()
+        if await app.store.write(tenant_id, work):
+            app.instruments.jobs.alerts.labels(rule.rule_type).inc()
             _log.info("alert rule `%s` fired: %s", rule.rule_id, rule.rule_type)
 
 

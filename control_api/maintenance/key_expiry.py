@@ -31,28 +31,28 @@ _log = logging.getLogger("sluice.keys")
 class KeyExpiry:
     """The loop, and the next expiry of each tenant that has one."""
 
-    def __init__(self, service: AppContext) -> None:
-        self._service = service
+    def __init__(self, app: AppContext) -> None:
+        self._app = app
         self._next: dict[str, int] = {}
         self._warned: dict[str, float] = {}
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
-        service.store.on_published(self._published)
-        service.instruments.jobs.key_expiry.set_function(self.seconds)
+        app.store.on_published(self._published)
+        app.instruments.jobs.key_expiry.set_function(self.seconds)
 
     def seconds(self) -> float:
         """Until the next live key of any tenant expires; NaN if no key has an expiry."""
-        now = self._service.clock.now()
+        now = self._app.clock.now()
         live = (expires_at for expires_at in self._next.values() if expires_at > now)
         return (min(live, default=math.nan) - now) / 1e6
 
     async def run(self) -> None:
-        """Runs as long as the service."""
-        monotonic, due = self._service.clock.monotonic, 0.0
+        """Runs as long as the app."""
+        monotonic, due = self._app.clock.monotonic, 0.0
         while True:
             if monotonic() >= due:
                 await self.check_all()
-                due = monotonic() + INTERVAL_SECONDS * jitter(self._service.entropy)
+                due = monotonic() + INTERVAL_SECONDS * jitter(self._app.entropy)
             try:
                 async with asyncio.timeout(due - monotonic()):
                     await self._wake.wait()
@@ -66,21 +66,21 @@ class KeyExpiry:
     async def check_all(self) -> None:
         """Check every active tenant."""
         try:
-            async with self._service.store.reading_all_tenants() as connection:
+            async with self._app.store.reading_all_tenants() as connection:
                 active = [each.tenant_id for each in await tenants.known(connection) if each.active]
         except SluiceError as error:
             _log.warning("the expiry of keys can't be read: %s", error.message)
             return
-        now = self._service.clock.monotonic()
+        now = self._app.clock.monotonic()
         self._warned = {k: at for k, at in self._warned.items() if now - at < REPEAT_SECONDS}
         self._next = {each: self._next[each] for each in active if each in self._next}
         for tenant_id in active:
             await self._check(tenant_id)
 
     async def _check(self, tenant_id: str) -> None:
-        now = self._service.clock.now()
+        now = self._app.clock.now()
         try:
-            async with self._service.store.reading(tenant_id) as connection:
+            async with self._app.store.reading(tenant_id) as connection:
                 found = await keys.expiring(connection, tenant_id, now, MAX_KEYS)
         except SluiceError as error:
             # The last result stays in use; the next check comes within the hour.
@@ -97,7 +97,7 @@ class KeyExpiry:
                 self._warn(tenant_id, key, now)
 
     def _warn(self, tenant_id: str, key: keys.Expiring, now: int) -> None:
-        monotonic = self._service.clock.monotonic()
+        monotonic = self._app.clock.monotonic()
         if monotonic - self._warned.get(key.key_id, -math.inf) < REPEAT_SECONDS:
             return
         self._warned[key.key_id] = monotonic

@@ -35,15 +35,15 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 class PolicyFiles:
     """The policy directory. `_loaded` is the stamp of each tenant's files when last loaded."""
 
-    def __init__(self, service: AppContext, directory: Path) -> None:
-        self._service = service
+    def __init__(self, app: AppContext, directory: Path) -> None:
+        self._app = app
         self._directory = directory.resolve()
         self._loaded: dict[str, Stamp] = {}
         self._lock = asyncio.Lock()
 
     async def load(self) -> None:
         """Load every tenant's files; tenants with faults keep their policies."""
-        await unowned_folders(self._service)
+        await unowned_folders(self._app)
         await self._load_changed(frozenset())
 
     async def watch(self) -> None:
@@ -53,7 +53,7 @@ class PolicyFiles:
             watch_filter=None,
             debounce=DEBOUNCE_MS,
             step=STEP_MS,
-            stop_event=self._service.stopping,
+            stop_event=self._app.stopping,
             yield_on_timeout=True,
             rust_timeout=POLL_SECONDS * 1000,
         ):
@@ -66,7 +66,7 @@ class PolicyFiles:
     async def _load_changed(self, reported: frozenset[str]) -> None:
         """Load the files of the `reported` tenants, and of those whose stamp has changed."""
         async with self._lock:
-            async with self._service.store.reading_all_tenants() as connection:
+            async with self._app.store.reading_all_tenants() as connection:
                 tenant_ids = await tenants.ids(connection)
             # Stamped before they are read, so a change meanwhile is noticed next time.
             stamps = await asyncio.to_thread(_stamps, self._directory, tenant_ids)
@@ -75,11 +75,11 @@ class PolicyFiles:
                     await self._load(tenant_id)
                     self._loaded[tenant_id] = stamp
             if reported - stamps.keys():
-                await unowned_folders(self._service)
+                await unowned_folders(self._app)
 
     async def _load(self, tenant_id: str) -> None:
         try:
-            done = await reload_tenant(self._service, tenant_id, ACTOR)
+            done = await reload_tenant(self._app, tenant_id, ACTOR)
         except LoadError as error:
             for fault in error.faults[:MAX_LOGGED_FAULTS]:
                 _log.error("policies of tenant `%s` stay as they were: %s", tenant_id, fault)

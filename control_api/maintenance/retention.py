@@ -25,22 +25,22 @@ _log = logging.getLogger("sluice.retention")
 class RetentionLoop:
     """The hourly purge of every tenant."""
 
-    def __init__(self, service: AppContext) -> None:
-        self._service = service
-        self._purge = Purge(service.store, service.ring, service.new_id)
+    def __init__(self, app: AppContext) -> None:
+        self._app = app
+        self._purge = Purge(app.store, app.ring, app.new_id)
 
     async def run(self) -> None:
-        """Runs as long as the service."""
+        """Runs as long as the app."""
         wait = FIRST_SECONDS
         while True:
-            await asyncio.sleep(wait * jitter(self._service.entropy))
+            await asyncio.sleep(wait * jitter(self._app.entropy))
             await self.once()
             wait = INTERVAL_SECONDS
 
     async def once(self) -> None:
         """Purge every tenant. A failure is logged, counted, and retried in the next hour."""
         try:
-            async with self._service.store.reading_all_tenants() as connection:
+            async with self._app.store.reading_all_tenants() as connection:
                 tenant_ids = await tenants.ids(connection)
         except SluiceError as error:
             self._failed(Purging.failed, "all tenants", error)
@@ -49,11 +49,11 @@ class RetentionLoop:
             await self._purge_tenant(tenant_id)
 
     async def _purge_tenant(self, tenant_id: str) -> None:
-        service = self._service
+        app = self._app
         try:
-            await delete_old_deliveries(service.store, tenant_id)
-            await service.fleet.forget(tenant_id)
-            sessions = await purge_sessions(service.store, tenant_id, service.new_id)
+            await delete_old_deliveries(app.store, tenant_id)
+            await app.fleet.forget(tenant_id)
+            sessions = await purge_sessions(app.store, tenant_id, app.new_id)
             outcome = await self._purge.run(tenant_id)
         except PurgeMismatch as error:
             # The log was tampered with. Keep all of it for an operator to investigate.
@@ -64,9 +64,7 @@ class RetentionLoop:
             self._failed(Purging.failed, tenant_id, error, trace=True)
         else:
             removed = outcome.removed or sessions
-            service.instruments.jobs.purges.labels(
-                Purging.purged if removed else Purging.nothing
-            ).inc()
+            app.instruments.jobs.purges.labels(Purging.purged if removed else Purging.nothing).inc()
             if removed:
                 _log.info(
                     "tenant `%s`: %d entries and %d sessions purged",
@@ -78,7 +76,7 @@ class RetentionLoop:
     def _failed(
         self, outcome: Purging, tenant_id: str, error: Exception, *, trace: bool = False
     ) -> None:
-        self._service.instruments.jobs.purges.labels(outcome).inc()
+        self._app.instruments.jobs.purges.labels(outcome).inc()
         _log.error("purge of `%s` %s: %s", tenant_id, outcome, error, exc_info=trace)
 
 

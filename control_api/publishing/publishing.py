@@ -45,18 +45,18 @@ class Publishing:
             store, sets, signer, lambda: f"{process}:{entropy(8).hex()}", resume
         )
         outage = OutageLogger(_log, f"policy sets can't be pushed to Redis at {client.address}")
-        self._pushes = PushQueue(
+        self.pushes = PushQueue(
             store.group, sets, reconciler, signer, metrics, clock.monotonic, outage
         )
-        self._heartbeats = Heartbeats(client, store, self._pushes, signer, metrics, clock.now)
+        self._heartbeats = Heartbeats(client, store, self.pushes, signer, metrics, clock.now)
         self._sessions = SessionClaims(store.group, client, signer, metrics)
         self._clock = clock
-        store.on_published(self._pushes.published)
+        store.on_published(self.pushes.published)
 
     @property
     def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
         """Each runs for as long as the service does."""
-        return self._heartbeats.run, self._pushes.run, self._sessions.run
+        return self._heartbeats.run, self.pushes.run, self._sessions.run
 
     def session(self, tenant_id: str, row: SessionRow) -> None:
         """Publish a session's claim or revocation, once it is committed."""
@@ -65,9 +65,9 @@ class Publishing:
     async def close(self) -> None:
         """Let pushes under way finish, for a moment. Whatever does not finish, another replica
         finds and pushes when a sidecar asks it."""
-        for each in (self._pushes, self._heartbeats, self._sessions):
+        for each in (self.pushes, self._heartbeats, self._sessions):
             each.close()
         end = self._clock.monotonic() + CLOSE_SECONDS
-        while (self._pushes.busy or self._sessions.busy) and self._clock.monotonic() < end:  # noqa: ASYNC110  once
+        while (self.pushes.busy or self._sessions.busy) and self._clock.monotonic() < end:  # noqa: ASYNC110  once
             await asyncio.sleep(0.01)
         await self._client.close()

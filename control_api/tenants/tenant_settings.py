@@ -1,5 +1,5 @@
 """Combines a tenant's own settings with the service's: the global flag OR the tenant's
-(`service.md` section 5). They are published as a document, so every sidecar decides by the same
+(`app.md` section 5). They are published as a document, so every sidecar decides by the same
 settings."""
 
 from control_api.settings import Settings

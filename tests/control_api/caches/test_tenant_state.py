@@ -82,7 +82,7 @@ async def test_a_published_document_is_in_force_without_a_read() -> None:
 async def test_memory_is_bounded_and_what_is_asked_for_together_is_there_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tenant_state, "KEEP", 8)
+    monkeypatch.setattr(tenant_state, "MAX_DOCUMENTS", 8)
     table = Table()
     table.rows = {agent_name(f"a{n}"): agent(f"a{n}", "approved") for n in range(100)}
     state = TenantState("t", 1, True, table.load)

@@ -146,7 +146,7 @@ async def test_a_large_set_is_rebuilt_by_both_at_once_without_harm(
     for _ in range(2):
         client.flushall()
         for each in pair:
-            each.publishing._pushes.look(TENANT)
+            each.publishing.pushes.recheck(TENANT)
         await pair[1].publish({"agent/agt_7": b"changed meanwhile"})
         await pair[0].settles(client, 30)
         await pair[1].publish({"agent/agt_7": b"changed back"})
