@@ -276,7 +276,7 @@ def test_a_plan_that_was_overtaken_is_made_again(
         calls.append(arguments)
         return len(calls) > 2
 
-    monkeypatch.setattr(policy_reload, "_holds", overtaken)
+    monkeypatch.setattr(policy_reload, "_is_current", overtaken)
     unwatched.policy_file.write_text(POLICIES.replace("high", "low"))
     assert reload(unwatched)["updated"] == ["support-reads"]
     assert len(calls) == 3
@@ -284,7 +284,7 @@ def test_a_plan_that_was_overtaken_is_made_again(
     async def always(*_: Any) -> bool:
         return False
 
-    monkeypatch.setattr(policy_reload, "_holds", always)
+    monkeypatch.setattr(policy_reload, "_is_current", always)
     unwatched.policy_file.write_text(POLICIES)
     assert unwatched.call("POST", "/v1/policies/reload").status == 503
 
