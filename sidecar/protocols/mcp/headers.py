@@ -1,9 +1,9 @@
-"""Whether a message's header fields and its body say the same (MCP 2026-07-28, streamable HTTP,
-"server validation"). What is asked is decided by the body alone; a request whose header says
-something else might be routed by it further on, so it is refused. Older versions know no such
-fields: there they mean nothing.
+"""Checks that a message's header fields agree with its body (MCP 2026-07-28, streamable HTTP,
+"server validation").
 
-Pure. Knows fields and messages; knows no route.
+Decisions depend on the body alone. A request whose headers disagree is refused, because a server or
+gateway further on might route by them. In older versions these fields have no meaning, and are
+ignored. Pure. Knows fields and messages; knows no routes.
 """
 
 import re
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from sidecar.protocols.messages import FieldIterable
 
 MODERN = "2026-07-28"
-OLDER = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+OLDER_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 
-# Codes of the specification; of -32020 to -32099 no other may be used.
+# Error codes of the specification, which reserves -32020 to -32099.
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 INVALID_REQUEST = -32600
@@ -31,7 +31,7 @@ _VERSION, _METHOD, _NAME, _PARAM = (
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-# By the tasks extension, which a server need not know.
+# Named by the tasks extension, which a server may not support.
 _NAMED_TASK = frozenset(("tasks/get", "tasks/update", "tasks/cancel"))
 
 _ENCODED = re.compile(r"=\?base64\?(.*)\?=", re.DOTALL).fullmatch
@@ -39,7 +39,7 @@ _DECIMAL = re.compile(r"(-?[0-9]+)(?:\.0+)?").fullmatch
 
 
 class HeaderFault(NamedTuple):
-    """Why a request is refused: the JSON-RPC error, and what the specification adds to its data."""
+    """Why a request is refused: a JSON-RPC error, and the data that the specification adds."""
 
     code: int
     message: str
@@ -47,77 +47,82 @@ class HeaderFault(NamedTuple):
 
 
 def fault(fields: FieldIterable, message: dict[str, Any]) -> HeaderFault | None:
-    """What is wrong between a well-formed message and the fields it came with."""
-    stated = _stated(fields)
+    """How a well-formed message and its header fields disagree; None if they agree."""
+    headers = _mcp_fields(fields)
     for name in (_VERSION, SESSION):
-        if len(stated.get(name, ())) > 1:
-            return _mismatch(f"the header `{name}` stands twice")
-    versions = stated.get(_VERSION)
+        if len(headers.get(name, ())) > 1:
+            return _mismatch(f"the header `{name}` occurs twice")
+    versions = headers.get(_VERSION)
     version = versions[0] if versions else None
     inner = _version_of(message)
-    if version is not None and version != MODERN and version not in OLDER:
-        known = {"supported": [MODERN, *OLDER], "requested": version}
-        return HeaderFault(UNSUPPORTED_VERSION, "this protocol version is not known here", known)
+    if version is not None and version != MODERN and version not in OLDER_VERSIONS:
+        known = {"supported": [MODERN, *OLDER_VERSIONS], "requested": version}
+        return HeaderFault(UNSUPPORTED_VERSION, "this protocol version is not supported", known)
     if inner is not None and inner != version:
-        return _mismatch(f"the header `{_VERSION}` and the body's version are not the same")
+        return _mismatch(f"the header `{_VERSION}` and the body's version differ")
     if version != MODERN:
         return None
     if "method" not in message or "id" not in message:
-        return _of_the_rest(stated, message)
+        return _fault_without_response(headers, message)
     if inner is None:
         return _mismatch(f"the body does not state the version of the header `{_VERSION}`")
-    return _of_a_request(stated, message)
+    return _request_fault(headers, message)
 
 
-def session_of(fields: FieldIterable) -> str | None:
-    """The session that a request states, once it is known to state one only."""
-    stated = _stated(fields).get(SESSION)
-    return stated[0] if stated else None
+def session_id(fields: FieldIterable) -> str | None:
+    """The session that a request states. Only valid after `fault` found that it states at most
+    one."""
+    sessions = _mcp_fields(fields).get(SESSION)
+    return sessions[0] if sessions else None
 
 
-def _of_the_rest(stated: dict[str, list[str]], message: dict[str, Any]) -> HeaderFault | None:
-    """Of a notification, whose fields the specification leaves open, or an answer."""
+def _fault_without_response(
+    headers: dict[str, list[str]], message: dict[str, Any]
+) -> HeaderFault | None:
+    """For a notification, whose fields the specification leaves open, and for a response."""
     if "method" not in message:
-        return HeaderFault(INVALID_REQUEST, f"an answer may not be posted in version {MODERN}", {})
-    if any(method != message["method"] for method in stated.get(_METHOD, ())):
-        return _mismatch(f"the header `{_METHOD}` and the body's method are not the same")
+        return HeaderFault(
+            INVALID_REQUEST, f"version {MODERN} does not allow posting a response", {}
+        )
+    if any(method != message["method"] for method in headers.get(_METHOD, ())):
+        return _mismatch(f"the header `{_METHOD}` and the body's method differ")
     return None
 
 
-def _of_a_request(stated: dict[str, list[str]], message: dict[str, Any]) -> HeaderFault | None:
+def _request_fault(headers: dict[str, list[str]], message: dict[str, Any]) -> HeaderFault | None:
     method, params = message["method"], message["params"]
-    if stated.get(_METHOD) != [method]:
-        return _mismatch(f"the header `{_METHOD}` is not the body's method, once")
+    if headers.get(_METHOD) != [method]:
+        return _mismatch(f"the header `{_METHOD}` must state the body's method, once")
     key = _NAMED.get(method)
-    names = stated.get(_NAME, [])
+    names = headers.get(_NAME, [])
     if key is None and method in _NAMED_TASK and names:
         key = "taskId"
     if key is not None and list(map(decoded, names)) != [params.get(key)]:
-        return _mismatch(f"the header `{_NAME}` is not the body's `{key}`, once")
+        return _mismatch(f"the header `{_NAME}` must state the body's `{key}`, once")
     if method == "tools/call":
-        return _of_arguments(stated, params.get("arguments"))
+        return _argument_fault(headers, params.get("arguments"))
     return None
 
 
-def _of_arguments(stated: dict[str, list[str]], arguments: Any) -> HeaderFault | None:
-    """Which argument a `Mcp-Param-…` repeats is the tool's own definition, which is not known here:
-    its value must be that of some argument. The server compares it with the one that is meant."""
+def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFault | None:
+    """Each `Mcp-Param-…` must repeat the value of some argument. Which one follows from the tool's
+    definition, which the sidecar doesn't have; the server checks that."""
     values: set[str] | None = None
-    for name, lines in stated.items():
+    for name, lines in headers.items():
         if not name.startswith(_PARAM):
             continue
         if values is None:
-            values = _scalars(arguments)
+            values = _argument_values(arguments)
         text = decoded(lines[0])
         number = None if text is None else _DECIMAL(text)
         if len(lines) > 1 or (text not in values and (not number or number[1] not in values)):
-            return _mismatch(f"the header `{name[:64]}` is not the value of an argument, once")
+            return _mismatch(f"the header `{name[:64]}` must state the value of an argument, once")
     return None
 
 
 def decoded(value: str) -> str | None:
-    """A field's value, out of its `=?base64?…?=` where it stands in one; None where that does not
-    hold base64 of UTF-8 as it is usually written."""
+    """A field's value, decoded if it has the form `=?base64?…?=`; None if that is not canonical
+    base64 of UTF-8."""
     found = _ENCODED(value)
     if found is None:
         return value
@@ -128,8 +133,9 @@ def decoded(value: str) -> str | None:
         return None
 
 
-def _stated(fields: FieldIterable) -> dict[str, list[str]]:
-    """The protocol's fields. `Mcp_Name` and `Mcp-Name` are one to whatever runs CGI or WSGI."""
+def _mcp_fields(fields: FieldIterable) -> dict[str, list[str]]:
+    """The protocol's fields by lower-case name. `Mcp_Name` counts as `Mcp-Name`, since CGI and WSGI
+    make no difference."""
     found: dict[str, list[str]] = {}
     for name, value in fields:
         if name[:3].lower() == b"mcp":
@@ -144,7 +150,7 @@ def _version_of(message: dict[str, Any]) -> Any:
     return meta.get(_VERSION_KEY) if isinstance(meta, dict) else None
 
 
-def _scalars(arguments: Any) -> set[str]:
+def _argument_values(arguments: Any) -> set[str]:
     found: set[str] = set()
     pending = [arguments]
     while pending:

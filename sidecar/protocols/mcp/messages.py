@@ -1,7 +1,7 @@
-"""Which MCP messages there are, and what each is of (data-sources.md 5.6): the form of a JSON-RPC
-message that everyone reads alike, and the sources that a request names.
+"""Checks the form of MCP messages, so that every parser reads them alike, and finds the sources
+that a request names (data-sources.md 5.6).
 
-Pure but for what continuations remember. Knows bodies; knows no answer.
+Pure. Knows requests; knows no responses.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,8 +21,8 @@ _REF = frozenset(("type", "name", "uri"))
 _FILTER = frozenset(("resourceSubscriptions", "taskIds"))
 
 
-# What a server may ask of its client, and tell it. What is not here is left out.
-SERVER_ASKS = frozenset(
+# The requests and notifications that a server may send to its client. Others are dropped.
+SERVER_REQUESTS = frozenset(
     (
         "ping",
         "sampling/createMessage",
@@ -34,7 +34,7 @@ SERVER_ASKS = frozenset(
         "tasks/cancel",
     )
 )
-SERVER_TELLS = frozenset(
+SERVER_NOTIFICATIONS = frozenset(
     (
         "notifications/cancelled",
         "notifications/progress",
@@ -46,78 +46,83 @@ SERVER_TELLS = frozenset(
         "notifications/subscriptions/acknowledged",
     )
 )
-TELL_OF_TASKS = frozenset(("notifications/tasks", "notifications/tasks/status"))
+TASK_NOTIFICATIONS = frozenset(("notifications/tasks", "notifications/tasks/status"))
 
 
-def check_form(message: dict[str, Any]) -> None:
-    """Raises `Malformed` unless it is one request, notification or answer to everyone."""
-    _exact(message, _MESSAGE)
+def check_message(message: dict[str, Any]) -> None:
+    """Raises `Malformed` unless every parser reads it as the same request, notification or
+    response."""
+    _check_spelling(message, _MESSAGE)
     if message.get("jsonrpc") != "2.0":
         raise Malformed("the body is not a JSON-RPC 2.0 message")
-    # MCP takes no null for an id, and a server might take such a request for a notification.
+    # MCP forbids a null id, and a server might read such a request as a notification.
     if "id" in message and type(message["id"]) not in (str, int):
-        raise Malformed("the message's id is neither a string nor an integer")
+        raise Malformed("the message's `id` must be a string or an integer")
     if "method" in message:
         if not isinstance(message["method"], str) or "result" in message or "error" in message:
-            raise Malformed("the message is a request and an answer at once, or names no method")
+            raise Malformed(
+                "a message with `method` must name one, and hold no `result` or `error`"
+            )
     elif "id" not in message or ("result" in message) == ("error" in message):
-        raise Malformed("the message is neither a request nor an answer")
+        raise Malformed("the message is neither a request nor a response")
     if not isinstance(message.get("params"), dict | None):
-        raise Malformed("the message's parameters have no names")
+        raise Malformed("the message's `params` must be an object")
     params = message.get("params") or {}
-    _exact(params, _PARAMS)
+    _check_spelling(params, _PARAMS)
     for key, known in (("ref", _REF), ("notifications", _FILTER)):
         if isinstance(params.get(key), dict):
-            _exact(params[key], known)
+            _check_spelling(params[key], known)
 
 
-def _exact(members: dict[str, Any], known: Iterable[str]) -> None:
-    """Some readers (Go's `encoding/json`) take `Method` for `method`, and the later of the two."""
+def _check_spelling(members: dict[str, Any], known: Iterable[str]) -> None:
+    """Some parsers (Go's `encoding/json`) read `Method` as `method`, and take the later of the
+    two."""
     folded = {name.casefold() for name in known}
     for name in members:
         if name not in known and name.casefold() in folded:
-            raise Malformed(f"the key `{name[:64]}` differs from a known one in case alone")
+            raise Malformed(f"the key `{name[:64]}` differs from a known key only in case")
 
 
 class McpObjects:
-    """What the things of one server are called: tools, prompts, resources, and the data sources
-    that arguments name. `arguments` says for a tool where among its arguments that name stands."""
+    """Names the objects of one server as sources: tools, prompts, resources, and the data sources
+    that a tool's arguments name. `arguments` maps a tool to the path of the argument with these
+    names."""
 
     def __init__(self, naming: SourceNames, arguments: Mapping[str, str]) -> None:
         self._naming = naming
         self._arguments = {tool: path.split(".") for tool, path in arguments.items()}
 
     def tool(self, name: object) -> SourceRef:
-        return self._naming.of("tool", _text(name, "tool"))
+        return self._naming.of("tool", _expect_text(name, "tool"))
 
     def prompt(self, name: object) -> SourceRef:
-        return self._naming.of("prompt", _text(name, "prompt"))
+        return self._naming.of("prompt", _expect_text(name, "prompt"))
 
     def resource(self, uri: object) -> SourceRef:
-        """Of a resource, or of a template of some."""
+        """A resource, or a resource template."""
         return self._naming.of_path("/resource/" + canonical_uri(uri))
 
-    def called(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
-        """The tool, and the data sources that it is to read."""
+    def tool_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
+        """The tool of a call, and the data sources that its arguments name."""
         tool = self.tool(params.get("name"))
         path = self._arguments.get(params["name"])
         if path is None:
             return (tool,)
-        return (tool, *(self._naming.of("data", name) for name in _named(params, path)))
+        return (tool, *(self._naming.of("data", name) for name in _argument_names(params, path)))
 
-    def completed(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
-        """What values are asked for: a prompt's or a template's."""
+    def completion_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
+        """The prompt or resource template whose argument is completed."""
         ref = params.get("ref")
         if not isinstance(ref, dict):
-            raise Unresolved("the completion refers to nothing")
-        places = []
+            raise Unresolved("the completion has no `ref`")
+        sources = []
         if ref.get("type") == "ref/prompt" or "name" in ref:
-            places.append(self.prompt(ref.get("name")))
+            sources.append(self.prompt(ref.get("name")))
         if ref.get("type") == "ref/resource" or "uri" in ref:
-            places.append(self.resource(ref.get("uri")))
+            sources.append(self.resource(ref.get("uri")))
         if ref.get("type") not in ("ref/prompt", "ref/resource"):
-            raise Unresolved("the completion refers to something unknown")
-        return tuple(places)
+            raise Unresolved("the completion's `ref` is of an unknown type")
+        return tuple(sources)
 
 
 def params_of(message: dict[str, Any]) -> dict[str, Any]:
@@ -125,37 +130,37 @@ def params_of(message: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def texts(value: object, what: str) -> list[str]:
-    """A list of texts, an absent one empty."""
+def expect_texts(value: object, what: str) -> list[str]:
+    """The strings in a list; none if it is absent. Raises `Unresolved`."""
     if value is None:
         return []
     if not isinstance(value, list):
-        raise Unresolved(f"`{what}` is not a list")
-    return [_text(each, what) for each in value]
+        raise Unresolved(f"`{what}` must be a list")
+    return [_expect_text(each, what) for each in value]
 
 
-def _text(value: object, what: str) -> str:
+def _expect_text(value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
-        raise Unresolved(f"the {what} has no name")
+        raise Unresolved(f"the {what} must be a string that is not empty")
     return value
 
 
-def _named(params: dict[str, Any], path: list[str]) -> list[str]:
-    """The names at `path` among the arguments."""
+def _argument_names(params: dict[str, Any], path: list[str]) -> list[str]:
+    """The names at `path` in the arguments. An argument in two spellings counts as absent."""
     node: Any = params.get("arguments")
-    shown = ".".join(path)
+    dotted = ".".join(path)
     for step in path:
         if not isinstance(node, dict):
             node = None
             break
-        alike = [name for name in node if name.casefold() == step.casefold()]
-        if alike != [step]:
+        spellings = [name for name in node if name.casefold() == step.casefold()]
+        if spellings != [step]:
             node = None
             break
         node = node[step]
-    names = texts([node] if isinstance(node, str) else node, f"argument `{shown}`")
+    names = expect_texts([node] if isinstance(node, str) else node, f"argument `{dotted}`")
     if len(set(names)) > MAX_SOURCES:
-        raise OverBudget(f"the argument `{shown}` names more than {MAX_SOURCES} sources")
+        raise OverBudget(f"the argument `{dotted}` names more than {MAX_SOURCES} sources")
     if not names:
-        raise Unresolved(f"the argument `{shown}`, which names what is read, is absent")
+        raise Unresolved(f"the argument `{dotted}`, which names what is read, is absent")
     return names

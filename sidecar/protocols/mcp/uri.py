@@ -1,7 +1,7 @@
-"""The canonical form of a resource's URI, by which policies know it (data-sources.md 5.6).
+"""The canonical form of a resource's URI, which policies use (data-sources.md 5.6).
 
-A server may read a URI as a plain text, as RFC 3986 has it, or as a browser does (WHATWG URL):
-spellings that one of them takes for the same have one form here, or are refused. Pure.
+A server may treat a URI as plain text, parse it by RFC 3986, or parse it as a browser does (WHATWG
+URL). Spellings that any of these takes for the same URI get one form here, or are refused. Pure.
 """
 
 import re
@@ -12,12 +12,13 @@ from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical, encode_segment
 from sidecar.protocols.messages import Unresolved
 
-_LONGEST = 2048
+MAX_LENGTH = 2048
 
 _FORM = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL).fullmatch
 _UNREADABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\\#]").search
 
-# Schemes whose authority and path a browser normalises, and the port that it leaves out.
+# The schemes whose authority and path a browser normalises (WHATWG's "special" schemes), each with
+# the default port that it removes.
 _SPECIAL = {"http": "80", "https": "443", "ws": "80", "wss": "443", "ftp": "21", "file": ""}
 _HOST = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?").fullmatch
 _PORT = re.compile(r"[1-9][0-9]{0,4}").fullmatch
@@ -30,51 +31,53 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]").search
 
 
 def canonical_uri(text: object) -> str:
-    """The one form of a URI; raises `Unresolved` where two readers could take it for two things.
+    """The canonical form of a URI. Raises `Unresolved` if two parsers could disagree on its
+    meaning.
 
-    Canonical in, the same out. Case counts, but in a scheme and in the host of `http` and its like.
+    A canonical URI is returned unchanged. Case is significant, except in the scheme, and in the
+    host of a special scheme such as `http`.
     """
-    if not isinstance(text, str) or not text or len(text) > _LONGEST:
-        raise Unresolved(f"the uri is not a text of 1 to {_LONGEST} characters")
+    if not isinstance(text, str) or not text or len(text) > MAX_LENGTH:
+        raise Unresolved(f"the uri must be a string of 1 to {MAX_LENGTH} characters")
     found = _FORM(text)
     if found is None or _UNREADABLE(text) or text != text.strip():
-        raise Unresolved("the uri has no scheme, or holds a `#`, a `\\`, or what can't be seen")
+        raise Unresolved("the uri has no scheme, or holds a `#`, a `\\` or a control character")
     scheme, rest = found[1].lower(), found[2]
     head, _, query = rest.partition("?")
     try:
-        return f"{scheme}:{_hierarchy(scheme, head)}{_query(query)}"
+        return f"{scheme}:{_canonical_hierarchy(scheme, head)}{_canonical_query(query)}"
     except Malformed as error:
-        raise Unresolved(f"the uri can be read in two ways: {error.message}") from error
+        raise Unresolved(f"the uri is ambiguous: {error.message}") from error
 
 
-def _hierarchy(scheme: str, head: str) -> str:
+def _canonical_hierarchy(scheme: str, head: str) -> str:
     if not head.startswith("//"):
         if scheme in _SPECIAL:
-            raise Malformed(f"`{scheme}:` is not followed by `//`")
-        return _path(head)
+            raise Malformed(f"`{scheme}:` must be followed by `//`")
+        return _canonical_path(head)
     authority, slash, path = head[2:].partition("/")
-    path = _path(slash + path)
+    path = _canonical_path(slash + path)
     if scheme in _SPECIAL:
-        return f"//{_authority(scheme, authority)}{path or '/'}"
-    # Of other schemes it is a name like those of the path, and often the resource's own.
-    return f"//{_path(authority)}{path}"
+        return f"//{_canonical_authority(scheme, authority)}{path or '/'}"
+    # In other schemes the authority is a name like those in the path, often the resource's own.
+    return f"//{_canonical_path(authority)}{path}"
 
 
-def _authority(scheme: str, authority: str) -> str:
+def _canonical_authority(scheme: str, authority: str) -> str:
     host, colon, port = authority.lower().partition(":")
     if scheme == "file" and authority.lower() in ("", "localhost"):
         return ""
-    if not _HOST(host) or ".." in host or _strange_number(host):
-        raise Malformed("the host is not a plain name or IPv4 address")
+    if not _HOST(host) or ".." in host or _is_unusual_ipv4(host):
+        raise Malformed("the host must be a plain name or an IPv4 address")
     if not colon or port == _SPECIAL[scheme]:
         return host
     if not _PORT(port) or scheme == "file":
-        raise Malformed("the port is no plain number")
+        raise Malformed("the port must be a plain number")
     return f"{host}:{port}"
 
 
-def _strange_number(host: str) -> bool:
-    """Whether a browser reads it as an IPv4 address, and it is not written as one usually is."""
+def _is_unusual_ipv4(host: str) -> bool:
+    """Whether a browser reads the host as an IPv4 address in an unusual spelling, like `0x7f.1`."""
     if not _NUMBER(host.rpartition(".")[2]):
         return False
     try:
@@ -83,9 +86,9 @@ def _strange_number(host: str) -> bool:
         return True
 
 
-def _path(path: str) -> str:
-    """As `target.py` writes a path, whose rules hold here too: no dot segments, no empty ones, no
-    escaped slashes, nothing escaped twice."""
+def _canonical_path(path: str) -> str:
+    """The path by the rules of `request_target.canonical`: no dot segments, no empty segments, no
+    escaped slashes, no double escapes."""
     if not path:
         return ""
     absolute = path.startswith("/")
@@ -93,18 +96,20 @@ def _path(path: str) -> str:
     return written if absolute else written[1:]
 
 
-def _query(query: str) -> str:
+def _canonical_query(query: str) -> str:
     if not query:
         return ""
     if "+" in query or ";" in query:
         raise Malformed("the query holds a `+` or `;`: write `%20`, `%2B` or `%3B`")
     pairs = [pair.partition("=") for pair in query.split("&")]
-    return "?" + "&".join(_part(name) + equals + _part(value) for name, equals, value in pairs)
+    return "?" + "&".join(
+        _canonical_text(name) + equals + _canonical_text(value) for name, equals, value in pairs
+    )
 
 
-def _part(text: str) -> str:
+def _canonical_text(text: str) -> str:
     if _BAD_ESCAPE(text):
-        raise Malformed("the query holds a `%` that escapes nothing")
+        raise Malformed("the query holds a `%` that is not a valid escape")
     try:
         plain = unquote_to_bytes(text).decode("utf-8")
     except UnicodeDecodeError:
@@ -112,7 +117,7 @@ def _part(text: str) -> str:
     if _CONTROL(plain) or "\\" in plain or _ESCAPED_AGAIN(plain):
         raise Malformed("the query holds an escaped control character or `\\`, or is escaped twice")
     segments = plain.split("/")
-    # To a server that takes a URI for the name of a file, the query is more of its path.
+    # A server that treats the URI as a file name reads the query as part of the path.
     if any(segment.partition(";")[0] in (".", "..") for segment in segments):
         raise Malformed("the query holds a dot segment")
     return "/".join(map(encode_segment, segments)).replace("=", "%3D").replace("&", "%26")

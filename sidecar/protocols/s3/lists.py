@@ -1,8 +1,8 @@
-"""S3's lists of names, of which only part may be seen, and its list of what to delete.
+"""Filters S3's lists of keys and buckets, and reads its list of keys to delete.
 
-What may be seen stays as S3 wrote it, byte for byte: the rest is cut out of the text. An element
-that is not known here is none that may pass. Knows elements. Knows nothing of who asks.
-"""
+Entries that may not be seen are cut out of the text; the rest stays as S3 wrote it, byte for byte.
+A list with an unknown element is refused, because it may hold names. Knows elements; knows nothing
+of agents."""
 
 from base64 import b64decode
 from binascii import Error as NotBase64
@@ -12,12 +12,12 @@ from urllib.parse import unquote_to_bytes
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.budget import Budget, OverBudget
 from sidecar.protocols.messages import ForwardedPart
-from sidecar.protocols.s3.xml import Element, UnreadableXml, inside, read, span
+from sidecar.protocols.s3.xml import Element, UnreadableXml, content_span, read, span
 from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 
 Visible = Callable[[str], bool]
 
-# What stands for a name in a list, and the element in it that holds the name.
+# The elements of a list's entries, and the element in each that holds the name.
 _ENTRIES = {
     "Contents": "Key",
     "CommonPrefixes": "Prefix",
@@ -26,8 +26,8 @@ _ENTRIES = {
     "Upload": "Key",
 }
 _LISTS = frozenset(("ListBucketResult", "ListVersionsResult", "ListMultipartUploadsResult"))
-# The words of a list about itself. What the request said, said again, is no news to who asked.
-_WORDS = frozenset(
+# The elements that describe the list itself. Many repeat the request, which reveals nothing new.
+_LIST_MEMBERS = frozenset(
     (
         "Name", "Bucket", "Prefix", "Delimiter", "Marker", "StartAfter", "ContinuationToken",
         "KeyMarker", "VersionIdMarker", "UploadIdMarker", "MaxKeys", "MaxUploads", "KeyCount",
@@ -36,18 +36,18 @@ _WORDS = frozenset(
     )
 )  # fmt: skip
 _MARKERS = ("NextMarker", "NextKeyMarker")
-_OF_OBJECTS = frozenset(("Key", "VersionId", "ETag", "LastModifiedTime", "Size"))
+_OBJECT_MEMBERS = frozenset(("Key", "VersionId", "ETag", "LastModifiedTime", "Size"))
 
-_MOST_DELETED = 1000
-_LONGEST_TOKEN = 4096
+_MAX_DELETED = 1000
+_MAX_TOKEN = 4096
 
 
-def listed(body: bytes, visible: Visible) -> ForwardedPart:
-    """A list of keys without those that may not be seen. Raises `UpstreamFailed` for one that
-    can't be read, and for one that can't be gone on with but by a name that may not be seen."""
-    root = _answer(body)
+def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
+    """A list of keys without those that may not be seen. Raises `UpstreamFailed` for a list that
+    can't be read, and for one whose next page starts at a name that may not be seen."""
+    root = _parse(body)
     if root.name not in _LISTS:
-        raise UpstreamFailed("the data source's list has a form that is not known here")
+        raise UpstreamFailed(f"the data source's list has the unknown root `{root.name[:64]}`")
     encoding = root.one("EncodingType")
     url = encoding is not None and encoding.text == "url"
     cuts: list[tuple[int, int, bytes]] = []
@@ -56,40 +56,46 @@ def listed(body: bytes, visible: Visible) -> ForwardedPart:
     for child in root.children:
         inner = _ENTRIES.get(child.name)
         if inner is None:
-            if child.name not in _WORDS or child.children:
-                raise UpstreamFailed("the data source's list holds what is not known here")
+            if child.name not in _LIST_MEMBERS or child.children:
+                raise UpstreamFailed(
+                    f"the data source's list has the unknown element `{child.name[:64]}`"
+                )
             continue
         name = child.one(inner)
         if name is None or name.children:
             raise UpstreamFailed("the data source's list has an entry without a name")
-        names = _names(name.text, url=url)
+        names = _possible_names(name.text, url=url)
         if all(visible(each) for each in names):
             kept += 1
         else:
             hidden |= names
             cuts.append((*span(body, child), b""))
-    if _tells(root, visible, hidden, url=url) or (_goes_on(root) is None and cuts and not kept):
-        # To cut out what names the next page would end the list there.
+    if _next_page_reveals(root, visible, hidden, url=url) or (
+        _has_next_page(root) is None and cuts and not kept
+    ):
+        # Cutting the marker out would end the list here, and the agent would miss the rest.
         raise UpstreamFailed(
-            "the list goes on from a name that may not be seen: ask for a longer prefix"
+            "the list's next page starts at a name that may not be seen: ask for a longer prefix"
         )
     withheld = len(cuts)
     count = root.one("KeyCount")
     if cuts and count is not None:
-        cuts.append((*inside(body, count), b"%d" % kept))
+        cuts.append((*content_span(body, count), b"%d" % kept))
     return ForwardedPart(_cut(body, cuts), withheld)
 
 
-def buckets(body: bytes, visible: Visible) -> bytes:
+def filter_buckets(body: bytes, visible: Visible) -> bytes:
     """A list of buckets without those that may not be seen. Raises `UpstreamFailed`."""
-    root = _answer(body)
+    root = _parse(body)
     if root.name not in ("ListAllMyBucketsResult", "ListAllMyDirectoryBucketsResult"):
-        raise UpstreamFailed("the data source's list has a form that is not known here")
+        raise UpstreamFailed(f"the data source's list has the unknown root `{root.name[:64]}`")
     cuts = []
     for child in root.children:
         if child.name != "Buckets":
             if child.name not in ("Owner", "ContinuationToken", "Prefix"):
-                raise UpstreamFailed("the data source's list holds what is not known here")
+                raise UpstreamFailed(
+                    f"the data source's list has the unknown element `{child.name[:64]}`"
+                )
             continue
         for bucket in child.children:
             name = bucket.one("Name")
@@ -100,65 +106,67 @@ def buckets(body: bytes, visible: Visible) -> bytes:
     return _cut(body, cuts)
 
 
-def deleted(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
-    """The keys that a body asks to delete, as `Route.inspected` reads bodies. Raises
-    `Malformed`."""
+def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
+    """The keys that a body asks to delete; a `BodyParser`. Raises `Malformed`."""
     if has_too_many_brackets(raw):
         raise OverBudget(f"the body has more than {MAX_BRACKETS} tags")
     try:
         root = read(raw)
     except UnreadableXml as error:
-        raise Malformed(f"the body is not the XML that names what to delete: {error}") from error
+        raise Malformed(f"the body is not readable XML: {error}") from error
     if root.name != "Delete":
-        raise Malformed("the body does not name what to delete")
+        raise Malformed(f"the body's root must be `Delete`, not `{root.name[:64]}`")
     keys = []
     for child in root.children:
         if child.name == "Quiet":
             continue
         key = child.one("Key")
-        others = {each.name for each in child.children} - _OF_OBJECTS
+        others = {each.name for each in child.children} - _OBJECT_MEMBERS
         if child.name != "Object" or key is None or key.children or others:
-            raise Malformed("the body names something to delete in a way not known here")
+            raise Malformed("the body describes an object to delete in an unknown form")
         budget.charge_parts(1)
         keys.append(key.text)
-    if not 0 < len(keys) <= _MOST_DELETED:
-        raise Malformed(f"the body does not name 1 to {_MOST_DELETED} keys")
+    if not 0 < len(keys) <= _MAX_DELETED:
+        raise Malformed(f"the body must name 1 to {_MAX_DELETED} keys")
     return keys
 
 
-def _names(text: str, *, url: bool) -> set[str]:
-    """What a name in a list stands for. With `url` it is escaped, and a `+` in it is a space to
-    some and itself to others: both must be seen."""
+def _possible_names(text: str, *, url: bool) -> set[str]:
+    """The names that a text in a list may stand for. With `url` it is escaped, and parsers differ
+    on whether `+` is a space, so both names must be visible."""
     if not url:
         return {text}
     spellings = {text, text.replace("+", " ")}
     return {unquote_to_bytes(each).decode("utf-8", "replace") for each in spellings}
 
 
-def _tells(root: Element, visible: Visible, hidden: set[str], *, url: bool) -> bool:
-    """Whether the place where the next page begins names what may not be seen."""
+def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url: bool) -> bool:
+    """Whether the marker or token of the next page reveals a name that may not be seen."""
     for marker in _MARKERS:
         found = root.one(marker)
-        if found is not None and not all(visible(each) for each in _names(found.text, url=url)):
+        if found is not None and not all(
+            visible(each) for each in _possible_names(found.text, url=url)
+        ):
             return True
     token = root.one("NextContinuationToken")
     if token is None:
         return False
-    if len(token.text) > _LONGEST_TOKEN:
-        # It is searched for each hidden name, and a key has 1,024 bytes at most.
+    if len(token.text) > _MAX_TOKEN:
+        # Each hidden name is searched for in the token, so its length bounds the work. A key has at
+        # most 1,024 bytes.
         return True
-    # AWS's token means nothing to others. Elsewhere it is a key, as it is or in Base64.
+    # AWS's tokens are opaque. Other servers use a key, in clear or in Base64.
     try:
         text = b64decode(token.text + "==", altchars=b"-_").decode("utf-8")
     except (NotBase64, UnicodeDecodeError):
         text = ""
-    told = any(each in token.text or each in text for each in hidden)
-    return told or (text != "" and text.isprintable() and not visible(text))
+    revealed = any(each in token.text or each in text for each in hidden)
+    return revealed or (text != "" and text.isprintable() and not visible(text))
 
 
-def _goes_on(root: Element) -> bool | None:
-    """Whether there is a next page, and the list itself says where; None where there is one and the
-    client is left to go on from the last name that it sees."""
+def _has_next_page(root: Element) -> bool | None:
+    """Whether there is a next page, and the list says where it starts; None if there is one, but
+    the client has to continue from the last name that it sees."""
     more = root.one("IsTruncated")
     if more is None or more.text.strip() != "true":
         return False
@@ -166,7 +174,7 @@ def _goes_on(root: Element) -> bool | None:
     return True if said else None
 
 
-def _answer(body: bytes) -> Element:
+def _parse(body: bytes) -> Element:
     try:
         return read(body)
     except UnreadableXml as error:

@@ -1,8 +1,8 @@
-"""Which bucket and key an S3 request names, wherever it names one: in its path, in the header that
-says what to copy, in the list of what to delete. Pure. Knows no operation.
+"""The buckets and keys that an S3 request names, in its path, in the header with the copy source,
+or in the list of keys to delete; and the checks of AWS's header fields. Pure. Knows no operations.
 
-A name in a header or a body is held to the rule of the path (data-sources.md R2): what can't stand
-in a path that is judged can't be named in another place either.
+A name in a header or a body must follow the rules of the path (data-sources.md R2): a key that a
+path may not hold can't be named anywhere else.
 """
 
 import re
@@ -16,14 +16,14 @@ from sidecar.protocols.shared.aws_signing import STREAMING
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch
 
-# Names that stand for another bucket (access points, Object Lambda), or whose requests are signed
-# in another way (directory buckets and tables).
+# Suffixes of names that stand for another bucket (access points, Object Lambda), or whose requests
+# are signed differently (directory buckets and tables).
 _OTHER_NAMES = ("-s3alias", "--ol-s3", ".mrap", "--x-s3", "--xa-s3", "--table-s3")
 
 COPY_SOURCE = b"x-amz-copy-source"
 
-# What changes who may read, or what a name stands for, by a header of an ordinary write.
-_GOVERNING = (
+# Headers with which an ordinary write changes who may read, or what a name stands for.
+_GRANTING = (
     b"x-amz-grant-",
     b"x-amz-tagging",
     b"x-amz-object-lock-",
@@ -34,7 +34,7 @@ _GOVERNING = (
 )
 _HARMLESS_ACL = (b"private", b"bucket-owner-full-control")
 
-# What S3 reads besides; a name that is new to this list may be a new way to name a source.
+# The other headers that S3 reads. An unknown one is refused: it may be a new way to name a source.
 _KNOWN = frozenset(
     (
         COPY_SOURCE,
@@ -72,34 +72,34 @@ _KNOWN_FAMILIES = (
 
 
 class S3Name(NamedTuple):
-    """A key of a bucket; "" for the bucket itself."""
+    """A key in a bucket; "" for the bucket itself."""
 
     bucket: str
     key: str
 
 
-def bucket_named(text: str) -> str:
-    """`text`, if it is a bucket's own name; raises `Unresolved`."""
+def expect_bucket(text: str) -> str:
+    """`text`, if it is a bucket's own name. Raises `Unresolved`."""
     if not _BUCKET(text) or text.endswith(_OTHER_NAMES):
-        raise Unresolved("the bucket is not stated by its own name")
+        raise Unresolved("the bucket must be named by its own name, not by an alias")
     return text
 
 
-def key_named(text: str) -> str:
-    """`text`, if it could stand in a path; raises `Malformed`."""
+def expect_key(text: str) -> str:
+    """`text`, if a path could name it. Raises `Malformed`."""
     if canonical("/" + quote(text, safe="/")).segments != tuple(text.split("/")):
-        raise Malformed("the key can't be named in a path")
+        raise Malformed("the key holds something that a path may not hold")
     return text
 
 
 def passes(name: bytes) -> bool:
-    """Whether a field of AWS's, its name in lower case, goes on to S3."""
+    """Whether an `x-amz…` field, its name in lower case, is forwarded to S3."""
     return name in _KNOWN or name == b"x-amzn-trace-id" or name.startswith(_KNOWN_FAMILIES)
 
 
 def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
-    """Raises `Malformed` for a field of AWS's that is not known here, stands twice, or could be
-    signed in two ways; and, where no object `writes`, for one that only an upload has."""
+    """Raises `Malformed` for an `x-amz…` field that is unknown, occurs twice, or could be signed in
+    two ways; and, unless the request `writes` an object, for one that only an upload has."""
     seen: set[bytes] = set()
     for raw, value in fields:
         name = raw.lower()
@@ -107,41 +107,48 @@ def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
             continue
         of_upload = name.startswith(COPY_SOURCE) or value.startswith(b"STREAMING-")
         if (of_upload and not writes) or (
-            name.startswith(b"x-amz-") and not (passes(name) or governs(name, value))
+            name.startswith(b"x-amz-") and not (passes(name) or grants_access(name, value))
         ):
-            raise Malformed(f"the header `{name.decode()[:64]}` is not known here")
+            raise Malformed(f"the header `{name.decode()[:64]}` is not allowed here")
         if name in seen:
-            raise Malformed(f"the header `{name.decode()[:64]}` stands twice")
+            raise Malformed(f"the header `{name.decode()[:64]}` occurs twice")
         if not value.isascii():
             raise Malformed(f"the header `{name.decode()[:64]}` is not ASCII")
         seen.add(name)
 
 
-def governs(name: bytes, value: bytes) -> bool:
-    """Whether a field changes more than the object that is written."""
+def grants_access(name: bytes, value: bytes) -> bool:
+    """Whether a field of a write changes more than the object, such as who may read it."""
     if name == b"x-amz-acl":
         return value not in _HARMLESS_ACL
-    return name.startswith(_GOVERNING)
+    return name.startswith(_GRANTING)
 
 
 def check_framing(fields: FieldIterable) -> None:
-    """Raises `Malformed` for a streamed body that holds signatures of the agent's, which nobody can
-    verify once the sidecar signs, and for one whose framing is told in only one of two places."""
-    told = [value for name, value in fields if name.lower() == b"x-amz-content-sha256"]
+    """Raises `Malformed` for a streamed body with the agent's signatures in its chunks, which can't
+    be verified once the sidecar signs, and for one whose two headers disagree on its framing."""
+    digests = [value for name, value in fields if name.lower() == b"x-amz-content-sha256"]
     codings = [value for name, value in fields if name.lower() == b"content-encoding"]
     framed = any(b"aws-chunked" in value.lower() for value in codings)
-    signed = any(value.startswith(b"STREAMING-") and value != STREAMING for value in told)
+    signed = any(value.startswith(b"STREAMING-") and value != STREAMING for value in digests)
     if signed:
-        raise Malformed("the body is signed chunk by chunk: send it whole, or with a trailer")
-    if framed and told != [STREAMING]:
-        raise Malformed("the body is framed as `aws-chunked` and its header does not say so")
+        raise Malformed(
+            "the body is signed chunk by chunk, but the sidecar signs requests: send it whole, "
+            "or with an unsigned trailer"
+        )
+    if framed and digests != [STREAMING]:
+        raise Malformed(
+            "the body is framed as `aws-chunked`, but `x-amz-content-sha256` is not "
+            f"`{STREAMING.decode()}`"
+        )
 
 
-def copied(fields: FieldIterable) -> S3Name | None:
-    """What `x-amz-copy-source` names, None where there is none. Raises `Malformed`, `Unresolved`.
+def copy_source(fields: FieldIterable) -> S3Name | None:
+    """The key that `x-amz-copy-source` names; None without this header. Raises `Malformed` and
+    `Unresolved`.
 
-    `[/]bucket/key[?versionId=…]`, escaped. An access point's name (`arn:…`) is another name for a
-    bucket.
+    Its form is `[/]bucket/key[?versionId=…]`, escaped. An access point (`arn:…`) is refused: it is
+    another name for a bucket.
     """
     found = [value for name, value in fields if name.lower() == COPY_SOURCE]
     if not found:
@@ -149,11 +156,13 @@ def copied(fields: FieldIterable) -> S3Name | None:
     text = found[0].decode("latin-1").strip()
     path, mark, version = text.partition("?")
     if mark and not re.fullmatch(r"versionId=[A-Za-z0-9._%-]{1,1024}", version):
-        raise Malformed("the header `x-amz-copy-source` names more than a version")
-    # To some readers a bare `+` is a space; to some an escaped `?` begins the version.
+        raise Malformed("the header `x-amz-copy-source` may state only `versionId` after the key")
+    # Some parsers read a bare `+` as a space; some let an escaped `?` begin the version.
     if "+" in path or "%3f" in path.lower():
-        raise Malformed("the header `x-amz-copy-source` can be read in two ways")
+        raise Malformed(
+            "the header `x-amz-copy-source` is ambiguous: it holds a `+` or an escaped `?`"
+        )
     segments = canonical("/" + path.removeprefix("/")).segments
     if len(segments) < 2 or segments[1] == "":
-        raise Malformed("the header `x-amz-copy-source` names no key")
-    return S3Name(bucket_named(segments[0]), "/".join(segments[1:]))
+        raise Malformed("the header `x-amz-copy-source` does not name a key")
+    return S3Name(expect_bucket(segments[0]), "/".join(segments[1:]))

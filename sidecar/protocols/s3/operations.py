@@ -1,5 +1,5 @@
-"""Which row of S3's table a request is: told by its method, by what its path names, and by the
-names of the parameters of its query, all of them. Knows no operation."""
+"""Matches a request to a row of S3's table: by its method, by what its path names, and by the names
+of all its query parameters. Knows no particular operation."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,45 +12,50 @@ _PATTERNS = {"service": "/", "bucket": "/{bucket}", "object": "/{bucket}/{key}"}
 
 
 class S3Operation(NamedTuple):
-    """A route; what a path names (`service`, `bucket`, `object`) and the parameters that a query
-    states for a request to be its own: all of `marks`, and none but those of `stated`."""
+    """A route, and which requests it matches: what their path names (`service`, `bucket` or
+    `object`), and which parameters their query holds."""
 
     route: ProtocolRoute
-    level: str
-    marks: frozenset[str]
-    stated: frozenset[str]
+    resource: str
+    required: frozenset[str]
+    allowed: frozenset[str]
+    """Includes `required`."""
 
 
-def row(
-    methods: str, level: str, marks: str, may: str, class_: RouteClass, **more: Any
+def operation(
+    methods: str, resource: str, required: str, optional: str, route_class: RouteClass, **more: Any
 ) -> S3Operation:
-    """`marks` and `may` are names with spaces between; `more` as for a `ProtocolRoute`."""
-    query = "&".join(marks.split())
-    pattern = _PATTERNS[level] + (f"?{query}" if query else "")
-    # Clients name the operation in `x-id`; S3 does not read it.
-    stated = frozenset((*marks.split(), *may.split(), "x-id"))
+    """`required` and `optional` are parameters separated by spaces; `more` is passed to
+    `ProtocolRoute`."""
+    query = "&".join(required.split())
+    pattern = _PATTERNS[resource] + (f"?{query}" if query else "")
+    # Clients name the operation in `x-id`, which S3 ignores.
+    allowed = frozenset((*required.split(), *optional.split(), "x-id"))
     return S3Operation(
-        ProtocolRoute(methods, pattern, class_, **more), level, frozenset(marks.split()), stated
+        ProtocolRoute(methods, pattern, route_class, **more),
+        resource,
+        frozenset(required.split()),
+        allowed,
     )
 
 
 class S3Operations:
-    """A table; the first row that matches wins."""
+    """A table of operations. The first match wins."""
 
     def __init__(self, rows: Iterable[S3Operation]) -> None:
         self._rows: dict[tuple[str, str], list[S3Operation]] = {}
         for each in rows:
             for method in each.route.methods.split():
-                self._rows.setdefault((method, each.level), []).append(each)
+                self._rows.setdefault((method, each.resource), []).append(each)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        """Its values are the bucket and the key, "" where the path names none. Raises `Malformed`
-        for a query that can be read in two ways."""
+        """The matching row, with the bucket and the key as path parameters; "" for one that the
+        path does not name. Raises `Malformed` for an ambiguous query."""
         bucket, *rest = target.segments
         key = "/".join(rest)
-        level = "object" if key else "bucket" if bucket else "service"
-        stated = frozenset(parse_query(target.query))
-        for each in self._rows.get((method, level), ()):
-            if each.marks <= stated <= each.stated:
+        resource = "object" if key else "bucket" if bucket else "service"
+        parameters = frozenset(parse_query(target.query))
+        for each in self._rows.get((method, resource), ()):
+            if each.required <= parameters <= each.allowed:
                 return RouteMatch(each.route, (bucket, key))
         return None

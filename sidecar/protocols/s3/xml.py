@@ -1,5 +1,6 @@
-"""XML as S3 writes it, with the places of its elements in the text: no document type, so no
-entities but XML's own; UTF-8 and nothing else, whatever the text says of itself. Pure."""
+"""Parses XML as S3 writes it, and keeps each element's position in the text. Document types are
+refused, so that there are no entities but XML's own (no expansion attacks); so is any encoding but
+UTF-8. Pure."""
 
 import re
 from html import escape
@@ -7,13 +8,13 @@ from typing import Any, NamedTuple
 from xml.parsers.expat import ExpatError, ParserCreate
 
 _TAG = re.compile(rb"""<[^"'>]*(?:"[^"]*"[^"'>]*|'[^']*'[^"'>]*)*>""").match
-_DEEPEST = 8
+_MAX_DEPTH = 8
 _BOM = b"\xef\xbb\xbf"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Element(NamedTuple):
-    """An element, its place in the body, its own text, and what is in it."""
+    """An element: its position in the body, its own text, and its children."""
 
     name: str
     start: int
@@ -30,7 +31,7 @@ class Element(NamedTuple):
 
 
 class UnreadableXml(Exception):
-    """what can't be read as the XML that S3 writes"""
+    """the text is not XML as S3 writes it"""
 
 
 def read(body: bytes) -> Element:
@@ -39,19 +40,19 @@ def read(body: bytes) -> Element:
 
 
 def span(body: bytes, element: Element) -> tuple[int, int]:
-    """Where the element begins and ends in `body`, which it was read from."""
-    _, close = inside(body, element)
+    """Where the element begins and ends in `body`, the text it was parsed from."""
+    _, close = content_span(body, element)
     return element.start, close if _is_empty(body, element) else _tag_end(body, close)
 
 
-def inside(body: bytes, element: Element) -> tuple[int, int]:
-    """Where what is in the element begins and ends."""
+def content_span(body: bytes, element: Element) -> tuple[int, int]:
+    """Where the element's content begins and ends."""
     start = _tag_end(body, element.start)
     return start, start if _is_empty(body, element) else element.close
 
 
 def _is_empty(body: bytes, element: Element) -> bool:
-    # Of `<a/>` there is no end tag, and the place told of one is behind it.
+    # `<a/>` has no end tag: expat reports its end at the position after it.
     return body.startswith(b"/>", _tag_end(body, element.start) - 2)
 
 
@@ -61,24 +62,24 @@ def _tag_end(body: bytes, at: int) -> int:
     return found.end()
 
 
-def error(code: str, message: str, decision: dict[str, str]) -> bytes:
-    """An error as S3 tells of one: its clients show code and message, and read no other form."""
+def error_response(code: str, message: str, decision: dict[str, str]) -> bytes:
+    """An error in S3's form, the only one its clients read: they show the code and the message."""
 
     def element(name: str, text: str) -> str:
         return f"<{name}>{escape(_NOT_XML.sub('?', text), quote=False)}</{name}>"
 
-    told = "".join(element(name, text) for name, text in decision.items())
+    decision_xml = "".join(element(name, text) for name, text in decision.items())
     whole = (
         element("Code", code)
         + element("Message", message)
         + element("RequestId", decision["event_id"])
-        + f"<Decision>{told}</Decision>"
+        + f"<Decision>{decision_xml}</Decision>"
     )
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{whole}</Error>'.encode()
 
 
 class _ElementBuilder:
-    """Builds elements out of expat's events. Offsets count bytes: the text is UTF-8."""
+    """Builds elements from expat's events. Offsets are in bytes of the UTF-8 text."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -86,36 +87,36 @@ class _ElementBuilder:
         self._root: Element | None = None
         parser = self._parser = ParserCreate("UTF-8")
         parser.buffer_text = True
-        parser.XmlDeclHandler = self._declared
-        parser.StartDoctypeDeclHandler = self._refused
-        parser.StartElementHandler = self._started
-        parser.EndElementHandler = self._ended
-        parser.CharacterDataHandler = self._said
+        parser.XmlDeclHandler = self._on_declaration
+        parser.StartDoctypeDeclHandler = self._on_doctype
+        parser.StartElementHandler = self._on_start
+        parser.EndElementHandler = self._on_end
+        parser.CharacterDataHandler = self._on_text
 
     def root(self) -> Element:
         try:
-            # expat knows UTF-16 by its first bytes, whatever it is told.
+            # expat detects UTF-16 by its first bytes, even when told that the text is UTF-8.
             if "\0" in self._body.decode("utf-8") or self._body.startswith(_BOM):
-                raise UnreadableXml("it is not plain UTF-8")
+                raise UnreadableXml("it is not UTF-8 without a byte order mark")
             self._parser.Parse(self._body, True)
         except (ExpatError, UnicodeDecodeError) as error:
             raise UnreadableXml(str(error)) from None
         assert self._root is not None
         return self._root
 
-    def _declared(self, _version: str, encoding: str | None, _standalone: int) -> None:
+    def _on_declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
         if encoding is not None and encoding.lower() != "utf-8":
-            raise UnreadableXml("it is not UTF-8")
+            raise UnreadableXml(f"it declares the encoding `{encoding[:64]}`, not UTF-8")
 
-    def _refused(self, *_of: Any) -> None:
+    def _on_doctype(self, *_of: Any) -> None:
         raise UnreadableXml("it declares a document type")
 
-    def _started(self, name: str, _attributes: dict[str, str]) -> None:
-        if len(self._open) >= _DEEPEST:
-            raise UnreadableXml("it is nested too deeply")
+    def _on_start(self, name: str, _attributes: dict[str, str]) -> None:
+        if len(self._open) >= _MAX_DEPTH:
+            raise UnreadableXml(f"it is nested more than {_MAX_DEPTH} levels deep")
         self._open.append((name, self._parser.CurrentByteIndex, [], []))
 
-    def _ended(self, name: str) -> None:
+    def _on_end(self, name: str) -> None:
         _, start, text, children = self._open.pop()
         close = self._parser.CurrentByteIndex
         element = Element(name, start, close, "".join(text), children)
@@ -124,6 +125,6 @@ class _ElementBuilder:
         else:
             self._root = element
 
-    def _said(self, text: str) -> None:
+    def _on_text(self, text: str) -> None:
         if self._open:
             self._open[-1][2].append(text)

@@ -13,7 +13,7 @@ from sidecar.protocols.budget import (
     Budget,
     OverBudget,
 )
-from sidecar.protocols.s3.lists import deleted
+from sidecar.protocols.s3.lists import keys_to_delete
 from sidecar.protocols.strict_body import (
     MAX_BRACKETS,
     has_too_many_brackets,
@@ -102,4 +102,4 @@ def test_crowded_bodies_are_not_parsed() -> None:
     with pytest.raises(OverBudget, match="brackets"):
         json_object(b'{"a":' + b"[" * MAX_BRACKETS, None)
     with pytest.raises(OverBudget, match="tags"):
-        deleted(b"<Delete>" + b"<Object>" * MAX_BRACKETS, None, Budget())
+        keys_to_delete(b"<Delete>" + b"<Object>" * MAX_BRACKETS, None, Budget())

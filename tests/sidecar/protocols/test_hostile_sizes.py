@@ -126,9 +126,9 @@ def test_a_tool_that_is_to_read_too_many_sources_is_refused_before_they_are_name
     things = McpObjects(SourceNames(source(1, "mcp")), {"search": "collections"})
     params = {"name": "search", "arguments": {"collections": [f"c{at}" for at in range(65)]}}
     with pytest.raises(OverBudget, match="more than 64 sources"):
-        things.called(params)
+        things.tool_sources(params)
     params["arguments"] = {"collections": ["c"] * 1000}
-    assert len(set(things.called(params))) == 2
+    assert len(set(things.tool_sources(params))) == 2
 
 
 async def test_subscriptions_are_counted_as_they_are_read(

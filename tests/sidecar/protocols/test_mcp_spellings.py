@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, ValidationError
 
 from sidecar.http.attribution import Attribution
-from sidecar.protocols.mcp.answers import McpResponse, Tokens, asked_token
 from sidecar.protocols.mcp.messages import McpObjects
+from sidecar.protocols.mcp.response_filter import ResponseFilter
+from sidecar.protocols.mcp.tokens import Tokens, call_token
 from sidecar.protocols.mcp.uri import canonical_uri
 from sidecar.protocols.messages import SourceRef, Unresolved, Visibility
 from sidecar.protocols.shared.continuations import Continuations
@@ -197,11 +198,11 @@ def test_what_may_not_be_read_any_more_is_not_sent_again() -> None:
     who = Attribution("ada", None, None, None)
     tokens = Tokens(*(Continuations(lambda: 0.0) for _ in range(3)))
     things = McpObjects(SourceNames(source(1, "mcp")), {})
-    tokens.asked.remember(asked_token("s", 1), who, (SourceRef("mcp://kb/tool/open", "low"),))
+    tokens.calls.remember(call_token("s", 1), who, (SourceRef("mcp://kb/tool/open", "low"),))
     said = b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}'
     for allowed in (True, False):
         sight = Visibility(partial(_answer, allowed), "", None)
-        passed = McpResponse(things, tokens, sight, who, "s").message(said)
+        passed = ResponseFilter(things, tokens, sight, who, "s").filter_message(said)
         assert passed is not None
         assert (passed.body == said) is allowed
         assert passed.withheld == (0 if allowed else 1)

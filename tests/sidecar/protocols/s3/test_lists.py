@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.s3.lists import buckets, listed
+from sidecar.protocols.s3.lists import filter_buckets, filter_keys
 from sidecar.protocols.s3.xml import UnreadableXml, read
 from tests.properties import examples
 
@@ -33,7 +33,7 @@ def test_hidden_names_are_cut_and_the_rest_stays() -> None:
     before = "<Name>lake</Name><KeyCount>4</KeyCount><IsTruncated>false</IsTruncated>"
     folders = "<CommonPrefixes><Prefix>shut/</Prefix></CommonPrefixes>"
     seen = "<CommonPrefixes><Prefix>open/x/</Prefix></CommonPrefixes>"
-    passed = listed(of(before, key("shut/s"), key("open/a"), folders, seen), visible)
+    passed = filter_keys(of(before, key("shut/s"), key("open/a"), folders, seen), visible)
     # The white space between entries is nobody's.
     expected = of(before.replace("4", "2"), "\n  ", key("open/a"), seen)
     assert passed.body == expected
@@ -42,7 +42,7 @@ def test_hidden_names_are_cut_and_the_rest_stays() -> None:
 
 def test_a_list_of_which_all_may_be_seen_stays_byte_for_byte() -> None:
     whole = of("<KeyCount>007</KeyCount>", key("open/a"), key("open/&#252;&amp;"))
-    assert listed(whole, visible) == (whole, 0)
+    assert filter_keys(whole, visible) == (whole, 0)
 
 
 @pytest.mark.parametrize("root", ["ListVersionsResult", "ListMultipartUploadsResult"])
@@ -52,7 +52,7 @@ def test_versions_markers_and_uploads_are_names_too(root: str) -> None:
         for entry in ("Version", "DeleteMarker", "Upload")
         for name in ("shut/s", "open/a")
     ]
-    passed = listed(f"<{root}>{''.join(entries)}</{root}>".encode(), visible)
+    passed = filter_keys(f"<{root}>{''.join(entries)}</{root}>".encode(), visible)
     assert passed.withheld == 3
     assert b"shut" not in passed.body
 
@@ -68,7 +68,7 @@ def test_versions_markers_and_uploads_are_names_too(root: str) -> None:
     ],
 )
 def test_escaped_names_are_read_escaped(name: str, may: bool) -> None:
-    passed = listed(of("<EncodingType>url</EncodingType>", key(name)), visible)
+    passed = filter_keys(of("<EncodingType>url</EncodingType>", key(name)), visible)
     assert (passed.withheld == 0) is may
 
 
@@ -77,8 +77,8 @@ def test_a_plus_must_be_seen_either_way() -> None:
         return name == "a+b"
 
     escaped = of("<EncodingType>url</EncodingType>", key("a+b"))
-    assert listed(escaped, only_plus).withheld == 1
-    assert listed(of(key("a+b")), only_plus).withheld == 0
+    assert filter_keys(escaped, only_plus).withheld == 1
+    assert filter_keys(of(key("a+b")), only_plus).withheld == 0
 
 
 MORE = "<IsTruncated>true</IsTruncated>"
@@ -110,7 +110,7 @@ MORE = "<IsTruncated>true</IsTruncated>"
 )  # fmt: skip
 def test_a_page_that_goes_on_from_a_hidden_name_is_refused(parts: tuple[str, ...]) -> None:
     with pytest.raises(UpstreamFailed, match="longer prefix"):
-        listed(of(*parts), visible)
+        filter_keys(of(*parts), visible)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_page_that_goes_on_from_a_hidden_name_is_refused(parts: tuple[str, ...
     ],
 )  # fmt: skip
 def test_a_page_that_can_be_gone_on_with_passes(parts: tuple[str, ...]) -> None:
-    assert listed(of(MORE, *parts), visible).withheld == 1
+    assert filter_keys(of(MORE, *parts), visible).withheld == 1
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_page_that_can_be_gone_on_with_passes(parts: tuple[str, ...]) -> None:
 )
 def test_a_list_that_nobody_understands_goes_nowhere(body: bytes) -> None:
     with pytest.raises(UpstreamFailed):
-        listed(body, visible)
+        filter_keys(body, visible)
 
 
 def test_buckets_are_cut_alike() -> None:
@@ -161,12 +161,12 @@ def test_buckets_are_cut_alike() -> None:
     entries = [f"<Bucket><Name>{name}</Name></Bucket>" for name in ("a", "b", "c")]
     tail = "</Buckets></ListAllMyBucketsResult>"
     whole = (head + "".join(entries) + tail).encode()
-    assert buckets(whole, lambda name: name == "b") == (head + entries[1] + tail).encode()
-    assert buckets(whole, lambda name: True) == whole
-    assert buckets((head[:-9] + "<Buckets/>" + tail[10:]).encode(), lambda name: False)
+    assert filter_buckets(whole, lambda name: name == "b") == (head + entries[1] + tail).encode()
+    assert filter_buckets(whole, lambda name: True) == whole
+    assert filter_buckets((head[:-9] + "<Buckets/>" + tail[10:]).encode(), lambda name: False)
     for wrong in (b"<Buckets/>", whole.replace(b"Name", b"Nome"), whole.replace(b"Owner", b"Oner")):
         with pytest.raises(UpstreamFailed):
-            buckets(wrong, lambda name: True)
+            filter_buckets(wrong, lambda name: True)
 
 
 NAMES = st.text(
@@ -196,7 +196,7 @@ def test_what_is_left_is_exactly_what_may_be_seen(
         read(whole)
     except UnreadableXml:
         return
-    passed = listed(whole, visible)
+    passed = filter_keys(whole, visible)
     found = [each.text for each in ET.fromstring(passed.body).iter() if each.tag.endswith("Key")]
     assert found == [name for name in names if visible(name)]
     assert passed.withheld == len(names) - len(found)

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical
 from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
-from sidecar.protocols.s3.routes import ROWS, S3
+from sidecar.protocols.s3.routes import OPERATIONS, S3
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.s3_stand import KEYS, S3Front, client, s3_fronting
 from tests.sidecar.proxy.stand import CLOCK, Answered, ask, listening, policy, source
@@ -584,10 +584,12 @@ def test_every_operation_of_s3_has_its_row() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("each", [row for row in ROWS if row.route.route_class in ALWAYS_DENIED])
+@pytest.mark.parametrize(
+    "each", [row for row in OPERATIONS if row.route.route_class in ALWAYS_DENIED]
+)
 async def test_a_closed_route_is_closed(writing: S3Front, each: Any) -> None:
-    path = {"service": "/", "bucket": "/{b}", "object": "/{b}/open/a.txt"}[each.level]
-    target = path.format(b=writing.bucket) + "?" + "&".join(sorted(each.marks))
+    path = {"service": "/", "bucket": "/{b}", "object": "/{b}/open/a.txt"}[each.resource]
+    target = path.format(b=writing.bucket) + "?" + "&".join(sorted(each.required))
     for method in each.route.methods.split():
         answered = await writing.ask(method, target.removesuffix("?"))
         denied(answered, "route_denied")

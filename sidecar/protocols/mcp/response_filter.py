@@ -1,0 +1,242 @@
+"""Filters an MCP server's messages (data-sources.md 5.6). It withholds list elements and resources
+that the agent may not see, and drops requests and notifications of unknown kinds. A message that
+needs no change is passed byte for byte.
+
+Knows messages. Decides nothing: `Visibility.permits` does, again for each message.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.attribution import Attribution
+from sidecar.protocols.mcp.messages import (
+    SERVER_NOTIFICATIONS,
+    SERVER_REQUESTS,
+    TASK_NOTIFICATIONS,
+    McpObjects,
+    params_of,
+)
+from sidecar.protocols.mcp.tokens import AllowedCall, Tokens, call_token
+from sidecar.protocols.messages import (
+    FetchedResponse,
+    ForwardedPart,
+    SourceRef,
+    Unresolved,
+    Visibility,
+)
+from sidecar.protocols.route_table import Sources
+from sidecar.protocols.shared.continuations import Continuations
+from sidecar.protocols.shared.document_levels import to_json
+from sidecar.protocols.strict_body import json_object
+
+DENIED = -32001
+
+# The members of a result that can be filtered without knowing the call it answers.
+_LISTS = ("tools", "prompts", "resources", "resourceTemplates", "tasks")
+_LIST_RESULT = frozenset(("_meta", "resultType", "nextCursor", "ttlMs", "cacheScope", *_LISTS)) | {
+    "protocolVersion",
+    "supportedVersions",
+    "capabilities",
+    "serverInfo",
+    "instructions",
+}
+# The members of a result that are filtered by the names in them, or describe the message itself.
+_FILTERED_MEMBERS = frozenset((*_LISTS, "contents", "_meta"))
+
+_MAX_DEPTH = 100
+
+
+class ResponseFilter:
+    """Filters the response to one request, or one stream of messages."""
+
+    def __init__(
+        self,
+        objects: McpObjects,
+        tokens: Tokens,
+        visibility: Visibility,
+        attribution: Attribution,
+        session: str | None,
+        call: AllowedCall | None = None,
+    ) -> None:
+        self._objects = objects
+        self._tokens = tokens
+        self._permits = visibility.permits
+        self._attribution = attribution
+        self._session = session
+        self._call = call
+        self._withheld = 0
+        self._changed = False
+
+    def filter_response(self, response: FetchedResponse) -> ForwardedPart:
+        """Filters a response in one piece; a notification's response is empty."""
+        passed = self.filter_message(response.body)
+        if passed is None:
+            raise UpstreamFailed("the data source's response is not a JSON-RPC response")
+        return passed
+
+    def filter_message(self, data: bytes) -> ForwardedPart | None:
+        """One message as the agent may see it; None to drop it. Raises `UpstreamFailed`."""
+        if not data.strip():
+            return ForwardedPart(data)
+        try:
+            message = json_object(data, None)
+        except Malformed as error:
+            raise UpstreamFailed("the data source sent something that is not JSON-RPC") from error
+        self._withheld, self._changed = 0, False
+        kinds = [kind for kind in ("method", "result", "error") if kind in message]
+        if len(kinds) != 1:
+            raise UpstreamFailed("the data source sent something that is not JSON-RPC")
+        if kinds == ["method"] and not self._may_send(message):
+            return None
+        if kinds == ["result"]:
+            self._filter_result(message)
+        return ForwardedPart(to_json(message) if self._changed else data, self._withheld)
+
+    def _may_send(self, message: dict[str, Any]) -> bool:
+        """Whether the agent may get this request or notification of the server."""
+        method, params = message["method"], params_of(message)
+        if not isinstance(method, str) or not isinstance(params, dict):
+            return False
+        if "id" in message:
+            return method in SERVER_REQUESTS and self._withhold_resources(params)
+        if method == "notifications/resources/updated":
+            return self._may_see(self._objects.resource, params.get("uri"))
+        if method in TASK_NOTIFICATIONS:
+            return self._may_see_token(
+                self._tokens.tasks, params.get("taskId")
+            ) and self._withhold_resources(params)
+        return method in SERVER_NOTIFICATIONS and self._withhold_resources(params)
+
+    def _filter_result(self, message: dict[str, Any]) -> None:
+        result, identity = message["result"], message.get("id")
+        if not isinstance(result, dict):
+            raise UpstreamFailed("the data source's result is not an object")
+        call = self._call
+        if call is not None and _same_id(call.identity, identity):
+            self._remember(result, call.sources)
+        elif not result.keys() <= _LIST_RESULT and not self._call_from_session(identity, result):
+            self._refuse(
+                message, "the call of this result was not made here, or may no longer be read"
+            )
+            return
+        for key, may_see in self._list_checks():
+            if key in result:
+                result[key] = self._filter_list(result[key], may_see)
+                # The list is now specific to this agent, so no shared cache may keep it.
+                if result.get("cacheScope", "private") != "private":
+                    result["cacheScope"] = "private"
+                    self._changed = True
+        rest = {key: value for key, value in result.items() if key not in _FILTERED_MEMBERS}
+        if not self._withhold_resources(rest):
+            self._refuse(message, "the result holds a resource that may not be read")
+
+    def _call_from_session(self, identity: Any, result: dict[str, Any]) -> bool:
+        """Whether this result answers a call of the same session that may still be read."""
+        if self._session is None or type(identity) not in (str, int):
+            return False
+        token = call_token(self._session, identity)
+        if not self._may_see_token(self._tokens.calls, token):
+            return False
+        self._remember(result, self._tokens.calls.sources_of(token, self._attribution))
+        return True
+
+    def _remember(self, result: dict[str, Any], sources: Sources) -> None:
+        """Remember the tokens that continue this result: they stand for the same sources."""
+        if not sources:
+            return
+        task = result.get("task")
+        for issued in (result, task if isinstance(task, dict) else {}):
+            if isinstance(issued.get("taskId"), str):
+                self._tokens.tasks.remember(issued["taskId"], self._attribution, sources)
+        if isinstance(result.get("requestState"), str):
+            self._tokens.states.remember(result["requestState"], self._attribution, sources)
+
+    def _list_checks(self) -> tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...]:
+        objects, may_see = self._objects, self._may_see
+        return (
+            ("tools", lambda each: may_see(objects.tool, each.get("name"))),
+            ("prompts", lambda each: may_see(objects.prompt, each.get("name"))),
+            ("resources", lambda each: may_see(objects.resource, each.get("uri"))),
+            ("resourceTemplates", lambda each: may_see(objects.resource, each.get("uriTemplate"))),
+            ("contents", lambda each: may_see(objects.resource, each.get("uri"))),
+            ("tasks", lambda each: self._may_see_token(self._tokens.tasks, each.get("taskId"))),
+        )
+
+    def _filter_list(self, elements: Any, may_see: Callable[[dict[str, Any]], bool]) -> list[Any]:
+        if not isinstance(elements, list) or not all(isinstance(each, dict) for each in elements):
+            raise UpstreamFailed("the data source's list must hold objects")
+        kept = [each for each in elements if may_see(each)]
+        self._count_withheld(len(elements) - len(kept))
+        return kept
+
+    def _withhold_resources(self, node: Any, depth: int = 0) -> bool:
+        """Withhold the resources that may not be read from every list in `node`. False if one is
+        not in a list."""
+        if depth > _MAX_DEPTH:
+            raise UpstreamFailed(f"the data source's response has more than {_MAX_DEPTH} levels")
+        if isinstance(node, dict):
+            if not self._may_see_block(node):
+                return False
+            return all(
+                self._withhold_resources(each, depth + 1)
+                for each in node.values()
+                if _is_container(each)
+            )
+        if isinstance(node, list):
+            kept = [
+                each
+                for each in node
+                if not _is_container(each) or self._withhold_resources(each, depth + 1)
+            ]
+            self._count_withheld(len(node) - len(kept))
+            node[:] = kept
+        return True
+
+    def _may_see_block(self, node: dict[str, Any]) -> bool:
+        """Whether a content block may be seen. Any other object may."""
+        kind = node.get("type")
+        if kind == "resource_link":
+            return self._may_see(self._objects.resource, node.get("uri"))
+        if kind == "resource" and "resource" in node:
+            inner = node["resource"]
+            uri = inner.get("uri") if isinstance(inner, dict) else None
+            return self._may_see(self._objects.resource, uri)
+        return True
+
+    def _may_see(self, source_of: Callable[[object], SourceRef], name: object) -> bool:
+        try:
+            source = source_of(name)
+        except Unresolved:
+            return False
+        if self._call is not None and source in self._call.sources:
+            return True
+        return self._permits(source)
+
+    def _may_see_token(self, tokens: Continuations, token: object) -> bool:
+        """Whether the sources behind a token may still be read."""
+        if not isinstance(token, str):
+            return False
+        try:
+            return all(map(self._permits, tokens.sources_of(token, self._attribution)))
+        except Unresolved:
+            return False
+
+    def _count_withheld(self, count: int) -> None:
+        if count:
+            self._withheld += count
+            self._changed = True
+
+    def _refuse(self, message: dict[str, Any], why: str) -> None:
+        """Replace the result with an error: the agent is waiting for a response."""
+        del message["result"]
+        message["error"] = {"code": DENIED, "message": why}
+        self._count_withheld(1)
+
+
+def _same_id(one: str | int, other: Any) -> bool:
+    return type(one) is type(other) and one == other
+
+
+def _is_container(node: Any) -> bool:
+    return isinstance(node, dict | list)

@@ -1,0 +1,30 @@
+"""What an MCP server issued, and the sources that it stands for (R5). Knows no messages."""
+
+from typing import NamedTuple
+
+import orjson
+
+from sidecar.protocols.route_table import Sources
+from sidecar.protocols.shared.continuations import Continuations
+
+
+class Tokens(NamedTuple):
+    """What the server issued through this sidecar, and the sources that each stands for (R5)."""
+
+    calls: Continuations
+    """Calls whose response may arrive on another stream, by session and id."""
+    tasks: Continuations
+    states: Continuations
+    """`requestState` of results that ask for more input."""
+
+
+class AllowedCall(NamedTuple):
+    """The call that a response answers, and the sources that it was allowed for."""
+
+    identity: str | int
+    sources: Sources
+
+
+def call_token(session: str, identity: str | int) -> str:
+    """A token for a call. Ids are unique within a session, and `1` differs from `"1"`."""
+    return f"{session} {orjson.dumps(identity).decode()}"
