@@ -32,8 +32,8 @@ _NOT_IDENTITY = frozenset((
 class Indices:
     """The names of one server, as far as they are known for certain."""
 
-    def __init__(self, naming: SourceNames, monotonic: Callable[[], float]) -> None:
-        self._naming = naming
+    def __init__(self, source_names: SourceNames, monotonic: Callable[[], float]) -> None:
+        self._source_names = source_names
         self._known: DigestCache[Names] = DigestCache(monotonic)
         self.clear = self._known.clear
 
@@ -54,7 +54,7 @@ class Indices:
             here = await self._resolve(name, request, expand_wildcards)
             if not here and (strict or is_pattern(name)):
                 raise Unresolved(f"the data source has no index `{name}`")
-            found.update((each, self._naming.of(each)) for each in here or (name,))
+            found.update((each, self._source_names.of(each)) for each in here or (name,))
             # The pipeline charges sources too. Charging here ends the look-ups of a request that is
             # already over its budget.
             request.budget.charge_sources(source.source_id for source in found.values())
@@ -71,7 +71,7 @@ class Indices:
         started = self._known.start_lookup()
         resolution = await resolve(name, request, None if plain else expand_wildcards)
         found: dict[str, None] = {}
-        for each in _source_names(resolution):
+        for each in _resolved_names(resolution):
             # An alias lists the backing indices of a data stream by their own names.
             backing = each.startswith(".ds-") and each != name
             own = await self._resolve(parse_name(each), request, None) if backing else ()
@@ -144,7 +144,7 @@ def alias_targets(alias: dict[str, Any]) -> list[str]:
     return found
 
 
-def _source_names(resolution: Resolution) -> Iterable[str]:
+def _resolved_names(resolution: Resolution) -> Iterable[str]:
     owners: dict[str, str] = {}
     for stream in resolution["data_streams"]:
         yield stream["name"]

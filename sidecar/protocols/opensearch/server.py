@@ -29,7 +29,7 @@ _TOKEN_MEMBERS = ("_scroll_id", "pit_id", "cursor", "id")
 
 _INDEX_IN_QUERY = ("_plugins", "_asynchronous_search")
 
-# No token of a server contains a NUL, so this can't collide with one.
+# A caller could name this token too: it stands for the same sources as the continuation itself.
 _LEVEL_ADDED = "\x00mark"
 
 
@@ -37,8 +37,8 @@ class OpenSearchServer(SourceProtocol):
     """The first argument of every handler."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self.naming = SourceNames(source)
-        self.indices = Indices(self.naming, monotonic)
+        self.source_names = SourceNames(source)
+        self.indices = Indices(self.source_names, monotonic)
         self.continuations = Continuations(monotonic)
         self.level_field = source.sensitivity_field
 
@@ -102,7 +102,7 @@ def hint_source(server: OpenSearchServer, request: RoutedRequest) -> SourceRef |
     """The index that a write's path names, as far as the path alone shows it."""
     names = request.path_params[0].split(",")
     if len(names) == 1 and not is_pattern(names[0]):
-        return server.naming.of(names[0])
+        return server.source_names.of(names[0])
     return None
 
 

@@ -71,25 +71,25 @@ class WeaviateForwarding(WeaviateSources):
     def filter_collections(
         self, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        read = collection_filter("classes", "class", self._naming, visibility)
+        read = collection_filter("classes", "class", self._source_names, visibility)
         return ForwardPlan(filter_response=read)
 
     def filter_aliases(
         self, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        read = collection_filter("aliases", "class", self._naming, visibility)
+        read = collection_filter("aliases", "class", self._source_names, visibility)
         return ForwardPlan(filter_response=read)
 
     def filter_tenants(
         self, request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
         name = self._cached_target(parse_collection(request.path_params[0]), request)
-        return ForwardPlan(filter_response=tenant_filter(name, self._naming, visibility))
+        return ForwardPlan(filter_response=tenant_filter(name, self._source_names, visibility))
 
     def filter_nodes(
         self, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        return ForwardPlan(filter_response=node_filter(self._naming, visibility))
+        return ForwardPlan(filter_response=node_filter(self._source_names, visibility))
 
 
 def parse_graphql(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:

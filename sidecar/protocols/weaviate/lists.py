@@ -28,14 +28,16 @@ def parse_aliases(body: Any) -> dict[str, str]:
 
 
 def collection_filter(
-    member: str, name: str, naming: SourceNames, visibility: Visibility
+    member: str, name: str, source_names: SourceNames, visibility: Visibility
 ) -> ResponseFilter:
     """Filters the list in `member` by the collection that each element has in `name`."""
 
     def read(response: FetchedResponse) -> ForwardedPart:
         whole = expect_object(parse_json(response), "answer")
         found = expect_list(whole.get(member) or [], "list")
-        visible = [each for each in found if visibility.permits(naming.of(_string(each, name)))]
+        visible = [
+            each for each in found if visibility.permits(source_names.of(_string(each, name)))
+        ]
         if len(visible) == len(found):
             return ForwardedPart(response.body)
         return ForwardedPart(to_json({**whole, member: visible}))
@@ -43,7 +45,9 @@ def collection_filter(
     return read
 
 
-def tenant_filter(collection: str, naming: SourceNames, visibility: Visibility) -> ResponseFilter:
+def tenant_filter(
+    collection: str, source_names: SourceNames, visibility: Visibility
+) -> ResponseFilter:
     """Filters a list of a collection's tenants."""
 
     def read(response: FetchedResponse) -> ForwardedPart:
@@ -51,14 +55,14 @@ def tenant_filter(collection: str, naming: SourceNames, visibility: Visibility) 
         visible = [
             each
             for each in found
-            if visibility.permits(naming.of(collection, _string(each, "name")))
+            if visibility.permits(source_names.of(collection, _string(each, "name")))
         ]
         return ForwardedPart(response.body if len(visible) == len(found) else to_json(visible))
 
     return read
 
 
-def node_filter(naming: SourceNames, visibility: Visibility) -> ResponseFilter:
+def node_filter(source_names: SourceNames, visibility: Visibility) -> ResponseFilter:
     """Filters the shards of each node. Removes the totals, which count hidden shards too."""
 
     def read(response: FetchedResponse) -> ForwardedPart:
@@ -66,7 +70,9 @@ def node_filter(naming: SourceNames, visibility: Visibility) -> ResponseFilter:
         for node in expect_list(whole.get("nodes"), "list of nodes"):
             expect_object(node, "node").pop("stats", None)
             shards = expect_list(node.get("shards") or [], "list of shards")
-            node["shards"] = [each for each in shards if _may_see_shard(each, naming, visibility)]
+            node["shards"] = [
+                each for each in shards if _may_see_shard(each, source_names, visibility)
+            ]
         return ForwardedPart(to_json(whole))
 
     return read
@@ -93,12 +99,12 @@ def object_filter(levels: DocumentLevels) -> ResponseFilter:
     return read
 
 
-def _may_see_shard(shard: Any, naming: SourceNames, visibility: Visibility) -> bool:
+def _may_see_shard(shard: Any, source_names: SourceNames, visibility: Visibility) -> bool:
     collection = _string(shard, "class")
     # The shard of a tenant has the tenant's name.
     tenant = _string(shard, "name")
-    return visibility.permits(naming.of(collection)) and visibility.permits(
-        naming.of(collection, tenant)
+    return visibility.permits(source_names.of(collection)) and visibility.permits(
+        source_names.of(collection, tenant)
     )
 
 

@@ -40,7 +40,7 @@ class WeaviateSources:
     """Finds the sources of requests to one Weaviate server."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        self._naming = SourceNames(source)
+        self._source_names = SourceNames(source)
         # A Weaviate before 1.32 has no aliases, and answers 404.
         self._aliases = Aliases(monotonic, f"{_V1}/aliases", parse_aliases, absent=(404,))
         self._definitions = CollectionDefinitions(monotonic, f"{_V1}/schema")
@@ -131,7 +131,7 @@ class WeaviateSources:
             name = parse_collection(request.path_params[0] if request.path_params else None)
         except Unresolved:
             return None
-        return self._naming.of(self._cached_target(name, request))
+        return self._source_names.of(self._cached_target(name, request))
 
     def forget_names(self) -> None:
         self._aliases.clear()
@@ -155,7 +155,9 @@ class WeaviateSources:
         return (self._aliases.cached(request) or {}).get(name, name)
 
     def _source(self, name: str, tenant: str | None) -> SourceRef:
-        return self._naming.of(name) if tenant is None else self._naming.of(name, tenant)
+        return (
+            self._source_names.of(name) if tenant is None else self._source_names.of(name, tenant)
+        )
 
 
 def _query_tenant(request: RoutedRequest) -> str | None:

@@ -1,7 +1,7 @@
-"""A minimal OpenSearch: not the real one, which comes in no wheel. Its answers have the forms of
-opensearch-api-specification (`_core`, `indices`, `sql`, `asynchronous_search`), and of queries it
-knows as many as the tests need. As the real one it lets names in bodies be aliases and patterns,
-and an index parameter stand for a missing segment of the path."""
+"""A minimal OpenSearch, since no wheel has the real one. Its responses follow
+opensearch-api-specification (`_core`, `indices`, `sql`, `asynchronous_search`), and it knows the
+queries that the tests need. Like the real one it accepts aliases and patterns in bodies, and an
+`index` parameter instead of a missing segment of the path."""
 
 import json
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ class Server:
         self.policies: dict[str, list[str]] = {}
 
     def create(self, name: str, *levels: Any) -> None:
-        """An index with a document for each level; None is one without."""
+        """Creates an index with a document for each level; None is a document without a level."""
         self.indices[name] = {
             str(number): {
                 "text": f"text of {name}",

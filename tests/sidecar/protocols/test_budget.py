@@ -1,4 +1,4 @@
-"""What one request may cost: each unit up to its limit, and not one more."""
+"""What one request may cost: every unit up to its limit, and not one more."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def test_the_limits_are_those_of_the_contract() -> None:
     assert (MAX_SOURCES, MAX_PARTS, MAX_LOOKUPS, MAX_GRAPHQL_TOKENS) == (64, 1_000, 64, 2_000)
 
 
-def test_a_source_is_counted_once_however_often_it_is_named() -> None:
+def test_a_source_counts_once_however_often_it_is_named() -> None:
     budget = Budget()
     names = [f"chroma://kb/{number}" for number in range(MAX_SOURCES)]
     for _ in range(3):
@@ -35,7 +35,7 @@ def test_a_source_is_counted_once_however_often_it_is_named() -> None:
         budget.charge_sources(["chroma://kb/one-more"])
 
 
-def test_names_are_no_longer_read_once_the_budget_is_spent() -> None:
+def test_no_name_is_read_after_the_budget_is_spent() -> None:
     read = []
 
     def names() -> Iterator[str]:
@@ -72,7 +72,7 @@ def test_graphql_tokens_are_limited_over_all_documents() -> None:
         budget.charge_graphql_tokens(501)
 
 
-def test_to_be_over_budget_is_to_be_unreadable() -> None:
+def test_a_request_over_budget_is_unreadable() -> None:
     assert issubclass(OverBudget, Malformed)
 
 
@@ -83,22 +83,22 @@ def test_a_body_of_lines_is_read_up_to_the_limit(end: bytes) -> None:
 
 
 def test_lines_are_counted_before_they_are_parsed() -> None:
-    # The first line is no JSON: a reader that parsed before it counted would stop there.
+    # The first line is not JSON: a reader that parsed before counting would stop there.
     with pytest.raises(OverBudget):
         json_lines(b"nonsense\n" + b"{}\n" * MAX_PARTS, None, Budget())
 
 
 @pytest.mark.parametrize("start", [b"", b" \n", b"\xef\xbb\xbf"])
-def test_the_objects_that_a_parser_would_make_are_counted_before_it_runs(start: bytes) -> None:
+def test_brackets_are_counted_before_the_parser_runs(start: bytes) -> None:
     for element in (b"[],", b"{},"):
         assert not has_too_many_brackets(start + element * MAX_BRACKETS)
         assert has_too_many_brackets(start + element * MAX_BRACKETS + b"[")
     assert has_too_many_brackets(start + b"<a/>" * (MAX_BRACKETS + 1))
-    # In a text of JSON a tag is only a character.
+    # In a JSON string `<` is only a character.
     assert not has_too_many_brackets(b'{"a":"' + b"<" * (MAX_BRACKETS + 1) + b'"}')
 
 
-def test_crowded_bodies_are_not_parsed() -> None:
+def test_a_body_with_too_many_brackets_is_not_parsed() -> None:
     with pytest.raises(OverBudget, match="brackets"):
         json_object(b'{"a":' + b"[" * MAX_BRACKETS, None)
     with pytest.raises(OverBudget, match="tags"):

@@ -1,4 +1,4 @@
-"""Requests and answers of hostile size or depth: their work is linear, and what is too deep to be
+"""Requests and responses of hostile size or depth take linear work, and one that is too deep to be
 written again is refused before it is judged."""
 
 import sys
@@ -32,12 +32,12 @@ def deep(levels: int) -> bytes:
     return b'{"where":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
 
 
-def test_a_body_may_be_as_deep_as_it_can_be_written_again() -> None:
+def test_a_body_may_be_as_deep_as_can_be_written_again() -> None:
     assert json_object(deep(MAX_DEPTH), None)
     for levels in (MAX_DEPTH + 1, 254, 255, 1000):
         with pytest.raises(Malformed, match="nested too deeply"):
             json_object(deep(levels), None)
-    # Beside numbers too, where a walk for members does not look.
+    # Beside numbers too, where the count of members does not look.
     with pytest.raises(Malformed, match="nested too deeply"):
         json_object(b'{"a":[1,' + b"[" * 250 + b"]" * 250 + b"]}", None)
     assert json_object(b'{"a":[' + b"[]," * 5000 + b"[]]}", None)
@@ -55,7 +55,7 @@ async def test_a_body_that_is_too_deep_is_one_recorded_denial(tmp_path: Path) ->
         assert await front.sources() == [("DENY", "qdrant://kb")]
 
 
-def test_an_answer_that_is_too_deep_goes_nowhere() -> None:
+def test_a_response_that_is_too_deep_is_not_passed_on() -> None:
     with pytest.raises(UpstreamFailed, match="nested too deeply"):
         to_json(orjson.loads(deep(400)))
 
@@ -89,7 +89,7 @@ def _asked(target: str, body: Any) -> RoutedRequest:
 
 
 def _lines(path: str, count: int) -> int:
-    """How many lines run to read as many searches as there are names in the path."""
+    """How many lines of code run for as many searches as there are names in the path."""
     asked = _asked(path, [{}, {}] * count)
     lines = 0
 
@@ -114,7 +114,7 @@ def test_the_names_of_a_path_are_read_once_for_all_searches() -> None:
     assert work(400) < 4.4 * work(100)
 
 
-def test_an_index_expression_holds_each_name_once_and_not_too_many() -> None:
+def test_an_index_expression_has_each_name_once_and_a_limited_number() -> None:
     assert parse_names("a,b,a") == ("a", "b")
     assert parse_names(["b", "a", "b"]) == ("b", "a")
     assert len(parse_names(",".join(f"a{at}" for at in range(128)))) == 128
@@ -122,7 +122,7 @@ def test_an_index_expression_holds_each_name_once_and_not_too_many() -> None:
         parse_names(",".join(f"a{at}" for at in range(5000)))
 
 
-def test_a_tool_that_is_to_read_too_many_sources_is_refused_before_they_are_named() -> None:
+def test_a_tool_call_for_too_many_sources_is_refused_before_they_are_named() -> None:
     things = McpObjects(SourceNames(source(1, "mcp")), {"search": "collections"})
     params = {"name": "search", "arguments": {"collections": [f"c{at}" for at in range(65)]}}
     with pytest.raises(OverBudget, match="more than 64 sources"):

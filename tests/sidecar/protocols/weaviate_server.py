@@ -1,8 +1,8 @@
-"""A minimal Weaviate: a schema of a few collections, GraphQL executed by graphql-core, and the REST
-routes that tests use. It is not the real server, which no wheel has.
+"""A minimal Weaviate, since no wheel has the real one: a schema of a few collections, GraphQL
+executed by graphql-core, and the REST routes that the tests use.
 
-What Weaviate's own readers do otherwise (members whatever their case, the last of two) this one
-does not; tests of that look at what is forwarded.
+It is not lenient as Weaviate's JSON reader is (members in any case, the last of two): tests of that
+look at what is forwarded.
 """
 
 import json
@@ -57,7 +57,7 @@ class Server:
         }  # fmt: skip
 
     def answer(self, method: str, target: str, raw: bytes) -> tuple[int, Any]:
-        """What `scripted` asks for."""
+        """The interface of `scripted`."""
         path, _, query = target.partition("?")
         body: Any = json.loads(raw) if raw else None
         match method, [unquote(part) for part in path[1:].split("/")]:
@@ -124,7 +124,7 @@ class Server:
 
 
 def _holds(where: Any, found: Any) -> bool:
-    """As Weaviate compares a text that is tokenized by words: `Equal` holds for any of them."""
+    """Compares like Weaviate for a text tokenized by words: `Equal` is true for any of them."""
     each = [_holds(one, found) for one in where.get("operands") or ()]
     match where["operator"]:
         case "And":

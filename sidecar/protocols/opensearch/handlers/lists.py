@@ -30,7 +30,7 @@ async def list_by_index(
     visible = {
         name: value
         for name, value in found.items()
-        if name in beside or permits(server.naming.of(name))
+        if name in beside or permits(server.source_names.of(name))
     }
     if not visible and request.path_params and request.target.segments[0] == "_alias":
         # The same response as for an alias that doesn't exist, down to the status.
@@ -51,15 +51,19 @@ async def list_resolution(
     if response.status != 200:
         return response
     found = parse_resolution(body)
-    naming = server.naming
-    visible = {each["name"] for each in found["indices"] if permits(naming.of(source_name(each)))}
-    streams = [each for each in found["data_streams"] if permits(naming.of(each["name"]))]
+    source_names = server.source_names
+    visible = {
+        each["name"] for each in found["indices"] if permits(source_names.of(source_name(each)))
+    }
+    streams = [each for each in found["data_streams"] if permits(source_names.of(each["name"]))]
     for stream in streams:
         visible.update(stream.get("backing_indices", ()))
     aliases = []
     for alias in found["aliases"]:
         targets = [
-            each for each in alias_targets(alias) if each in visible or permits(naming.of(each))
+            each
+            for each in alias_targets(alias)
+            if each in visible or permits(source_names.of(each))
         ]
         if targets:
             aliases.append({**alias, "indices": targets})
@@ -105,7 +109,7 @@ def _visible_rows(server: OpenSearchServer, found: Any, column: str, permits: Pe
         if isinstance(row, dict)
         and isinstance(row.get(column), str)
         and row[column]
-        and permits(server.naming.of(row[column]))
+        and permits(server.source_names.of(row[column]))
     ]
 
 

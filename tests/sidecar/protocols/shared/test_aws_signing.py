@@ -1,6 +1,6 @@
-"""Whatever reaches AWS is signed with the sidecar's credentials and carries none of the agent's,
-for bodies at hand and for bodies that still arrive. The data source here verifies every signature;
-rclone's S3 server, written by others in another language, verifies once more."""
+"""Every request to AWS is signed with the sidecar's credentials and carries none of the agent's,
+whether its body is complete or still arriving. The data source here verifies every signature;
+rclone's S3 server, an independent implementation in another language, verifies them too."""
 
 import asyncio
 import hashlib
@@ -263,8 +263,8 @@ async def test_a_profile_names_keys_and_region(
 async def test_credentials_that_renew_themselves_are_renewed_by_botocore(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A process that hands out keys for some seconds: botocore asks it again each time they are
-    # near their end, and nobody waits on the event loop meanwhile.
+    # A process that issues keys for a few seconds: botocore runs it again each time they are
+    # about to expire, and the event loop never waits for it.
     counter = tmp_path / "asked"
     script = tmp_path / "keys.py"
     script.write_text(
@@ -314,7 +314,7 @@ async def test_without_credentials_nothing_is_forwarded(
         assert stand.upstream.begun == []
         assert SECRET not in caplog.text
         assert {"region": "aws.region", "profile": "nobody"}.get(lacking, lacking) in caplog.text
-        # What could not be had is asked for again.
+        # Missing credentials are looked up again.
         credentials_file(tmp_path)
         assert (await stand.ask("GET", "/lake/a")).status == (
             200 if lacking == "credentials" else 502

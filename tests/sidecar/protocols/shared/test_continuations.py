@@ -1,4 +1,5 @@
-"""What a continuation stands for: for whom it was begun, as long as it is known, and never less."""
+"""A continuation stands for its sources, for its own user only, for a limited time, and never for
+less."""
 
 import pytest
 
@@ -22,7 +23,7 @@ class Clock:
         return self.now
 
 
-def test_it_stands_for_what_it_was_issued_for() -> None:
+def test_a_token_stands_for_all_sources_it_was_issued_for() -> None:
     made = Continuations(Clock())
     made.remember("t", ADA, (A,))
     assert made.sources_of("t", ADA) == (A,)
@@ -33,14 +34,14 @@ def test_it_stands_for_what_it_was_issued_for() -> None:
 @pytest.mark.parametrize(
     "who", [ADA._replace(user="bob"), ADA._replace(session="s2"), ADA._replace(session=None)]
 )
-def test_another_user_or_session_has_none(who: Attribution) -> None:
+def test_a_token_is_unusable_by_another_user_or_session(who: Attribution) -> None:
     made = Continuations(Clock())
     made.remember("t", ADA, (A,))
     with pytest.raises(Unresolved):
         made.sources_of("t", who)
 
 
-def test_it_ends() -> None:
+def test_a_token_expires() -> None:
     clock = Clock()
     made = Continuations(clock)
     made.remember("t", ADA, (A,))
@@ -49,7 +50,7 @@ def test_it_ends() -> None:
         made.sources_of("t", ADA)
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_tokens_and_their_sources_are_bounded() -> None:
     made = Continuations(Clock())
     for number in range(MAX_ENTRIES + 1):
         made.remember(str(number), ADA, (A,))

@@ -1,4 +1,4 @@
-"""Every cache of the protocols: what it keeps, for how long, and how much."""
+"""The cache that all protocols use: what it keeps, for how long, and how much."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def kept(known: DigestCache[str], key: bytes, value: str = "value", size: int = 
     known.put(key, value, size, known.start_lookup())
 
 
-def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
+def test_bytes_are_bounded_and_the_oldest_entry_is_evicted_first() -> None:
     known: DigestCache[str] = DigestCache(Time(), max_bytes=100)
     for number in range(30):
         kept(known, b"%d" % number)
@@ -26,7 +26,7 @@ def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
     assert known.get(b"20") == "value"
 
 
-def test_what_is_larger_than_the_bound_is_not_kept_and_drops_what_it_replaces() -> None:
+def test_a_value_over_the_limit_is_not_kept_and_removes_the_one_it_replaces() -> None:
     known: DigestCache[str] = DigestCache(Time(), max_bytes=100)
     kept(known, b"a")
     kept(known, b"a", "huge", 101)
@@ -41,7 +41,7 @@ def test_entries_are_bounded() -> None:
     assert [known.get(b"%d" % number) for number in range(5)] == [None, None, *["value"] * 3]
 
 
-def test_a_value_is_good_for_a_while_and_until_names_change() -> None:
+def test_a_value_expires_and_is_cleared_by_a_change_of_names() -> None:
     time = Time()
     known: DigestCache[str] = DigestCache(time, ttl_seconds=30)
     kept(known, b"a")
@@ -57,7 +57,7 @@ def test_a_value_is_good_for_a_while_and_until_names_change() -> None:
     assert known.bytes == 0
 
 
-def test_a_value_that_is_kept_anew_counts_once() -> None:
+def test_a_replaced_value_counts_once() -> None:
     known: DigestCache[str] = DigestCache(Time())
     for _ in range(3):
         kept(known, b"a")

@@ -1,4 +1,4 @@
-"""What is known of ids, and for how long."""
+"""What ids stand for, and how long that is cached."""
 
 from uuid import UUID
 
@@ -20,11 +20,11 @@ class Time:
         return self.now
 
 
-def test_what_is_known_is_known_for_thirty_seconds_from_the_question() -> None:
+def test_an_entry_expires_thirty_seconds_after_its_look_up_began() -> None:
     time = Time()
     known = CollectionCache(time)
     asked = known.start_lookup()
-    time.now += 10  # the answer took ten seconds
+    time.now += 10  # the look-up took ten seconds
     known.put(ONE, named("a"), asked)
     time.now = 130
     assert known.get(ONE) == named("a")
@@ -32,7 +32,7 @@ def test_what_is_known_is_known_for_thirty_seconds_from_the_question() -> None:
     assert known.get(ONE) is None
 
 
-def test_an_answer_to_a_question_from_before_a_change_is_not_believed() -> None:
+def test_a_look_up_that_began_before_a_change_is_not_cached() -> None:
     known = CollectionCache(Time())
     asked = known.start_lookup()
     known.clear()
@@ -42,14 +42,14 @@ def test_an_answer_to_a_question_from_before_a_change_is_not_believed() -> None:
     assert known.get(ONE) == named("b")
 
 
-def test_a_change_forgets_everything() -> None:
+def test_a_change_clears_the_cache() -> None:
     known = CollectionCache(Time())
     known.put(ONE, named("a"), known.start_lookup())
     known.clear()
     assert known.get(ONE) is None
 
 
-def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
+def test_entries_are_bounded_and_the_oldest_is_evicted_first() -> None:
     known = CollectionCache(Time())
     for number in range(MAX_ENTRIES + 10):
         known.put(UUID(int=number), named(str(number)), known.start_lookup())

@@ -1,5 +1,5 @@
-"""Weaviate's objects with a level of their own: who may see up to `medium` sees no other, and what
-can't be narrowed is judged as if it returned everything."""
+"""Weaviate's objects with a level of their own: an agent cleared up to `medium` sees no other, and
+a search that can't be filtered is judged as if it returned everything."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -46,7 +46,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
         '(where: {operator: Like, path: ["title"], valueText: "text"})',
     ],
 )
-async def test_only_objects_that_may_be_seen_come_back(
+async def test_only_visible_objects_come_back(
     front: Minimal, selected: str, keys: set[str], arguments: str
 ) -> None:
     text = f"{{ Get {{ Open{arguments} {{ {selected} }} }} }}"
@@ -56,7 +56,7 @@ async def test_only_objects_that_may_be_seen_come_back(
     assert all(each.keys() == keys for each in found)
 
 
-async def test_the_condition_stands_beside_the_callers_own(front: Minimal) -> None:
+async def test_the_condition_is_beside_the_callers_own(front: Minimal) -> None:
     where = '{operator: Or, operands: [{operator: Like, path: ["title"], valueText: "text"}]}'
     await front.ask("POST", "/v1/graphql", q(f"{{ Get {{ Open(where: {where}) {{ title }} }} }}"))
     marks = [f'{{path: ["level"] operator: Equal valueText: "{each}"}}' for each in READS]
@@ -70,14 +70,14 @@ def _bare(text: str) -> str:
     return "".join(text.replace(",", " ").split())
 
 
-async def test_a_condition_alone_would_not_do(front: Minimal) -> None:
-    # A text tokenized by words holds `low` where it is `low or critical`.
+async def test_a_condition_alone_is_not_enough(front: Minimal) -> None:
+    # A text tokenized by words matches `low` if it is `low or critical`.
     await front.ask("POST", "/v1/graphql", q("{ Get { Open { title } } }"))
     [lineage] = await front.sidecar.lineage()
     assert lineage["detail"]["withheld"] == 2
 
 
-async def test_each_request_of_a_batch_is_narrowed(front: Minimal) -> None:
+async def test_each_request_of_a_batch_is_filtered(front: Minimal) -> None:
     batch = [
         q("{ Get { Open { title } } }"),
         q("{ Get { y: OpenMore { title level } Open { title } } }"),
@@ -100,25 +100,27 @@ async def test_each_request_of_a_batch_is_narrowed(front: Minimal) -> None:
         '{ Get { Open(after: "1") { title } } }',
         '{ Get { Open(groupBy: {path: "title"}) { title } } }',
         "query($w: Where) { Get { Open(where: $w) { title } } }",
-        # Another property under the mark's name.
+        # Another property under the level's name.
         "{ Get { Open { level: title } } }",
         "{ Get { Open { level: _additional { id } } } }",
         "{ Get { Open { ... { level: title } } } }",
         "{ Get { ...F } } fragment F on GetObjectsObj { Open { title } }",
-        # Two fields under one key are merged into one.
+        # GraphQL merges two fields with one key.
         "{ Get { x: Open { title } x: Open { level: title } } }",
         "{ Get { Open { title } } Get { Open { level: title } } }",
         "{ Get: Get { Open { title } } Get { Open { level: title } } }",
         "{ Got: Get { Open { title } } }",
     ],
 )
-async def test_what_cannot_be_narrowed_is_judged_at_critical(front: Minimal, query: str) -> None:
+async def test_a_search_that_cannot_be_filtered_is_judged_at_critical(
+    front: Minimal, query: str
+) -> None:
     body = q(query, variables={"w": {"operator": "Like", "path": ["title"]}})
     denied(await front.ask("POST", "/v1/graphql", body), "analysts-read")
     assert arrived(front) == []
 
 
-async def test_a_mark_below_another_property_is_not_narrowed(tmp_path: Path) -> None:
+async def test_a_level_inside_another_property_is_not_filtered(tmp_path: Path) -> None:
     server = scripted(Server(*LEVELS).answer)
     marked = {"sensitivity_field": "acl.level", "sensitivity": "low"}
     async with minimal(tmp_path, "weaviate", server, READERS, **marked) as front:
@@ -126,7 +128,7 @@ async def test_a_mark_below_another_property_is_not_narrowed(tmp_path: Path) -> 
         denied(answered, "analysts-read")
 
 
-async def test_a_list_of_objects_holds_those_that_may_be_seen(front: Minimal) -> None:
+async def test_a_list_of_objects_shows_visible_ones_only(front: Minimal) -> None:
     answered = await front.ask("GET", "/v1/objects?class=Open")
     assert [each["properties"]["title"] for each in answered.json["objects"]] == SEEN
     assert answered.json["totalResults"] == 2
@@ -142,7 +144,7 @@ async def test_an_object_by_its_path_and_a_rest_search_are_judged_at_critical(
     denied(answered, "analysts-read")
 
 
-async def test_who_may_see_everything_asks_as_it_likes(tmp_path: Path) -> None:
+async def test_an_agent_cleared_for_everything_is_not_filtered(tmp_path: Path) -> None:
     server = scripted(Server(*LEVELS).answer)
     everyone = policy(max_sensitivity="critical")
     async with minimal(tmp_path, "weaviate", server, everyone, **MARKED) as front:
@@ -165,7 +167,7 @@ def looked_up(target: str) -> tuple[int, Any] | None:
         {"data": {"Get": {"Open": []}, "Aggregate": {}}}, {"data": {}, "extensions": {}},
     ],
 )  # fmt: skip
-async def test_an_answer_of_another_form_stays_here(tmp_path: Path, answer: Any) -> None:
+async def test_an_unknown_response_is_not_passed_on(tmp_path: Path, answer: Any) -> None:
     def strange(_method: str, target: str, _raw: bytes) -> tuple[int, Any]:
         return looked_up(target) or (200, answer)
 
@@ -176,7 +178,7 @@ async def test_an_answer_of_another_form_stays_here(tmp_path: Path, answer: Any)
 
 @pytest.mark.parametrize("answer", [{"data": None, "errors": [{"message": "m"}]}, {"errors": []},
                                     {"data": {"Get": {"Open": None}}}])  # fmt: skip
-async def test_an_answer_without_objects_passes(tmp_path: Path, answer: Any) -> None:
+async def test_a_response_without_objects_passes(tmp_path: Path, answer: Any) -> None:
     def failing(_method: str, target: str, _raw: bytes) -> tuple[int, Any]:
         return looked_up(target) or (200, answer)
 
@@ -185,7 +187,7 @@ async def test_an_answer_without_objects_passes(tmp_path: Path, answer: Any) -> 
         assert answered.json == answer
 
 
-async def test_the_client_sees_only_what_it_may(front: Minimal) -> None:
+async def test_the_client_sees_only_visible_objects(front: Minimal) -> None:
     def read() -> Any:
         with client(front.port) as made:
             return made.graphql_raw_query("{ Get { Open { title } } }").get["Open"]

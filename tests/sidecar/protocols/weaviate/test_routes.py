@@ -1,5 +1,5 @@
-"""Weaviate, a minimal one (`weaviate_server.py`): what a request concerns, however it says so.
-Every trap of data-sources.md 5.4 is a test here or in `test_weaviate_documents.py`."""
+"""The sources of requests to Weaviate, however they name them. In front of a minimal server
+(`weaviate_server.py`). Every trap of data-sources.md 5.4 has a test here or in `test_filter.py`."""
 
 import asyncio
 import re
@@ -35,12 +35,12 @@ def q(query: str, **more: Any) -> dict[str, Any]:
 
 
 def arrived(front: Minimal) -> list[str]:
-    """What is no look-up of a name."""
+    """The requests that arrived, without the look-ups of names."""
     return [line for line in front.lines if not re.match(LOOKUP + r"|GET /v1/schema/\w+\Z", line)]
 
 
 def client(port: int) -> weaviate.WeaviateClient:
-    # Its searches go by gRPC, which the sidecar does not carry: what is left is GraphQL and REST.
+    # The client searches by gRPC, which the sidecar does not carry: GraphQL and REST remain.
     made = weaviate.WeaviateClient(
         weaviate.connect.ConnectionParams.from_params(
             "127.0.0.1", port, False, "127.0.0.1", 9, False
@@ -79,7 +79,7 @@ async def test_a_denied_collection_raises_with_the_reason(front: Minimal) -> Non
     assert await front.sources() == [("DENY", "weaviate://kb/Shut")]
 
 
-async def test_a_query_goes_on_as_printed_from_what_was_judged(front: Minimal) -> None:
+async def test_a_query_is_forwarded_as_printed_from_the_judged_tree(front: Minimal) -> None:
     text = "# {Get{Shut}}\nquery Q($t: String) { Get { x: Open(tenant:$t,limit :1) { title } } }"
     body = q(text, variables={"t": "ours", "u": 1}, operationName="Q", extensions={"a": 1})
     assert (await front.ask("POST", "/v1/graphql", body)).status == 200
@@ -91,7 +91,7 @@ async def test_a_query_goes_on_as_printed_from_what_was_judged(front: Minimal) -
     assert await front.sources() == [("ALLOW", "weaviate://kb/Open/ours")]
 
 
-async def test_block_strings_go_on_as_plain_ones(front: Minimal) -> None:
+async def test_block_strings_are_forwarded_as_plain_ones(front: Minimal) -> None:
     where = '{operator: Like, path: "title", valueText: """a "b" \\""" c"""}'
     text = f"{{ Get {{ Open(where: {where}) {{ title }} }} }}"
     await front.ask("POST", "/v1/graphql", q(text))
@@ -220,7 +220,7 @@ async def test_a_tenant_is_a_source_of_its_own(
         (q("{" + "a{" * 3000 + "b" + "}" * 3000 + "}"), "unreadable_request", 400),
     ],
 )  # fmt: skip
-async def test_a_query_that_cannot_be_told_is_refused(
+async def test_an_unclear_query_is_refused(
     front: Minimal, body: Any, name: str, status: int
 ) -> None:
     denied(await front.ask("POST", "/v1/graphql", body), name, status)
@@ -259,7 +259,7 @@ async def test_a_batch_of_another_form_is_refused(front: Minimal, raw: bytes) ->
         ("GET", "/v1/aliases/OpenAlias", "Shut"),
     ],
 )
-async def test_what_rest_names_is_judged(
+async def test_the_collections_of_rest_requests_are_judged(
     front: Minimal, method: str, target: str, source_id: str
 ) -> None:
     if method == "HEAD":
@@ -293,7 +293,7 @@ async def test_what_rest_names_is_judged(
         ("POST", "/v1/aggregate/Open", "unclassified_route", 403),
     ],
 )
-async def test_what_is_closed_or_cannot_be_told_never_arrives(
+async def test_denied_and_unclear_requests_never_arrive(
     front: Minimal, method: str, target: str, name: str, status: int
 ) -> None:
     denied(await front.ask(method, target, None if method == "GET" else {}), name, status)
@@ -316,7 +316,7 @@ async def test_a_rest_search_is_judged_with_its_filter(
 
 
 @pytest.mark.parametrize("member", ["Tenant", "WHERE", "returnReferences", "groupBy"])
-async def test_a_rest_search_for_more_than_is_known_is_denied(front: Minimal, member: str) -> None:
+async def test_a_rest_search_with_an_unknown_member_is_denied(front: Minimal, member: str) -> None:
     body = {"query": ["a"], member: "x"}
     denied(await front.ask("POST", "/v1/search/Open/bm25", body), "unresolved_source")
 
@@ -324,7 +324,7 @@ async def test_a_rest_search_for_more_than_is_known_is_denied(front: Minimal, me
 # names
 
 
-async def test_lists_hold_what_may_be_seen(front: Minimal) -> None:
+async def test_lists_show_visible_names_only(front: Minimal) -> None:
     assert (await front.ask("GET", "/v1/schema")).json == {
         "classes": [{"class": "Open"}, {"class": "OpenMore"}]
     }
@@ -336,7 +336,7 @@ async def test_lists_hold_what_may_be_seen(front: Minimal) -> None:
     assert "stats" not in node
 
 
-async def test_a_list_of_tenants_holds_those_that_may_be_seen(tmp_path: Path) -> None:
+async def test_a_list_of_tenants_shows_visible_ones_only(tmp_path: Path) -> None:
     readers = policy(denied_sources=("weaviate://kb/Open/theirs",))
     async with minimal(tmp_path, "weaviate", scripted(Server("low").answer), readers) as front:
         answered = await front.ask("GET", "/v1/schema/Docs/tenants")
@@ -345,7 +345,7 @@ async def test_a_list_of_tenants_holds_those_that_may_be_seen(tmp_path: Path) ->
         assert len(whole.json) == 2
 
 
-async def test_an_alias_that_is_not_listed_is_judged_by_what_it_stands_for(tmp_path: Path) -> None:
+async def test_an_unlisted_alias_is_judged_by_its_target(tmp_path: Path) -> None:
     def narrow(method: str, target: str, raw: bytes) -> tuple[int, Any]:
         if target == "/v1/aliases":
             return 200, {"aliases": []}
@@ -369,7 +369,7 @@ async def test_a_collection_that_cannot_be_looked_up_is_denied(
         denied(answered, "unresolved_source")
 
 
-async def test_names_are_looked_up_once_in_thirty_seconds(front: Minimal) -> None:
+async def test_names_are_cached_for_thirty_seconds(front: Minimal) -> None:
     for _ in range(3):
         await front.ask("POST", "/v1/graphql", q("{ Get { Open { title } } }"))
     assert (front.lines.count(LOOKUP), front.lines.count("GET /v1/schema/Open")) == (1, 1)
@@ -482,15 +482,13 @@ async def test_a_tool_of_its_mcp_server_is_judged_by_its_collection(front: Minim
         ({"jsonrpc": "2.0", "id": 7, "method": "resources/read"}, "unclassified_route"),
     ],
 )  # fmt: skip
-async def test_a_tool_that_cannot_be_told_never_arrives(
-    front: Minimal, message: Any, name: str
-) -> None:
+async def test_an_unclear_tool_call_never_arrives(front: Minimal, message: Any, name: str) -> None:
     answered = await front.ask("POST", "/v1/mcp", message)
     assert answered.json["error"]["data"]["policy_name"] == name
     assert "POST /v1/mcp" not in front.lines
 
 
-async def test_what_tells_of_no_collection_passes(front: Minimal) -> None:
+async def test_messages_about_no_collection_pass(front: Minimal) -> None:
     assert (await front.ask("GET", "/v1/meta")).status == 200
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     assert (await front.ask("POST", "/v1/mcp", message)).status == 200
@@ -500,7 +498,7 @@ async def test_what_tells_of_no_collection_passes(front: Minimal) -> None:
 # routes
 
 
-def test_no_route_reads_without_naming_its_source() -> None:
+def test_every_reading_route_finds_its_sources() -> None:
     lists = ("/v1/schema", "/v1/aliases", "/v1/nodes")
     for route in ROUTES:
         if route.route_class in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE):
@@ -522,7 +520,7 @@ def test_no_route_reads_without_naming_its_source() -> None:
         ("POST", "/v1/backups/s3/b/restore", RouteClass.BULK),
     ],
 )
-def test_routes_are_of_their_class(method: str, path: str, class_: RouteClass) -> None:
+def test_each_route_has_its_class(method: str, path: str, class_: RouteClass) -> None:
     match = Weaviate(source(1, "weaviate"), CLOCK.monotonic).match(method, canonical(path))
     assert match is not None
     assert match.route.route_class is class_

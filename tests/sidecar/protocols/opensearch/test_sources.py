@@ -1,5 +1,5 @@
-"""OpenSearch's requests, judged by the indices that their paths name, and by what a name stands
-for. In front of a minimal server (`opensearch_server.py`): the real one comes in no wheel."""
+"""OpenSearch's requests are judged by the indices in their paths, and by what each name stands for.
+In front of a minimal server (`opensearch_server.py`), since no wheel has the real one."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
-from tests.sidecar.protocols.opensearch_front import (
+from tests.sidecar.protocols.opensearch.front import (
     READERS,
     fronting,
     indices,
@@ -45,8 +45,8 @@ async def test_a_name_is_judged_by_what_it_stands_for(front: Minimal) -> None:
         assert records == [("ALLOW", f"opensearch://kb/{name}") for name in judged], expression
 
 
-async def test_one_index_that_may_not_be_read_denies_the_request(front: Minimal) -> None:
-    # `open*` covers `open_alias` too, which stands for `shut_docs`.
+async def test_one_denied_index_denies_the_request(front: Minimal) -> None:
+    # `open*` also matches `open_alias`, which points to `shut_docs`.
     for expression in (
         "shut_docs", "open_docs,shut_docs", "both", "open_alias", "*", "_all", "open*", "shut*",
         ".ds-shut-000001", "*s", "shut", "open_docs,*", "sh*,open_docs", "open_d*,shut_docs",
@@ -55,7 +55,7 @@ async def test_one_index_that_may_not_be_read_denies_the_request(front: Minimal)
         await refused(front, ("POST", f"/{expression}/_search", {}))
 
 
-async def test_a_name_that_cant_be_told_is_denied(front: Minimal) -> None:
+async def test_a_name_that_cannot_be_resolved_is_denied(front: Minimal) -> None:
     for expression in (
         "*,-shut_docs", "open_docs,-open_more", "cluster:open_docs", "*:open_docs",
         "%3Copen_docs%3E", "open_docs::data", "-open_docs", "+open_docs", "open_docs,%20",
@@ -64,7 +64,7 @@ async def test_a_name_that_cant_be_told_is_denied(front: Minimal) -> None:
         await refused(front, ("POST", f"/{expression}/_search", {}), "unresolved_source")
 
 
-async def test_a_path_that_can_be_read_in_two_ways_is_refused(front: Minimal) -> None:
+async def test_an_ambiguous_path_is_refused(front: Minimal) -> None:
     for target in (
         "/open_docs,/_search", "/,open_docs/_search", "/open_docs,,open_more/_search",
         "/%3Copen-%7Bnow%2Fd%7D%3E/_search", "/open_docs/..%2Fshut_docs/_search",
@@ -83,13 +83,13 @@ async def test_no_index_is_every_index(front: Minimal) -> None:
     await refused(front, ("POST", "/_mget", {"ids": ["1"]}))
 
 
-async def test_where_everything_may_be_read_no_index_is_allowed(tmp_path: Path) -> None:
+async def test_a_path_without_an_index_is_allowed_if_every_index_is(tmp_path: Path) -> None:
     async with fronting(tmp_path, named_server(), policy()) as front:
         assert len(indices(await front.ask("GET", "/_search"))) >= 3
         assert {each[0] for each in await front.sources()} == {"ALLOW"}
 
 
-async def test_a_parameter_that_may_ask_for_more_is_refused(front: Minimal) -> None:
+async def test_a_parameter_that_could_name_an_index_is_refused(front: Minimal) -> None:
     for query in (
         "index=shut_docs", "source=%7B%7D", "=source=%7B%7D", "x=1;index=shut_docs", "i%6edex=x",
         "source_content_type=application/json", "q=a&q=b", "=index=shut_docs", "id=2", "from=%zz",
@@ -150,7 +150,7 @@ async def test_a_clients_own_media_types_are_json(front: Minimal) -> None:
         assert (await one(front.port, head.encode() + body)).status == status, media
 
 
-async def test_a_name_is_known_for_thirty_seconds_and_a_pattern_not_at_all(
+async def test_a_name_is_cached_for_thirty_seconds_and_a_pattern_never(
     tmp_path: Path,
 ) -> None:
     server = named_server()
@@ -167,7 +167,7 @@ async def test_a_name_is_known_for_thirty_seconds_and_a_pattern_not_at_all(
         await refused(front, ("POST", "/docs/_search", {}), source="shut_docs")
 
 
-async def test_what_one_credential_is_told_counts_for_no_other(tmp_path: Path) -> None:
+async def test_a_resolution_is_cached_per_credential(tmp_path: Path) -> None:
     server = named_server()
     async with fronting(tmp_path, server) as front:
         narrow = ("Authorization: Basic bmFycm93", "X-Opaque-Id: 1")
@@ -180,7 +180,7 @@ async def test_what_one_credential_is_told_counts_for_no_other(tmp_path: Path) -
         assert front.upstream.seen[0].values("authorization") == ["Basic bmFycm93"]
 
 
-async def test_names_that_cant_be_looked_up_are_denied(tmp_path: Path) -> None:
+async def test_a_failed_look_up_denies(tmp_path: Path) -> None:
     found: list[tuple[int, Any]] = [(200, {})]
     script = scripted(lambda *_: found[0])
     async with minimal(tmp_path, "opensearch", script, READERS) as front:
@@ -198,14 +198,14 @@ async def test_names_that_cant_be_looked_up_are_denied(tmp_path: Path) -> None:
             denied(answered, "unresolved_source")
 
 
-async def test_a_name_that_nothing_has_is_itself(front: Minimal) -> None:
+async def test_a_missing_index_is_its_own_source(front: Minimal) -> None:
     assert (await front.ask("GET", "/open_none/_mapping")).status == 404
     assert await front.sources() == [("ALLOW", "opensearch://kb/open_none")]
     front.upstream.seen.clear()
     await refused(front, ("GET", "/shut_none/_mapping", None), source="shut_none")
 
 
-async def test_policies_may_know_an_index_by_a_plain_name(tmp_path: Path) -> None:
+async def test_an_index_may_have_a_plain_name_in_policies(tmp_path: Path) -> None:
     names = {"opensearch://kb/shut_docs": NamedSource("contracts", "low")}
     readers = policy(allowed_sources=("contracts",))
     async with fronting(tmp_path, named_server(), readers, names=names) as front:

@@ -1,4 +1,4 @@
-"""What of a search's answer goes on, where the server did not keep to the condition."""
+"""What remains of a response if the server did not keep to the condition."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def answer(*hits: Any, **more: Any) -> dict[str, Any]:
         ([{"meta": {"level": "low"}}], True),
     ],
 )
-def test_a_document_is_seen_by_its_own_mark(source: Any, seen: bool) -> None:
+def test_a_document_is_visible_by_its_own_level(source: Any, seen: bool) -> None:
     made, checked = answer({"_id": "1", "_source": source}), proof()
     checked.filter_search(made, ShownFields())
     assert bool(made["hits"]["hits"]) is seen
@@ -51,19 +51,19 @@ def test_a_document_is_seen_by_its_own_mark(source: Any, seen: bool) -> None:
     assert made["hits"]["total"]["value"] == seen
 
 
-def test_without_a_mark_it_is_as_critical() -> None:
+def test_a_document_without_a_level_counts_as_critical() -> None:
     made = answer(hit("critical"), hit(None), hit("high"))
     proof("low", "medium", "critical").filter_search(made, ShownFields())
     assert made["hits"]["hits"] == [hit("critical"), hit(None)]
 
 
-def test_what_other_fields_say_of_the_level_counts_for_nothing() -> None:
+def test_other_fields_do_not_decide_the_level() -> None:
     made = answer(hit("high", fields={"meta.level": ["low"]}), {"fields": {"meta.level": ["low"]}})
     proof().filter_search(made, ShownFields())
     assert made["hits"]["hits"] == []
 
 
-def test_documents_within_a_document_show_their_own() -> None:
+def test_inner_documents_show_their_own_level() -> None:
     inner = answer(hit("low"), hit("critical"), hit(None))
     made, checked = answer(hit("low", inner_hits={"more": inner})), proof()
     checked.filter_search(made, ShownFields())
@@ -71,7 +71,7 @@ def test_documents_within_a_document_show_their_own() -> None:
     assert checked.withheld == 2
 
 
-def test_parts_of_a_document_are_seen_with_it() -> None:
+def test_nested_parts_are_visible_with_their_document() -> None:
     parts = answer({"_nested": {"field": "parts"}, "_source": {"x": 1}})
     made = answer(hit("low", inner_hits={"parts": parts}), hit("high", inner_hits={"parts": parts}))
     proof().filter_search(made, ShownFields())
@@ -82,7 +82,7 @@ def test_parts_of_a_document_are_seen_with_it() -> None:
     assert mixed["hits"]["hits"] == []
 
 
-def test_counts_that_stand_on_what_was_left_out_go_nowhere() -> None:
+def test_aggregations_over_withheld_documents_are_not_passed_on() -> None:
     buckets = {"a": {"buckets": [{"key": "x", "doc_count": 2}]}}
     with pytest.raises(UpstreamFailed):
         proof().filter_search(answer(hit("low"), hit("high"), aggregations=buckets), ShownFields())
@@ -100,12 +100,12 @@ def test_counts_that_stand_on_what_was_left_out_go_nowhere() -> None:
      answer(hit("low", inner_hits=[])), answer(hit("low", inner_hits={"a": {}})),
      answer(hit("low", inner_hits={"a": {"hits": {"hits": None}}}))],
 )  # fmt: skip
-def test_an_answer_that_is_not_understood_goes_nowhere(made: Any) -> None:
+def test_an_unknown_response_is_not_passed_on(made: Any) -> None:
     with pytest.raises(UpstreamFailed):
         proof().filter_search(made, ShownFields())
 
 
-def test_the_mark_is_taken_out_where_nobody_asked_for_it() -> None:
+def test_an_added_level_is_removed_again() -> None:
     for source, left in (
         ({"x": 1, "meta": {"level": "low"}}, {"x": 1}),
         ({"x": 1, "meta.level": "low"}, {"x": 1}),

@@ -1,4 +1,4 @@
-"""Every call that the two client libraries can make is classed, or is left out on purpose: the
+"""Every call that the two client libraries can make has a class, or is left out on purpose. The
 paths are read from the libraries' own source."""
 
 import ast
@@ -15,14 +15,14 @@ from sidecar.protocols.opensearch.routes import ROUTES
 from sidecar.protocols.route_table import RouteClass
 from tests.sidecar.proxy.stand import CLOCK, source
 
-# The part of a path by which it is told, for what is denied as `unclassified_route`.
+# A part of the path of each call that is denied as `unclassified_route`.
 LEFT_OUT = {
-    # They read an index in a way of their own.
+    # These read an index in their own way.
     "_eql", "_graph", "_mvt", "_terms_enum", "_rollup_search", "_fleet",
-    # They tell of all indices, or of an index's inside, in numbers.
+    # These return numbers about all indices, or about the inside of one.
     "_field_usage_stats", "_disk_usage", "_shard_stores", "_stats", "_segments", "_recovery",
     "_searchable_snapshots",
-    # Upkeep of an index, and what is kept of it elsewhere.
+    # Maintenance of an index, and copies of it elsewhere.
     "_cache", "_forcemerge", "_analyze", "_reload_search_analyzers", "_ccr", "_ilm", "_lifecycle",
     "_migration", "_rollup", "ingestion", "stream",
     # Other clusters.
@@ -42,7 +42,7 @@ def _opensearch_calls() -> Iterator[tuple[str, str]]:
 
 
 def _made_paths(function: ast.FunctionDef) -> Iterator[tuple[str, str]]:
-    """Method, `*` where it is not a constant, and path."""
+    """Method (`*` if it is not a constant) and path."""
     calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
     sent = [call for call in calls if getattr(call.func, "attr", "") == "perform_request"]
     methods = {
@@ -75,7 +75,7 @@ def _elasticsearch_calls() -> Iterator[tuple[str, str]]:
                 yield methods.pop() if len(methods) == 1 else "*", plain
 
 
-def test_every_call_of_the_clients_is_classed_or_left_out_on_purpose() -> None:
+def test_every_call_of_the_clients_has_a_class_or_is_left_out_on_purpose() -> None:
     dialect = OpenSearch(source(1, "opensearch"), CLOCK.monotonic)
     calls = {*_opensearch_calls(), *_elasticsearch_calls()}
     assert len(calls) > 800
@@ -91,14 +91,14 @@ def test_every_call_of_the_clients_is_classed_or_left_out_on_purpose() -> None:
     assert unknown == {}, "\n".join(f"{k} {v}" for k, v in unknown.items())
 
 
-def test_what_is_left_out_stands_in_no_row() -> None:
+def test_a_call_left_out_has_no_row() -> None:
     literal = {part for route in ROUTES for part in route.pattern.split("/")}
-    # In these three one index is told of, or several that are named.
+    # These three are about named indices.
     kept = {"_stats", "_segments", "_recovery"}
     assert not (LEFT_OUT - kept) & literal
 
 
-def test_a_row_that_reads_says_what_it_reads() -> None:
+def test_a_row_that_reads_finds_its_sources() -> None:
     for route in ROUTES:
         if route.route_class in (RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.METADATA):
             assert route.find_sources is not None or route.compose_response is not None, (
@@ -108,7 +108,7 @@ def test_a_row_that_reads_says_what_it_reads() -> None:
             assert route.pattern == "/"
 
 
-def test_a_literal_is_matched_before_a_name() -> None:
+def test_a_literal_matches_before_a_parameter() -> None:
     dialect = OpenSearch(source(1, "opensearch"), CLOCK.monotonic)
     for route in ROUTES:
         for method in route.methods.split():

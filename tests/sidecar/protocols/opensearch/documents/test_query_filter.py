@@ -1,6 +1,5 @@
-"""OpenSearch's documents with a level of their own: who may see up to `medium` sees no other,
-however it asks, and the rest of the answer is what the server says. In front of a minimal
-server."""
+"""OpenSearch's documents with a level of their own: an agent cleared up to `medium` sees no other,
+however it asks, and the rest of the response is the server's. In front of a minimal server."""
 
 import json
 from collections.abc import AsyncIterator
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sidecar.protocols.minimal import Minimal, denied
-from tests.sidecar.protocols.opensearch_front import fronting, lines
+from tests.sidecar.protocols.opensearch.front import fronting, lines
 from tests.sidecar.protocols.opensearch_server import Server
 from tests.sidecar.proxy.stand import policy
 
@@ -44,7 +43,7 @@ def identities(answer: Any) -> list[str]:
     return [hit["_id"] for hit in answer["hits"]["hits"]]
 
 
-async def test_only_documents_that_may_be_seen_come_back(front: Minimal) -> None:
+async def test_only_visible_documents_come_back(front: Minimal) -> None:
     knn = {"knn": {"vector": {"vector": [1.0], "k": 9, "filter": {"exists": {"field": "page"}}}}}
     for body in (
         {},
@@ -79,7 +78,7 @@ async def test_only_documents_that_may_be_seen_come_back(front: Minimal) -> None
                     assert got == {"text": "text of docs"}
 
 
-async def test_counts_and_aggregations_are_of_what_may_be_seen(front: Minimal) -> None:
+async def test_counts_and_aggregations_cover_visible_documents_only(front: Minimal) -> None:
     body = {"size": 0, "aggs": {"levels": {"terms": {"field": "page"}}}}
     answered = await front.ask("POST", SEARCH, body)
     buckets = answered.json["aggregations"]["levels"]["buckets"]
@@ -87,7 +86,7 @@ async def test_counts_and_aggregations_are_of_what_may_be_seen(front: Minimal) -
     assert answered.json["hits"]["total"]["value"] == 2
 
 
-async def test_the_condition_stands_around_the_query(front: Minimal) -> None:
+async def test_the_condition_is_around_the_query(front: Minimal) -> None:
     theirs = {"bool": {"should": [ALL], "minimum_should_match": 0}}
     await front.ask("POST", SEARCH, {"query": theirs, "size": 3})
     assert front.last == {"query": {"bool": {"must": [theirs], "filter": [MINE]}}, "size": 3}
@@ -95,7 +94,7 @@ async def test_the_condition_stands_around_the_query(front: Minimal) -> None:
     assert front.last == {"query": {"bool": {"must": [ALL], "filter": [MINE]}}}
 
 
-async def test_the_condition_stands_inside_searches_by_vector(front: Minimal) -> None:
+async def test_the_condition_is_inside_vector_searches(front: Minimal) -> None:
     own = {"term": {"page": 1}}
     near = {"vector": {"vector": [1.0], "k": 2, "filter": own}}
     await front.ask("POST", SEARCH, {"query": {"bool": {"must": {"knn": near}}}})
@@ -107,7 +106,7 @@ async def test_the_condition_stands_inside_searches_by_vector(front: Minimal) ->
     theirs = {"field": "vector", "query_vector": [1.0], "k": 2, "filter": own}
     await front.ask("POST", SEARCH, {"knn": [theirs, {**theirs, "filter": [own]}]})
     assert [each["filter"] for each in front.last["knn"]] == [[own, MINE], [own, MINE]]
-    # A condition of its own would add what the vectors did not find.
+    # A condition of its own would add documents that the vectors did not find.
     assert "query" not in front.last
     await front.ask("POST", SEARCH, {"query": {"knn": theirs}, "knn": theirs})
     assert front.last["knn"]["filter"] == [own, MINE]
@@ -117,7 +116,9 @@ async def test_the_condition_stands_inside_searches_by_vector(front: Minimal) ->
     assert front.last["retriever"]["rrf"]["filter"] == [own, MINE]
 
 
-async def test_what_may_tell_of_other_documents_is_judged_at_the_worst(front: Minimal) -> None:
+async def test_a_search_that_may_reveal_other_documents_is_judged_at_critical(
+    front: Minimal,
+) -> None:
     critical = [("DENY", "opensearch://kb/docs")]
     body: Any
     for body in (
@@ -162,7 +163,7 @@ async def test_what_may_tell_of_other_documents_is_judged_at_the_worst(front: Mi
     assert set(await front.sources()) == set(critical)
 
 
-async def test_a_document_by_its_id_is_as_if_there_were_none(front: Minimal) -> None:
+async def test_a_hidden_document_looks_missing(front: Minimal) -> None:
     seen = await front.ask("GET", "/docs/_doc/1")
     assert seen.json["_source"]["text"] == "text of docs"
     for identity in ("2", "4", "5", "6", "7"):
@@ -176,7 +177,7 @@ async def test_a_document_by_its_id_is_as_if_there_were_none(front: Minimal) -> 
     denied(await front.ask("POST", "/docs/_mget", part), "analysts-read")
 
 
-async def test_each_of_several_searches_is_narrowed(front: Minimal) -> None:
+async def test_each_of_several_searches_is_filtered(front: Minimal) -> None:
     raw = lines({"index": "docs"}, {}, {}, {"query": ALL, "_source": False}, {"index": "none"}, {})
     answered = await front.ask("POST", "/docs/_msearch", raw=raw)
     one, two, none = answered.json["responses"]
@@ -209,7 +210,9 @@ async def test_the_lineage_counts_what_was_withheld(front: Minimal) -> None:
     assert lineage["detail"]["withheld"] == 2
 
 
-async def test_who_may_see_everything_asks_as_it_likes(tmp_path: Path, server: Server) -> None:
+async def test_an_agent_cleared_for_everything_is_not_filtered(
+    tmp_path: Path, server: Server
+) -> None:
     async with fronting(tmp_path, server, policy(max_sensitivity="critical"), **MARKED) as front:
         raw = b'{"query":  {"match_all": {}}}'
         answered = await front.ask("POST", f"{SEARCH}?q=*", raw=raw)
@@ -235,8 +238,8 @@ async def test_an_update_that_returns_the_document_is_denied(
         assert (await front.ask("POST", "/docs/_update/7", {"doc": {}})).status == 200
 
 
-async def test_a_continuation_can_be_had_by_no_name_of_ours(front: Minimal) -> None:
-    """What is kept of a scroll whose mark is hidden is judged like the scroll."""
+async def test_the_sidecars_own_token_is_judged_like_the_scroll(front: Minimal) -> None:
+    """A caller may name the token under which the sidecar remembers that it added the level."""
     first = await front.ask("POST", f"{SEARCH}?scroll=1m", {"_source": ["text"]})
     before = len(await front.sources())
     token = first.json["_scroll_id"] + "\x00mark"
@@ -244,7 +247,7 @@ async def test_a_continuation_can_be_had_by_no_name_of_ours(front: Minimal) -> N
     assert len(await front.sources()) == before + 1
 
 
-async def test_a_query_is_narrowed_as_deep_as_it_can_be_written(front: Minimal) -> None:
+async def test_a_query_is_filtered_as_deep_as_it_can_be_written(front: Minimal) -> None:
     query: Any = {"knn": {"vector": {"vector": [1.0], "k": 1}}}
     for depth in range(1, 301):
         query = {"bool": {"must": [query]}}
@@ -254,7 +257,9 @@ async def test_a_query_is_narrowed_as_deep_as_it_can_be_written(front: Minimal) 
     denied(await front.ask("POST", SEARCH, {"query": query}), "unreadable_request", 400)
 
 
-async def test_an_answer_that_cant_be_written_goes_nowhere(front: Minimal, server: Server) -> None:
+async def test_a_response_that_cannot_be_written_is_not_passed_on(
+    front: Minimal, server: Server
+) -> None:
     deep: Any = "x"
     for _ in range(400):
         deep = [deep]

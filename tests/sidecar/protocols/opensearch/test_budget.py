@@ -1,5 +1,5 @@
-"""What one request may have looked up: lines are counted before they are read, each distinct name
-is asked for once, look-ups end with the request, and too much is the same 400 whichever way."""
+"""What one request may look up: lines are counted before they are read, each distinct name is
+looked up once, look-ups end with the request, and any excess is the same 400."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ import pytest
 
 from sidecar.proxy.limits import LIMITS
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
-from tests.sidecar.protocols.opensearch_front import fronting, lines, refused
+from tests.sidecar.protocols.opensearch.front import fronting, lines, refused
 from tests.sidecar.protocols.opensearch_server import Server
 from tests.sidecar.proxy.stand import (
     Script,
@@ -63,7 +63,7 @@ def looked_up(front: Minimal) -> list[str]:
     ],
     ids=["path", "told", "pattern", "terms", "mget", "msearch", "head", "bulk", "ppl", "sql"],
 )
-async def test_65_indices_are_unreadable_whichever_way_they_are_named(
+async def test_65_indices_are_unreadable_however_they_are_named(
     front: Minimal, case: tuple[str, str, Any]
 ) -> None:
     await refused(front, case, "unreadable_request", 400)
@@ -80,9 +80,7 @@ async def test_each_name_is_looked_up_once_however_many_searches_name_it(front: 
 
 
 @pytest.mark.parametrize("name", ["absent", "open_1*"])
-async def test_a_name_that_is_not_remembered_is_looked_up_once_too(
-    front: Minimal, name: str
-) -> None:
+async def test_an_uncached_name_is_looked_up_once_too(front: Minimal, name: str) -> None:
     body = lines(*({"index": name}, {}) * 300)
     await front.ask("POST", "/_msearch", raw=body)
     assert len(looked_up(front)) == 1
@@ -103,7 +101,7 @@ async def test_documents_and_ranked_searches_are_limited(front: Minimal) -> None
 
 
 def slowly(server: Server) -> Script:
-    """Each answer takes 50 ms."""
+    """A server that takes 50 ms for each response."""
     answer = scripted(server.answer)
 
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -124,7 +122,7 @@ async def test_look_ups_end_when_the_agent_leaves(tmp_path: Path) -> None:
         writer.write(SEARCH_64)
         await until(lambda: len(front.upstream.begun) >= 3)
         leave(writer)
-        # The one under way is broken off, and no further one is begun.
+        # The look-up under way is cancelled, and no other begins.
         await until(lambda: front.upstream.lost == 1)
         asked = len(front.upstream.begun)
         assert asked < 32

@@ -1,5 +1,5 @@
-"""A listener in front of a minimal OpenSearch (`opensearch_server.py`; the real one comes in no
-wheel), whose agent may read what is called `open…` and nothing else."""
+"""A listener in front of a minimal OpenSearch (`opensearch_server.py`, since no wheel has the real
+one). Its agent may read names that begin with `open`, and nothing else."""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,8 +16,8 @@ READERS = policy(allowed_sources=("opensearch://kb/open*",))
 
 
 def named_server() -> Server:
-    """Two indices that may be read, one that may not, a data stream of each sort, and aliases that
-    sound otherwise than what they stand for."""
+    """Two open indices, a shut one, a data stream of each kind, and aliases whose names suggest
+    the opposite of what they point to."""
     made = Server()
     for name in ("open_docs", "open_more", "shut_docs", ".ds-open_logs-000001", ".ds-shut-000001"):
         made.create(name)
@@ -44,7 +44,7 @@ async def fronting(
 
 
 def forwarded(front: Minimal) -> list[str]:
-    """What arrived, without the look-ups of names."""
+    """The requests that arrived, without the look-ups of names."""
     return [line for line in front.lines if not line.startswith("GET /_resolve/index/")]
 
 
@@ -55,7 +55,7 @@ async def refused(
     status: int = 403,
     source: str | None = None,
 ) -> None:
-    """A request of method, target and body (JSON, or bytes as they are) that is denied under this
+    """Asserts that a request (method, target, and a body of JSON or bytes) is denied under this
     name, recorded once, and not forwarded."""
     method, target, body = case
     before = len(await front.sources())
@@ -77,11 +77,11 @@ async def refused(
 
 
 def lines(*parts: Any) -> bytes:
-    """A body of one JSON object a line."""
+    """A body with one JSON object per line."""
     return b"".join(json.dumps(part).encode() + b"\n" for part in parts)
 
 
 def indices(answered: Answered) -> set[str]:
-    """The indices that the hits of an answer are of."""
+    """The indices of the hits in a response."""
     assert answered.status == 200, answered.raw
     return {hit["_index"] for hit in answered.json["hits"]["hits"]}

@@ -1,5 +1,5 @@
-"""The indices that a body names: what it looks up at any depth, and each part of a body that is
-several requests. In front of a minimal server: the real one comes in no wheel."""
+"""The indices that a body names: look-ups at any depth, and each part of a body with several
+requests. In front of a minimal server, since no wheel has the real one."""
 
 import json
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.sidecar.protocols.minimal import Minimal
-from tests.sidecar.protocols.opensearch_front import (
+from tests.sidecar.protocols.opensearch.front import (
     forwarded,
     fronting,
     indices,
@@ -53,7 +53,7 @@ LOOKED_UP = [
 
 async def test_an_index_that_a_body_looks_up_is_judged(front: Minimal) -> None:
     for body in LOOKED_UP:
-        # A shape that names no index is looked up in one called `shapes`.
+        # A shape look-up without an index uses the index `shapes`.
         source = "shut_docs" if "shut_docs" in json.dumps(body) else "shapes"
         source = "shut_docs" if "open_alias" in json.dumps(body) else source
         for verb in ("_search", "_count", "_validate/query"):
@@ -62,7 +62,7 @@ async def test_an_index_that_a_body_looks_up_is_judged(front: Minimal) -> None:
         await refused(front, ("POST", "/_msearch", several), source=source)
 
 
-async def test_what_may_be_looked_up_is_allowed_and_recorded(front: Minimal) -> None:
+async def test_an_allowed_look_up_is_recorded(front: Minimal) -> None:
     body = {"query": {"terms": {"page": {"index": "open_more", "id": "1", "path": "page"}}}}
     assert indices(await front.ask("POST", "/open_docs/_search", body)) == {"open_docs"}
     assert sorted(await front.sources()) == [
@@ -71,7 +71,7 @@ async def test_what_may_be_looked_up_is_allowed_and_recorded(front: Minimal) -> 
     ]
 
 
-async def test_a_field_that_is_called_index_is_none(front: Minimal) -> None:
+async def test_a_field_called_index_is_not_a_reference(front: Minimal) -> None:
     body: Any
     for body in (
         {"query": {"term": {"index": "shut_docs"}}},
@@ -82,7 +82,7 @@ async def test_a_field_that_is_called_index_is_none(front: Minimal) -> None:
         assert (await front.ask("POST", "/open_docs/_search", body)).status == 200
 
 
-async def test_what_becomes_a_query_on_the_server_is_denied(front: Minimal) -> None:
+async def test_a_body_that_becomes_a_query_on_the_server_is_denied(front: Minimal) -> None:
     body: Any
     for body in (
         {"query": {"wrapper": {"query": "eyJtYXRjaF9hbGwiOnt9fQ=="}}},
@@ -108,7 +108,7 @@ async def test_what_becomes_a_query_on_the_server_is_denied(front: Minimal) -> N
     await refused(front, ("POST", "/open_docs/_rank_eval", evaluated), "unresolved_source")
 
 
-async def test_a_script_passes_and_a_stored_one_too(front: Minimal) -> None:
+async def test_inline_and_stored_scripts_pass(front: Minimal) -> None:
     body = {
         "query": {"script_score": {"query": {"match_all": {}}, "script": {"source": "1"}}},
         "script_fields": {"f": {"script": {"id": "stored", "params": {"a": 1}}}},
@@ -116,7 +116,7 @@ async def test_a_script_passes_and_a_stored_one_too(front: Minimal) -> None:
     assert (await front.ask("POST", "/open_docs/_search", body)).status == 200
 
 
-async def test_a_body_that_can_be_read_in_two_ways_is_refused(front: Minimal) -> None:
+async def test_an_ambiguous_body_is_refused(front: Minimal) -> None:
     for raw in (
         b'{"query": {}, "query": {}}',
         b'{"query": {"terms": {"a": {"index": "open_docs", "index": "shut_docs", "id": 1}}}}',
@@ -153,7 +153,7 @@ async def test_a_head_without_an_index_takes_the_paths(front: Minimal) -> None:
     await refused(front, ("POST", "/shut_docs/_msearch", raw), source="shut_docs")
 
 
-async def test_lines_that_can_be_read_in_two_ways_are_refused(front: Minimal) -> None:
+async def test_ambiguous_lines_are_refused(front: Minimal) -> None:
     for raw in (
         lines({"index": "open_docs"}),
         lines({"index": None}, {}),

@@ -33,7 +33,7 @@ def _fields(count: int) -> str:
 
 
 def _crossed(count: int) -> dict[str, Any]:
-    """As many searches as fragments, each of which spreads the next."""
+    """As many searches as fragments; each fragment spreads the next."""
     fragments = [f"fragment f{at} on F{at}{{...f{at + 1}}}" for at in range(count)]
     searches = "A{...f0}" * count
     return {"query": f"{{Get{{{searches}}}}}{' '.join(fragments)} fragment f{count} on Z{{b}}"}
@@ -78,7 +78,7 @@ def test_the_work_is_linear_in_the_size_of_the_request(request_of: Any) -> None:
     assert _steps(request_of(100)) < 4.4 * _steps(request_of(25))
 
 
-def test_crossed_fragments_cost_no_more_than_what_they_name() -> None:
+def test_crossed_fragments_cost_as_much_as_they_name() -> None:
     # The largest that is accepted: 100 searches, each through 100 fragments on other collections.
     assert len(_named(_crossed(100))) == 102
     assert _steps(_crossed(100)) < 16 * _steps(_crossed(25))
@@ -103,7 +103,7 @@ def test_a_batch_has_one_budget_of_characters() -> None:
         _named(*[body] * 7)
 
 
-def test_a_long_image_costs_nothing_and_goes_on_as_it_was() -> None:
+def test_a_long_image_costs_nothing_and_is_forwarded_unchanged() -> None:
     image = "iVBORw0KGgo+/w==" * 100_000
     for quote in ('"', '"""'):
         body = {"query": f"{{Get{{A(nearImage: {{image: {quote}{image}{quote}}}){{b}}}}}}"}
@@ -121,12 +121,12 @@ def test_a_long_image_costs_nothing_and_goes_on_as_it_was() -> None:
         '{Get{A(a: """ x "%s" """){b}}}',
     ],
 )
-def test_a_long_string_that_is_none_is_refused_rather_than_changed(text: str) -> None:
+def test_a_long_string_in_a_wrong_place_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
         parse_query({"query": text.replace("%s", "x" * 600)}, Budget())
 
 
-def test_what_stands_for_a_long_string_can_be_said() -> None:
+def test_a_query_may_contain_the_placeholder() -> None:
     text = '{Get{A(a: "sluice-set-aside-0", b: "' + "x" * 600 + '"){b}}}'
     printed = parse_query({"query": text}, Budget()).to_body()["query"]
     assert "sluice-set-aside-0" in printed
@@ -196,7 +196,7 @@ def test_a_shared_value_names_what_it_would_name_in_its_place(value: Any, around
 
     def found(references: References) -> set[str] | str:
         try:
-            # Twice: the second time by what is known.
+            # Twice: the second time from the cache.
             return {*references.in_arguments(whole), *references.in_arguments([whole])}
         except (Malformed, Unresolved) as error:
             return repr(error)

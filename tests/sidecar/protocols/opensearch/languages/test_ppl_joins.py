@@ -1,4 +1,4 @@
-"""The tables that a PPL join ends in: as the grammar has it, no dearer for a hostile query."""
+"""The tables at the end of a PPL join, as in the grammar, in linear time for a hostile query."""
 
 import re
 import sys
@@ -31,8 +31,8 @@ _QUERIES = st.lists(
 
 
 def _meaning(text: str) -> list[str] | None:
-    """The first place from which on there is nothing but tables, by an expression that backtracks
-    for seconds over a query of a few KB."""
+    """The first position after which there are only tables, by a regular expression that would
+    backtrack for seconds over a query of a few KB."""
     found = _LAST.fullmatch(text)
     if found is None or _ENDS_OPEN.search(text[: found.start(1)]):
         return None

@@ -1,5 +1,5 @@
-"""Scrolls, points in time, searches that answer later, cursors: each stands for what it was begun
-for, for whoever began it, and is judged at every use. In front of a minimal server."""
+"""Scrolls, points in time, asynchronous searches and cursors stand for the sources they were begun
+for, for the user who began them, and are judged at every use. In front of a minimal server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sidecar.protocols.minimal import Minimal
-from tests.sidecar.protocols.opensearch_front import (
+from tests.sidecar.protocols.opensearch.front import (
     forwarded,
     fronting,
     indices,
@@ -41,7 +41,7 @@ async def begun(front: Minimal, target: str, member: str, body: Any = None) -> s
     return token
 
 
-async def test_a_scroll_is_gone_on_with_and_given_back(front: Minimal) -> None:
+async def test_a_scroll_is_continued_and_released(front: Minimal) -> None:
     token = await begun(front, "/open_docs/_search?scroll=1m", "_scroll_id")
     for method, target, body in (
         ("POST", "/_search/scroll", {"scroll_id": token, "scroll": "1m"}),
@@ -69,7 +69,7 @@ async def test_a_point_in_time_stands_for_its_index(front: Minimal) -> None:
     assert (await front.ask("DELETE", "/_search/point_in_time", {"pit_id": [token]})).status == 200
 
 
-async def test_a_search_that_answers_later_stands_for_its_index(front: Minimal) -> None:
+async def test_an_asynchronous_search_stands_for_its_index(front: Minimal) -> None:
     start = "/_plugins/_asynchronous_search"
     token = await begun(front, f"{start}?index=open_docs&keep_alive=1m", "id")
     assert (await front.ask("GET", f"{start}/{token}")).status == 200
@@ -88,8 +88,8 @@ async def test_a_cursor_stands_for_its_query(front: Minimal) -> None:
     await refused(front, ("POST", "/_plugins/_sql", both), "unreadable_request", 400)
 
 
-async def test_what_was_not_issued_here_is_denied(front: Minimal, server: Server) -> None:
-    # One that the server knows: begun past us, on the index that may not be read.
+async def test_a_token_from_elsewhere_is_denied(front: Minimal, server: Server) -> None:
+    # A token that the server knows, begun past the sidecar on the shut index.
     server.pages["theirs"] = ([], server._concrete("shut_docs"))
     for method, target, body in (
         ("POST", "/_search/scroll", {"scroll_id": "theirs"}),
@@ -130,7 +130,7 @@ async def test_a_continuation_is_its_users_alone(front: Minimal) -> None:
     assert (await front.ask("POST", "/_search/scroll", body, ADA)).status == 403
 
 
-async def test_a_continuation_that_is_stated_twice_is_refused(front: Minimal) -> None:
+async def test_a_continuation_given_twice_is_refused(front: Minimal) -> None:
     token = await begun(front, "/open_docs/_search?scroll=1m", "_scroll_id")
     front.upstream.seen.clear()
     for method, target, body in (
@@ -146,7 +146,7 @@ async def test_a_continuation_that_is_stated_twice_is_refused(front: Minimal) ->
 
 
 async def test_a_continuation_is_denied_once_its_source_is(tmp_path: Path, server: Server) -> None:
-    """What it was begun for is judged at the level that it has then."""
+    """The source is judged at the level that it has at the time of the continuation."""
     async with fronting(tmp_path, server) as front:
         token = await begun(front, "/open_docs/_search?scroll=1m", "_scroll_id")
         raised = await front.ask(

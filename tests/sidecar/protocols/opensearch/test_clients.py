@@ -1,5 +1,5 @@
-"""The real clients, opensearch-py and elasticsearch, unchanged but for an address: what they read
-through the listener is what they read from the server. The server is a minimal one, and says so."""
+"""The real clients opensearch-py and elasticsearch, with only the address changed, read through the
+listener what they read from the server. The server is a minimal one."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import opensearchpy.helpers
 import pytest
 
 from tests.sidecar.protocols.minimal import Minimal, minimal
-from tests.sidecar.protocols.opensearch_front import READERS, fronting, named_server
+from tests.sidecar.protocols.opensearch.front import READERS, fronting, named_server
 from tests.sidecar.protocols.opensearch_server import Server
 from tests.sidecar.proxy.stand import Seen, policy
 
@@ -37,7 +37,7 @@ def opensearch(port: int) -> opensearchpy.OpenSearch:
 
 
 def _read(client: Any) -> list[Any]:
-    """What an agent reads, by every call that one makes."""
+    """What an agent reads, by each kind of call."""
     token = client.create_pit(index="open_docs", params={"keep_alive": "1m"})["pit_id"]
     found = [
         client.info(),
@@ -82,7 +82,7 @@ async def test_opensearch_py_reads_through_the_listener_as_from_the_server(front
     assert through == await asyncio.to_thread(read, front.upstream.port)
 
 
-async def test_a_denial_is_an_error_of_the_clients_own(front: Minimal) -> None:
+async def test_a_denial_is_one_of_the_clients_own_errors(front: Minimal) -> None:
     def read() -> list[Any]:
         client = opensearch(front.port)
         copied = {"source": {"index": "open_docs"}, "dest": {"index": "x"}}
@@ -104,7 +104,7 @@ async def test_a_denial_is_an_error_of_the_clients_own(front: Minimal) -> None:
     assert await asyncio.to_thread(read) == [403] * 5
 
 
-async def test_opensearch_py_lists_what_may_be_seen(front: Minimal) -> None:
+async def test_opensearch_py_lists_only_visible_indices(front: Minimal) -> None:
     def read() -> list[Any]:
         client = opensearch(front.port)
         found = [
@@ -140,7 +140,7 @@ async def test_opensearch_py_writes_where_writes_are_allowed(
 
 @pytest.fixture
 async def elastic(tmp_path: Path, server: Server) -> AsyncIterator[Minimal]:
-    """The same server with what Elasticsearch's client looks for in every answer."""
+    """The same server, with the header that Elasticsearch's client expects in every response."""
 
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
         method, target, _ = seen.line.split(" ")
@@ -185,12 +185,12 @@ async def test_the_elasticsearch_client_reads_through_the_listener(elastic: Mini
     assert through == direct
 
 
-async def test_a_denial_is_an_error_of_the_elasticsearch_clients_own(elastic: Minimal) -> None:
+async def test_a_denial_is_one_of_the_elasticsearch_clients_own_errors(elastic: Minimal) -> None:
     def read() -> int:
         address = f"http://127.0.0.1:{elastic.port}"
         with elasticsearch.Elasticsearch(address, request_timeout=10) as client:
             client.info()
-            # The sidecar's own answer does not call itself Elasticsearch's.
+            # The sidecar's own response has no Elasticsearch header.
             with pytest.raises(elasticsearch.ApiError) as caught:
                 client.search(index="shut_docs", query={"match_all": {}})
             return caught.value.meta.status
@@ -198,9 +198,7 @@ async def test_a_denial_is_an_error_of_the_elasticsearch_clients_own(elastic: Mi
     assert await asyncio.to_thread(read) == 403
 
 
-async def test_the_client_sees_only_documents_that_may_be_seen(
-    tmp_path: Path, server: Server
-) -> None:
+async def test_the_client_sees_only_visible_documents(tmp_path: Path, server: Server) -> None:
     def read(port: int) -> list[Any]:
         client = opensearch(port)
         hits = opensearchpy.helpers.scan(client, index="open_docs", query={"_source": ["text"]})

@@ -1,5 +1,5 @@
-"""Whatever Weaviate receives is what was judged, for every spelling of a query: executed by a
-GraphQL of its own, what arrives returns no object of a collection that may not be read."""
+"""What Weaviate receives is what was judged, for every spelling of a query: executed by an
+independent GraphQL, it returns no object of a denied collection."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ def spelt(path: str, query: str, more: dict[str, Any]) -> Any:
 
 
 class Executing:
-    """Runs what arrives, and keeps which collections it read and for which tenants."""
+    """Executes the requests that arrive, and records the collections and tenants that they read."""
 
     def __init__(self) -> None:
         self.server = Server("low")

@@ -1,5 +1,5 @@
-"""The indices of SQL, PPL and ES|QL: what is read is what the servers' grammars would read
-(opensearch-project/sql, Elasticsearch's EsqlBaseParser), and what can't be told is denied."""
+"""The indices of SQL, PPL and ES|QL are those that the servers' grammars would read
+(opensearch-project/sql, Elasticsearch's EsqlBaseParser); an unclear query is denied."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from sidecar.protocols.opensearch.languages.esql import indices_of_esql
 from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
 from tests.sidecar.protocols.minimal import Minimal
-from tests.sidecar.protocols.opensearch_front import fronting, named_server, refused
+from tests.sidecar.protocols.opensearch.front import fronting, named_server, refused
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_sql(query: str, found: list[str]) -> None:
         "EXPLAIN SELECT * FROM a", "SELECT * FROM a LATERAL VIEW x", "SELECT * FROM <a-{now/d}>",
     ],
 )  # fmt: skip
-def test_sql_that_cant_be_told(query: str) -> None:
+def test_unclear_sql(query: str) -> None:
     with pytest.raises(Unresolved):
         indices_of_sql(query)
 
@@ -109,7 +109,7 @@ def test_ppl(query: str, found: list[str]) -> None:
         "source=a | left join on x = y [ source=b ] c",
     ],
 )  # fmt: skip
-def test_ppl_that_cant_be_told(query: str) -> None:
+def test_unclear_ppl(query: str) -> None:
     with pytest.raises(Unresolved):
         indices_of_ppl(query)
 
@@ -152,7 +152,7 @@ def test_esql(query: str, found: list[str], policies: list[str]) -> None:
         "FROM a | WHERE lookup",
     ],
 )  # fmt: skip
-def test_esql_that_cant_be_told(query: str) -> None:
+def test_unclear_esql(query: str) -> None:
     with pytest.raises(Unresolved):
         indices_of_esql(query)
 
@@ -160,7 +160,7 @@ def test_esql_that_cant_be_told(query: str) -> None:
 @pytest.mark.parametrize(
     "value", [None, 1, [], {"query": "FROM a"}, "SELECT * FROM a" + " " * 70000]
 )
-def test_a_query_is_a_text_of_some_length(value: object) -> None:
+def test_a_query_is_a_string_of_limited_length(value: object) -> None:
     for reader in (indices_of_sql, indices_of_ppl, indices_of_esql):
         with pytest.raises(Unresolved):
             reader(value)
@@ -204,9 +204,9 @@ async def test_a_query_is_judged_by_what_it_reads(front: Minimal) -> None:
         assert (await front.sources())[-1] == ("DENY", "opensearch://kb/shut_docs"), (query, before)
 
 
-async def test_a_query_whose_reading_is_not_known_is_denied(front: Minimal) -> None:
+async def test_a_query_with_unknown_sources_is_denied(front: Minimal) -> None:
     for target, body in (
-        # Nothing has this name: to the language it may be a view, or another source of data.
+        # No index has this name: the language may have a view or another data source of that name.
         ("/_plugins/_sql", {"query": "SELECT * FROM open_none"}),
         ("/_plugins/_ppl", {"query": "source=prometheus.open"}),
         ("/_query", {"query": "FROM open_d*"}),

@@ -1,6 +1,5 @@
-"""Whatever OpenSearch receives is what was judged, for every spelling of a path, a parameter and a
-body: read again as the server reads it, by a reader of its own, it names nothing that may not be
-read."""
+"""What OpenSearch receives is what was judged, for every spelling of a path, a parameter and a
+body: an independent reader, which reads like the server, finds no denied index in it."""
 
 import asyncio
 import json
@@ -23,7 +22,7 @@ from sidecar.protocols.opensearch.languages.ppl import indices_of_ppl
 from sidecar.protocols.opensearch.languages.sql import indices_of_sql
 from tests.properties import examples
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
-from tests.sidecar.protocols.opensearch_front import READERS, named_server
+from tests.sidecar.protocols.opensearch.front import READERS, named_server
 from tests.sidecar.proxy.stand import ask
 
 SERVER = named_server()
@@ -91,7 +90,7 @@ def spelt(body: Any, how: str) -> bytes:
 
 
 def covered(expression: object) -> set[str]:
-    """The sources that an expression stands for, by the server's own tables."""
+    """The sources of an expression, by the server's own tables."""
     found = set()
     for item in str(expression).split(","):
         pattern = "*" if item in ("_all", "") else item
@@ -108,8 +107,8 @@ def covered(expression: object) -> set[str]:
 
 
 def read_by_server(method: str, target: str, raw: bytes) -> set[str]:
-    """The sources of a request, by a reader that takes parameters as RestUtils does, and any object
-    with an index and something to look up there for a look-up."""
+    """The sources of a request, by a reader that parses parameters like RestUtils, and takes any
+    object with an index and something to look up there for a look-up."""
     path, _, query = target.partition("?")
     segments = [unquote(part) for part in path[1:].split("/")]
     if segments == [""]:
@@ -159,7 +158,7 @@ def read_by_server(method: str, target: str, raw: bytes) -> set[str]:
 def running() -> Iterator[tuple[asyncio.Runner, Minimal]]:
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        # Writes are told of, and change nothing: the reader goes by the names as they were.
+        # The server records writes but changes nothing, so the names stay as they were.
         script = scripted(
             lambda method, target, _: (
                 SERVER.answer("GET", target, b"") if "_resolve" in target else (200, {})
@@ -232,8 +231,8 @@ _TEXTS = st.one_of(
 
 @given(_TEXTS)
 @examples(600)
-def test_what_a_query_reads_is_among_what_was_told(text: str) -> None:
-    """Whatever stands where a table can, to the loosest of readers, was told."""
+def test_the_sources_of_a_query_include_all_it_reads(text: str) -> None:
+    """Every name that the most lenient of readers takes for a table is among the sources."""
     for reader, told in (
         (loosely_in_sql, indices_of_sql),
         (loosely_in_ppl, indices_of_ppl),
@@ -247,7 +246,7 @@ def test_what_a_query_reads_is_among_what_was_told(text: str) -> None:
 
 
 def _unquoted(text: str) -> str:
-    """Without strings; a name in quotes behind what reads one stays."""
+    """Without strings, except for a quoted name after a keyword that reads one."""
     keeps = r"(?i)((?:from|join|,|source\s*=|index\s*=|lookup|enrich)\s*)[\"`]([\w*]+)[\"`]"
     return re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", " ? ", re.sub(keeps, r"\1\2", text))
 

@@ -1,5 +1,5 @@
-"""Lists of indices, filtered; writes, judged where they are allowed; and what is closed. In front
-of a minimal server."""
+"""Filtered lists of indices, writes where they are allowed, and denied APIs. In front of a minimal
+server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.sidecar.protocols.minimal import Minimal
-from tests.sidecar.protocols.opensearch_front import (
+from tests.sidecar.protocols.opensearch.front import (
     forwarded,
     fronting,
     lines,
@@ -32,7 +32,7 @@ async def writing(tmp_path: Path) -> AsyncIterator[Minimal]:
 OPEN = {"open_docs", "open_more"}
 
 
-async def test_lists_hold_what_may_be_seen(front: Minimal) -> None:
+async def test_lists_show_visible_indices_only(front: Minimal) -> None:
     for target in (
         "/_alias", "/_aliases", "/_mapping", "/_settings", "/*/_alias", "/_all/_mapping",
         "/open_*,sh*/_mapping", "/*", "/*/_settings",
@@ -51,7 +51,7 @@ async def test_lists_hold_what_may_be_seen(front: Minimal) -> None:
     assert await front.sources() == []
 
 
-async def test_a_resolution_holds_what_may_be_seen(front: Minimal) -> None:
+async def test_a_resolution_shows_visible_names_only(front: Minimal) -> None:
     answered = await front.ask("GET", "/_resolve/index/*?expand_wildcards=all")
     found = answered.json
     names = {index["name"] for index in found["indices"]}
@@ -65,7 +65,7 @@ async def test_a_resolution_holds_what_may_be_seen(front: Minimal) -> None:
     assert [stream["name"] for stream in found["data_streams"]] == ["open_logs"]
 
 
-async def test_an_alias_of_what_may_not_be_seen_is_as_none(front: Minimal) -> None:
+async def test_an_alias_of_a_hidden_index_looks_missing(front: Minimal) -> None:
     assert (await front.ask("GET", "/_alias/docs")).json == {"open_docs": {"aliases": {"docs": {}}}}
     for name in ("open_alias", "none"):
         answered = await front.ask("GET", f"/_alias/{name}")
@@ -73,7 +73,7 @@ async def test_an_alias_of_what_may_not_be_seen_is_as_none(front: Minimal) -> No
         assert b"shut_docs" not in answered.raw
 
 
-async def test_a_list_that_cant_be_filtered_is_refused(front: Minimal) -> None:
+async def test_a_list_in_another_format_is_refused(front: Minimal) -> None:
     for target in ("/_cat/indices", "/_cat/indices?format=text", "/_cat/aliases?v=true"):
         await refused(front, ("GET", target, None), "unreadable_request", 400)
     await refused(front, ("GET", "/_alias?index=shut_docs", None), "unreadable_request", 400)
@@ -81,7 +81,7 @@ async def test_a_list_that_cant_be_filtered_is_refused(front: Minimal) -> None:
     await refused(front, ("GET", "/_resolve/index/c:*", None), "unresolved_source")
 
 
-async def test_clients_can_do_without_a_decision_what_tells_of_nothing(front: Minimal) -> None:
+async def test_requests_that_reveal_nothing_need_no_decision(front: Minimal) -> None:
     for target in ("/", "/_cluster/health", "/_cluster/health?wait_for_status=yellow"):
         assert (await front.ask("GET", target)).status == 200
     assert await front.sources() == []
@@ -151,7 +151,7 @@ async def test_each_write_of_several_names_its_own(writing: Minimal) -> None:
     await refused(writing, by_query, source="shut_docs")
 
 
-async def test_a_name_that_is_made_or_taken_away_is_looked_up_again(writing: Minimal) -> None:
+async def test_a_created_or_deleted_name_is_looked_up_again(writing: Minimal) -> None:
     await writing.ask("GET", "/docs/_mapping")
     await writing.ask("PUT", "/open_new", {})
     await writing.ask("GET", "/docs/_mapping")
@@ -162,7 +162,7 @@ def _body(method: str) -> Any:
     return {} if method in ("POST", "PUT") else None
 
 
-async def test_what_rules_or_copies_is_closed_even_to_who_may_write(writing: Minimal) -> None:
+async def test_admin_and_copying_apis_are_denied_even_with_writes(writing: Minimal) -> None:
     for method, target in (
         ("POST", "/_reindex"), ("POST", "/_aliases"), ("PUT", "/open_docs/_alias/x"),
         ("DELETE", "/open_docs/_alias/x"), ("PUT", "/open_docs/_aliases/x"),
@@ -183,7 +183,7 @@ async def test_what_rules_or_copies_is_closed_even_to_who_may_write(writing: Min
         await refused(writing, (method, target, _body(method)), "route_denied")
 
 
-async def test_what_nobody_knows_is_denied(writing: Minimal) -> None:
+async def test_an_unknown_request_is_denied(writing: Minimal) -> None:
     for method, target in (
         ("GET", "/_from_a_newer_version"), ("GET", "/_foo/_search"), ("GET", "/_foo/_mapping"),
         ("PUT", "/_foo"), ("GET", "/open_docs/_foo"), ("GET", "/open_docs/type/1"), ("PATCH", "/"),
