@@ -55,6 +55,7 @@ class Budget:
     def charge_sources(self, names: Iterable[str]) -> None:
         """Charges sources by name. A name already charged is free."""
         sources = self._sources
+        # Checked at every name: `names` may be lazy, and reading it is work too.
         for name in names:
             sources.add(name)
             if len(sources) > MAX_SOURCES:

@@ -21,6 +21,8 @@ from sidecar.protocols.messages import (
 from sidecar.protocols.strict_body import BodyParser
 
 Sources = tuple[SourceRef, ...]
+FindSources = Callable[[Any, RoutedRequest], Coroutine[Any, Any, Sources]]
+PlanForward = Callable[[Any, RoutedRequest, Sources, Visibility], ForwardPlan]
 
 
 class RouteClass(Enum):
@@ -58,7 +60,7 @@ class ProtocolRoute:
     pattern: str
     """The path, with `{name}` for one segment."""
     route_class: RouteClass
-    find_sources: Callable[[Any, RoutedRequest], Coroutine[Any, Any, Sources]] | None = None
+    find_sources: FindSources | None = None
     """The sources of a request; all of them must be allowed (R4). It awaits nothing but
     `RoutedRequest.fetch`, and may run in another thread between those calls. Raises `Unresolved`,
     and `Malformed` for a body that makes no sense."""
@@ -87,7 +89,7 @@ class ProtocolRoute:
     ) = None
     """Composes the response from what `Permits` allows; awaits only what `find_sources` may. Raises
     `Malformed`."""
-    plan_forward: Callable[[Any, RoutedRequest, Sources, Visibility], ForwardPlan] | None = None
+    plan_forward: PlanForward | None = None
     """What happens to the allowed request and its response: a condition that withholds what may
     not be seen, the check that the response keeps to it, tokens to remember, lists to filter."""
     filters_documents: bool = False
@@ -119,6 +121,7 @@ class RouteTable:
             parts = tuple(
                 None if part.startswith("{") else part for part in route.pattern[1:].split("/")
             )
+            # By method and length, so that a request is compared with few rows.
             for method in route.methods.split():
                 self._rows.setdefault((method, len(parts)), []).append((route, parts))
 
@@ -127,6 +130,7 @@ class RouteTable:
         for route, parts in self._rows.get((method, len(segments)), ()):
             values = []
             for part, segment in zip(parts, segments, strict=True):
+                # A `{name}` never matches an empty segment.
                 if part is None and segment:
                     values.append(segment)
                 elif part != segment:

@@ -64,6 +64,7 @@ class Indices:
         self, name: str, request: RoutedRequest, expand_wildcards: str | None
     ) -> Names:
         plain = not is_pattern(name)
+        # No entry has an empty key: a pattern is never found in the cache.
         key = digest_of_fields(name, _identity_fields(request)) if plain else b""
         known = self._known.get(key)
         if known is not None:

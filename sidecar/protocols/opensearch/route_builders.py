@@ -2,18 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from sidecar.protocols.messages import RoutedRequest
 from sidecar.protocols.opensearch.bodies import optional_json
 from sidecar.protocols.opensearch.handlers import lists, query_languages, reads, search, writes
 from sidecar.protocols.opensearch.index_names import is_pattern
 from sidecar.protocols.opensearch.server import OpenSearchServer, hint_source, path_names
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass
+from sidecar.protocols.route_table import FindSources, PlanForward, ProtocolRoute, RouteClass
 
 
 def filtering_route(
-    row: ProtocolRoute, plan: Any, can_filter: Callable[[OpenSearchServer, RoutedRequest], bool]
+    row: ProtocolRoute,
+    plan: PlanForward,
+    can_filter: Callable[[OpenSearchServer, RoutedRequest], bool],
 ) -> ProtocolRoute:
     """A row that withholds documents by their levels if the request allows it, else `row`."""
     filtering = replace(row, plan_forward=plan, filters_documents=True)
@@ -36,13 +37,13 @@ def async_search_route(methods: str, pattern: str) -> ProtocolRoute:
     return filtering_route(row, search.filter_async, search.can_filter)
 
 
-def read_route(methods: str, pattern: str, find_sources: Any) -> ProtocolRoute:
+def read_route(methods: str, pattern: str, find_sources: FindSources) -> ProtocolRoute:
     return ProtocolRoute(
         methods, pattern, RouteClass.RETRIEVE, find_sources, parse_body=optional_json
     )
 
 
-def language_route(pattern: str, find_sources: Any) -> ProtocolRoute:
+def language_route(pattern: str, find_sources: FindSources) -> ProtocolRoute:
     """A query in a language, whose response may have a cursor."""
     row = read_route("GET POST", pattern, find_sources)
     return replace(row, plan_forward=query_languages.remember_cursor)
@@ -67,7 +68,7 @@ def write_route(methods: str, pattern: str) -> ProtocolRoute:
 
 
 def renaming_route(
-    methods: str, pattern: str, find_sources: Any = writes.sources_of_write
+    methods: str, pattern: str, find_sources: FindSources = writes.sources_of_write
 ) -> ProtocolRoute:
     """A write that creates or deletes a name."""
     return replace(

@@ -2,7 +2,7 @@
 opensearch-api-specification, the servers' REST handlers, and the clients opensearch-py 3.2 and
 elasticsearch 9.5). APIs that are denied as a whole are in `blocked_routes.py`.
 
-The file is a little over 250 lines so that the table is in one place.
+Longer than 250 lines, so that the whole order of the table is in one place.
 """
 
 from dataclasses import replace

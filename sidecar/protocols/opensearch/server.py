@@ -92,6 +92,7 @@ def path_names(request: RoutedRequest) -> tuple[str, ...]:
 
 def requested_names(request: RoutedRequest) -> tuple[str, ...]:
     """The index names of a path that may do without them, and then means all indices."""
+    # No index begins with `_`. `_all` does, and means the same as no index.
     if request.target.segments[0][:1] != "_":
         return path_names(request)
     given = parameters.parse_query(request.target.query).get("index")

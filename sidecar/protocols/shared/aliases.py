@@ -52,6 +52,7 @@ class Aliases:
         known = self.cached(request)
         if known is not None:
             return known
+        # Before the request: a change during the look-up must prevent caching.
         started = self._known.start_lookup()
         try:
             response = await request.fetch(self._target)

@@ -41,6 +41,7 @@ class Continuations:
         """Records that a response from these sources contained `token`. If it was issued before,
         it now stands for the sources of both: a token never comes to stand for less."""
         key = _key(token)
+        # An expired entry counts too, or the token would come to stand for less.
         known = self._issued.get(key, include_expired=True)
         if known is not None and known.is_for(who):
             sources = tuple(dict.fromkeys((*known.sources, *sources)))

@@ -68,6 +68,7 @@ class DigestCache(Generic[Value]):
 
     def get(self, key: bytes, *, include_expired: bool = False) -> Value | None:
         """The value under a digest, unless it expired; with `include_expired`, even then."""
+        # Without the lock, since a single look-up in a dict is atomic.
         found = self._entries.get(key)
         if found is None:
             return None
@@ -90,6 +91,7 @@ class DigestCache(Generic[Value]):
                 self.bytes -= former.size
             if started.generation != self._generation or size > self._max_bytes:
                 return
+            # A dict keeps the order of insertion, so its first entry is the oldest.
             while len(self._entries) >= self._max_entries or self.bytes + size > self._max_bytes:
                 self.bytes -= self._entries.pop(next(iter(self._entries))).size
             self._entries[key] = _Entry(value, started.at, size)

@@ -71,6 +71,7 @@ async def fetch_pages(
         except ResponseTooLarge:
             if size == 1:
                 raise
+            # The elements are large: fewer of them may fit.
             size //= 4
             continue
         if response.status != 200:
@@ -78,6 +79,7 @@ async def fetch_pages(
             return
         found = _elements(response.body)
         yield FilteredPage(response, [text for text, element in found if visible(element)])
+        # A short page is the last one.
         if len(found) < size:
             return
         offset += len(found)
@@ -135,6 +137,7 @@ def _elements(body: bytes) -> list[tuple[str, Any]]:
             raise ValueError("no array")
         at = _skip_white(text, at + 1)
         while text[at] != "]":
+            # Not orjson: it doesn't say where an element ends, and the text is passed on unchanged.
             element, end = _decode(text, at)
             found.append((text[at:end], element))
             at = _skip_white(text, end)

@@ -64,6 +64,7 @@ class Fragments:
         }
         resolved: dict[str, list[str]] = {}
         open_fragments: set[str] = set()
+        # Each fragment is visited twice: before and after those within it.
         pending = [(name, False) for name in direct]
         while pending:
             name, inner_done = pending.pop()

@@ -92,6 +92,7 @@ def object_filter(levels: DocumentLevels) -> ResponseFilter:
         if len(visible) == len(found):
             return ForwardedPart(response.body)
         whole["objects"] = visible
+        # The total would reveal how many objects were withheld.
         if "totalResults" in whole:
             whole["totalResults"] = len(visible)
         return ForwardedPart(to_json(whole), len(found) - len(visible))

@@ -26,12 +26,14 @@ _TOOLS = {
     "insert-one": RouteClass.WRITE,
 }
 _OPEN = frozenset(("initialize", "ping", "tools/list", "notifications/initialized"))
+# In the range that JSON-RPC 2.0 reserves for a server's own errors.
 _DENIED = -32001
 
 
 def classify(message: Any) -> RouteClass | None:
     """What a message does; None if that is unknown."""
     method, params = read_members(message, "method", "params")
+    # Not for the values: it refuses other spellings of these names.
     read_members(message, "id", "jsonrpc")
     if method in _OPEN:
         return RouteClass.OPEN

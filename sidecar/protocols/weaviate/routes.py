@@ -7,12 +7,17 @@ The table has the routes that agents use, and those that are denied with a reaso
 """
 
 from dataclasses import replace
-from typing import Any
 
 from sidecar.http.request_target import Target
 from sidecar.protocols.messages import DenialResponse, FetchedResponse, RoutedRequest
 from sidecar.protocols.protocol import SourceProtocol
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch, RouteTable
+from sidecar.protocols.route_table import (
+    FindSources,
+    ProtocolRoute,
+    RouteClass,
+    RouteMatch,
+    RouteTable,
+)
 from sidecar.protocols.strict_body import BodyParser, json_object
 from sidecar.protocols.weaviate import mcp
 from sidecar.protocols.weaviate.forwarding import (
@@ -86,13 +91,13 @@ def _refine_mcp(_weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute | 
 
 
 def _write(
-    methods: str, path: str, find_sources: Any = _path, parse_body: BodyParser | None = None
+    methods: str, path: str, find_sources: FindSources = _path, parse_body: BodyParser | None = None
 ) -> ProtocolRoute:
     return ProtocolRoute(methods, path, _WRITE, find_sources, _hint, parse_body=parse_body)
 
 
 def _renaming(
-    methods: str, path: str, find_sources: Any = _path, parse_body: BodyParser | None = None
+    methods: str, path: str, find_sources: FindSources = _path, parse_body: BodyParser | None = None
 ) -> ProtocolRoute:
     """A write that creates or deletes a name."""
     row = _write(methods, path, find_sources, parse_body)

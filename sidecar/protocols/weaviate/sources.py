@@ -60,6 +60,7 @@ class WeaviateSources:
         tenant = parse_tenant(request.body.get("tenant"))
         names = [CollectionName(request.path_params[0], tenant)]
         for name in references_in(request.body, request.budget):
+            # The other collection may have the same tenants, or none.
             names += [CollectionName(name), CollectionName(name, tenant)]
         return await self._sources(request, names)
 
@@ -90,6 +91,7 @@ class WeaviateSources:
         tenant = _query_tenant(request)
         names = [object_collection(request.body, in_path)]
         if in_path is not None:
+            # Both tenants are judged, since either could be the one that counts.
             names += [CollectionName(in_path, each) for each in (names[0].tenant, tenant)]
         return await self._sources(request, names)
 
@@ -145,6 +147,7 @@ class WeaviateSources:
                 raise OverBudget(f"the request names more than {MAX_NAMES} collections")
         aliases = await self._aliases.fetch(request)
         own = {
+            # The list may lack aliases that the credentials may not see, but Weaviate follows them.
             name: aliases.get(name) or await self._definitions.own_name(name, request)
             for name in dict.fromkeys(name for name, _ in read)
         }

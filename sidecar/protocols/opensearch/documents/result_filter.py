@@ -151,6 +151,7 @@ def _remove_field(source: dict[str, Any], field: str) -> None:
 
 def _lower_total(hits: dict[str, Any], withheld: int) -> None:
     total = hits.get("total")
+    # A plain number with `rest_total_hits_as_int`, else an object.
     if isinstance(total, int):
         hits["total"] = max(total - withheld, 0)
     elif isinstance(total, dict) and isinstance(total.get("value"), int):

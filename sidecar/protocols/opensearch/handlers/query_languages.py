@@ -118,6 +118,7 @@ async def _sources(
 ) -> Sources:
     names = [name for each in expressions for name in parse_names(each)]
     find = server.indices.sources
+    # Strict: to the language, a name that is no index may be a view or another data source.
     found = await find(names, request, expand_wildcards=_EXPAND, strict=True)
     beside = names_in_query([request.body.get("filter"), request.body.get("runtime_mappings")])
     return union(found, await find(sorted(beside), request, expand_wildcards=_EXPAND))
@@ -134,6 +135,7 @@ async def _policy_indices(policy: str, request: RoutedRequest) -> tuple[str, ...
         if config["name"] == policy:
             return parse_names(config["indices"])
     except OverBudget:
+        # A subclass of `Malformed`, which is caught below.
         raise
     except UpstreamFailed as error:
         raise Unresolved(f"can't look up enrich policy `{policy}`: {error}") from error

@@ -62,6 +62,7 @@ async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedReque
 
 async def sources_of_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """Of a path that begins with the index, or has none."""
+    # `all`: judges every index that a pattern could cover, whatever the API's own default.
     return await server.sources(requested_names(request), request, _metadata_query(request), "all")
 
 

@@ -160,6 +160,7 @@ async def release(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     for token in tokens:
         if not isinstance(token, str) or not token:
             raise Malformed("a continuation must be a non-empty string")
+        # The route is open, so this is the only check.
         server.continuations.sources_of(token, request.attribution)
     return ()
 

@@ -25,6 +25,7 @@ _UPDATE_RETURNS = "an update with `_source` returns the document, whose level is
 
 async def sources_of_write(server: OpenSearchServer, request: RoutedRequest) -> Sources:
     """Of the path; all indices if it names none."""
+    # `all`: judges every index that a pattern could cover, whatever the API's own default.
     return await server.sources(requested_names(request), request, _query(request), "all")
 
 

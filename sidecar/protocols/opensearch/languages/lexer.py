@@ -60,6 +60,7 @@ def tokenize(text: object) -> list[Token]:
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
+        # Every character must be part of a token, so that nothing goes unread.
         if match is None:
             raise Unresolved(f"the query can't be read reliably at `{text[at : at + 16]}`")
         kind = match.lastgroup or ""
@@ -125,6 +126,7 @@ class TokenCursor:
         found = _NAME.match(self.text, token.start)
         if found is None:
             raise Unresolved(_NAME_EXPECTED)
+        # Moves past the other tokens of the name.
         while self.current is not None and self.current.start < found.end():
             if self.current.kind == QUOTED:
                 raise Unresolved(_NAME_EXPECTED)

@@ -130,6 +130,7 @@ def _read_join(cursor: TokenCursor, found: list[str]) -> None:
         if token.kind == MARK and token.text == "[":
             _read_bracket(cursor, found)
             if len(found) > before:
+                # The subquery itself is joined, so no list of tables follows.
                 tokens = []
                 if cursor.accept("as"):
                     cursor.expect_word()

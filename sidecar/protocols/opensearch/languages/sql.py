@@ -63,6 +63,7 @@ def _find_tables(cursor: TokenCursor) -> list[str]:
                     raise Unresolved(_PARENTHESES)
             elif token.text == "," and among_tables[-1]:
                 _read_tables(cursor, found, among_tables)
+            # A semicolon may only end the query.
             elif token.text == ";" and cursor.current is not None:
                 raise Unresolved("the query has more than one statement")
     if len(among_tables) != 1:
