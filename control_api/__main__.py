@@ -27,7 +27,6 @@ from control_api.command_line import parse
 from control_api.log import log_key
 from control_api.maintenance.bootstrap import FILE, FirstKeys
 from control_api.maintenance.purge_command import purge
-from control_api.security.random_buffer import RandomBuffer
 from control_api.security.secret_file import UnusableFile
 from control_api.security.tls_files import UnusableTls
 from control_api.serve import Started, serve
@@ -44,6 +43,7 @@ from policies.ground.canonical import b64
 from policies.ground.clock import Clock
 from policies.ground.errors import NotFound
 from policies.ground.listen_address import ListenAddress
+from policies.ground.random_buffer import RandomBuffer
 from policies.ground.settings import SettingsError
 from policies.ground.signing import KeyRing
 

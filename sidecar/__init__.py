@@ -1,5 +1,6 @@
-"""The enforcement point beside one agent: decides each retrieval, records it, lets it pass or not.
+"""The enforcement point beside one agent: it decides each retrieval, records it, and forwards it
+only if it is allowed.
 
-Knows its agent, its data sources and a copy of the tenant's policy set. Knows the centre only as an
-HTTP address, and works on without it for as long as its staleness limit allows.
+Knows its agent, its data sources and a replica of the tenant's policy set. Knows the control API
+only as an HTTP address, and works without it for as long as the staleness limit allows.
 """

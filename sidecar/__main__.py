@@ -1,8 +1,8 @@
 """`python -m sidecar --config FILE`: reads the arguments and the environment once, and serves.
 
-`--check` only reads the settings, with the files of keys and certificates that they name, and
-`--example` prints a complete settings file; neither opens a port or writes anything. Exit code 2
-for unusable settings, 1 for a failure, 0 for a drained stop (contract, section 5).
+`--check` only reads the settings and the key and certificate files that they name; `--example`
+prints a complete settings file. Neither opens a port or writes anything. Exit code 2 for unusable
+settings, 1 for a failure, 0 after a graceful stop (contract, section 5).
 """
 
 import argparse
@@ -24,15 +24,15 @@ from policies.ground.log_line import FORMATS, LEVELS
 from policies.ground.settings import SettingsError
 from sidecar.config.file import read
 from sidecar.config.help import EXAMPLE, text
-from sidecar.platform import json_logging as journal
-from sidecar.platform.malloc import give_back_large_buffers
+from sidecar.platform import json_logging
+from sidecar.platform.malloc import return_large_buffers
 from sidecar.serve import serve
 from sidecar.settings.model import SidecarSettings
 
 log = logging.getLogger("sidecar")
 
-# Where there is one, a clock that goes on while the machine sleeps: a laptop that wakes up must not
-# take yesterday's policy set for a fresh one.
+# Prefer a clock that runs on while the machine sleeps: a laptop that wakes up must not take
+# yesterday's policy set for a fresh one.
 _BOOT = getattr(time, "CLOCK_BOOTTIME", None)
 
 
@@ -56,7 +56,7 @@ def main() -> int:
 
 class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
-        """The list of keys is made only on demand: it reads source files."""
+        """The list of keys is built on demand: it reads source files."""
         return (
             f"{super().format_help()}\nkeys of the settings file [default]; SLUICE_SIDECAR_<KEY> "
             "in the environment overrides one,\nwith `__` between levels. SLUICE_LOG_LEVEL is "
@@ -71,16 +71,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Runs the sidecar of one agent.",
         usage="%(prog)s --config FILE [--check]\n       %(prog)s --example > FILE",
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--config", type=Path, metavar="FILE", help="the settings file (YAML)")
-    what.add_argument(
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--config", type=Path, metavar="FILE", help="the settings file (YAML)")
+    action.add_argument(
         "--example", action="store_true", help="print a commented settings file with every key"
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="say whether the settings can be used, and with them the key and certificate files; "
-        "exit code 0 or 2",
+        help="check the settings and the key and certificate files they name; exit code 0 or 2",
     )
     return parser
 
@@ -97,52 +96,52 @@ def _check(path: Path, settings: SidecarSettings) -> int:
 
 
 def _set_up_log(environ: Mapping[str, str]) -> list[str]:
-    """Complaints about the two settings of the log, which both services read by the same names."""
+    """Set up the log. Returns complaints about its two settings, which both services share."""
     level = environ.get("SLUICE_LOG_LEVEL") or "info"
-    form = environ.get("SLUICE_LOG_FORMAT") or None
-    journal.configure(level, _now, form=form)
-    journal.catch_all()
+    log_format = environ.get("SLUICE_LOG_FORMAT") or None
+    json_logging.configure(level, _now, form=log_format)
+    json_logging.catch_all()
     complaints = []
     if level not in LEVELS:
         complaints.append(f"SLUICE_LOG_LEVEL: `{level}` is not one of {', '.join(LEVELS)}")
-    if form is not None and form not in FORMATS:
-        complaints.append(f"SLUICE_LOG_FORMAT: `{form}` is not one of {', '.join(FORMATS)}")
+    if log_format is not None and log_format not in FORMATS:
+        complaints.append(f"SLUICE_LOG_FORMAT: `{log_format}` is not one of {', '.join(FORMATS)}")
     return complaints
 
 
 def _serve(settings: SidecarSettings) -> int:
-    give_back_large_buffers()
+    return_large_buffers()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))
     except (SluiceError, OSError, ExceptionGroup) as error:
-        _tell(error)
+        _log_failure(error)
         return 1
     return 0
 
 
-def _tell(error: BaseException) -> None:
-    """What ended the sidecar: in a line where it is the operator's to mend, else with its trace."""
+def _log_failure(error: BaseException) -> None:
+    """Log why the sidecar ends: in one line if an operator can fix it, else with the traceback."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            _tell(each)
+            _log_failure(each)
     elif isinstance(error, (SluiceError, OSError)):
         log.critical("the sidecar ends: %s", error)
     else:
-        log.critical("the sidecar ends: a part of it died", exc_info=error)
+        log.critical("the sidecar ends: a task died", exc_info=error)
 
 
 async def _run(settings: SidecarSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def told(number: signal.Signals) -> None:
+    def on_signal(number: signal.Signals) -> None:
         stop.set()
-        # Told twice, it goes at once, as if killed: the spool is made for that.
+        # A second signal kills the process at once. The spool survives that.
         loop.remove_signal_handler(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told, number)
+        loop.add_signal_handler(number, on_signal, number)
     await serve(settings, Clock(_now, _monotonic), os.urandom, stop)
 
 

@@ -1,4 +1,4 @@
-"""The parts of one sidecar, put together. Knows which part is given to which, and starts none."""
+"""Builds the components of one sidecar and connects them. Starts none of them."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 
 from policies.ground.clock import Clock
 from policies.ground.listen_address import ListenAddress
+from policies.ground.random_buffer import RandomBuffer
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.handlers import Api
 from sidecar.api.http_server import HttpServer
@@ -25,10 +26,10 @@ from sidecar.metrics.counters import Observations
 from sidecar.metrics.metrics import make_metrics
 from sidecar.metrics.readiness import Readiness
 from sidecar.platform.key_file import read_key
-from sidecar.platform.random_buffer import RandomPool
 from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.replica import FullReplica, Replica
+from sidecar.policy_cache.full.full_replica import FullReplica
+from sidecar.policy_cache.replica import Replica
 from sidecar.proxy.assembly import Proxy, ProxyPorts
 from sidecar.proxy.upstream.egress_policy import Egress
 from sidecar.sessions import SessionRegistry
@@ -54,59 +55,61 @@ class Listening(Protocol):
 
 
 class Components:
-    """Everything but the spool, which is opened first. `cache_file`, `copy` and `centre` are to be
-    closed;  `listeners` come last and go first."""
+    """Everything but the spool, which is opened first.
+
+    Close `cache_file`, `replica` and `control` after use. Open `listeners` last, and close them
+    first. The constructor is long because it is one list: each component, and what it is given.
+    """
 
     def __init__(
         self,
         settings: SidecarSettings,
         spool: Spool,
         time: ControlClock,
-        source: Callable[[int], bytes],
+        urandom: Callable[[int], bytes],
     ) -> None:
-        entropy, clock = RandomPool(source), time.clock
+        random_bytes, clock = RandomBuffer(urandom), time.clock
         self.cache_file = CacheFile(settings.cache)
-        self.centre = ControlClient(
+        self.control = ControlClient(
             settings.control, read_key(settings.key_file), settings.control_tls
         )
-        # Not the centre's time: how old the set on disk is has to be known before the centre is.
+        # The host's clock, not the control API's: the age of the set on disk must be known before
+        # the control API has answered.
         self._freshness = Freshness(settings.staleness_seconds, time.host)
         self._spool = spool
         self._clock = clock
-        self.copy = self._copy(settings, time.host, entropy)
-        self._policy_set = self.copy.policy_set
+        self.replica = self._make_replica(settings, time.host, random_bytes)
+        self._policy_set = self.replica.policy_set
         sessions = SessionRegistry(
-            self.centre, self.cache_file, self.copy.fetch, clock, self.copy.told
+            self.control, self.cache_file, self.replica.fetch, clock, self.replica.published_claim
         )
 
         def changed(names: Iterable[str] | None) -> None:
             sessions.changed(names)
             self.reporter.wake()
 
-        self.follower = self.copy.follow(changed, sessions.forget)
-        self._supply = self.copy.supply()
+        self.follower = self.replica.follow(changed, sessions.forget)
+        self._document_fetcher = self.replica.document_fetcher()
         self.shipper = Shipper(
             spool,
-            self.centre,
+            self.control,
             clock,
-            tenant_id=self.copy.tenant_id,
-            log_keys=self.copy.log_keys,
+            tenant_id=self.replica.tenant_id,
+            log_keys=self.replica.log_keys,
             compress=settings.compresses,
         )
         self.readiness = Readiness(
             {"policy_set": self._policy_set_problem, "spool": self._spool_problem},
             {"policy_feed": lambda: self.follower.feed},
         )
-        standing = SidecarStatus(settings, self.copy, self._freshness, spool, self.readiness)
-        self.reporter = StatusReporter(self.centre, time, clock, entropy(8).hex(), standing.told)
+        status = SidecarStatus(settings, self.replica, self._freshness, spool, self.readiness)
+        self.reporter = StatusReporter(
+            self.control, time, clock, random_bytes(8).hex(), status.snapshot
+        )
         registry = CollectorRegistry()
         self._metrics = make_metrics(registry)
         ProcessCollector(registry=registry)
-        watches = Observations(registry)
-        watch_policy_set(watches, self._policy_set, self._freshness, self.follower)
-        watch_sessions(watches, sessions)
-        watch_spool(watches, spool, self.shipper)
-        watch_reports(watches, self.reporter)
+        observations = self._observe(registry, sessions)
         self._enforcer = Enforcer(
             self._policy_set,
             self._freshness,
@@ -114,25 +117,33 @@ class Components:
             spool,
             self._metrics,
             clock,
-            entropy,
-            self._supply,
+            random_bytes,
+            self._document_fetcher,
         )
         self._keys = LiveKeys(self._policy_set, clock)
-        self._agent = self._speaking(settings)
-        self._answers = ResponseRenderer(clock)
-        self._prefix = entropy(4).hex()
-        self._own_ports = LoopGuard()
+        self._agent = self._agent_identity(settings)
+        self._renderer = ResponseRenderer(clock)
+        self._request_id_prefix = random_bytes(4).hex()
+        self._loop_guard = LoopGuard()
         self._bodies = BodyBudget()
-        self._digest = HeadDigest(entropy(KEY_BYTES))
-        watch_bodies(watches, self._bodies)
-        # Whoever hears at `/health/ready` that the sidecar is ready finds all its ports open.
+        self._digest = HeadDigest(random_bytes(KEY_BYTES))
+        watch_bodies(observations, self._bodies)
+        # The sidecar's own port comes last: when `/health/ready` answers, all ports are open.
         self.listeners: list[Listening] = [
-            *self._proxies(settings, watches),
-            *self._own(settings),
+            *self._proxies(settings, observations),
+            *self._own_servers(settings),
         ]
 
-    def _own(self, settings: SidecarSettings) -> list[HttpServer]:
-        readable = SourceCatalog(
+    def _observe(self, registry: CollectorRegistry, sessions: SessionRegistry) -> Observations:
+        observations = Observations(registry)
+        watch_policy_set(observations, self._policy_set, self._freshness, self.follower)
+        watch_sessions(observations, sessions)
+        watch_spool(observations, self._spool, self.shipper)
+        watch_reports(observations, self.reporter)
+        return observations
+
+    def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
+        catalog = SourceCatalog(
             settings.sources,
             self._agent,
             self._policy_set,
@@ -140,7 +151,7 @@ class Components:
             self._freshness,
             self._clock,
         )
-        api = Api(self._enforcer, readable, self.readiness, self._metrics)
+        api = Api(self._enforcer, catalog, self.readiness, self._metrics)
         if settings.metrics_listen is None:
             routes = {**api.routes(), **api.metrics_routes()}
             return [self._server(settings.listen, routes)]
@@ -151,21 +162,26 @@ class Components:
 
     def _server(self, listen: ListenAddress, routes: Mapping[str, ApiRoute]) -> HttpServer:
         dispatcher = Dispatcher(
-            routes, self._keys, self._answers, self._metrics, self._prefix, self._supply
+            routes,
+            self._keys,
+            self._renderer,
+            self._metrics,
+            self._request_id_prefix,
+            self._document_fetcher,
         )
-        return HttpServer(listen, dispatcher, self._own_ports, self._bodies, self._digest)
+        return HttpServer(listen, dispatcher, self._loop_guard, self._bodies, self._digest)
 
-    def _speaking(self, settings: SidecarSettings) -> AgentIdentity | None:
+    def _agent_identity(self, settings: SidecarSettings) -> AgentIdentity | None:
         agent = settings.agent
         if agent is None:
             return None
         return AgentIdentity.of(agent.id, agent.role, read_key(agent.key_file), self._keys)
 
-    def _proxies(self, settings: SidecarSettings, watches: Observations) -> list[Proxy]:
+    def _proxies(self, settings: SidecarSettings, observations: Observations) -> list[Proxy]:
         if self._agent is None:
             return []
-        egress = Egress(self._own_ports, self._metrics.egress_refused.add)
-        ways = Proxy(
+        egress = Egress(self._loop_guard, self._metrics.egress_refused.add)
+        proxy = Proxy(
             settings.sources,
             self._agent,
             self._enforcer,
@@ -176,20 +192,20 @@ class Components:
             ),
             bodies=self._bodies,
         )
-        watch_proxy(watches, ways)
-        return [ways]
+        watch_proxy(observations, proxy)
+        return [proxy]
 
-    def _copy(
-        self, settings: SidecarSettings, host: Clock, entropy: Callable[[int], bytes]
+    def _make_replica(
+        self, settings: SidecarSettings, host: Clock, random_bytes: Callable[[int], bytes]
     ) -> Replica:
-        known = settings, self.centre, self.cache_file, self._freshness, host
+        common = settings, self.control, self.cache_file, self._freshness, host
         if settings.redis is None:
-            return FullReplica(*known)
-        # Loaded here, for whoever needs it: the library takes megabytes.
-        from sidecar.policy_cache.partial_replica import PartialReplica
-        from sidecar.policy_cache.redis_client import connect
+            return FullReplica(*common)
+        # Imported only when needed: the Redis library takes megabytes.
+        from sidecar.policy_cache.partial.partial_replica import PartialReplica
+        from sidecar.policy_cache.partial.redis_client import connect
 
-        return PartialReplica(*known, entropy, connect(settings.redis))
+        return PartialReplica(*common, random_bytes, connect(settings.redis))
 
     def _policy_set_problem(self) -> str | None:
         if self.follower.refused is not None:
@@ -198,11 +214,11 @@ class Components:
         if not self._freshness.stale(now):
             return None
         reason = self._freshness.reason(now)
-        return f"{reason}; {self.follower.trouble}" if self.follower.trouble else reason
+        return f"{reason}; {self.follower.problem}" if self.follower.problem else reason
 
     def _spool_problem(self) -> str | None:
         if self._spool.refusal is not None:
             return self._spool.refusal
         if self._spool.state is not State.OPEN:
-            return "it is full: records wait for the control API, and nothing can be allowed"
+            return "the spool is full: records wait for the control API, and nothing can be allowed"
         return None

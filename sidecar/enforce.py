@@ -1,15 +1,15 @@
 """The product in one file: a retrieval is decided here, recorded, and only then answered.
 
-    fresh        is the policy set young enough to decide by? An old one denies everything
-    facts        who asks, and what the policy set says of them: local, microseconds
-    session      whose it is; the first time that anyone names it, the centre is asked
+    fresh        is the policy set recent enough to decide by? A stale one denies everything
+    facts        who asks, and what the policy set says about them: local, microseconds
+    session      who owns it: the control API is asked the first time it is named
     evaluate     the ten checks, pure (`policies/evaluate.py`)
-    record       the decision, all that was asked and the facts it rests on, chained into the spool
-    durable      the record is on disk: now, and not before, the caller may hear the answer
+    record       the decision, the request and the facts it rests on, chained into the spool
+    durable      the record is on disk: now, and not before, the caller gets the answer
 
-Whatever goes wrong on the way is a DENY, recorded like any other; where not even that can be
-recorded there is no decision, and the caller hears `Unavailable` (503). There is no way from a
-retrieval to an ALLOW but through `Recorder.conclude`, and none through it without a record.
+Whatever fails on the way is a DENY, recorded like any other. If not even that can be recorded,
+there is no decision, and the caller gets `Unavailable` (503). A retrieval becomes an ALLOW only
+through `Recorder.conclude`, which always makes a record.
 
 Knows the order of the steps. Knows nothing of HTTP, of files, or of how the policy set gets here.
 """
@@ -35,11 +35,11 @@ from sidecar.spool import Spool
 
 log = logging.getLogger(__name__)
 
-_BRINGS = 3
+_MAX_FETCHES = 3
 
 
 class Enforcer:
-    """Decides and records for every way into this sidecar."""
+    """Decides and records, for the proxy as for the sidecar's own API."""
 
     def __init__(
         self,
@@ -49,59 +49,61 @@ class Enforcer:
         spool: Spool,
         metrics: Metrics,
         clock: Clock,
-        entropy: Callable[[int], bytes],
-        supply: DocumentFetcher,
+        random_bytes: Callable[[int], bytes],
+        document_fetcher: DocumentFetcher,
     ) -> None:
-        self._supply = supply
+        self._document_fetcher = document_fetcher
         self._policy_set = policy_set
         self._freshness = freshness
         self._sessions = sessions
         self.metrics = metrics
         self._monotonic = clock.monotonic
-        self.entropy = entropy
-        """Random bytes that are given to nobody else."""
-        self._recorder = Recorder(spool, metrics, clock, entropy, self._masks)
+        self.random_bytes = random_bytes
+        """Random bytes, each handed out once."""
+        self._recorder = Recorder(spool, metrics, clock, random_bytes, self._masks)
         self.note_retrieval = self._recorder.note_retrieval
 
     async def evaluate(self, retrieval: Retrieval, key: Key | None) -> RecordedDecision:
-        """Decide, record, and return once the record is durable. Raises `SpoolError` (503) where
-        nothing can be recorded. `key` is None where the caller's key is no longer valid."""
+        """Decide, record, and return once the record is durable. Raises `SpoolError` (503) if
+        nothing can be recorded. `key` is None if the caller's key is no longer valid."""
         pending = await self.submit(retrieval, key)
         await pending.durable
         return pending
 
     async def submit(
-        self, retrieval: Retrieval, key: Key | None, *, reports: bool = False
+        self, retrieval: Retrieval, key: Key | None, *, report_mode: bool = False
     ) -> RecordedDecision:
-        """As `evaluate`, without the wait for the disk: for a caller that has something to prepare
-        meanwhile. Where the source only `reports`, a denial is recorded as one that was let
-        through."""
-        return (await self.submit_together((retrieval,), key, reports=reports))[0]
+        """As `evaluate`, but without waiting for the disk, for a caller that can prepare something
+        meanwhile. With `report_mode`, a denial is recorded as one that is forwarded."""
+        return (await self.submit_together((retrieval,), key, report_mode=report_mode))[0]
 
     async def submit_together(
-        self, retrievals: Sequence[Retrieval], key: Key | None, *, reports: bool = False
+        self, retrievals: Sequence[Retrieval], key: Key | None, *, report_mode: bool = False
     ) -> list[RecordedDecision]:
-        """Decides the retrievals of one request, at least one, all by the same caller. If every
-        one passes, their records are stored together and each has its `RecordedDecision`, in
-        order. If one
-        does not, the result is that denial alone: nothing is retrieved, and an ALLOW beside it
-        would tell of a retrieval that never took place."""
+        """Decide the retrievals of one request, at least one, all by the same caller.
+
+        If all pass, their records are stored together and each has its `RecordedDecision`, in
+        order. If one does not, the result is that denial alone: nothing is retrieved, and an ALLOW
+        beside it would record a retrieval that never took place.
+        """
         try:
-            for _ in range(_BRINGS):
+            for _ in range(_MAX_FETCHES):
                 try:
-                    return await self._submit_together(retrievals, key, reports)
-                except MissingDocument as lacking:
-                    await self._supply.bring({lacking.name, *documents_for(retrievals[0])})
+                    return await self._submit_together(retrievals, key, report_mode)
+                except MissingDocument as missing:
+                    await self._document_fetcher.fetch(
+                        {missing.name, *documents_for(retrievals[0])}
+                    )
             why = "the policy set changes faster than its documents can be fetched"
         except FetchFailed as error:
             why = f"the policy set's documents can't be fetched: {error}"
         unknown = refuse("evaluation_error", why)
-        return self._settled([Verdict(each, unknown, None) for each in retrievals], reports)
+        return self._conclude([Verdict(each, unknown, None) for each in retrievals], report_mode)
 
     async def _submit_together(
-        self, retrievals: Sequence[Retrieval], key: Key | None, reports: bool
+        self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
     ) -> list[RecordedDecision]:
-        # One request names one session: once it is claimed, it is so for all its retrievals.
+        # All retrievals of a request name the same session, so one claim serves them all.
         new = next((each for each in retrievals if self.must_claim(each, key)), None)
         if new is not None:
             try:
@@ -109,12 +111,12 @@ class Enforcer:
             except ClaimFailed as error:
                 unknown = refuse("evaluation_error", f"the session can't be claimed: {error}")
                 verdicts = [Verdict(each, unknown, None) for each in retrievals]
-                return self._settled(verdicts, reports)
-        return self._decide_together(retrievals, key, reports)
+                return self._conclude(verdicts, report_mode)
+        return self._decide_together(retrievals, key, report_mode)
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Whether the call names a session that is new here, and may claim it: then `submit` has
-        to ask the centre first, and otherwise `decide` can answer at once. Raises
+        """Whether the call names a session that is new here and that it may claim. If so, `submit`
+        has to ask the control API first; otherwise `decide` can answer at once. Raises
         `MissingDocument`."""
         session_id = retrieval.session_id
         if session_id is None or key is None or self._sessions.known(session_id) is not None:
@@ -128,38 +130,36 @@ class Enforcer:
             raise
         except Exception:
             log.exception("a check failed: nothing is claimed")
-            return False  # `decide` comes to the same failure, and records it
+            return False  # `decide` fails in the same way, and records it
 
     def decide(
-        self, retrieval: Retrieval, key: Key | None, *, reports: bool = False
+        self, retrieval: Retrieval, key: Key | None, *, report_mode: bool = False
     ) -> RecordedDecision:
-        """The decision by what is known here and now, its record handed to the spool. Raises
-        `MissingDocument`, and nothing is decided, where that takes a document that is not here
-        yet."""
-        return self._decide_together((retrieval,), key, reports)[0]
+        """Decide by what is known here and now, and hand the record to the spool. Raises
+        `MissingDocument`, and decides nothing, if that takes a document that is not here yet."""
+        return self._decide_together((retrieval,), key, report_mode)[0]
 
     def _decide_together(
-        self, retrievals: Sequence[Retrieval], key: Key | None, reports: bool
+        self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
     ) -> list[RecordedDecision]:
-        """All in one turn of the loop, so by one policy set. Raises `MissingDocument` before
-        anything is
-        recorded."""
+        """Decide all in one turn of the loop, so by one policy set. Raises `MissingDocument` before
+        anything is recorded."""
         started = self._monotonic()
-        pendings = self._settled(
-            [self._verdict(each, key, started) for each in retrievals], reports
+        pendings = self._conclude(
+            [self._verdict(each, key, started) for each in retrievals], report_mode
         )
         took = (self._monotonic() - started) / len(pendings)
         for _ in pendings:
             self.metrics.evaluate_seconds.observe(took)
         return pendings
 
-    def _settled(self, verdicts: Sequence[Verdict], reports: bool) -> list[RecordedDecision]:
-        """What the verdicts of one request come to: one denial is the end of all of it."""
-        reports = self.may_report(reports)
-        if len(verdicts) > 1 and not reports:
+    def _conclude(self, verdicts: Sequence[Verdict], report_mode: bool) -> list[RecordedDecision]:
+        """Conclude the verdicts of one request: a single denial denies all of it."""
+        report_mode = self.may_report(report_mode)
+        if len(verdicts) > 1 and not report_mode:
             denied = next((each for each in verdicts if each.decision.decision == "DENY"), None)
             verdicts = verdicts if denied is None else (denied,)
-        return self._recorder.conclude(verdicts, reports=reports)
+        return self._recorder.conclude(verdicts, report_mode=report_mode)
 
     def _verdict(self, retrieval: Retrieval, key: Key | None, now: float) -> Verdict:
         facts = None
@@ -175,11 +175,11 @@ class Enforcer:
                 raise
             except Exception:
                 log.exception("a check failed: the retrieval is denied")
-                # What was gathered does not lead to this answer, so it is no part of the record.
+                # The gathered facts did not lead to this answer, so they stay out of the record.
                 facts = None
                 decision = refuse("evaluation_error", "a check failed; see the sidecar's log")
             else:
-                # INVARIANT: nothing is allowed in a session that nobody claimed.
+                # INVARIANT: nothing is allowed in a session that is not claimed.
                 claimed = retrieval.session_id is None or facts.session is not None
                 if decision.decision == "ALLOW" and not claimed:
                     facts = None
@@ -187,36 +187,36 @@ class Enforcer:
         return Verdict(retrieval, decision, facts)
 
     async def refuse(
-        self, retrieval: Retrieval, policy_name: str, reason: str, *, reports: bool = False
+        self, retrieval: Retrieval, policy_name: str, reason: str, *, report_mode: bool = False
     ) -> RecordedDecision:
-        """Record a DENY that none of the ten checks made, such as a request that can't be read."""
+        """Record a DENY that none of the ten checks made, such as for an unreadable request."""
         verdict = Verdict(retrieval, refuse(policy_name, reason), None)
-        pending = self._recorder.conclude((verdict,), reports=self.may_report(reports))[0]
+        pending = self._recorder.conclude((verdict,), report_mode=self.may_report(report_mode))[0]
         await pending.durable
         return pending
 
     async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:
-        """Fetches what `permits` has to look at for a retrieval by this role and agent, of whatever
-        source. Where that can't be had, `permits` says no."""
+        """Fetch what `permits` needs for a retrieval by this role and agent, from any source. If it
+        can't be fetched, `permits` returns False."""
         try:
             if key is not None:
                 gather(self._policy_set, key, retrieval)
-        except MissingDocument as lacking:
+        except MissingDocument as missing:
             with contextlib.suppress(FetchFailed):
-                await self._supply.bring({lacking.name, *documents_for(retrieval)})
+                await self._document_fetcher.fetch({missing.name, *documents_for(retrieval)})
         except Exception:
             log.exception("a check failed: `permits` will come to the same")
 
     def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Whether `evaluate` would allow it now, by the documents that are here (`prepare`).
-        Nothing is recorded and no session claimed: this filters lists, and lets nothing out of the
-        sidecar by itself."""
+        """Whether `evaluate` would allow it now, by the documents that are here (see `prepare`).
+        Records nothing and claims no session: this filters lists, and by itself lets no data out.
+        """
         facts = self.outlook(retrieval, key)
         return facts is not None and allows(retrieval, facts)
 
     def outlook(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
-        """What `permits` goes by, the same for every source that this caller may ask for; None
-        where nothing is permitted."""
+        """The facts that `permits` uses, the same for every source that this caller may ask for;
+        None if nothing is permitted."""
         if key is None or self._freshness.stale(self._monotonic()):
             return None
         try:
@@ -228,16 +228,17 @@ class Enforcer:
             return None
 
     def explain(self, retrieval: Retrieval, key: Key | None, decision: Decision) -> dict[str, Any]:
-        """Why `decision` came out as it did, in the turn of the loop in which it was made."""
+        """Explain `decision`. Call it in the same turn of the loop in which the decision was
+        made."""
         reached = decision.findings[0].outcome is not CheckOutcome.not_reached
         known = reached or decision.policy_name == TENANT_FROZEN
         facts = self._facts(retrieval, key) if known and key is not None else None
         return explain(retrieval, facts, decision)
 
-    def may_report(self, reports: bool) -> bool:
-        """Whether a source that only `reports` lets denials through now. A freeze stops it, too: an
-        administrator who freezes a tenant means that nothing is read."""
-        return reports and not self._policy_set.frozen()
+    def may_report(self, report_mode: bool) -> bool:
+        """Whether a source in mode `report` forwards denials now. Not while the tenant is frozen:
+        an administrator who freezes a tenant means that nothing is read."""
+        return report_mode and not self._policy_set.frozen()
 
     def _facts(self, retrieval: Retrieval, key: Key) -> Facts:
         facts = gather(self._policy_set, key, retrieval)
@@ -248,13 +249,13 @@ class Enforcer:
         return Facts(settings, key, agent, session, role, revision)
 
     def _masks(self) -> bool:
-        """In doubt, yes: a policy set that is too old may not say any more what is to be masked."""
+        """If in doubt, mask: a stale policy set can no longer say what to mask."""
         return self._policy_set.masks() or self._freshness.stale(self._monotonic())
 
 
 def allows(retrieval: Retrieval, facts: Facts) -> bool:
-    """Whether the facts allow a retrieval. Nothing is recorded: for names in a list. Pure, so that
-    another thread may ask."""
+    """Whether the facts allow a retrieval. Records nothing: for names in a list. Pure, so another
+    thread may call it."""
     try:
         return evaluate(retrieval, facts).decision == "ALLOW"
     except Exception:

@@ -1,7 +1,7 @@
-"""Who may speak, and as whom: keys looked up in the local policy set. Knows no header.
+"""Who may call, and as which agent: looks up keys in the local policy set. Knows no header.
 
-A key is known by its digest alone. It is looked up anew for every request, so that a revocation
-holds as soon as the policy set has it.
+A key is known only by its digest. It is looked up for every request, so a revocation takes effect
+as soon as it is in the policy set.
 """
 
 from dataclasses import dataclass, field
@@ -12,29 +12,29 @@ from policies.ground.keys import key_digest
 from policies.sets.policy_set import PolicySet
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.document_fetcher import MissingDocument
-from sidecar.policy_cache.full_store import NoPolicySet
+from sidecar.policy_cache.full.full_store import NoPolicySet
 
 EVALUATING_SCOPES = ("evaluate", "admin")
-"""What may ask for a decision (contract, section 2)."""
+"""Scopes that may ask for a decision (contract, section 2)."""
 
 
 class LiveKeys:
-    """The tenant's live keys."""
+    """Looks up the tenant's live keys."""
 
     def __init__(self, policy_set: PolicySet, clock: Clock) -> None:
         self._policy_set = policy_set
         self._now = clock.now
 
     def find(self, digest: bytes) -> Key | None:
-        """The key of this SHA-256, unless it is unknown, revoked or expired. Raises `NoPolicySet`,
-        `MissingDocument` and `CacheDamaged` where that can't be said."""
+        """The key with this SHA-256 digest, None if it is unknown, revoked or expired. Raises
+        `NoPolicySet`, `MissingDocument` or `CacheDamaged` if that can't be determined."""
         key = self._policy_set.key(digest)
         return key if key is not None and key.live(self._now()) else None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentIdentity:
-    """The agent that speaks through the proxy listeners, whose requests carry no key."""
+    """The agent behind the proxy listeners, whose requests carry no key."""
 
     id: str | None
     role: str
@@ -46,14 +46,14 @@ class AgentIdentity:
         return cls(agent_id, role, key_digest(key), keys)
 
     def key(self) -> Key | None:
-        """The agent's key, or None where it may not evaluate: no such key, or none that can be
-        looked up at the moment. Every retrieval is denied then."""
+        """The agent's key, or None if it may not evaluate: there is no such key, or it can't be
+        looked up at the moment. Every retrieval is then denied."""
         try:
             return self.known_key()
         except (NoPolicySet, MissingDocument, CacheDamaged):
             return None
 
     def known_key(self) -> Key | None:
-        """As `key`, and raises what `LiveKeys.find` does where that can't be said."""
+        """As `key`, but raises what `LiveKeys.find` raises."""
         key = self._keys.find(self._digest)
         return key if key is not None and key.scope in EVALUATING_SCOPES else None

@@ -1,10 +1,10 @@
-"""A sidecar's life: resources, then loops, then listeners; and the same backwards.
+"""A sidecar's lifetime: open resources, start loops, start listeners; stop in reverse order.
 
-A loop that dies ends the process: nothing half-alive decides. Told to stop, the sidecar says so at
-`/health/ready`, accepts nothing more, finishes what is under way, ships for a moment, and goes;
-what did not ship lies in the spool for the next start.
+A loop that dies ends the process: nothing half-alive decides. When asked to stop, the sidecar
+reports that at `/health/ready`, accepts nothing more, finishes what is in progress, ships for a
+moment, and exits. What did not ship stays in the spool for the next start.
 
-Knows the order of things. Knows neither signals nor the environment.
+Knows the order. Knows neither signals nor the environment.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from contextlib import AsyncExitStack
 from policies.ground.clock import Clock
 from sidecar.assembly import Components, Listening
 from sidecar.control.clock import ControlClock
-from sidecar.platform.malloc import settle
+from sidecar.platform.malloc import freeze_startup_objects
 from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool
 
@@ -26,60 +26,63 @@ FLUSH_SECONDS = 5.0
 
 
 class LoopStopped(Exception):
-    """a loop that must run as long as the process has ended"""
+    """a loop that must run until the process stops has ended"""
 
 
 async def serve(
-    settings: SidecarSettings, clock: Clock, entropy: Callable[[int], bytes], stop: asyncio.Event
+    settings: SidecarSettings,
+    clock: Clock,
+    random_bytes: Callable[[int], bytes],
+    stop: asyncio.Event,
 ) -> None:
-    """Returns once `stop` was set and everything is finished. Raises what could not be opened, or
-    an `ExceptionGroup` of what died."""
+    """Return once `stop` was set and everything is finished. Raises what could not be opened, or an
+    `ExceptionGroup` of what died."""
     async with AsyncExitStack() as resources:
         time = ControlClock(clock)
-        # First, for it holds the lock: two sidecars on one directory would ruin each other.
-        spool = await Spool.open(settings.spool, settings.id, time.clock, entropy)
+        # First, because it takes the lock: two sidecars would corrupt one directory.
+        spool = await Spool.open(settings.spool, settings.id, time.clock, random_bytes)
         resources.push_async_callback(spool.close, FLUSH_SECONDS)
         if settings.control.startswith("http://") and not settings.control_is_here:
             log.warning(
                 "`control` is `%s`: this sidecar's key crosses the network in the clear",
                 settings.control,
             )
-        parts = Components(settings, spool, time, entropy)
-        resources.callback(parts.cache_file.close)
-        resources.push_async_callback(parts.copy.close)
-        await resources.enter_async_context(parts.centre)
+        components = Components(settings, spool, time, random_bytes)
+        resources.callback(components.cache_file.close)
+        resources.push_async_callback(components.replica.close)
+        await resources.enter_async_context(components.control)
         async with asyncio.TaskGroup() as group:
-            shipping = group.create_task(_forever("shipping", parts.shipper.run()))
+            shipping = group.create_task(_forever("shipping", components.shipper.run()))
             loops = [
                 group.create_task(_forever("spool", spool.run())),
-                group.create_task(_forever("policy set", parts.follower.run())),
-                group.create_task(_forever("reports", parts.reporter.run())),
+                group.create_task(_forever("policy set", components.follower.run())),
+                group.create_task(_forever("reports", components.reporter.run())),
                 shipping,
             ]
             try:
-                await _listen(parts.listeners)
+                await _listen(components.listeners)
                 log.info("sidecar `%s` listens on %s", settings.id, settings.listen)
-                settle()
+                freeze_startup_objects()
                 await stop.wait()
-                parts.readiness.draining = True
-                log.info("stopping: no more requests are taken")
-                await _close(parts.listeners, settings.drain_seconds)
-                # Nothing is under way any more, and every record that was answered for is on disk.
+                components.readiness.draining = True
+                log.info("stopping: no more requests are accepted")
+                await _close(components.listeners, settings.drain_seconds)
+                # No request is in progress, and every record that was answered for is on disk.
                 shipping.cancel()
                 await asyncio.wait([shipping])
-                await parts.shipper.drain(clock.monotonic() + SHIP_SECONDS)
+                await components.shipper.drain(clock.monotonic() + SHIP_SECONDS)
             except BaseException:
-                await _close(parts.listeners, 0.0)
+                await _close(components.listeners, 0.0)
                 raise
             finally:
-                parts.follower.stop()
+                components.follower.stop()
                 for loop in loops:
                     loop.cancel()
 
 
 async def _forever(name: str, loop: Awaitable[None]) -> None:
     await loop
-    raise LoopStopped(f"the loop `{name}` ended")
+    raise LoopStopped(f"the loop `{name}` ended, though it must run until the process stops")
 
 
 async def _listen(listeners: Iterable[Listening]) -> None:

@@ -33,7 +33,7 @@ from sidecar.metrics.metrics import Metrics
 from sidecar.platform.json_logging import about
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.document_fetcher import DocumentFetcher, FetchFailed, MissingDocument
-from sidecar.policy_cache.full_store import NoPolicySet
+from sidecar.policy_cache.full.full_store import NoPolicySet
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ class Dispatcher:
         answers: ResponseRenderer,
         metrics: Metrics,
         prefix: str,
-        supply: DocumentFetcher,
+        document_fetcher: DocumentFetcher,
     ) -> None:
-        self._supply = supply
+        self._document_fetcher = document_fetcher
         self._routes = routes
         self._keys = keys
         self._answers = answers
@@ -134,7 +134,7 @@ class Dispatcher:
     ) -> RenderedResponse | Deferred:
         """The same, once the document that it takes is here."""
         try:
-            await self._supply.bring([name])
+            await self._document_fetcher.fetch([name])
         except FetchFailed as error:
             return self.error(head, Unavailable(f"the policy set can't be read: {error}"))
         outcome = self.answer(head, body)

@@ -21,7 +21,7 @@ from sidecar.enforce import Enforcer
 from sidecar.identity import AgentIdentity
 from sidecar.policy_cache.cache_file import CacheDamaged
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.full_store import NoPolicySet
+from sidecar.policy_cache.full.full_store import NoPolicySet
 from sidecar.protocols.messages import SourceRef
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source

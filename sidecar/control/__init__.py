@@ -1,4 +1,8 @@
-"""What the sidecar does with the control API: a client, its clock, the shipping of audit records,
-and
-receipts for them.
+"""The sidecar's dealings with the control API: a client, its clock, and the shipping of audit
+records.
+
+    client      HTTP requests with the sidecar's key
+    clock       the control API's time, measured from its answers
+    shipper     sends records from the spool until they are in the log
+    receipts    verifies the signed receipt for each batch
 """

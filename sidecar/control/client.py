@@ -1,6 +1,6 @@
-"""The control API as a sidecar calls it: one address, one key, JSON. Knows no route.
+"""Calls the control API: one address, one key, JSON. Knows no route.
 
-A redirect is an answer like any other and is never followed: the key would go along.
+A redirect is an answer like any other and is never followed: the key would go with it.
 """
 
 import asyncio
@@ -23,16 +23,19 @@ from aiohttp import (
 from sidecar.http.tls_contexts import client_context
 from sidecar.settings.model import UpstreamTls
 
-MAX_ANSWER = 16 * 1024 * 1024
-"""Bytes of an answer that are read: a page of documents is below 1 MiB, unless one role's policies
-alone are more."""
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
+"""The most bytes read of an answer. A page of documents is below 1 MiB, unless the policies of a
+single role are larger."""
 
 CONNECT_SECONDS = 2.0
 
 
 class ControlUnavailable(Exception):
-    """the control API gave no usable answer. `status` is its HTTP status, None where there was
-    none; `after` the seconds after which it asks to be asked again, None where it does not."""
+    """the control API gave no usable answer
+
+    `status` is its HTTP status, None if there was no answer; `after` is its `Retry-After` in
+    seconds, None if it sent none.
+    """
 
     def __init__(
         self,
@@ -48,22 +51,22 @@ class ControlUnavailable(Exception):
 
 
 class ControlClient:
-    """A connection to the control API; to be entered before use."""
+    """A client of the control API. Enter its context before use."""
 
     def __init__(self, address: str, key: str, tls: UpstreamTls | None = None) -> None:
-        """`tls` counts where the address is `https://`; without it, the system's authorities."""
+        """`tls` applies to an `https://` address; without it, the system's authorities count."""
         self._address = address.rstrip("/")
         self._key = key
         self._tls = tls or UpstreamTls()
         self._session: ClientSession | None = None
 
     def __repr__(self) -> str:
-        return f"Centre({self._address!r})"
+        return f"ControlClient({self._address!r})"
 
     async def __aenter__(self) -> "ControlClient":
         self._session = ClientSession(
-            # Polls, claims and deliveries are few; a claim must not queue behind a long poll.
-            connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=self._context()),
+            # Polls, claims and deliveries are few, but a claim must not queue behind a long poll.
+            connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=self._ssl_context()),
             cookie_jar=DummyCookieJar(),
             headers={"X-API-Key": self._key, "User-Agent": "sluice-sidecar"},
             trust_env=False,
@@ -79,17 +82,18 @@ class ControlClient:
         assert self._session is not None
         await self._session.close()
 
-    def _context(self) -> ssl.SSLContext | bool:
+    def _ssl_context(self) -> ssl.SSLContext | bool:
         return client_context(self._tls) if self._address.startswith("https://") else True
 
     async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
-        """The JSON object answered with 200, within `seconds`; else `ControlUnavailable`."""
+        """The JSON object of an answer with status 200. Raises `ControlUnavailable` for anything
+        else, or after `seconds`."""
         return await self._call("GET", path, query, None, seconds)
 
     async def post(
         self, path: str, body: bytes, *, seconds: float, encoding: str | None = None
     ) -> dict[str, Any]:
-        """As `get`; `body` is JSON, in this content encoding."""
+        """As `get`; `body` is JSON in this content encoding."""
         return await self._call("POST", path, {}, body, seconds, encoding)
 
     async def _call(
@@ -117,41 +121,43 @@ class ControlClient:
                 timeout=ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
             ) as answer:
                 status, after = answer.status, _seconds(answer.headers.get("Retry-After"))
-                raw = await answer.content.read(MAX_ANSWER + 1)
-                while len(raw) <= MAX_ANSWER and (chunk := await answer.content.readany()):
+                raw = await answer.content.read(MAX_ANSWER_BYTES + 1)
+                while len(raw) <= MAX_ANSWER_BYTES and (chunk := await answer.content.readany()):
                     raw += chunk
         except TimeoutError:
             raise ControlUnavailable(
                 f"the control API did not answer within {seconds:g} s"
             ) from None
         except (ClientError, OSError, asyncio.IncompleteReadError) as error:
-            raise ControlUnavailable(f"the control API can't be reached: {_why(error)}") from error
-        return _judged(status, raw, after)
+            raise ControlUnavailable(
+                f"the control API can't be reached: {_describe(error)}"
+            ) from error
+        return _parse(status, raw, after)
 
 
-def _why(error: Exception) -> str:
-    """aiohttp's own text repeats the address, and speaks of TLS where there is none."""
+def _describe(error: Exception) -> str:
+    """aiohttp's own text repeats the address, and mentions TLS even if there is none."""
     if isinstance(error, ClientConnectorCertificateError):
         found = error.certificate_error
         shown = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else found
         return f"its certificate is not trusted: {shown}"
     cause = error.os_error if isinstance(error, ClientConnectorError) else error
     if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) and cause.errno:
-        # Positive numbers are the system's; those of name resolution are negative.
+        # Positive numbers are errno values; those of name resolution are negative.
         text = os.strerror(cause.errno) if cause.errno > 0 else cause.strerror
         return (text or str(cause)).lower()
     return str(cause) or type(cause).__name__
 
 
 def _seconds(text: str | None) -> float | None:
-    """Of a `Retry-After` in seconds; a date is nobody's here."""
+    """A `Retry-After` in seconds. The control API sends no dates."""
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
-def _judged(status: int, raw: bytes, after: float | None) -> dict[str, Any]:
-    if len(raw) > MAX_ANSWER:
+def _parse(status: int, raw: bytes, after: float | None) -> dict[str, Any]:
+    if len(raw) > MAX_ANSWER_BYTES:
         raise ControlUnavailable(
-            f"the control API's answer is larger than {MAX_ANSWER} bytes", status
+            f"the control API's answer exceeds {MAX_ANSWER_BYTES} bytes", status
         )
     try:
         answer = orjson.loads(raw)

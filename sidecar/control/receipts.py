@@ -1,6 +1,5 @@
-"""The receipt for a batch: what the control API signs that it holds, and whether it did. Knows
-nothing of what becomes of the records.
-"""
+"""The control API's signed receipt for a batch of records, and its verification. Knows nothing of
+what becomes of the records."""
 
 from collections.abc import Collection
 from typing import Any, NamedTuple
@@ -11,21 +10,21 @@ from sidecar.spool import RecordBatch
 
 
 class SpoolReceipt(NamedTuple):
-    """Everything up to record `n`, whose core hash this is, is in the log."""
+    """Everything up to record `n`, which has this core hash, is in the log."""
 
     n: int
     hash: bytes
 
 
 class ReceiptRejected(Exception):
-    """the answer is no receipt for what was sent"""
+    """the answer is not a valid receipt for what was sent"""
 
 
 def read_receipt(
     answer: dict[str, Any], batch: RecordBatch, tenant_id: str, log_keys: Collection[bytes]
 ) -> SpoolReceipt:
-    """`ReceiptRejected` where it is signed by none of the log's keys, or is about something
-    else."""
+    """Verify a receipt. Raises `ReceiptRejected` if none of the log's keys signed it, or if it is
+    about other records."""
     try:
         n, hash_ = answer["n"], unb64(answer["hash"])
         signature = unb64(answer["signature"])

@@ -1,17 +1,17 @@
-"""Records from the spool to the control API's log, in order, exactly once.
+"""Ships records from the spool to the control API's log, in order, exactly once.
 
-    wait      until a record is on disk; then a moment more, so that a batch forms
-    read      from the segment files: only what is synced ships
+    wait      until a record is on disk, then a moment more so that a batch forms
+    read      from the segment files: only synced records ship
     send      POST /v1/sidecars/events
-    believe   the receipt: signed by the log's key, about this instance, with the hash of our record
-    forget    only then; a segment goes once all of it is acknowledged
+    verify    the receipt: signed by the log's key, for this instance, with our record's hash
+    forget    only then; a segment may go once all of it is acknowledged
 
-Exactly once comes from the numbers, not from this loop: the control API moves its counter for an
-instance in the transaction that appends, and passes over what it has. So whatever is in doubt here
-(an answer that was lost, a restart) is sent again. So is what it had and has no more: a database
-that was put back to an older copy holds less than was signed for, and that is rewound to.
+Exactly once comes from the record numbers, not from this loop: the control API advances its counter
+for an instance in the transaction that appends, and skips what it has. So whatever is in doubt (a
+lost answer, a restart) is sent again. So are records that the control API has lost: a database
+restored to an older copy holds less than was signed for, and shipping rewinds to that.
 
-Knows what each failure means for the records. Knows no files, and no tenants but its own.
+Knows what each failure means for the records. Knows no files, and no tenant but its own.
 """
 
 import asyncio
@@ -26,36 +26,37 @@ import orjson
 from policies.ground.clock import Clock
 from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.control.receipts import ReceiptRejected, SpoolReceipt, read_receipt
+from sidecar.platform.state_logger import StateLogger
 from sidecar.spool import RecordBatch, Spool
-from sidecar.spool.state_logger import StateLogger
 
 log = logging.getLogger(__name__)
 
 PATH = "/v1/sidecars/events"
 BATCH_BYTES = 1024 * 1024 - 4096
-"""Bytes of records in a body of at most 1 MiB."""
+"""Bytes of records, in a body of at most 1 MiB."""
 BATCH_RECORDS = 512
 LINGER_SECONDS = 0.05
 ANSWER_SECONDS = 30.0
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 CHECK_SECONDS = 30.0
-"""How often the control API is asked what it holds where there is nothing to ship."""
+"""How often to ask the control API what it holds while there is nothing to ship."""
 _GZIP = 31
-"""`wbits` of zlib's for the gzip form."""
+"""zlib's `wbits` for the gzip format."""
 REFUSED_PAUSE = 5.0
-"""Where the control API refuses us, not the records: somebody has to change a key or an address."""
+"""For when the control API refuses the sidecar, not the records: an operator has to change a key or
+an address."""
 
 
 class Shipper:
-    """The loop. `tenant_id` and `log_keys` are what the policy set says, None and none while it has
-    said nothing. `shipped` counts records, `failures` attempts, `conflicts` instances set aside,
-    `rewinds` times that the control API had lost what it had."""
+    """The loop. `tenant_id` and `log_keys` come from the policy set; None and empty until it has
+    arrived. `shipped` counts records, `failures` attempts, `conflicts` instances set aside,
+    `rewinds` how often the control API had lost records."""
 
     def __init__(
         self,
         spool: Spool,
-        centre: ControlClient,
+        control: ControlClient,
         clock: Clock,
         *,
         tenant_id: Callable[[], str | None],
@@ -67,19 +68,19 @@ class Shipper:
         self.conflicts = 0
         self.rewinds = 0
         self._spool = spool
-        self._centre = centre
+        self._control = control
         self._monotonic = clock.monotonic
         self._tenant_id = tenant_id
         self._log_keys = log_keys
         self._compress = compress
         self._failed_in_row = 0
         self._unresolved = False
-        self._trouble = StateLogger(log, "shipping")
+        self._outage = StateLogger(log, "shipping")
 
     @property
-    def trouble(self) -> str | None:
-        """Why nothing ships at the moment; None where it does, or where there is nothing to."""
-        return self._trouble.now
+    def problem(self) -> str | None:
+        """Why nothing ships at the moment; None if it does, or if there is nothing to ship."""
+        return self._outage.problem
 
     async def run(self) -> None:
         """Never returns. No failure here is fatal: the spool keeps what can't be shipped."""
@@ -89,7 +90,7 @@ class Shipper:
                     await self._spool.wait_unshipped()
             except TimeoutError:
                 await self._spool.trim()
-                if not await self._looked():
+                if not await self._try_rewind():
                     continue
             if self._spool.depth < BATCH_RECORDS:
                 await asyncio.sleep(LINGER_SECONDS)
@@ -98,25 +99,25 @@ class Shipper:
                 await asyncio.sleep(pause)
 
     async def drain(self, deadline: float) -> bool:
-        """Ship what there is until `deadline` (of the monotonic clock); whether nothing is left.
-        What is left ships after the next start. `run` must not run at the same time."""
+        """Ship until nothing is left or until `deadline` (monotonic clock). Returns whether nothing
+        is left; the rest ships after the next start. Not while `run` runs."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._monotonic())):
-                while self._left():
+                while self._has_more():
                     pause = await self.step()
                     await asyncio.sleep(pause or (0 if self._spool.depth else LINGER_SECONDS))
         except TimeoutError:
             log.warning("%d records are left in the spool", self._spool.depth)
-        return not self._left()
+        return not self._has_more()
 
-    def _left(self) -> bool:
+    def _has_more(self) -> bool:
         return self._spool.depth > 0 or self._spool.bytes_waiting > 0
 
     async def step(self) -> float:
-        """One batch; how many seconds to wait before the next."""
+        """Ship one batch. Returns the seconds to wait before the next."""
         tenant_id, log_keys = self._tenant_id(), self._log_keys()
         if tenant_id is None or not log_keys:
-            # Without the key no receipt can be believed, so nothing could be forgotten.
+            # Without the key no receipt can be verified, so no record could be forgotten.
             return self._failed("the log's key is not known yet: no policy set was fetched")
         try:
             batch = await self._spool.batch(BATCH_BYTES, BATCH_RECORDS)
@@ -125,44 +126,44 @@ class Shipper:
         if batch is None:
             return 0.0
         try:
-            answer = await self._sent(_body(batch))
+            answer = await self._send(_body(batch))
         except ControlUnavailable as error:
-            return await self._refused(batch, error)
-        # The records are in the log. If we die here they are sent again, and passed over there.
+            return await self._on_refusal(batch, error)
+        # The records are in the log. If we die here they are sent again, and skipped there.
         try:
             receipt = read_receipt(answer, batch, tenant_id, log_keys)
         except ReceiptRejected as error:
-            return self._failed(f"the receipt is not believed: {error}")
-        return await self._received(batch, receipt)
+            return self._failed(f"the receipt is not valid: {error}")
+        return await self._on_receipt(batch, receipt)
 
-    async def _sent(self, body: bytes) -> dict[str, Any]:
+    async def _send(self, body: bytes) -> dict[str, Any]:
         if not self._compress:
-            return await self._centre.post(PATH, body, seconds=ANSWER_SECONDS)
-        # In a thread, which lets the loop go meanwhile: a full batch takes ten milliseconds.
+            return await self._control.post(PATH, body, seconds=ANSWER_SECONDS)
+        # In a thread, so that the loop runs on: a full batch takes ten milliseconds.
         packed = await asyncio.to_thread(zlib.compress, body, 1, _GZIP)
-        return await self._centre.post(PATH, packed, seconds=ANSWER_SECONDS, encoding="gzip")
+        return await self._control.post(PATH, packed, seconds=ANSWER_SECONDS, encoding="gzip")
 
-    async def _received(self, batch: RecordBatch, receipt: SpoolReceipt) -> float:
+    async def _on_receipt(self, batch: RecordBatch, receipt: SpoolReceipt) -> float:
         n, ours = receipt.n, batch.hash
         if n < batch.last_n:
             return self._failed(f"the receipt ends at {n}, and {batch.last_n} was sent")
         if n > batch.last_n:
-            # A former life shipped more and died before it could note it. Ours, or another's?
+            # A previous process shipped more and died before it noted that. Are these our records?
             try:
                 ours = await self._spool.hash_of(batch.instance, n) or b""
             except OSError as error:
                 return self._failed(f"the spool can't be read: {error}")
         if ours != receipt.hash:
-            # A copied or restored directory: two spools went on under one instance.
+            # A copied or restored directory: two spools continued the same instance.
             return await self._conflict(batch, f"the control API has another record {n}")
         self.shipped += n + 1 - batch.first_n
         self._failed_in_row = 0
         self._unresolved = False
-        self._trouble.over()
+        self._outage.recovered()
         await self._spool.acknowledge(batch.instance, n)
         return 0.0
 
-    async def _refused(self, batch: RecordBatch, error: ControlUnavailable) -> float:
+    async def _on_refusal(self, batch: RecordBatch, error: ControlUnavailable) -> float:
         if not _refuses_records(error):
             return self._later(error)
         if error.status == 409:
@@ -172,28 +173,29 @@ class Shipper:
             except ControlUnavailable as unknown:
                 return self._later(unknown)
             except (ReceiptRejected, OSError) as unknown:
-                return self._failed(f"it is not known what the control API has: {unknown}")
+                return self._failed(f"what the control API has is unknown: {unknown}")
         return await self._conflict(batch, str(error))
 
-    async def _looked(self) -> bool:
-        """As `_rewound`, where nothing hangs on it: what is not known is asked again later."""
+    async def _try_rewind(self) -> bool:
+        """As `_rewound`, but a failure is not fatal: it asks again later."""
         try:
             return await self._rewound(self._spool.source, self._spool.instance)
         except (ControlUnavailable, ReceiptRejected, OSError):
             return False
 
     async def _rewound(self, source: str, instance: str) -> bool:
-        """Whether the control API says, and signs, that it holds less of the instance than it once
-        signed for, of the same chain: then that is where shipping goes on. Raises
-        `ControlUnavailable`,
-        `ReceiptRejected` or `OSError` where that is not known: on False an instance is set
-        aside."""
+        """Continue where the control API says, and signs, that it is: it may hold less of the same
+        chain than it once signed for. Returns False if it does not.
+
+        Raises `ControlUnavailable`, `ReceiptRejected` or `OSError` if that is unknown: the caller
+        sets the instance aside on False, so False must be certain.
+        """
         tenant_id, log_keys = self._tenant_id(), self._log_keys()
         if tenant_id is None or not log_keys:
             raise ReceiptRejected("the log's key is not known")
         nothing = RecordBatch(source, instance, [], 0, -1, b"")
         try:
-            answer = await self._centre.post(PATH, _body(nothing), seconds=ANSWER_SECONDS)
+            answer = await self._control.post(PATH, _body(nothing), seconds=ANSWER_SECONDS)
         except ControlUnavailable as error:
             if _refuses_records(error):
                 return False
@@ -203,36 +205,45 @@ class Shipper:
         if ours != held.hash or not await self._spool.rewind(instance, held.n + 1):
             return False
         self.rewinds += 1
-        log.warning("the control API has lost what follows record %d: it is sent again", held.n)
+        log.warning("the control API has lost the records after %d: sending them again", held.n)
         return True
 
-    async def _conflict(self, batch: RecordBatch, why: str) -> float:
-        """What the control API will never take must not hold up what it will. But where it takes
-        nothing of the instance that followed either, the fault is not the records': to set one
-        after the other aside would fill the disk and lose them all."""
+    async def _conflict(self, batch: RecordBatch, reason: str) -> float:
+        """Set the instance aside: records that the control API will never take must not hold up
+        others.
+
+        If it takes nothing of the next instance either, the fault is not in the records. Setting
+        aside one instance after the other would fill the disk and lose them all.
+        """
         if self._unresolved and batch.first_n == 0:
-            self._failed(f"nothing is taken of the instance that follows a refused one: {why}")
+            self._failed(f"the instance after a refused one is refused too: {reason}")
             return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
         self._unresolved = True
         self.conflicts += 1
         self.failures += 1
-        log.error("instance %s is set aside at %d: %s", batch.instance, batch.first_n, why)
-        await self._spool.set_aside(batch.instance, why)
+        log.error(
+            "spool instance `%s` is set aside at record %d: %s",
+            batch.instance,
+            batch.first_n,
+            reason,
+        )
+        await self._spool.set_aside(batch.instance, reason)
         return FIRST_PAUSE
 
     def _later(self, error: ControlUnavailable) -> float:
-        """Seconds; the records stay as they are."""
+        """Keep the records, and return the seconds to wait."""
         pause, status = self._failed(str(error)), error.status
         if status is None or status < 400 or status >= 500 or status in (408, 429):
-            # What it asks for is honoured, within what we would wait ourselves.
+            # Honour `Retry-After`, up to the longest wait of our own.
             after = min(error.after or 0.0, LONGEST_PAUSE)
             return max(pause, after * random.uniform(1.0, 1.5))  # noqa: S311
         return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
 
-    def _failed(self, why: str) -> float:
-        """Seconds, with jitter: a fleet that lost its centre must not come back in step."""
+    def _failed(self, reason: str) -> float:
+        """Note a failed attempt. Returns the seconds to wait, with jitter: a fleet that lost its
+        control API must not come back in step."""
         self.failures += 1
-        self._trouble.is_(why)
+        self._outage.failing(reason)
         ceiling = min(LONGEST_PAUSE, FIRST_PAUSE * (1 << min(self._failed_in_row, 10)))
         self._failed_in_row += 1
         return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
@@ -244,7 +255,7 @@ def _body(batch: RecordBatch) -> bytes:
 
 
 def _refuses_records(error: ControlUnavailable) -> bool:
-    """Whether the control API itself refuses what was sent, and not something on the way to it, nor
-    us: an instance is set aside for good."""
+    """Whether the control API itself refuses the records, rather than something on the way to it or
+    the sidecar as such. Only then may an instance be set aside for good."""
     said = isinstance(error.answer, dict) and error.answer.get("code") == error.status
     return said and error.status in (409, 422)

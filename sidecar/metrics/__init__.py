@@ -1,3 +1,2 @@
-"""The sidecar's counters and histograms, and its readiness. Knows their names and labels, and
-nothing of the parts that count with them.
-"""
+"""The sidecar's counters and histograms, and its readiness. Knows their names and labels; knows
+nothing of the parts that use them."""

@@ -1,7 +1,8 @@
 """A counter and a histogram for the path of every decision. Know no metric's name.
 
-The library's own lock and check each of their calls for threads and label names that a sidecar
-doesn't have; counted here is a dictionary entry, and the library renders it when it is asked.
+The library's own take a lock and check label names on every call, for threads that a sidecar does
+not have. Here an increment is a dictionary update; the library renders the result when it is
+scraped.
 """
 
 from bisect import bisect_left
@@ -20,7 +21,7 @@ _Family = type[GaugeMetricFamily | CounterMetricFamily]
 
 
 class Counter(Collector):
-    """Counts, by labels. The caller draws labels from a closed set."""
+    """A counter with labels. The caller takes label values from a closed set."""
 
     def __init__(
         self,
@@ -36,7 +37,7 @@ class Counter(Collector):
         registry.register(self)
 
     def add(self, *labels: str) -> None:
-        """One more."""
+        """Add one."""
         self._counts[labels] = self._counts.get(labels, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
@@ -48,7 +49,7 @@ class Counter(Collector):
 
 
 class Durations(Collector):
-    """A histogram of seconds. `bounds` are the upper ends of its buckets, ascending."""
+    """A histogram of seconds. `bounds` are the upper bounds of its buckets, ascending."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Durations(Collector):
 
 
 class Observations(Collector):
-    """What others count or measure for themselves, read when it is asked for."""
+    """Values that other parts keep, read at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._families: list[tuple[_Family, str, str, Callable[[], float]]] = []
@@ -89,13 +90,14 @@ class Observations(Collector):
     def gauges(
         self, name: str, documentation: str, label: str, read: Callable[[], Mapping[str, float]]
     ) -> None:
-        """A gauge with one label; `read` gives the value of each, drawn from a closed set."""
+        """A gauge with one label; `read` returns a value for each label value, from a closed
+        set."""
         self._labelled.append((GaugeMetricFamily, name, documentation, label, read))
 
     def counts(
         self, name: str, documentation: str, label: str, read: Callable[[], Mapping[str, float]]
     ) -> None:
-        """The same of a counter."""
+        """As `gauges`, for a counter."""
         self._labelled.append((CounterMetricFamily, name, documentation, label, read))
 
     def gauge(self, name: str, documentation: str, read: Callable[[], float]) -> None:

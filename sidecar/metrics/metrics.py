@@ -1,7 +1,7 @@
-"""What a sidecar counts and measures: its instruments, declared once. Knows nothing of who counts.
+"""The sidecar's counters and histograms, declared once. Knows nothing of the parts that use them.
 
-Labels come from closed sets, never from a request: a tenant's, user's or agent's text as a label
-would be a leak, and memory that an agent could make grow.
+Label values come from closed sets, never from a request: a tenant's, user's or agent's text as a
+label would leak it, and would let an agent make memory grow.
 """
 
 from dataclasses import dataclass
@@ -30,47 +30,48 @@ REFUSALS = (
     "no_server_name",
     "encrypted_hello",
 )
-"""What denies outside the ten checks."""
+"""What denies a retrieval outside the ten checks."""
 
 DENIED_BY = frozenset((*NAMES, *REFUSALS))
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The instruments. `registry` is what `/metrics` shows."""
+    """The counters and histograms. `/metrics` shows `registry`."""
 
     registry: CollectorRegistry
     decisions: Counter
-    """Decisions by answer and check: `none` for an ALLOW, else the check or refusal that denied."""
+    """Decisions by outcome and check: `none` for an ALLOW, else the check or refusal that
+    denied."""
     reported: Counter
-    """Denials that a source in mode `report` let through, by what denied."""
+    """Denials by sources in mode `report`, which forwarded the request; by what denied."""
     evaluate_seconds: Durations
-    """From a parsed request to its record being in the spool's hands."""
+    """From a parsed request until the spool has its record."""
     lineage_lost: Counter
-    """Retrieval lineage that the spool had no room for."""
+    """Retrieval lineage that did not fit in the spool."""
     responses: Counter
-    """Answers on the sidecar's own ports, by operation and status."""
+    """Responses on the sidecar's own ports, by operation and status."""
     egress_refused: Counter
-    """Addresses that a data source's name led to and may not lead to, by why."""
+    """Addresses that a data source's name resolved to and that are not allowed, by reason."""
     requests: Counter
     """Requests through the proxy, by kind of source, decision and class of status."""
     upstream_failures: Counter
-    """What data sources failed at, by their kind and the cause."""
+    """Failures of data sources, by kind and cause."""
 
-    def decided(self, decision: Decision, *, let_through: bool = False) -> None:
-        """Count one decision; `let_through` is a denial by a source whose mode is `report`."""
+    def decided(self, decision: Decision, *, report_only: bool = False) -> None:
+        """Count one decision. `report_only`: a denial by a source in mode `report`."""
         if decision.decision == "ALLOW":
             self.decisions.add("ALLOW", "none")
             return
         check = decision.check or decision.policy_name
         check = check if check in DENIED_BY else "other"
         self.decisions.add("DENY", check)
-        if let_through:
+        if report_only:
             self.reported.add(check)
 
 
 def make_metrics(registry: CollectorRegistry) -> Metrics:
-    """All instruments, registered."""
+    """Create all of them, registered."""
     build = Gauge("sluice_build_info", "Always 1", ["version"], registry=registry)
     build.labels(__version__).set(1)
     return Metrics(
@@ -83,18 +84,20 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
         ),
         reported=Counter(
             "sluice_reported_total",
-            "Denials let through by sources in mode `report`, by what denied",
+            "Denials by sources in mode `report`, which forwarded the request, by check",
             ("check",),
             registry=registry,
         ),
         evaluate_seconds=Durations(
             "sluice_evaluate_seconds",
-            "From a parsed request to its record being in the spool's hands",
+            "From a parsed request until the spool has its record",
             SECONDS,
             registry=registry,
         ),
         lineage_lost=Counter(
-            "sluice_lineage_lost_total", "Lineage that found no room", registry=registry
+            "sluice_lineage_lost_total",
+            "Retrieval lineage that did not fit in the spool",
+            registry=registry,
         ),
         responses=Counter(
             "sluice_requests_total",
@@ -104,7 +107,7 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
         ),
         egress_refused=Counter(
             "sluice_egress_refused_total",
-            "Addresses that a data source's name may not lead to, by why",
+            "Addresses that a data source's name resolved to and that are not allowed",
             ("reason",),
             registry=registry,
         ),
@@ -116,7 +119,7 @@ def make_metrics(registry: CollectorRegistry) -> Metrics:
         ),
         upstream_failures=Counter(
             "sluice_upstream_failures_total",
-            "What data sources failed at, by their kind and the cause",
+            "Failures of data sources, by kind and cause",
             ("kind", "cause"),
             registry=registry,
         ),

@@ -1,14 +1,14 @@
-"""Whether this sidecar can do its work, and if not, why. Knows no HTTP."""
+"""Whether this sidecar can work, and if not, why. Knows no HTTP."""
 
 from collections.abc import Callable
 
 Probe = Callable[[], str | None]
-"""What is wrong at the moment, in words without a path or a secret; None where nothing is."""
+"""What is wrong at the moment, without paths or secrets; None if nothing is."""
 
 
 class Readiness:
-    """The probes and the facts, by name. A fact is told, and makes nothing unready. `draining` goes
-    up once and stays."""
+    """Probes and facts, by name. A fact is shown but does not affect readiness. `draining` is set
+    once."""
 
     def __init__(
         self, probes: dict[str, Probe], facts: dict[str, Callable[[], str]] | None = None
@@ -18,12 +18,12 @@ class Readiness:
         self.draining = False
 
     def facts(self) -> dict[str, str]:
-        """What an operator should know of a sidecar that is ready."""
+        """What an operator should know about a sidecar that is ready."""
         return {name: fact() for name, fact in self._facts.items()}
 
     def problems(self) -> dict[str, str]:
-        """What is not ready, and why; empty where everything is."""
+        """What is not ready, and why; empty if everything is."""
         found = {name: why for name, probe in self._probes.items() if (why := probe()) is not None}
         if self.draining:
-            found["process"] = "it was told to stop and takes no new work"
+            found["process"] = "the sidecar is stopping and takes no new requests"
         return found

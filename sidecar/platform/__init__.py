@@ -1,3 +1,2 @@
-"""What the sidecar needs of the operating system: memory, random numbers, key files, log lines.
-Knows nothing of Sluice.
-"""
+"""What the sidecar needs of the operating system and the runtime: memory, key files, log lines.
+Knows nothing of Sluice's own concepts."""

@@ -1,9 +1,12 @@
-"""The log of this process: one line an entry, in the form that `policies.ground.log_line` gives it.
-Knows nothing of what is logged.
+"""The log of this process: one line per entry, in the format of `policies.ground.log_line`. Knows
+nothing of what is logged.
 
-Where an entry is about a request, the call that logs it says so: `extra=about(request_id)`. Of what
-a caller sent, a line holds that id alone, which was checked; secrets and personal text are never
-passed to a logger.
+A call that logs about a request passes its id: `extra=about(request_id)`. The id was checked, and
+is the only caller input that a line may hold. Secrets and personal data are never logged.
+
+`control_api/json_logging.py` is the same in most lines. It stays separate: the services don't
+import each other, and `policies` may not import `logging`. The control API takes the request id
+from a context variable, and drops SQL parameters from traces.
 """
 
 import logging
@@ -19,7 +22,7 @@ _log = logging.getLogger("sidecar")
 
 
 class JsonFormatter(logging.Formatter):
-    """Entries as `render` shows them; `now` is the wall clock in microseconds."""
+    """Renders entries with `render`; `now` is the wall clock in microseconds."""
 
     def __init__(self, render: Callable[[Entry], str], now: Callable[[], int]) -> None:
         super().__init__()
@@ -48,22 +51,23 @@ def configure(
     level: str, now: Callable[[], int], stream: TextIO | None = None, form: str | None = None
 ) -> None:
     """Send every logger's entries of at least `level` to `stream`, standard error by default.
-    `form` is one of `FORMATS`; without one, a terminal gets text and anything else JSON. A level or
-    a form that there is not counts as none: the settings complain of it."""
+
+    `form` is one of `FORMATS`; without it, a terminal gets text and anything else JSON. An unknown
+    level or format is ignored here: the settings report it.
+    """
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     text = stream.isatty() if form not in ("json", "text") else form == "text"
     handler.setFormatter(JsonFormatter(text_line if text else json_line, now))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    # A library's lines may hold what callers sent: a driver's, each statement's values.
+    # Libraries log what callers sent; a database driver logs each statement's values.
     root.setLevel(logging.WARNING)
     _log.setLevel(level.upper() if level in LEVELS else logging.INFO)
 
 
 def catch_all() -> None:
-    """What would be written past the log goes to it: warnings, and exceptions that no code
-    caught."""
+    """Send to the log what would bypass it: warnings and uncaught exceptions."""
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
     sys.unraisablehook = lambda found: _log.error(

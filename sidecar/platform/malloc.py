@@ -1,25 +1,27 @@
-"""How the process holds on to memory. Knows nothing of what it is used for.
+"""Tunes how this process keeps memory.
 
-A batch of records on its way to the control API is up to a megabyte, for a moment. glibc takes the
-first such buffer from the system and gives it back, and then raises the size from which it does so:
-all later ones leave holes in the heap that stay resident. Fixed, the size stays where it was.
+A batch of records for the control API takes up to a megabyte for a moment. glibc takes the first
+such buffer directly from the system and returns it. Then it raises the size from which it does so,
+and all later buffers leave holes in the heap that stay resident. Setting the size explicitly stops
+it from being raised.
 """
 
 import ctypes
 import gc
 
 _M_MMAP_THRESHOLD = -3  # malloc.h
-_THRESHOLD = 128 * 1024  # glibc's own first value
+_THRESHOLD = 128 * 1024  # glibc's own initial value
 
 
-def give_back_large_buffers() -> None:
-    """Where the C library has such a setting; to be called before there is more than one thread."""
+def return_large_buffers() -> None:
+    """Fix the threshold, if the C library has one. Call before a second thread starts."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, _THRESHOLD)
 
 
-def settle() -> None:
-    """What was made until now stays: the collector need not walk it again and again."""
+def freeze_startup_objects() -> None:
+    """Exempt everything allocated so far from garbage collection: it lives as long as the
+    process."""
     gc.collect()
     gc.freeze()

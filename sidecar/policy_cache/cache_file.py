@@ -1,8 +1,9 @@
-"""One SQLite file of what can be fetched again. Knows its tables, and how to start over.
+"""One SQLite file of data that can be fetched again. Knows its tables, and how to start over.
 
-A copy, never the only one: a file that is damaged, or of another form, is set aside and made anew.
-Everything runs on the event loop's thread: a read is a few microseconds, a write does not wait for
-the disk (`synchronous=NORMAL`: what a power cut loses is fetched again).
+It is never the only copy. A file that is damaged, or has another schema version, is set aside and
+replaced by an empty one. Everything runs on the event loop's thread: a read takes a few
+microseconds, and a write does not wait for the disk (`synchronous=NORMAL`: what a power cut loses
+is fetched again).
 """
 
 import logging
@@ -13,7 +14,7 @@ from pathlib import Path
 
 log = logging.getLogger(__name__)
 
-_FORM = 2
+_SCHEMA_VERSION = 2
 _FILE_NAME = "policy.db"
 _SCHEMA = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
@@ -43,11 +44,11 @@ CREATE INDEX sessions_by_expiry ON sessions (expires_at);
 
 
 class CacheDamaged(Exception):
-    """the policy set's copy on disk can't be read"""
+    """the policy cache on disk can't be read"""
 
 
 class CacheFile:
-    """The open file. `damaged` is set by whoever finds that it can't be read."""
+    """The open file. A reader that finds damage sets `damaged`."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _FILE_NAME
@@ -59,19 +60,19 @@ class CacheFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All of the block's writes or none; raises `sqlite3.Error`, with none."""
+        """Commit all of the block's writes, or none and raise `sqlite3.Error`."""
         try:
             with self.connection as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
         except sqlite3.OperationalError:
-            raise  # a full disk, say: the file itself is whole
+            raise  # for example a full disk: the file itself is whole
         except sqlite3.DatabaseError:
             self.damaged = True
             raise
 
     def start_over(self) -> None:
-        """Put a damaged file aside, for whoever asks why, and begin with an empty one."""
+        """Set a damaged file aside for inspection, and start with an empty one."""
         self.connection.close()
         self._set_aside()
         self.connection = self._create()
@@ -82,18 +83,20 @@ class CacheFile:
         if not self._path.exists():
             return self._create()
         try:
-            return self._existing()
+            return self._open_existing()
         except sqlite3.DatabaseError as error:
             log.warning("policy cache `%s` is set aside: %s", self._path, error)
             self._set_aside()
             return self._create()
 
-    def _existing(self) -> sqlite3.Connection:
+    def _open_existing(self) -> sqlite3.Connection:
         connection = self._connect()
         try:
-            (form,) = connection.execute("PRAGMA user_version").fetchone()
-            if form != _FORM:
-                raise sqlite3.DatabaseError(f"its form is {form}, not {_FORM}")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version != _SCHEMA_VERSION:
+                raise sqlite3.DatabaseError(
+                    f"its schema version is {version}, not {_SCHEMA_VERSION}"
+                )
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
                 raise sqlite3.DatabaseError(verdict)
@@ -103,10 +106,10 @@ class CacheFile:
         return connection
 
     def _create(self) -> sqlite3.Connection:
-        # Digests of keys and every policy stand in it: for this user's eyes only.
+        # It holds key digests and every policy: readable by this user only.
         self._path.touch(mode=0o600)
         connection = self._connect()
-        connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_FORM};COMMIT;")
+        connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_SCHEMA_VERSION};COMMIT;")
         return connection
 
     def _connect(self) -> sqlite3.Connection:

@@ -1,8 +1,7 @@
-"""The port by which a document gets here that is not here yet. Knows no transport.
+"""Fetches policy documents that are missing from the local set. Knows no transport.
 
-A sidecar that keeps its tenant's whole policy set has everything, and what it has not there is
-not. One that keeps a working set has to look first; until it has, nobody may take "not here" for
-"not there".
+A full replica has every document: what it lacks does not exist. A partial replica has to look
+first; until it has, a missing document must not be taken for one that does not exist.
 """
 
 from collections.abc import Iterable
@@ -18,19 +17,19 @@ class MissingDocument(Exception):
 
 
 class FetchFailed(Exception):
-    """the documents that a decision needs can't be had at the moment"""
+    """the documents that a decision needs can't be fetched at the moment"""
 
 
 class DocumentFetcher(Protocol):
-    """Where documents come from that `fetch` raised `MissingDocument` for."""
+    """Fetches the documents for which a local lookup raised `MissingDocument`."""
 
-    async def bring(self, names: Iterable[str]) -> None:
-        """Returns once each of the names can be fetched; raises `FetchFailed`."""
+    async def fetch(self, names: Iterable[str]) -> None:
+        """Return once each of the names can be looked up locally; raises `FetchFailed`."""
         ...
 
 
 class AllDocuments:
-    """The supply of whoever has the whole set."""
+    """The fetcher of a full replica, which is never missing a document."""
 
-    async def bring(self, names: Iterable[str]) -> None:
-        raise FetchFailed(f"nobody brings documents here: {', '.join(names)}")
+    async def fetch(self, names: Iterable[str]) -> None:
+        raise FetchFailed(f"a full replica fetches nothing: {', '.join(names)}")

@@ -1,4 +1,5 @@
-"""The port through which a policy set arrives: pages of changed documents. Knows no transport."""
+"""The interface through which a policy set arrives: pages of changed documents, and the errors of
+a feed. Knows no transport."""
 
 import hashlib
 from collections.abc import Sequence
@@ -8,10 +9,22 @@ from typing import NamedTuple, Protocol
 from policies.ground.signing import Endorsement
 
 
-class FeedDocument(NamedTuple):
-    """One document of a policy set at the revision that last changed it.
+class FeedFailed(Exception):
+    """the feed gave no usable answer; asking again may help"""
 
-    `digest` is the SHA-256 of `body` in hex; both are as sent, unchecked. `body` is None where the
+
+class FeedForbidden(FeedFailed):
+    """the feed does not accept this sidecar's key, or no longer does"""
+
+
+class FeedRejected(Exception):
+    """the feed's answer must not be trusted; an operator has to look"""
+
+
+class FeedDocument(NamedTuple):
+    """One document of a policy set, at the revision that last changed it.
+
+    `digest` is the SHA-256 of `body` in hex; both are as sent, unverified. `body` is None if the
     document was removed.
     """
 
@@ -21,29 +34,38 @@ class FeedDocument(NamedTuple):
     body: bytes | None
 
 
-def checked(document: FeedDocument) -> FeedDocument:
-    """The document, `FeedFailed` where its body does not have its digest."""
+def verify_digest(document: FeedDocument) -> FeedDocument:
+    """Return the document; raises `FeedFailed` if its body does not have its digest."""
     name, _, digest, body = document
     if body is not None and hashlib.sha256(body).hexdigest() != digest:
-        raise FeedFailed(f"document `{name}` does not have the digest it came with")
+        raise FeedFailed(f"document `{name}` does not match the digest sent with it")
     return document
 
 
 class Position(NamedTuple):
-    """How far a copy has come: the last revision it holds of the store that `epoch` names. An
-    empty copy is at `Position("", 0)`."""
+    """How far a replica has come: the last revision it holds of the store that `epoch` names. An
+    empty replica is at `Position("", 0)`."""
 
     epoch: str
     revision: int
+
+
+def reject_older(epoch: str, revision: int, held: Position) -> None:
+    """Raise `FeedRejected` if this revision is older than the one held of the same store."""
+    if epoch == held.epoch and revision < held.revision:
+        raise FeedRejected(
+            f"policy set `{revision}` is older than `{held.revision}`, which was already seen of "
+            "the same store"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
     """One answer of a feed.
 
-    `documents` stand in order of revision. `reset` says that they begin at nothing again. While
-    `more` is true the rest of the same change follows, after the last document's revision; once it
-    is false the copy is complete at `revision`. No documents and no `more`: no news, which is news.
+    `documents` are ordered by revision. `reset`: they start from an empty set again. While `more`
+    is true, the rest of the same change follows after the last document's revision; once it is
+    false, the set is complete at `revision`. No documents and no `more` means that nothing changed.
     """
 
     epoch: str
@@ -56,28 +78,19 @@ class FeedPage:
     log_key_history: tuple[Endorsement, ...] = ()
 
 
-class FeedFailed(Exception):
-    """the feed gave no usable answer; asking again may help"""
-
-
-class FeedForbidden(FeedFailed):
-    """the feed does not know this sidecar's key, or not any more"""
-
-
 class Feed(Protocol):
     """Where a policy set comes from."""
 
     async def next(self, position: Position, wait: float) -> FeedPage:
-        """What follows `position`; with nothing to tell, the answer comes after `wait` seconds or
-        at the next change. Raises `FeedFailed`, and
-        `FeedForbidden` where the key is refused."""
+        """What follows `position`. Without news, answers after `wait` seconds or at the next
+        change. Raises `FeedFailed`, and `FeedForbidden` if the key is refused."""
         ...
 
 
-class LookUp(Feed, Protocol):
+class LookupFeed(Feed, Protocol):
     """A feed that can also be asked for documents by name."""
 
-    async def named(self, names: Sequence[str]) -> FeedPage:
-        """The documents of these names at the page's revision, removed ones without a body; `more`
-        where names were left out. Raises as `next` does."""
+    async def lookup(self, names: Sequence[str]) -> FeedPage:
+        """The documents with these names at the page's revision, removed ones without a body;
+        `more` if names were left out. Raises as `next`."""
         ...

@@ -1,20 +1,19 @@
-"""How old the policy set is, and whether that is too old. Knows nothing of what is in it."""
+"""How old the policy set is, and whether that is too old. Knows nothing of its content."""
 
 from math import inf
 
 from policies.ground.clock import Clock
 
 SKEW_SECONDS = 5.0
-"""How far a time on disk may lie in the future: more, and a clock was set, so that its age can't be
-known."""
+"""How far a saved time may lie in the future. If further, a clock was set, and the age is
+unknown."""
 
 
 class Freshness:
     """The age of a policy set against a limit in seconds.
 
-    Ages are measured from the moment that a poll was sent, not from its answer: what the centre
-    said was true at some moment after it was asked. A set that nobody ever confirmed is infinitely
-    old.
+    Age counts from when a poll was sent, not from its answer: what the control API said was true at
+    some moment after it was asked. A set that was never confirmed is infinitely old.
     """
 
     def __init__(self, limit: float, clock: Clock) -> None:
@@ -42,16 +41,17 @@ class Freshness:
         return f"the policy set was last confirmed {age:.1f} s ago; the limit is {self.limit:g} s"
 
     def confirm(self, sent: float) -> None:
-        """A poll sent at `sent` (monotonic) found the set current, or brought it up to date."""
+        """Note that a poll sent at `sent` (monotonic) found the set current, or brought it up to
+        date."""
         self._confirmed, self._expired = max(self._confirmed, sent), ""
 
     def expire(self, why: str) -> None:
-        """Nothing that was confirmed holds any more, for this reason."""
+        """Treat the set as stale from now on, for this reason."""
         self._confirmed, self._expired = -inf, why
 
     def restore(self, as_of: int) -> None:
-        """The set on disk was confirmed at `as_of` (wall clock, microseconds), by a process that is
-        gone; its monotonic clock meant nothing to us."""
+        """Restore the age of the set on disk: a previous process confirmed it at `as_of` (wall
+        clock, microseconds). Its monotonic clock means nothing in this process."""
         age = (self._now() - as_of) / 1e6
         if age >= -SKEW_SECONDS:
             self._confirmed = self._monotonic() - max(age, 0.0)

@@ -1,9 +1,9 @@
-"""The log's key as this sidecar knows it: the one first seen, moved by endorsements alone.
+"""The log's signing key: the first one this sidecar saw, replaced only by endorsed ones.
 
-A rotation reaches the replicas of a control API one after the other. So for `OVERLAP` the keys that
-were replaced count too, and no longer: who comes upon an old copy of one can do nothing with it.
+A key rotation reaches the replicas of a control API one after the other. So for `OVERLAP` the
+replaced keys count too, but no longer: an old copy of one is then useless to a thief.
 
-Knows nothing of transports, nor what is signed.
+Knows nothing of transports, nor of what is signed.
 """
 
 import sqlite3
@@ -13,6 +13,7 @@ from typing import Any
 
 from policies.ground.canonical import b64, unb64
 from policies.ground.signing import Endorsement, endorsed
+from sidecar.policy_cache.feed import FeedPage, FeedRejected
 
 OVERLAP = 3600 * 1_000_000
 """Microseconds."""
@@ -20,24 +21,25 @@ _NAMES = ("log_key", "log_key_former", "log_key_until")
 
 
 class NotEndorsed(Exception):
-    """the control API shows another log key than the one first seen, and nothing endorses it"""
+    """the control API shows a log key that the first one seen does not endorse"""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPin:
-    """`key` signs; until the time `until` (microseconds) those of `former` do too."""
+    """`key` signs; until the time `until` (microseconds) the keys in `former` count too."""
 
     key: bytes
     former: tuple[bytes, ...] = ()
     until: int = 0
 
-    def believed(self, now: int) -> tuple[bytes, ...]:
-        """Whose signatures count."""
+    def accepted(self, now: int) -> tuple[bytes, ...]:
+        """The keys whose signatures count."""
         return (self.key, *self.former) if now < self.until else (self.key,)
 
-    def moved(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "KeyPin":
-        """The pin after the control API showed `shown`, with what leads to it; `NotEndorsed`."""
-        if shown in self.believed(now):
+    def advanced(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "KeyPin":
+        """The pin after the control API showed the key `shown` and the endorsements that lead to
+        it. Raises `NotEndorsed` if they do not."""
+        if shown in self.accepted(now):
             return self
         if not history or endorsed(self.key, history) != shown:
             raise NotEndorsed(NotEndorsed.__doc__)
@@ -49,7 +51,7 @@ class KeyPin:
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> "KeyPin | None":
-        """`sqlite3.DatabaseError` where it is not as it was written."""
+        """Raises `sqlite3.DatabaseError` if the stored pin is damaged."""
         key, former, until = (meta.get(name) for name in _NAMES)
         if key is None:
             return None
@@ -59,15 +61,28 @@ class KeyPin:
             raise sqlite3.DatabaseError(f"the log's key can't be read: {error}") from error
 
 
-def pinned(pin: KeyPin | None, shown: bytes, history: Sequence[Endorsement], now: int) -> KeyPin:
-    """The pin that there is, moved; or the first, where there is none."""
+def advance_pin(
+    pin: KeyPin | None, shown: bytes, history: Sequence[Endorsement], now: int
+) -> KeyPin:
+    """Advance the pin, or make the first one."""
     if pin is not None:
-        return pin.moved(shown, history, now)
-    # Another replica may not have been started again since: what came before, it still shows.
+        return pin.advanced(shown, history, now)
+    # A control API replica that has not restarted since the rotation still shows the former key.
     first = history[0].former if history else shown
     if first == shown or endorsed(first, history) != shown:
         return KeyPin(shown)
     return _after(first, shown, history, now)
+
+
+def verify_origin(page: FeedPage, tenant_id: str | None, pin: KeyPin | None, now: int) -> KeyPin:
+    """The pin after this answer. Raises `FeedRejected` if the answer is about another tenant, or if
+    the log's key in it is not endorsed."""
+    if tenant_id is not None and page.tenant_id != tenant_id:
+        raise FeedRejected("the key in `key_file` belongs to another tenant than this policy cache")
+    try:
+        return advance_pin(pin, page.log_key, page.log_key_history, now)
+    except NotEndorsed as error:
+        raise FeedRejected(str(error)) from error
 
 
 def _after(first: bytes, key: bytes, history: Sequence[Endorsement], now: int) -> KeyPin:

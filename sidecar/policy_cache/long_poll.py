@@ -1,7 +1,7 @@
 """The policy-set feed over HTTP: `GET /v1/sidecars/policy-set`, answered when there is news, and
-`POST /v1/sidecars/policy-set/documents`, which answers with documents by name.
+`POST /v1/sidecars/policy-set/documents`, which returns documents by name.
 
-Knows the form of the answer. Knows nothing of what it means for the copy we hold.
+Knows the format of the answer. Knows nothing of what it means for the replica.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -15,19 +15,19 @@ from sidecar.control.client import ControlClient, ControlUnavailable
 from sidecar.policy_cache.feed import FeedDocument, FeedFailed, FeedForbidden, FeedPage, Position
 
 PATH = "/v1/sidecars/policy-set"
-NAMED_PATH = "/v1/sidecars/policy-set/documents"
+LOOKUP_PATH = "/v1/sidecars/policy-set/documents"
 
-_PATIENCE = 5.0
+_MAX_DELAY = 5.0
 
 T = TypeVar("T")
 
 
 class LongPoll:
-    """The feed. `patience` is how many seconds past `wait` an answer may take."""
+    """A `LookupFeed`. An answer may take `max_delay` seconds longer than `wait`."""
 
-    def __init__(self, centre: ControlClient, patience: float = _PATIENCE) -> None:
-        self._centre = centre
-        self._patience = min(patience, _PATIENCE)
+    def __init__(self, control: ControlClient, max_delay: float = _MAX_DELAY) -> None:
+        self._control = control
+        self._max_delay = min(max_delay, _MAX_DELAY)
 
     async def next(self, position: Position, wait: float) -> FeedPage:
         query = {
@@ -35,33 +35,33 @@ class LongPoll:
             "epoch": position.epoch,
             "wait": f"{wait:g}",
         }
-        page = await _asked(self._centre.get(PATH, query, seconds=wait + self._patience))
+        page = await _page_of(self._control.get(PATH, query, seconds=wait + self._max_delay))
         _check_order(page, position)
         return page
 
-    async def named(self, names: Sequence[str]) -> FeedPage:
-        """`LookUp.named`."""
+    async def lookup(self, names: Sequence[str]) -> FeedPage:
+        """As `LookupFeed.lookup`."""
         body = orjson.dumps({"names": list(names)})
-        return await _asked(self._centre.post(NAMED_PATH, body, seconds=self._patience))
+        return await _page_of(self._control.post(LOOKUP_PATH, body, seconds=self._max_delay))
 
 
-async def _asked(answer: Awaitable[dict[str, Any]]) -> FeedPage:
+async def _page_of(answer: Awaitable[dict[str, Any]]) -> FeedPage:
     try:
-        return _page(await answer)
+        return _parse_page(await answer)
     except ControlUnavailable as error:
         refused = error.status in (401, 403)
-        raise (FeedForbidden if refused else FeedFailed)(_in_words(error)) from error
+        raise (FeedForbidden if refused else FeedFailed)(_describe(error)) from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FeedFailed(f"the answer is not a page of a policy set: {error!r}") from error
 
 
-def _in_words(error: ControlUnavailable) -> str:
+def _describe(error: ControlUnavailable) -> str:
     if error.status in (401, 403):
         return f"{error}: is the key in `key_file` live, and of scope `sidecar`?"
     return str(error)
 
 
-def _page(answer: dict[str, Any]) -> FeedPage:
+def _parse_page(answer: dict[str, Any]) -> FeedPage:
     page = FeedPage(
         epoch=_typed(answer["epoch"], str),
         revision=_typed(answer["revision"], int),
@@ -69,18 +69,18 @@ def _page(answer: dict[str, Any]) -> FeedPage:
         more=_typed(answer["more"], bool),
         tenant_id=_typed(answer["tenant_id"], str),
         log_key=unb64(_typed(answer["log_key"], str)),
-        documents=tuple(_document(document) for document in answer["documents"]),
-        # A control API that is older than this sidecar has none.
+        documents=tuple(_parse_document(document) for document in answer["documents"]),
+        # A control API older than this sidecar does not send it.
         log_key_history=tuple(map(Endorsement.from_wire, answer.get("log_key_history", ()))),
     )
     if not page.epoch:
         raise ValueError("`epoch` is empty")
     if page.more and not page.documents:
-        raise ValueError("`more` follows, and nothing came")
+        raise ValueError("`more` is true but there are no documents")
     return page
 
 
-def _document(wire: dict[str, Any]) -> FeedDocument:
+def _parse_document(wire: dict[str, Any]) -> FeedDocument:
     body = wire["body"]
     return FeedDocument(
         _typed(wire["name"], str),
@@ -97,11 +97,11 @@ def _typed(value: object, kind: type[T]) -> T:
 
 
 def _check_order(page: FeedPage, asked: Position) -> None:
-    """A copy that follows revisions can't be right if they don't grow."""
+    """A replica that follows revisions depends on their growing."""
     last = 0 if page.reset else asked.revision
     for document in page.documents:
         if document.revision < last:
-            raise FeedFailed(f"document `{document.name}` stands out of order")
+            raise FeedFailed(f"document `{document.name}` is out of order: revisions must grow")
         last = document.revision
     if page.documents and last > page.revision and not page.more:
         raise FeedFailed(f"a document is newer than the policy set `{page.revision}`")

@@ -1,16 +1,18 @@
-"""Records on disk between a decision and the control API's log (`audit-trail.md`, Enforcement
-points). `README.md` beside this follows one record through it.
+"""Audit records on local disk, between a decision and the control API's log (`audit-trail.md`,
+Enforcement points). `README.md` in this folder follows one record through it.
 
-    settings    what an operator may set            errors      why a record was not kept
-    spool       the face: put, ship, numbers        state       what it takes at the moment
-    opening     the parts put together
-    tail        numbers, chains, gathers            writer      the thread: one write, one sync
-    succession  begins and ends instances           losses      what must be declared
-    keeper      tries again after a bad disk        spares      room ahead of need
-    backlog     what is to be shipped               readback    records out of the files
-    kept        what stays though it is shipped     instance    one chain of records, and its files
-    recovery    what a former life left             layout      the names in the directory
-    frames      the bytes of a segment              disk        the file operations, all of them
+    spool.py      the public interface: put, ship, acknowledge, figures
+    startup.py    opens a directory and builds the components
+    recovery.py   reads what the previous process left
+    instance.py   one chain of records and its segment files
+    errors.py     why a record was not kept
+
+    writing/      records to disk: appender (number, chain, batch), writer (the thread that writes
+                  and syncs), instance_rotation (end one instance, begin the next), losses (what a
+                  gap record must declare), maintenance (retry after a bad disk), deadlines
+    reading/      records from disk to the shipper: backlog, reader, retention, oldest_age
+    storage/      files: disk (every file operation), frames (the bytes of a segment), layout (the
+                  names in the directory), segment_pool (segments made ahead of need)
 """
 
 from sidecar.settings.spool import SpoolSettings
@@ -22,12 +24,11 @@ from sidecar.spool.errors import (
     SpoolSlow,
     SpoolUnwritable,
 )
-from sidecar.spool.reader import RecordBatch
-from sidecar.spool.spool import Placed, Spool
-from sidecar.spool.state import State
+from sidecar.spool.reading.reader import RecordBatch
+from sidecar.spool.spool import PlacedRecord, Spool, State
 
 __all__ = [
-    "Placed",
+    "PlacedRecord",
     "RecordBatch",
     "RecordTooLarge",
     "Spool",

@@ -1,6 +1,6 @@
-"""Why a record was not kept. Each is answered with 503: without its record there is no decision.
+"""Why a record was not stored. Each is answered with 503: without its record there is no decision.
 
-Messages may reach a caller, so none shows a path; what an operator needs stands in the log.
+A message may reach a caller, so none shows a path; operators find the details in the log.
 """
 
 from policies.ground.errors import Unavailable
@@ -21,8 +21,8 @@ class SpoolUnwritable(SpoolError):
 class SpoolSlow(SpoolError):
     """the disk did not take the record in time"""
 
-    # The record may still become durable, and is then in the log although nothing was answered: a
-    # decision too many in the log is harmless, one too few is what must not be.
+    # The record may still become durable, and is then in the log although the request was answered
+    # with 503. A decision too many in the log is harmless; a missing one is not.
 
 
 class RecordTooLarge(SpoolError):

@@ -1,20 +1,20 @@
-"""What a former life left in the directory, and where to go on.
+"""Reads what the previous process left in the directory, and decides where to continue.
 
-The newest instance goes on if its chain is whole to the end. Its last segment is read, and what
-follows the last good frame is judged:
+The newest instance continues if its chain is whole to the end. Recovery reads its last segment and
+judges what follows the last good frame:
 
-    nothing but zeros              nothing: it was all synced
-    no good frame                  a torn write, which nobody was told of: cut, that is zeroed
-    good frames with higher n      a bad frame in the middle: what follows it can't be chained. The
-                                   instance ends before it, its files are kept as they are found,
-                                   and what is behind is declared lost
+    only zeros                     nothing to do: everything was synced
+    no good frame                  a torn write that was never acknowledged: overwritten with zeros
+    good frames with a higher n    a bad frame in the middle: what follows can't be chained. The
+                                   instance ends before it, its files stay as they were found, and
+                                   the records after it are declared lost
 
-After a power cut the last batch may lack one of its pages and hold a later one. That looks like
-the third case, and is treated as such: it declares records as lost that were never acknowledged,
-where the other reading would lose acknowledged ones in silence.
+After a power cut the last batch may lack one page and hold a later one. That looks like the third
+case and is treated as such: this declares records lost that were never acknowledged, but the other
+reading would silently lose acknowledged ones.
 
-Older segments and instances are checked when they are read back to be shipped. Runs before the
-event loop has anything else to do, and blocks.
+Older segments and instances are checked when they are read back for shipping. Blocks; runs before
+the spool takes records.
 """
 
 import logging
@@ -23,15 +23,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from policies.ground.canonical import b64
-from sidecar.spool.disk import Disk
-from sidecar.spool.frames import Header, Scan, read_header, scan
-from sidecar.spool.instance import Instance, Segment, payload_hash
-from sidecar.spool.layout import (
+from sidecar.spool.instance import Instance, Segment
+from sidecar.spool.reading.reader import payload_hash
+from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.frames import Header, Scan, read_header, scan
+from sidecar.spool.storage.layout import (
     CONFLICT,
     DAMAGED,
     Ending,
     aside_ordinal,
-    instance_named,
+    parse_instance,
     read_acked,
     read_ending,
     segment_first,
@@ -42,8 +43,8 @@ log = logging.getLogger(__name__)
 
 
 class Resumed(NamedTuple):
-    """The segment to go on in: the offset behind the last frame, the next number, the base64 hash
-    of the record before it."""
+    """The segment to continue in: the offset after the last frame, the next number, and the base64
+    hash of the record before it."""
 
     instance: Instance
     segment: Segment
@@ -54,7 +55,8 @@ class Resumed(NamedTuple):
 
 @dataclass(slots=True)
 class Recovered:
-    """`undeclared` ended without a gap record that says so; `held` counts the bytes of segments."""
+    """`undeclared` instances ended without a gap record on disk; `held` counts the bytes of all
+    segments."""
 
     instances: list[Instance] = field(default_factory=list)
     undeclared: list[Instance] = field(default_factory=list)
@@ -64,8 +66,8 @@ class Recovered:
     held: int = 0
 
 
-class _Last(NamedTuple):
-    """An instance's last segment, as it was read."""
+class _LastSegment(NamedTuple):
+    """An instance's last segment, as read."""
 
     segment: Segment
     header: Header
@@ -74,9 +76,9 @@ class _Last(NamedTuple):
 
 
 def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovered:
-    """Reads `root`, and clears away what was never used. Raises `OSError` where it can't."""
+    """Read `root`, and remove files that were never used. Raises `OSError` if the disk fails."""
     found = Recovered()
-    last: _Last | None = None
+    last: _LastSegment | None = None
     for path in disk.list(root):
         if path.suffix == ".tmp":
             disk.remove_directory(path) if path.is_dir() else disk.remove(path)
@@ -86,9 +88,9 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
             found.ordinal = max(found.ordinal, aside)
             kept = [file for file in disk.list(path) if segment_first(file) is not None]
             found.held += sum(disk.size(file) for file in kept)
-        elif (named := instance_named(path)) is not None:
-            found.ordinal = max(found.ordinal, named[0])
-            instance = Instance(*named, source, path)
+        elif (parsed := parse_instance(path)) is not None:
+            found.ordinal = max(found.ordinal, parsed[0])
+            instance = Instance(*parsed, source, path)
             loaded = _load(disk, instance)
             if instance.segments or instance.ending is not None:
                 found.instances.append(instance)
@@ -96,7 +98,7 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
             else:
                 disk.remove_directory(path)
     if found.instances:
-        _go_on(disk, found, last, source)
+        _resume_last(disk, found, last, source)
     for instance in found.instances:
         found.held += sum(segment.size for segment in instance.segments)
         if instance.ending is not None and not instance.ending.declared:
@@ -112,8 +114,8 @@ def _keep_or_remove(disk: Disk, path: Path, segment_bytes: int, found: Recovered
         disk.remove(path)
 
 
-def _load(disk: Disk, instance: Instance) -> _Last | None:
-    """Fill in what the directory says; its last segment, None where there is no usable one."""
+def _load(disk: Disk, instance: Instance) -> _LastSegment | None:
+    """Fill in what the directory says. Returns its last segment, None if none is usable."""
     acked = read_acked(disk, instance.path)
     for path in disk.list(instance.path):
         first = segment_first(path)
@@ -121,56 +123,58 @@ def _load(disk: Disk, instance: Instance) -> _Last | None:
             instance.segments.append(Segment(path, first, disk.size(path)))
     last = _last_segment(disk, instance)
     first_kept = instance.segments[0].first if instance.segments else 0
-    # A segment is deleted only when all of it is acknowledged.
+    # Only a fully acknowledged segment is deleted, so everything before the first is acknowledged.
     instance.acked = max(acked, first_kept)
     if last is not None:
         instance.source, instance.end = last.header.source, last.scan.next
-        _judge(instance, last.scan)
+        _check_chain(instance, last.scan)
     elif instance.acked > 0 and instance.ending is None:
-        _end(instance, "the segments of the spool are missing", instance.acked, None)
-    _noted(disk, instance)
+        _set_ending(instance, "the segments of the spool are missing", instance.acked, None)
+    _merge_saved_ending(disk, instance)
     return last
 
 
-def _last_segment(disk: Disk, instance: Instance) -> _Last | None:
+def _last_segment(disk: Disk, instance: Instance) -> _LastSegment | None:
     segments = instance.segments
     while segments:
         data = disk.read(segments[-1].path)
         first = segments[-1].first
         found = read_header(data)
         if found is not None and found[0].first == first and found[0].instance == instance.id:
-            return _Last(segments[-1], found[0], data, scan(data, found[1], first))
+            return _LastSegment(segments[-1], found[0], data, scan(data, found[1], first))
         beyond = scan(data, 0, first).beyond
         if beyond is not None:
-            _end(instance, "a bad segment header", first, beyond, DAMAGED)
+            _set_ending(instance, "a bad segment header", first, beyond, DAMAGED)
             instance.end = first
             return None
-        # The process died between the making of this segment and the first sync in it.
+        # The process died after it made this segment and before the first sync in it.
         disk.remove(segments.pop().path)
     return None
 
 
-def _judge(instance: Instance, found: Scan) -> None:
+def _check_chain(instance: Instance, found: Scan) -> None:
     if found.beyond is not None:
-        _end(instance, "a bad frame among good ones", found.next, found.beyond, DAMAGED)
+        _set_ending(instance, "a bad frame among good ones", found.next, found.beyond, DAMAGED)
     elif instance.acked > found.next:
-        # To go on would use numbers again that the control API has.
-        _end(instance, "records that were acknowledged are missing here", found.next, None)
+        # Continuing would reuse numbers that the control API already has.
+        _set_ending(instance, "records that were acknowledged are missing here", found.next, None)
 
 
-def _end(instance: Instance, reason: str, first: int, beyond: int | None, aside: str = "") -> None:
+def _set_ending(
+    instance: Instance, reason: str, first: int, beyond: int | None, aside: str = ""
+) -> None:
     lost = None if beyond is None else beyond - first
     log.error("spool instance `%s` ends at record %d: %s", instance.path.name, first, reason)
     instance.ending = Ending(reason, first, lost, aside)
 
 
-def _noted(disk: Disk, instance: Instance) -> None:
-    """An ending that a former life noted counts for more than what is read now: what lies beyond
-    it was declared lost, whether or not it can be read after all."""
+def _merge_saved_ending(disk: Disk, instance: Instance) -> None:
+    """Merge in the ending that a previous process saved. It takes precedence: what lies beyond it
+    was declared lost, even if it turns out to be readable."""
     try:
         noted = read_ending(disk, instance.path)
     except (ValueError, TypeError) as error:
-        noted = Ending(f"its ending can't be read: {error}", instance.end, None)
+        noted = Ending(f"the file `ended` can't be read: {error}", instance.end, None)
     if noted is not None:
         found = instance.ending
         if found is not None and found.first < noted.first:
@@ -182,7 +186,7 @@ def _noted(disk: Disk, instance: Instance) -> None:
         instance.acked = instance.end
 
 
-def _go_on(disk: Disk, found: Recovered, last: _Last | None, source: str) -> None:
+def _resume_last(disk: Disk, found: Recovered, last: _LastSegment | None, source: str) -> None:
     instance = found.instances[-1]
     if instance.ending is not None or last is None or instance.source != source:
         return
@@ -190,18 +194,24 @@ def _go_on(disk: Disk, found: Recovered, last: _Last | None, source: str) -> Non
         _write_back(disk, last)
     except OSError as error:
         end = instance.end
-        _end(instance, f"its last segment can't be written again: {error}", end, end)
+        _set_ending(instance, f"its last segment can't be written again: {error}", end, end)
         return
     prev = last.header.prev if last.scan.last is None else b64(payload_hash(last.scan.last))
     found.resumed = Resumed(instance, last.segment, last.scan.end, last.scan.next, prev)
 
 
-def _write_back(disk: Disk, last: _Last) -> None:
-    """Write what was read once more, zeros behind it, and sync. After a failed sync in a former
-    life the kernel may show us what the disk does not hold, and whatever we append would hang from
-    a record that the next power cut takes away. The same bytes over themselves harm nothing."""
+def _write_back(disk: Disk, last: _LastSegment) -> None:
+    """Rewrite what was read, with zeros after it, and sync.
+
+    After a failed sync in the previous process, the kernel may show data that the disk does not
+    hold. A record appended to it would chain to one that the next power cut takes away. Writing the
+    same bytes over themselves is harmless.
+    """
     end = last.scan.end
     if not last.scan.clean:
-        log.warning("a torn write at the end of `%s` was cut", last.segment.path.name)
+        log.warning(
+            "a torn write at the end of `%s` was cut off: nothing in it was acknowledged",
+            last.segment.path.name,
+        )
     rest = b"" if last.scan.clean else bytes(len(last.data) - end)
     disk.rewrite(last.segment.path, last.data[:end] + rest)

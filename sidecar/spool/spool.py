@@ -1,55 +1,66 @@
-"""Where a record goes before its answer leaves, and from where it ships.
+"""The spool's public interface: a record goes in before its answer leaves, and ships from here.
 
     spool = await Spool.open(settings, source_id, clock, os.urandom)
     group.create_task(spool.run())
     placed = spool.put(record, denial=False)        numbered and chained at once
     await placed.durable                            on disk, as the mode demands
     batch = await spool.batch(1_000_000)            read back from disk
-    await spool.acknowledge(batch.instance, n)      in the control API's log: forgotten here
+    await spool.acknowledge(batch.instance, n)      in the control API's log: may be deleted here
 
-Knows the modes and what each does when a record finds no place. `succession` and `keeper` know how
-the spool stays writable, `backlog` what is still to be shipped.
+Knows the modes, and what each does with a record that does not fit. `rotation` and `maintenance`
+keep the spool writable; `backlog` holds what is still to be shipped.
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
 from policies.trail.record import Record
 from sidecar.settings.spool import SpoolSettings
-from sidecar.spool.deadlines import Deadlines
-from sidecar.spool.disk import Disk
 from sidecar.spool.errors import SpoolError, SpoolSlow, SpoolUnwritable
-from sidecar.spool.layout import CONFLICT, DAMAGED
-from sidecar.spool.reader import RecordBatch, UnreadableRecord
-from sidecar.spool.startup import SpoolComponents, open_parts
-from sidecar.spool.state import State, state_of
+from sidecar.spool.reading.reader import RecordBatch, UnreadableRecord
+from sidecar.spool.startup import SpoolComponents, open_components
+from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.frames import FRAME, MAX_PAYLOAD
+from sidecar.spool.storage.layout import CONFLICT, DAMAGED
+from sidecar.spool.writing.deadlines import Deadlines
 
-_NOT_KEPT = bytes(32)
+_NOT_STORED = bytes(32)
 
 
-class Placed(NamedTuple):
-    """What `put` gives back. Of a record that mode `best_effort` had to drop, `kept` is false and
-    `core_hash` 32 zeros: nothing may cite it."""
+class State(StrEnum):
+    """What the spool takes at the moment. `denials_only`: only the reserve is left; `full`: not
+    even that."""
+
+    OPEN = "open"
+    DENIALS_ONLY = "denials_only"
+    FULL = "full"
+    UNWRITABLE = "unwritable"
+
+
+class PlacedRecord(NamedTuple):
+    """What `put` returns. `stored` is false for a record that mode `best_effort` had to drop; its
+    `core_hash` is then 32 zeros, and nothing may cite it."""
 
     core_hash: bytes
     durable: asyncio.Future[None]
-    kept: bool = True
+    stored: bool = True
 
 
 class Spool:
-    """One directory of records, one process, one event loop."""
+    """One directory of records, owned by one process and one event loop."""
 
-    def __init__(self, settings: SpoolSettings, parts: SpoolComponents, clock: Clock) -> None:
-        self._keeper = parts.keeper
-        self._succession = parts.succession
-        self._tail = parts.succession.tail
-        self._backlog = parts.backlog
-        self._space = parts.space
-        self._chores = parts.chores
-        self._lock = parts.lock
+    def __init__(self, settings: SpoolSettings, components: SpoolComponents, clock: Clock) -> None:
+        self._maintenance = components.maintenance
+        self._rotation = components.rotation
+        self._appender = components.rotation.appender
+        self._backlog = components.backlog
+        self._quota = components.quota
+        self._executor = components.executor
+        self._lock = components.lock
         self._best_effort = settings.mode == "best_effort"
         self._memory_bytes = settings.memory_bytes
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -69,126 +80,136 @@ class Spool:
         entropy: Callable[[int], bytes],
         disk: Disk | None = None,
     ) -> "Spool":
-        """Take the directory, and go on where a former life ended. `SpoolLocked` where another
-        process has it, `SpoolUnwritable` where it can't be made or read."""
-        parts = await open_parts(settings, source_id, clock, entropy, disk or Disk())
-        return cls(settings, parts, clock)
+        """Lock the directory and continue where the previous process stopped. Raises `SpoolLocked`
+        if another process holds it, `SpoolUnwritable` if it can't be made or read."""
+        components = await open_components(settings, source_id, clock, entropy, disk or Disk())
+        return cls(settings, components, clock)
 
-    def put(self, record: Record, *, denial: bool, hurry: bool = True) -> Placed:
-        """Number the record, chain it, and send it on its way to the disk. Raises a `SpoolError`
-        where it finds no place, before it has a number; `durable` raises one where the disk does
-        not take it. In mode `best_effort` neither does. Without `hurry` nobody waits: it goes to
-        the disk with the next record that somebody waits for, or a moment later, and `durable` says
-        nothing."""
-        return self.put_together((record,), denial=denial, hurry=hurry)[0]
+    def put(self, record: Record, *, denial: bool, urgent: bool = True) -> PlacedRecord:
+        """Number and chain the record, and send it on its way to the disk.
+
+        Raises a `SpoolError` if it does not fit, before it has a number. `durable` raises one if
+        the disk does not take it. In mode `best_effort` neither raises. Without `urgent`, the
+        record goes to disk with the next urgent one, or a moment later, and `durable` says nothing.
+        """
+        return self.put_together((record,), denial=denial, urgent=urgent)[0]
 
     def put_together(
-        self, records: Sequence[Record], *, denial: bool, hurry: bool = True
-    ) -> list[Placed]:
-        """As `put`, for the records of one request: all of them find a place and become durable,
-        or none does. They share one future."""
-        tail = self._tail
+        self, records: Sequence[Record], *, denial: bool, urgent: bool = True
+    ) -> list[PlacedRecord]:
+        """As `put`, for the records of one request: either all are stored and become durable, or
+        none. They share one future."""
+        appender = self._appender
         try:
-            if self._succession.refusal is not None:
-                raise SpoolUnwritable(self._succession.refusal)
-            if tail.waiting > self._memory_bytes:
+            if self._rotation.refusal is not None:
+                raise SpoolUnwritable(self._rotation.refusal)
+            if appender.waiting > self._memory_bytes:
                 raise SpoolSlow("records wait in memory for a disk that does not take them")
-            digests = tail.add(records, denial=denial, hurry=hurry)
+            digests = appender.add(records, denial=denial, urgent=urgent)
         except SpoolError as error:
             if not self._best_effort:
                 raise
             for _ in records:
-                self._keeper.dropped(error.message)
-            return [Placed(_NOT_KEPT, self._done, kept=False)] * len(records)
+                self._maintenance.dropped(error.message)
+            return [PlacedRecord(_NOT_STORED, self._done, stored=False)] * len(records)
         durable = self._done
-        if hurry and not self._best_effort:
-            durable = tail.durable()
+        if urgent and not self._best_effort:
+            durable = appender.durable()
             if self._deadlines is not None:
                 self._deadlines.watch(durable)
-        return [Placed(digest, durable) for digest in digests]
+        return [PlacedRecord(digest, durable) for digest in digests]
 
     async def run(self) -> None:
-        """What keeps the spool going beside its writer; to be run for as long as it is open. Raises
-        where the writer died of a bug: nothing could be recorded any more."""
-        await self._keeper.run()
+        """Keep the spool writable; run this for as long as the spool is open. Raises if the writer
+        died of a bug: then nothing can be recorded."""
+        await self._maintenance.run()
 
     async def close(self, seconds: float) -> None:
-        """Refuse records, wait up to `seconds` for those that were taken, give up the directory.
-        What is not shipped ships after the next start."""
-        stopped = await self._keeper.close(seconds)
-        self._chores.shutdown(wait=False)
+        """Refuse new records, wait up to `seconds` for those already taken, release the directory.
+        What has not shipped ships after the next start."""
+        stopped = await self._maintenance.close(seconds)
+        self._executor.shutdown(wait=False)
         if stopped:
             os.close(self._lock)
-        # Else a write may still happen: the directory is given up when the process ends.
+        # Otherwise a write may still happen: keep the lock until the process ends.
 
     async def wait_unshipped(self) -> None:
-        """Returns once there is something to ship."""
+        """Return once there is something to ship."""
         await self._backlog.wait()
 
     async def batch(self, max_bytes: int, max_records: int = 512) -> RecordBatch | None:
-        """The oldest unacknowledged records of one instance, at least one and else at most
-        `max_bytes`; None where there are none. What can't be read back ends its instance and is
-        declared as lost. Raises `OSError` where the disk fails to read."""
+        """The oldest unacknowledged records of one instance: at least one, otherwise at most
+        `max_bytes`; None if there are none.
+
+        Records that can't be read back end their instance and are declared lost. Raises `OSError`
+        if the disk fails to read.
+        """
         while True:
             try:
                 return await self._backlog.read(max_bytes, max_records)
             except UnreadableRecord as damage:
-                self._succession.end(damage.instance, str(damage), damage.n, DAMAGED)
+                self._rotation.end(damage.instance, str(damage), damage.n, DAMAGED)
                 await self._backlog.retire()
 
     async def hash_of(self, instance: str, n: int) -> bytes | None:
         """The core hash of a record that is still on disk, acknowledged or not, else None. Raises
-        `OSError` where the disk can't say."""
+        `OSError` if the disk fails to read."""
         try:
             return await self._backlog.hash_of(instance, n)
         except UnreadableRecord as damage:
-            self._succession.end(damage.instance, str(damage), damage.n, DAMAGED)
+            self._rotation.end(damage.instance, str(damage), damage.n, DAMAGED)
             return None
 
     async def acknowledge(self, instance: str, n: int) -> None:
-        """Everything up to record `n` of the instance is in the control API's log."""
+        """Note that everything up to record `n` of the instance is in the control API's log."""
         if await self._backlog.acknowledge(instance, n):
-            self._keeper.wake()
+            self._maintenance.wake()
 
     async def rewind(self, instance: str, n: int) -> bool:
-        """The control API has lost what it had of the instance from record `n` on: it is shipped
-        again. False where it is not kept any more."""
+        """Ship again from record `n` on: the control API has lost what it had of the instance.
+        Returns False if these records are no longer on disk."""
         done = self._backlog.rewind(instance, n)
         if done:
             await self._backlog.trim()
         return done
 
     async def trim(self) -> None:
-        """Let go of what was kept long enough after it was acknowledged."""
+        """Delete acknowledged segments that were retained long enough."""
         if await self._backlog.trim():
-            self._keeper.wake()
+            self._maintenance.wake()
 
     async def set_aside(self, instance: str, reason: str) -> None:
-        """The control API refuses the instance: what is left of it is kept in a directory whose
-        name says so, and declared as lost."""
+        """Keep what is left of a refused instance in a directory whose name says so, and declare it
+        lost."""
         refused = self._backlog.find(instance)
         if refused is not None:
-            self._succession.end(refused, reason, refused.acked, CONFLICT)
+            self._rotation.end(refused, reason, refused.acked, CONFLICT)
             await self._backlog.retire()
 
     @property
     def source(self) -> str:
-        """The id under which records are made."""
-        return self._tail.instance.source
+        """The sidecar id under which records are made."""
+        return self._appender.instance.source
 
     @property
     def instance(self) -> str:
-        """The id of the instance that is written."""
-        return self._tail.instance.id
+        """The id of the current instance."""
+        return self._appender.instance.id
 
     @property
     def state(self) -> State:
-        return state_of(self._succession)
+        """What the spool takes, seen by a next record of the largest size."""
+        appender = self._appender
+        if self._rotation.refusal is not None:
+            return State.UNWRITABLE
+        if appender.spares or appender.room > appender.reserve:
+            return State.OPEN
+        return State.DENIALS_ONLY if appender.room > FRAME + MAX_PAYLOAD else State.FULL
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing is taken, in words; None where something is."""
-        return self._succession.refusal
+        """Why the spool takes no records, None if it takes some."""
+        return self._rotation.refusal
 
     @property
     def depth(self) -> int:
@@ -197,29 +218,29 @@ class Spool:
 
     @property
     def bytes_held(self) -> int:
-        """Bytes of all segment files, spares and what was set aside included."""
-        return self._space.held
+        """Bytes of all segment files, including spares and what was set aside."""
+        return self._quota.held
 
     @property
     def bytes_waiting(self) -> int:
         """Bytes in memory on their way to the disk."""
-        return self._tail.waiting
+        return self._appender.waiting
 
     def oldest_age(self) -> float:
-        """Seconds that the oldest unshipped record has been on disk; 0 where there is none."""
+        """Seconds that the oldest unshipped record has been on disk; 0 if there is none."""
         return self._backlog.oldest_age()
 
     @property
     def gaps(self) -> int:
         """Gap records written since the start."""
-        return self._succession.losses.gaps
+        return self._rotation.losses.gaps
 
     @property
     def lost(self) -> int:
         """Records known to be lost to the log since the start."""
-        return self._succession.losses.records
+        return self._rotation.losses.records
 
     @property
     def sync_failures(self) -> int:
         """Failed writes and syncs since the start."""
-        return self._succession.sync_failures
+        return self._rotation.sync_failures

@@ -1,6 +1,5 @@
-"""A directory taken, what a former life left in it found, and the parts that go on from there.
-Knows what each part is given; knows nothing of records.
-"""
+"""Opens a spool: locks the directory, recovers what the previous process left, builds the parts.
+Knows nothing of records."""
 
 import asyncio
 import os
@@ -11,71 +10,72 @@ from typing import NamedTuple
 
 from policies.ground.clock import Clock
 from sidecar.settings.spool import SpoolSettings
-from sidecar.spool.backlog import Backlog
-from sidecar.spool.disk import Disk
 from sidecar.spool.errors import SpoolLocked, SpoolUnwritable
-from sidecar.spool.instance_rotation import InstanceRotation
-from sidecar.spool.layout import lock_file
-from sidecar.spool.maintenance import Maintenance
-from sidecar.spool.quota import Quota
+from sidecar.spool.reading.backlog import Backlog
 from sidecar.spool.recovery import Recovered, recover
-from sidecar.spool.segment_pool import SegmentPool
+from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.layout import lock_file
+from sidecar.spool.storage.segment_pool import Quota, SegmentPool
+from sidecar.spool.writing.instance_rotation import InstanceRotation
+from sidecar.spool.writing.maintenance import Maintenance
 
-KEPT_SHARE = 8
-"""Of `max_bytes`, an eighth may hold what is acknowledged already."""
+RETAINED_FRACTION = 8
+"""Acknowledged segments may take this fraction (an eighth) of `max_bytes`."""
 
 
 class SpoolComponents(NamedTuple):
-    """Of an open spool. `chores` is its one thread beside the writer's, `lock` the descriptor that
-    holds the directory."""
+    """The parts of an open spool. `executor` is its one thread besides the writer's; `lock` is the
+    descriptor that holds the directory."""
 
-    keeper: Maintenance
-    succession: InstanceRotation
+    maintenance: Maintenance
+    rotation: InstanceRotation
     backlog: Backlog
-    space: Quota
-    chores: ThreadPoolExecutor
+    quota: Quota
+    executor: ThreadPoolExecutor
     lock: int
 
 
-async def open_parts(
+async def open_components(
     settings: SpoolSettings,
     source_id: str,
     clock: Clock,
     entropy: Callable[[int], bytes],
     disk: Disk,
 ) -> SpoolComponents:
-    """`SpoolLocked` where another process has the directory, `SpoolUnwritable` where it can't be
-    made or read."""
-    chores = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-chores")
+    """Build the parts. Raises `SpoolLocked` if another process holds the directory,
+    `SpoolUnwritable` if it can't be made or read."""
+    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-executor")
     in_thread = asyncio.get_running_loop().run_in_executor
     root, size = settings.dir, settings.segment_bytes
     lock: int | None = None
     try:
-        lock = await in_thread(chores, _take, disk, root)
-        found: Recovered = await in_thread(chores, recover, disk, root, source_id, size)
-        space = Quota(settings.max_bytes, found.held)
-        keep = settings.max_bytes // KEPT_SHARE
-        backlog = Backlog(disk, chores, clock, space, found.instances, keep)
-        keeper = Maintenance(
-            SegmentPool(root, disk, space, size, found.spares), backlog, chores, entropy
+        lock = await in_thread(executor, _lock_directory, disk, root)
+        found: Recovered = await in_thread(executor, recover, disk, root, source_id, size)
+        quota = Quota(settings.max_bytes, found.held)
+        keep = settings.max_bytes // RETAINED_FRACTION
+        backlog = Backlog(disk, executor, clock, quota, found.instances, keep)
+        maintenance = Maintenance(
+            SegmentPool(root, disk, quota, size, found.spares), backlog, executor, entropy
         )
-        succession = InstanceRotation(
-            root, source_id, disk, chores, clock, entropy, backlog, size, keeper.wake
+        rotation = InstanceRotation(
+            root, source_id, disk, executor, clock, entropy, backlog, size, maintenance.wake
         )
-        await keeper.start(succession, found)
+        await maintenance.start(rotation, found)
     except BaseException as error:
-        chores.shutdown(wait=False)
+        executor.shutdown(wait=False)
         if lock is not None:
             os.close(lock)
         if isinstance(error, OSError):
             raise SpoolUnwritable(f"the spool `{root}` can't be opened: {error}") from error
         raise
-    return SpoolComponents(keeper, succession, backlog, space, chores, lock)
+    return SpoolComponents(maintenance, rotation, backlog, quota, executor, lock)
 
 
-def _take(disk: Disk, root: Path) -> int:
+def _lock_directory(disk: Disk, root: Path) -> int:
     disk.make_directory(root)
     lock = disk.lock(lock_file(root))
     if lock is None:
-        raise SpoolLocked(f"the spool `{root}` is held by another process")
+        raise SpoolLocked(
+            f"the spool `{root}` is held by another process: each sidecar needs its own `spool.dir`"
+        )
     return lock

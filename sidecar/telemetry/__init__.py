@@ -1,3 +1,2 @@
-"""What the sidecar says of itself: metric values collected from its parts, and the status report
-that it sends to the control API. Knows every part of a sidecar; no part knows it.
-"""
+"""What the sidecar reports about itself: metrics collected from its parts, and the status report to
+the control API. Knows every part of a sidecar; no part knows it."""

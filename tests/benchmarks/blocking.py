@@ -26,7 +26,7 @@ from pathlib import Path
 
 import uvloop
 
-from sidecar.platform.malloc import settle
+from sidecar.platform.malloc import freeze_startup_objects
 from sidecar.settings.model import Aws
 from tests.benchmarks.blocking_cases import CASES, Case
 from tests.benchmarks.measure import Figure
@@ -125,7 +125,7 @@ async def _measured(case: Case, port: int, agent: ProcessPoolExecutor, rounds: i
             sidecar(root, policy(max_sensitivity="high")) as made,
             listening(made, configured) as listener,
         ):
-            settle()  # as `sidecar.serve` does once all is open
+            freeze_startup_objects()  # as `sidecar.serve` does once all is open
             for number in range(rounds + 1):
                 async with probing() as probe:
                     status = await loop.run_in_executor(agent, _asked, listener, _request(case))

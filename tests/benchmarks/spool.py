@@ -18,7 +18,7 @@ from policies.retrieval import parse_retrieval
 from policies.trail.record import Record
 from policies.trail.spool_chain import core_hash, spool_payload, src_member
 from sidecar.spool import Spool, SpoolSettings
-from sidecar.spool.frames import crc32c
+from sidecar.spool.storage.frames import crc32c
 from tests.benchmarks.core import BODY, decide, policy_set
 from tests.benchmarks.measure import Figure, per_call
 

@@ -51,7 +51,7 @@ def set_clock(ordered: Ordered) -> None:
 
 
 def spoil_disk(ordered: Ordered) -> None:
-    from sidecar.spool.disk import Disk
+    from sidecar.spool.storage.disk import Disk
 
     def spoiled(operation: Any) -> Any:
         def run(self: Disk, *arguments: Any, **named: Any) -> Any:

@@ -23,7 +23,7 @@ from sidecar.assembly import Components
 from sidecar.control.clock import ControlClock
 from sidecar.settings.model import AgentSettings, SidecarSettings, UpstreamTls
 from sidecar.spool import Spool, SpoolSettings
-from sidecar.spool.disk import Disk
+from sidecar.spool.storage.disk import Disk
 from tests import waiting
 from tests.sidecar.centre import AGENT, EVALUATE_KEY, ROLE, SIDECAR_KEY, ControlApi
 
@@ -210,7 +210,7 @@ async def sidecar(
     spool = await Spool.open(told.spool, told.id, time_of_centre.clock, os.urandom, disk)
     parts = Components(told, spool, time_of_centre, os.urandom)
     loops = [spool.run(), parts.follower.run(), *([parts.shipper.run()] if ships else [])]
-    async with parts.centre, ClientSession() as session:
+    async with parts.control, ClientSession() as session:
         running = [asyncio.create_task(loop) for loop in loops]
         try:
             for listener in parts.listeners:
@@ -226,5 +226,5 @@ async def sidecar(
                 each.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await spool.close(5)
-            await parts.copy.close()
+            await parts.replica.close()
             parts.cache_file.close()

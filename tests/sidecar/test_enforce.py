@@ -396,7 +396,7 @@ async def test_lineage_that_finds_no_room_is_counted_and_harms_nobody(tmp_path: 
             with pytest.raises(SpoolUnwritable):
                 await enforcer(stand).evaluate(asked(), key)
             enforcer(stand).note_retrieval(pending, {"status": 200}, "completed")
-            enforcer(stand).note_retrieval(pending._replace(kept=False), {}, "completed")
+            enforcer(stand).note_retrieval(pending._replace(stored=False), {}, "completed")
             assert await stand.metric("sluice_lineage_lost_total") == 2
 
 

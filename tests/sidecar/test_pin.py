@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from policies.ground.signing import KeyRing, Signer
-from sidecar.policy_cache.key_pin import OVERLAP, KeyPin, NotEndorsed, pinned
+from sidecar.policy_cache.key_pin import OVERLAP, KeyPin, NotEndorsed, advance_pin
 
 A, B, C, D = (Signer(bytes([n]) * 32) for n in range(4))
 RING = KeyRing(A).rotated(B).rotated(C)
@@ -13,45 +13,45 @@ ONE = RING.history[:1]
 NOW = 1_000_000
 
 
-def test_the_first_key_is_pinned() -> None:
-    assert pinned(None, A.public, (), NOW) == KeyPin(A.public)
+def test_the_first_key_is_advance_pin() -> None:
+    assert advance_pin(None, A.public, (), NOW) == KeyPin(A.public)
     # What leads to another key says nothing of this one.
-    assert pinned(None, D.public, RING.history, NOW) == KeyPin(D.public)
+    assert advance_pin(None, D.public, RING.history, NOW) == KeyPin(D.public)
 
 
 def test_a_key_that_is_endorsed_takes_its_place_and_the_former_counts_for_a_while() -> None:
-    pin = KeyPin(A.public).moved(B.public, ONE, NOW)
+    pin = KeyPin(A.public).advanced(B.public, ONE, NOW)
     assert pin == KeyPin(B.public, (A.public,), NOW + OVERLAP)
-    assert pin.believed(NOW) == (B.public, A.public)
-    assert pin.believed(NOW + OVERLAP) == (B.public,)
+    assert pin.accepted(NOW) == (B.public, A.public)
+    assert pin.accepted(NOW + OVERLAP) == (B.public,)
 
 
 def test_two_rotations_are_followed_at_once() -> None:
-    pin = KeyPin(A.public).moved(C.public, RING.history, NOW)
+    pin = KeyPin(A.public).advanced(C.public, RING.history, NOW)
     assert pin == KeyPin(C.public, (A.public, B.public), NOW + OVERLAP)
 
 
 def test_a_replica_that_was_not_started_again_is_believed_but_never_moves_the_pin_back() -> None:
-    pin = KeyPin(A.public).moved(B.public, ONE, NOW)
-    assert pin.moved(A.public, (), NOW + 1) == pin
+    pin = KeyPin(A.public).advanced(B.public, ONE, NOW)
+    assert pin.advanced(A.public, (), NOW + 1) == pin
     with pytest.raises(NotEndorsed):
-        pin.moved(A.public, (), NOW + OVERLAP)
+        pin.advanced(A.public, (), NOW + OVERLAP)
 
 
 def test_a_sidecar_that_starts_in_the_middle_of_a_rotation_believes_both() -> None:
-    pin = pinned(None, B.public, ONE, NOW)
-    assert pin.believed(NOW) == (B.public, A.public)
+    pin = advance_pin(None, B.public, ONE, NOW)
+    assert pin.accepted(NOW) == (B.public, A.public)
 
 
 @pytest.mark.parametrize("history", [(), ONE, RING.history])
 def test_what_nobody_endorsed_is_refused(history: tuple[object, ...]) -> None:
     with pytest.raises(NotEndorsed):
-        KeyPin(A.public).moved(D.public, history, NOW)  # type: ignore[arg-type]
+        KeyPin(A.public).advanced(D.public, history, NOW)  # type: ignore[arg-type]
 
 
 def test_a_chain_that_ends_elsewhere_is_refused() -> None:
     with pytest.raises(NotEndorsed):
-        KeyPin(A.public).moved(C.public, ONE, NOW)
+        KeyPin(A.public).advanced(C.public, ONE, NOW)
 
 
 def test_a_pin_is_read_as_it_was_written() -> None:

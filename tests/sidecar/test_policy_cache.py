@@ -24,9 +24,9 @@ from policies.sets.policy_set import (
 from sidecar.control.client import ControlClient
 from sidecar.policy_cache.cache_file import CacheDamaged, CacheFile
 from sidecar.policy_cache.freshness import Freshness
-from sidecar.policy_cache.full_store import FullStore, NoPolicySet
+from sidecar.policy_cache.full.full_store import FullStore, NoPolicySet
+from sidecar.policy_cache.full.poll_loop import PollLoop
 from sidecar.policy_cache.long_poll import LongPoll
-from sidecar.policy_cache.poll_loop import PollLoop
 from tests import waiting
 from tests.sidecar.centre import (
     EVALUATE_KEY,
@@ -328,12 +328,12 @@ async def test_an_answer_that_is_wrong_changes_nothing(tmp_path: Path, spoil: An
     async with control_api() as centre, copy(tmp_path, centre) as held:
         centre.furnish()
         centre.spoil = spoil
-        await run_until(held, "it fails", lambda: held.follower.trouble)
+        await run_until(held, "it fails", lambda: held.follower.problem)
         assert held.rows() == 0
         assert held.stale()
         centre.spoil = None
         await run_until(held, "it is well again", lambda: held.policy_set.revision)
-        assert held.follower.trouble is None
+        assert held.follower.problem is None
         assert not held.stale()
 
 
@@ -343,8 +343,8 @@ async def test_a_refusal_of_the_centre_is_told_and_tried_again(tmp_path: Path, s
         centre.furnish()
         centre.refuse_with = status
         await run_until(held, "it fails twice", lambda: held.follower.failures > 1)
-        assert str(status) in str(held.follower.trouble)
-        assert ("key_file" in str(held.follower.trouble)) == (status in (401, 403))
+        assert str(status) in str(held.follower.problem)
+        assert ("key_file" in str(held.follower.problem)) == (status in (401, 403))
         centre.refuse_with = None
         await run_until(held, "it is well again", lambda: not held.stale())
 
@@ -469,8 +469,8 @@ async def test_a_disk_that_can_not_be_written_leaves_the_old_set(
         pages = held.file.connection.execute("PRAGMA page_count").fetchone()[0]
         held.file.connection.execute(f"PRAGMA max_page_count={pages}")
         centre.publish(dict(many_roles(500)))
-        await run_until(held, "it fails", lambda: held.follower.trouble)
-        assert "full" in str(held.follower.trouble)
+        await run_until(held, "it fails", lambda: held.follower.problem)
+        assert "full" in str(held.follower.problem)
         assert held.policy_set.revision == 5
         assert held.policy_set.role(ROLE) is not None
         held.file.connection.execute("PRAGMA max_page_count=1000000")
@@ -510,7 +510,7 @@ async def test_a_redirect_is_not_followed_with_the_key(tmp_path: Path) -> None:
     async with elsewhere, here, ControlClient(address, SIDECAR_KEY) as centre:
         held = Copy(tmp_path / "cache", centre, FakeClock(), 2.0)
         await run_until(held, "it fails", lambda: held.follower.failures > 1)
-        assert "307" in str(held.follower.trouble)
+        assert "307" in str(held.follower.problem)
         assert not asked
         held.file.close()
 
@@ -563,7 +563,7 @@ async def test_a_file_that_turns_out_damaged_when_written_is_made_anew(tmp_path:
         garbage.write_bytes(b"not a database" * 1000)
         held.file.connection.close()
         held.file.connection = sqlite3.connect(garbage, isolation_level=None)
-        await run_until(held, "it is noticed", lambda: held.follower.trouble)
-        await run_until(held, "it is well again", lambda: not held.follower.trouble)
+        await run_until(held, "it is noticed", lambda: held.follower.problem)
+        await run_until(held, "it is well again", lambda: not held.follower.problem)
         assert held.policy_set.role(ROLE) is not None
         assert (tmp_path / "cache" / "policy.damaged").exists()

@@ -26,7 +26,7 @@ from policies.sets.policy_set import (
     session_name,
 )
 from policies.sets.redis_keys import set_key
-from sidecar.policy_cache import failover
+from sidecar.policy_cache.partial import failover
 from tests import redis
 from tests.sidecar.centre import (
     EVALUATE_KEY,
@@ -83,7 +83,7 @@ async def in_force(stand: Stand, centre: RedisCentre) -> float:
 
 
 def revision(stand: Stand) -> int:
-    return stand.parts.copy.policy_set.revision
+    return stand.parts.replica.policy_set.revision
 
 
 async def allowed(stand: Stand, **changed: object) -> bool:
@@ -295,7 +295,7 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
     async with away(tmp_path) as (centre, stand):
         centre.epoch, centre.revision, centre.documents, centre.nodes = "epoch-2", 0, {}, {}
         centre.furnish(policy(allowed_sources=("rates",)))
-        await until("it is in force", lambda: stand.parts.copy.epoch() == "epoch-2")
+        await until("it is in force", lambda: stand.parts.replica.epoch() == "epoch-2")
         await until("it is confirmed", lambda: not stand.parts.readiness.problems())
         assert not await allowed(stand)
         assert await allowed(stand, source_id="rates")
@@ -320,8 +320,8 @@ async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
 
 
 def test_a_fleet_that_loses_its_redis_does_not_arrive_at_once() -> None:
-    waits = [failover.patience(30.0, at / 49) for at in range(50)]
+    waits = [failover.away_after(30.0, at / 49) for at in range(50)]
     assert (waits[0], waits[-1]) == (5.0, 6.0)
     assert len({round(wait, 2) for wait in waits}) == 50
     # Where little staleness is allowed, the control API is followed before the limit.
-    assert failover.patience(1.0, 1.0) < 1.0
+    assert failover.away_after(1.0, 1.0) < 1.0

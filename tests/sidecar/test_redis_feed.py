@@ -56,12 +56,13 @@ async def control(tmp_path: Path, **options: str) -> AsyncIterator[RedisCentre]:
 
 
 def held(stand: Stand) -> dict[str, str]:
-    copy: Any = stand.parts.copy
-    return dict(copy._held.held())
+    """The digest of each document that the sidecar holds."""
+    rows = stand.parts.cache_file.connection.execute("SELECT name, digest FROM held")
+    return dict(rows.fetchall())
 
 
 def revision(stand: Stand) -> int:
-    return stand.parts.copy.policy_set.revision
+    return stand.parts.replica.policy_set.revision
 
 
 async def caught_up(stand: Stand, centre: RedisCentre) -> None:
@@ -312,8 +313,11 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
             centre.epoch, centre.revision, centre.documents = "epoch-2", 0, {}
             centre.redis.flushall()
             centre.furnish(policy(allowed_sources=("rates",)))
-            copy: Any = stand.parts.copy
-            await until("it is in force", lambda: copy._held.position == ("epoch-2", 6))
+            replica = stand.parts.replica
+            await until(
+                "it is in force",
+                lambda: (replica.epoch(), replica.policy_set.revision) == ("epoch-2", 6),
+            )
             await until("it is confirmed", lambda: not stand.parts.readiness.problems())
             assert not await allowed(stand)
             assert await allowed(stand, source_id="rates")

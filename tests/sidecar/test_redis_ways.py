@@ -62,7 +62,7 @@ async def reached(tmp_path: Path, way: str) -> AsyncIterator[tuple[RedisCentre, 
 
 
 async def in_force(stand: Stand, centre: RedisCentre) -> None:
-    copy = stand.parts.copy
+    copy = stand.parts.replica
     await until("it is in force", lambda: copy.policy_set.revision == centre.revision)
 
 
@@ -128,8 +128,8 @@ async def test_a_server_whose_certificate_nobody_vouches_for_is_told_nothing(
         async with sidecar(tmp_path, centre, synced=False) as stand:
             follower = stand.parts.follower
             await until("it gives up", lambda: follower.failures >= 3)
-            assert "certificate" in str(follower.trouble).lower()
-            assert SECRET not in str(follower.trouble)
+            assert "certificate" in str(follower.problem).lower()
+            assert SECRET not in str(follower.problem)
             assert (await stand.call("POST", EVALUATE, b"{}")).status == 503
         assert not roots[0].exists(CHALLENGES)
 
@@ -140,5 +140,5 @@ async def test_a_user_who_may_do_less_says_so_in_the_trouble(tmp_path: Path) -> 
         roots[0].execute_command("ACL", "SETUSER", SIDECAR, "-xadd")
         async with sidecar(tmp_path, centre, synced=False) as stand:
             follower = stand.parts.follower
-            await until("there is trouble", lambda: follower.trouble is not None)
-            assert "xadd" in str(follower.trouble)
+            await until("there is trouble", lambda: follower.problem is not None)
+            assert "xadd" in str(follower.problem)

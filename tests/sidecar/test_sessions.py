@@ -269,7 +269,7 @@ async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(tmp_p
 
 
 async def test_known_sessions_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("KEPT_IN_MEMORY", 5), ("KEPT_ON_DISK", 20), ("_TRIM_EVERY", 10)):
+    for name, value in (("MAX_IN_MEMORY", 5), ("MAX_ON_DISK", 20), ("_TRIM_EVERY", 10)):
         monkeypatch.setattr(sessions_module, name, value)
     async with control_api() as centre:
         centre.furnish()

@@ -7,8 +7,12 @@ import asyncio
 import pytest
 
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.redis_reader import TornRead
-from sidecar.policy_cache.request_coalescer import MOST_NAMES, MOST_WAITING, RequestCoalescer
+from sidecar.policy_cache.partial.redis_reader import TornRead
+from sidecar.policy_cache.partial.request_coalescer import (
+    MAX_NAMES,
+    MAX_WAITING,
+    RequestCoalescer,
+)
 from tests import waiting
 
 
@@ -33,8 +37,8 @@ class Source:
 
     async def asked(self, *callers: str) -> list[BaseException | None]:
         """What each of so many came to, who ask while a first one's read is under way."""
-        first = asyncio.create_task(self.together.bring(["first"]))
-        others = [asyncio.create_task(self.together.bring(names.split())) for names in callers]
+        first = asyncio.create_task(self.together.fetch(["first"]))
+        others = [asyncio.create_task(self.together.fetch(names.split())) for names in callers]
         await waiting.turns()
         self.open.set()
         return (await asyncio.gather(first, *others, return_exceptions=True))[1:]
@@ -60,7 +64,7 @@ async def test_a_read_for_several_is_bounded() -> None:
     source = Source()
     callers = [" ".join(f"{n}.{m}" for m in range(7)) for n in range(100)]
     assert await source.asked(*callers) == [None] * 100
-    assert max(map(len, source.reads)) <= MOST_NAMES
+    assert max(map(len, source.reads)) <= MAX_NAMES
     assert len(source.reads) == 3
 
 
@@ -84,8 +88,8 @@ async def test_a_failure_is_everybodys_and_is_not_tried_by_each() -> None:
 
 async def test_one_who_gives_up_leaves_the_others_to_the_next() -> None:
     source = Source()
-    leader = asyncio.create_task(source.together.bring(["leader"]))
-    others = [asyncio.create_task(source.together.bring([name])) for name in "abc"]
+    leader = asyncio.create_task(source.together.fetch(["leader"]))
+    others = [asyncio.create_task(source.together.fetch([name])) for name in "abc"]
     await waiting.turns()
     others[0].cancel()
     leader.cancel()
@@ -97,10 +101,10 @@ async def test_one_who_gives_up_leaves_the_others_to_the_next() -> None:
 
 async def test_one_too_many_is_refused_at_once() -> None:
     source = Source()
-    callers = [f"key/{n}" for n in range(MOST_WAITING - 1)]
+    callers = [f"key/{n}" for n in range(MAX_WAITING - 1)]
     outcomes = asyncio.create_task(source.asked(*callers))
     await waiting.turns()
     with pytest.raises(FeedFailed, match="too many"):
-        await source.together.bring(["one more"])
+        await source.together.fetch(["one more"])
     assert await outcomes == [None] * len(callers)
-    await source.together.bring(["one more"])
+    await source.together.fetch(["one more"])

@@ -98,7 +98,7 @@ class Authorizer:
             asked.append(self._retrieval(place, who))
         if not asked:
             return []
-        pendings = await self._enforcer.submit_together(asked, key, reports=self.reports)
+        pendings = await self._enforcer.submit_together(asked, key, report_mode=self.reports)
         for pending in pendings:
             if not pending.passes:
                 await pending.durable
@@ -121,7 +121,7 @@ class Authorizer:
         try:
             if self._enforcer.must_claim(retrieval, key):
                 return None
-            return self._enforcer.decide(retrieval, key, reports=self.reports)
+            return self._enforcer.decide(retrieval, key, report_mode=self.reports)
         except (MissingDocument, SpoolError):
             return None  # the long way comes to the same, or brings what is lacking
 
@@ -153,7 +153,7 @@ class Authorizer:
         reports = self.reports and refused.policy_name != UNREADABLE
         reason = refused.reason[:_LONGEST_REASON].encode(errors="replace").decode()
         pending = await self._enforcer.refuse(
-            retrieval, refused.policy_name, reason, reports=reports
+            retrieval, refused.policy_name, reason, report_mode=reports
         )
         return Denied(refused.status, pending, close=refused.close)
 

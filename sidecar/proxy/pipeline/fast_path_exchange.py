@@ -188,14 +188,14 @@ class FastPathExchange:
         pending = self._pending
         if pending is None:
             return UNDECIDED
-        return "DENY" if pending.let_through else pending.decision.decision
+        return "DENY" if pending.report_only else pending.decision.decision
 
     def _finish(self, answer: SimpleResponse) -> None:
         self._over = True
         status, line, fields, body = answer
         pending = self._pending
         event = b"" if pending is None else b"X-Sluice-Event-Id: %b\r\n" % pending.event_id.encode()
-        if pending is not None and pending.let_through:
+        if pending is not None and pending.report_only:
             event += b"X-Sluice-Decision: DENY\r\n"
         head = b"%b\r\n%bContent-Length: %d\r\n%b" % (line, fields, len(body), event)
         if not self._connection.tell(head, body):

@@ -303,8 +303,8 @@ def _event(pendings: list[RecordedDecision]) -> Fields:
     """Of several, a denial that is let through is what the agent is to hear of."""
     if not pendings:
         return ()
-    told = next((each for each in pendings if each.let_through), pendings[-1])
-    return fields_of_event(told.event_id, let_through=told.let_through)
+    told = next((each for each in pendings if each.report_only), pendings[-1])
+    return fields_of_event(told.event_id, let_through=told.report_only)
 
 
 def _failed(request: AgentRequest, error: UpstreamFailed, event: Fields) -> LocalResponse:

@@ -131,7 +131,7 @@ class Passthrough:
             "that is reached by one needs `terminate`, or `writes: allow`"
         )
         denied = await self._judge.refuse(Refused(403, WRITE_DENIED, reason, who))
-        if not denied.pending.let_through:
+        if not denied.pending.report_only:
             raise denied
         return [denied.pending]
 

@@ -143,7 +143,7 @@ class ProxyPipeline:
             except Refused as refused:
                 case.decision = "DENY"
                 denied = await self.judge.refuse(refused)
-                if denied.pending.let_through:
+                if denied.pending.report_only:
                     let_through = case.let_through(request, denied.pending)
                     return await self._forward.passed(request, let_through)
             except Denied as error:

@@ -56,7 +56,7 @@ class RequestContext:
 
 def decided(pendings: Iterable[RecordedDecision]) -> str:
     """In one word, what a set of decisions that all pass came to."""
-    passing = [pending.let_through for pending in pendings]
+    passing = [pending.report_only for pending in pendings]
     return UNDECIDED if not passing else "DENY" if any(passing) else "ALLOW"
 
 

@@ -77,7 +77,7 @@ class SourceEndpoint:
             writes=source.writes == "allow",
             marked=source.sensitivity_field,
         )
-        self.short_way = FastPath(self.gate, HeadDigest(enforcer.entropy(KEY_BYTES)))
+        self.short_way = FastPath(self.gate, HeadDigest(enforcer.random_bytes(KEY_BYTES)))
         self.opaque = Passthrough(source, judge, unread, self._lineage, traffic, limits)
 
     async def record(self, policy_name: str, reason: str) -> None:

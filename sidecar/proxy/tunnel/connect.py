@@ -95,7 +95,7 @@ class Connect:
 
 def _granted(passed: AllowedTunnel | None) -> bytes:
     """The answer, which tells of a denial that the source's mode lets through."""
-    told = [] if passed is None else [each for each in passed.pendings if each.let_through]
+    told = [] if passed is None else [each for each in passed.pendings if each.report_only]
     fields = fields_of_event(told[0].event_id, let_through=True) if told else ()
     lines = b"".join(b"%b: %b\r\n" % field for field in fields)
     return b"HTTP/1.1 200 Connection established\r\n%b\r\n" % lines

@@ -18,10 +18,10 @@ from sqlalchemy import Engine, event
 from control_api.alerts.cleanup import delete_old_deliveries
 from control_api.log.ingest import ingest
 from control_api.maintenance.purge_command import purge
-from control_api.security.random_buffer import RandomBuffer
 from control_api.store.postgresql.role import GRANTS
 from control_api.store.schema.tables import metadata
 from policies.ground.clock import Clock
+from policies.ground.random_buffer import RandomBuffer
 from tests import migrated
 from tests.control_api.centre import Centre
 from tests.control_api.store.world import TENANT, Spool, opened

@@ -74,7 +74,7 @@ async def test_records_ship_once_in_order_and_leave_the_disk(tmp_path: Path) -> 
             await until(lambda: len(ledger.events()) == 1500)
             await until(lambda: spool.depth == 0)
             assert shipper.shipped == 1500
-            assert shipper.trouble is None
+            assert shipper.problem is None
         check(ledger, *range(1500))
         assert set(ledger.keys) == {KEY}
 
@@ -155,7 +155,7 @@ async def test_a_passing_failure_is_tried_again(tmp_path: Path, status: int) -> 
             await keep(spool, *range(5))
             await until(lambda: spool.depth == 0)
             assert shipper.failures == 3
-            assert shipper.trouble is None
+            assert shipper.problem is None
         check(ledger, *range(5))
 
 
@@ -167,7 +167,7 @@ async def test_a_control_api_that_is_away_loses_nothing(tmp_path: Path) -> None:
         async with shipping(spool, ledger, address=address) as shipper:
             await keep(spool, *range(50))
             await until(lambda: shipper.failures >= 2)
-            assert shipper.trouble is not None
+            assert shipper.problem is not None
             assert spool.depth == 50
             assert spool.oldest_age() > 0.05
             async with serving(ledger, int(address.rsplit(":", 1)[1])):
@@ -204,7 +204,7 @@ async def test_a_refusal_of_the_sidecar_keeps_the_records_and_asks_seldom(
             if status != 302:
                 assert shipper.failures == 1
             assert spool.depth == 5
-            assert str(status) in (shipper.trouble or "")
+            assert str(status) in (shipper.problem or "")
             ledger.always = None
             await until(lambda: spool.depth == 0)
         check(ledger, *range(5))
@@ -356,7 +356,7 @@ async def test_a_loss_is_noticed_though_there_is_nothing_new(
 async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sidecar.spool.retention.KEEP_SECONDS", 0.0)
+    monkeypatch.setattr("sidecar.spool.reading.retention.RETAIN_SECONDS", 0.0)
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         async with shipping(spool, ledger) as shipper:
             for n in range(60):
@@ -400,7 +400,7 @@ async def test_a_receipt_by_another_key_forgets_nothing(tmp_path: Path) -> None:
         async with shipping(spool, ledger) as shipper:
             await keep(spool, *range(5))
             await until(lambda: shipper.failures >= 2)
-            assert "signature" in (shipper.trouble or "")
+            assert "signature" in (shipper.problem or "")
             assert spool.depth == 5
             assert shipper.shipped == 0
             ledger.sign_with = None
@@ -455,7 +455,7 @@ async def test_nothing_is_sent_before_the_logs_key_is_known(tmp_path: Path) -> N
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         async with shipping(spool, ledger, log_keys=lambda: tuple(known)) as shipper:
             await keep(spool, 0)
-            await until(lambda: shipper.trouble is not None)
+            await until(lambda: shipper.problem is not None)
             assert not ledger.bodies
             known.append(ledger.signer.public)
             await until(lambda: spool.depth == 0)
@@ -557,5 +557,5 @@ async def test_no_key_is_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         async with shipping(spool, ledger) as shipper:
             await keep(spool, 0)
             await until(lambda: shipper.failures >= 1)
-            assert KEY not in (shipper.trouble or "")
+            assert KEY not in (shipper.problem or "")
     assert KEY not in caplog.text

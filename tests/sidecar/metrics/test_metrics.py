@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from policies.checks import NAMES
 from policies.evaluate import Decision, refuse
+from policies.ground.random_buffer import RandomBuffer
 from sidecar.metrics.counters import Counter, Durations, Observations
 from sidecar.metrics.metrics import REFUSALS, make_metrics
-from sidecar.platform.random_buffer import RandomPool
 
 
 def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -81,8 +81,8 @@ def test_whatever_denies_has_a_label_of_a_closed_set() -> None:
 
 def test_a_denial_that_is_let_through_is_counted_as_both() -> None:
     metrics = make_metrics(CollectorRegistry())
-    metrics.decided(refuse("write_denied", ""), let_through=True)
-    metrics.decided(refuse("somebody's text", ""), let_through=True)
+    metrics.decided(refuse("write_denied", ""), report_only=True)
+    metrics.decided(refuse("somebody's text", ""), report_only=True)
     metrics.decided(refuse("write_denied", ""))
     found = samples(metrics.registry)
     assert found["sluice_reported_total", (("check", "write_denied"),)] == 1
@@ -98,7 +98,7 @@ def test_no_byte_of_entropy_is_given_twice() -> None:
         drawn.extend(made)
         return made
 
-    entropy, end = RandomPool(source), 0
+    entropy, end = RandomBuffer(source), 0
     for size in (42, 4, 16, 4000, 42, 5000, 42, 4096, 32) * 5:
         given = entropy(size)
         assert len(given) == size

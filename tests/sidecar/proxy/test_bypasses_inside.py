@@ -95,7 +95,7 @@ def _facts(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
 
 def _bundle(made: Sidecar, patched: pytest.MonkeyPatch) -> None:
     patched.setattr("sidecar.enforce.gather", _raises(MissingDocument("role:analyst")))
-    patched.setattr(made.enforcer._supply, "bring", _brings_nothing)
+    patched.setattr(made.enforcer._document_fetcher, "fetch", _brings_nothing)
 
 
 async def _brings_nothing(_names: object) -> None:

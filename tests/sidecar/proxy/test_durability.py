@@ -25,7 +25,7 @@ class Held:
     def __init__(self, enforcer: Enforcer) -> None:
         self._enforcer = enforcer
         self.metrics = enforcer.metrics
-        self.entropy = enforcer.entropy
+        self.random_bytes = enforcer.random_bytes
         self.waiting: list[asyncio.Future[None]] = []
         self.notes: list[tuple[dict[str, Any], str]] = []
 

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from policies.definitions.model import TenantSettings
-from sidecar.recorder import LET_THROUGH
+from sidecar.recorder import REPORT_PREFIX
 from sidecar.settings.model import NamedSource, RestRule
 from sidecar.spool.errors import SpoolFull
 from tests.sidecar.proxy.certificates import authority
@@ -61,7 +61,7 @@ async def test_a_denied_retrieval_goes_on_and_is_recorded_as_denied(tmp_path: Pa
         [told] = await recorded(stand)
         assert (told["decision"], told["policy_name"]) == ("DENY", "analysts-read")
         assert told["check"] == "source"
-        assert told["reason"].startswith(f"{LET_THROUGH}source `rest://kb/secret` is in")
+        assert told["reason"].startswith(f"{REPORT_PREFIX}source `rest://kb/secret` is in")
         [record] = [r for r in await stand.sidecar.records() if r["kind"] == "decision"]
         assert answered.fields["x-sluice-event-id"] == record["eid"]
 
@@ -99,7 +99,7 @@ async def test_what_is_allowed_is_as_ever(tmp_path: Path) -> None:
         assert "x-sluice-decision" not in answered.fields
         [told] = await recorded(stand)
         assert told["decision"] == "ALLOW"
-        assert not told["reason"].startswith(LET_THROUGH)
+        assert not told["reason"].startswith(REPORT_PREFIX)
 
 
 async def test_it_is_counted_by_what_denied(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ async def test_what_can_be_read_in_two_ways_is_refused_all_the_same(
         assert stand.upstream.begun == []
         [told] = await recorded(stand)
         assert told["policy_name"] == "unreadable_request"
-        assert not told["reason"].startswith(LET_THROUGH)
+        assert not told["reason"].startswith(REPORT_PREFIX)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ async def test_whatever_is_denied_without_a_policy_goes_on_as_it_came(
         assert answered.fields["x-sluice-decision"] == "DENY"
         [told] = await recorded(stand)
         assert (told["decision"], told["policy_name"]) == ("DENY", policy_name)
-        assert told["reason"].startswith(LET_THROUGH)
+        assert told["reason"].startswith(REPORT_PREFIX)
         line, body = data.partition(b"\r\n")[0], data.partition(b"\r\n\r\n")[2]
         last = stand.upstream.seen[-1]
         assert (last.line.encode(), last.body) == (line, body)
@@ -248,7 +248,7 @@ async def test_what_can_not_be_recorded_does_not_go_on(
             assert answered.json["decision"]["policy_name"] == "audit_unavailable"
         assert stand.upstream.begun == []
         for told in await recorded(stand):
-            assert not told["reason"].startswith(LET_THROUGH)
+            assert not told["reason"].startswith(REPORT_PREFIX)
 
 
 async def test_an_agent_whose_key_is_gone_goes_on_too(
@@ -259,7 +259,7 @@ async def test_an_agent_whose_key_is_gone_goes_on_too(
         assert (await stand.ask(get("/a"))).status == 200
         [told] = await recorded(stand)
         assert told["policy_name"] == "key_not_valid"
-        assert told["reason"].startswith(LET_THROUGH)
+        assert told["reason"].startswith(REPORT_PREFIX)
 
 
 async def test_a_data_source_that_is_away_is_a_502_with_the_decision(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from policies.retrieval import Retrieval
 from policies.trail.record import Record, decision_record
 from policies.trail.spool_chain import core_hash, read_payload
 from sidecar.spool import Spool, SpoolSettings
-from sidecar.spool.disk import Disk
-from sidecar.spool.frames import frame_at, read_header
+from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.frames import frame_at, read_header
 from tests.waiting import until_async
 
 CLOCK = Clock(now=lambda: time.time_ns() // 1000, monotonic=time.monotonic)

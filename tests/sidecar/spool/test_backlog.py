@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sidecar.spool.oldest_age import OldestAge
+from sidecar.spool.reading.oldest_age import OldestAge
 from tests.sidecar.spool.parts import (
     MIB,
     FaultyDisk,
@@ -29,7 +29,7 @@ LARGE = "q" * 50_000
 
 @pytest.fixture
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sidecar.spool.startup.KEPT_SHARE", 1 << 40)
+    monkeypatch.setattr("sidecar.spool.startup.RETAINED_FRACTION", 1 << 40)
 
 
 async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ async def test_the_last_segment_stays_until_the_next_has_a_record(tmp_path: Path
     disk = FaultyDisk()
     async with running(tmp_path, disk) as spool:
         count = 0
-        while spool._tail.room > 52_000:
+        while spool._appender.room > 52_000:
             await spool.put(record(count, query=LARGE), denial=False).durable
             count += 1
         disk.hold()
         # One more fits or not; the next then begins a segment, whose sync does not return.
         last = [spool.put(record(count + more, query=LARGE), denial=False) for more in (0, 1)]
         await asyncio.to_thread(disk.waiting.wait, 5)
-        assert len(spool._tail.instance.segments) == 2
+        assert len(spool._appender.instance.segments) == 2
         await spool.acknowledge(spool.instance, count - 1)
         assert int(segments(tmp_path)[0].stem) == 0
         disk.release()
@@ -240,7 +240,7 @@ async def test_what_is_kept_goes_after_a_while(
         held = spool.bytes_held
         await spool.trim()
         assert spool.bytes_held == held
-        monkeypatch.setattr("sidecar.spool.retention.KEEP_SECONDS", 0.0)
+        monkeypatch.setattr("sidecar.spool.reading.retention.RETAIN_SECONDS", 0.0)
         await spool.trim()
         assert spool.bytes_held == held - 2 * MIB
         assert len(segments(tmp_path)) == 1
@@ -281,15 +281,15 @@ def test_the_age_is_that_of_the_oldest_and_needs_little_memory() -> None:
     for _ in range(20_000):
         now += 1
         depth += 10
-        age.grown_to(depth)
+        age.grow_to(depth)
     assert age.seconds() == 19_999
     assert len(age._marks) <= 512
-    age.shrunk_by(100_000)
+    age.shrink_by(100_000)
     # Half of them left: the oldest came at 10,000; an age may err upward by a mark.
     assert 9_999 <= age.seconds() <= 10_500
-    age.shrunk_by(100_000)
+    age.shrink_by(100_000)
     assert age.seconds() == 0
     now += 100
-    age.grown_to(1)
+    age.grow_to(1)
     now += 5
     assert age.seconds() == 5

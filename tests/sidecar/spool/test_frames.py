@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.spool.frames import (
+from sidecar.spool.storage.frames import (
     FRAME,
     MAX_PAYLOAD,
     Header,

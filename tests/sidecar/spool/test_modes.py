@@ -60,7 +60,7 @@ async def test_best_effort_answers_without_the_disk(tmp_path: Path) -> None:
     async with running(tmp_path, disk, mode="best_effort") as spool:
         disk.hold()
         placed = [spool.put(record(n), denial=False) for n in range(100)]
-        assert all(each.durable.done() and each.kept for each in placed)
+        assert all(each.durable.done() and each.stored for each in placed)
         disk.release()
         await until(lambda: spool.depth == 100)
         assert len(await shipped(spool)) == 100
@@ -72,7 +72,7 @@ async def test_best_effort_counts_what_overflows_and_declares_it(tmp_path: Path)
         await keep(spool, "first")
         disk.hold()
         placed = [spool.put(record(n, query="q" * 10_000), denial=False) for n in range(300)]
-        dropped = [each for each in placed if not each.kept]
+        dropped = [each for each in placed if not each.stored]
         kept = len(placed) - len(dropped)
         assert 90 < kept < 110
         assert all(each.durable.done() for each in dropped)
@@ -104,7 +104,7 @@ async def test_best_effort_answers_while_the_disk_is_bad_and_declares_all(tmp_pa
             await asyncio.sleep(0.002)
         disk.heals()
         await until(lambda: spool.refusal is None)
-        await until(lambda: not spool._succession.losses)
+        await until(lambda: not spool._rotation.losses)
         await until(lambda: not spool.bytes_waiting)
         cores = await shipped(spool)
     assert eids(cores) == ["kept"]
@@ -117,11 +117,11 @@ async def test_best_effort_answers_when_full_and_declares_when_there_is_room(
     async with running(tmp_path, mode="best_effort", max_bytes=3 * MIB) as spool:
         lost = 0
         for n in range(100):
-            lost += not spool.put(record(n, query="q" * 50_000), denial=False).kept
+            lost += not spool.put(record(n, query="q" * 50_000), denial=False).stored
             await until(lambda: not spool.bytes_waiting)
         assert lost > 20
         cores = await shipped(spool)
-        await until(lambda: not spool._succession.losses and not spool.bytes_waiting)
+        await until(lambda: not spool._rotation.losses and not spool.bytes_waiting)
         cores += await shipped(spool)
     assert len(eids(cores)) == 100 - lost
     assert sum(gap["lost"] for gap in gaps(cores)) == lost
@@ -132,7 +132,7 @@ async def test_best_effort_declares_before_it_closes(tmp_path: Path) -> None:
     async with running(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
         disk.hold()
         lost = sum(
-            not spool.put(record(n, query="q" * 10_000), denial=False).kept for n in range(300)
+            not spool.put(record(n, query="q" * 10_000), denial=False).stored for n in range(300)
         )
         disk.release()
     async with running(tmp_path) as spool:

@@ -182,12 +182,12 @@ async def test_closing_waits_for_what_was_put_and_takes_no_more(tmp_path: Path) 
         assert len(eids(await shipped(spool))) == 50
 
 
-@pytest.mark.parametrize("hurry", [True, False])
+@pytest.mark.parametrize("urgent", [True, False])
 async def test_closing_waits_no_longer_than_for_the_last_record(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, hurry: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, urgent: bool
 ) -> None:
     spool = await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom)
-    spool.put(record(1), denial=False, hurry=hurry)
+    spool.put(record(1), denial=False, urgent=urgent)
     async with asyncio.timeout(20):
         await spool.close(5)
     assert caplog.messages == []

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import strategies as st
 
 from sidecar.spool import State
-from sidecar.spool.disk import Disk
-from sidecar.spool.layout import Ending, read_ending, write_ending
 from sidecar.spool.recovery import recover
+from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.layout import Ending, read_ending, write_ending
 from tests.properties import examples
 from tests.sidecar.spool.parts import (
     SEGMENT,

@@ -47,7 +47,7 @@ async def fill(spool: Spool, denial: bool, prefix: str) -> int:
         await placed.durable
         taken += 1
         # A spare is made beside: it is not the speed that is tested.
-        await until(lambda: spool.state is not State.OPEN or spool._tail.spares)
+        await until(lambda: spool.state is not State.OPEN or spool._appender.spares)
 
 
 async def test_allows_leave_room_for_denials_and_then_nothing_is_taken(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_e
 
     disk = Slow()
     async with running(tmp_path, disk) as spool:
-        await until(lambda: len(spool._tail.spares) == 2)
+        await until(lambda: len(spool._appender.spares) == 2)
         disk.breaks("slow")
         taken = 0
         with contextlib.suppress(SpoolFull):

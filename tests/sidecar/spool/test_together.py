@@ -8,8 +8,8 @@ import pytest
 
 from policies.trail.record import Record
 from sidecar.spool import Spool, SpoolError, SpoolFull, SpoolSlow
-from sidecar.spool.disk import Disk
 from sidecar.spool.recovery import recover
+from sidecar.spool.storage.disk import Disk
 from tests.sidecar.spool.parts import (
     MIB,
     SEGMENT,
@@ -69,7 +69,7 @@ async def fill(spool: Spool, count: int) -> int:
         await placed[0].durable
         taken += 1
         # A spare is made beside: it is not the speed that is tested.
-        await until(lambda: str(spool.state.value) != "open" or spool._tail.spares)
+        await until(lambda: str(spool.state.value) != "open" or spool._appender.spares)
 
 
 async def test_a_spool_that_is_full_holds_whole_groups(tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ async def test_best_effort_drops_all_of_a_group_or_none(tmp_path: Path) -> None:
         await keep(spool, "first")
         disk.hold()
         groups = [spool.put_together(group(str(n), 30), denial=False) for n in range(12)]
-        kept = [all(each.kept for each in placed) for placed in groups]
-        assert kept == [any(each.kept for each in placed) for placed in groups]
+        kept = [all(each.stored for each in placed) for placed in groups]
+        assert kept == [any(each.stored for each in placed) for placed in groups]
         assert True in kept
         assert False in kept
         disk.release()

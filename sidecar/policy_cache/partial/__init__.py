@@ -1,0 +1,12 @@
+"""A partial replica: only the documents that decisions have used, read from Redis, or from the
+control API while Redis is away.
+
+    partial_replica    the replica as the rest of the sidecar sees it
+    working_set        the documents held, on disk
+    redis_loop         follows Redis; redis_reader and redis_client are how it reads
+    incremental_sync   brings the working set to the revision in Redis
+    nonces             the challenges that prove a heartbeat is recent
+    control_loop       follows the control API's long poll instead
+    failover           decides which of the two loops is in use
+    request_coalescer  turns many callers' lookups into one
+"""

@@ -1,0 +1,178 @@
+"""Switches a partial replica from Redis to the control API's long poll while Redis is away.
+
+    redis      the usual source: signed heads and heartbeats (`redis_loop`)
+    control    once Redis has confirmed nothing for `AWAY_SECONDS` (`control_loop`)
+
+Both loops write to one working set and one freshness clock. So a switch never goes back to an older
+revision, and the set's age is that of the last confirmation by either. Redis is retried all the
+while; its next confirmation ends the long poll.
+
+Knows when to switch. Knows neither commands nor HTTP.
+"""
+
+import asyncio
+import logging
+import random
+import sqlite3
+from collections.abc import Iterable
+from contextlib import suppress
+
+from policies.ground.clock import Clock
+from policies.sets.signed_head import Claim
+from sidecar.policy_cache.document_fetcher import FetchFailed
+from sidecar.policy_cache.feed import FeedFailed, FeedRejected
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.partial.control_loop import ControlLoop
+from sidecar.policy_cache.partial.redis_loop import RedisLoop
+from sidecar.policy_cache.partial.redis_reader import TornRead
+from sidecar.policy_cache.partial.request_coalescer import RequestCoalescer
+
+log = logging.getLogger(__name__)
+
+AWAY_SECONDS = 5.0
+"""How long Redis may confirm nothing before the control API is followed: this, or half the
+staleness limit if that is less (contract, section 6)."""
+JITTER = 0.2
+"""The most that is added to that, as a share of it: a fleet that loses its Redis must not reach the
+control API all at once."""
+FETCH_SECONDS = 2.0
+REDIS_SECONDS = 1.0
+"""How long a decision may wait for documents, and how much of that for Redis."""
+
+
+def away_after(limit: float, chance: float) -> float:
+    """Seconds for which Redis may confirm nothing, under a staleness limit in seconds. `chance`,
+    from 0 to 1, spreads a fleet."""
+    return min(AWAY_SECONDS, limit / 2) * (1 + JITTER * chance)
+
+
+class Failover:
+    """The `Follower` and the `DocumentFetcher` of a partial replica."""
+
+    def __init__(
+        self,
+        redis: RedisLoop,
+        control: ControlLoop,
+        freshness: Freshness,
+        clock: Clock,
+    ) -> None:
+        self.feed = "redis"
+        self._redis = redis
+        self._control = control
+        self._monotonic = clock.monotonic
+        self._limit = freshness.limit
+        # Not the lock of `IncrementalSync`: a decision must not wait for a read of Redis that
+        # hangs.
+        self._coalescer = RequestCoalescer(asyncio.Lock(), self._read)
+
+    @property
+    def refused(self) -> str | None:
+        """Why the last answer from the source in use was not trusted."""
+        return self._redis.refused if self.feed == "redis" else self._control.refused
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps either source from confirming the set."""
+        problems = (self._redis.problem, self._control.problem if self.feed == "control" else None)
+        return "; ".join(each for each in problems if each is not None) or None
+
+    @property
+    def polls(self) -> int:
+        return self._redis.polls + self._control.polls
+
+    @property
+    def failures(self) -> int:
+        return self._redis.failures + self._control.failures
+
+    @property
+    def forged(self) -> int:
+        return self._redis.forged
+
+    def stop(self) -> None:
+        """`RedisLoop.stop`."""
+        self._redis.stop()
+
+    async def run(self) -> None:
+        """Never returns."""
+        self._redis.confirmed_at = self._monotonic()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._redis.run())
+            while True:
+                await self._wait_until_away()
+                silent = self._monotonic() - self._redis.confirmed_at
+                self._switch_to("control", f"Redis has confirmed nothing for {silent:.1f} s")
+                following = group.create_task(self._control.run())
+                await self._redis.confirmed.wait()
+                following.cancel()
+                self._switch_to("redis", "Redis confirms the policy set again")
+
+    async def fetch(self, names: Iterable[str]) -> None:
+        """As `DocumentFetcher.fetch`."""
+        try:
+            async with asyncio.timeout(FETCH_SECONDS):
+                await self._coalescer.fetch(names)
+        except TimeoutError:
+            raise FetchFailed(f"no answer within {FETCH_SECONDS:g} s") from None
+        except (FeedFailed, FeedRejected, sqlite3.Error) as error:
+            raise FetchFailed(str(error)) from error
+
+    async def claim(self, session_id: str) -> Claim | None:
+        """Who owns the session according to Redis; None if it does not say, for any reason."""
+        if not self._redis.healthy:
+            return None
+        try:
+            async with asyncio.timeout(REDIS_SECONDS):
+                return await self._redis.claim(session_id)
+        except TimeoutError:
+            self._redis.healthy = False
+            return None
+
+    async def _wait_until_away(self) -> None:
+        """Return once Redis has confirmed nothing for too long."""
+        away = away_after(self._limit, random.random())  # noqa: S311  # spreads load
+        self._redis.confirmed.clear()
+        while (left := self._redis.confirmed_at + away - self._monotonic()) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._redis.confirmed.wait()
+            self._redis.confirmed.clear()
+
+    def _switch_to(self, feed: str, why: str) -> None:
+        problem = self.problem
+        self.feed = feed
+        if feed == "control":
+            self._redis.healthy = False
+            cause = f" ({problem})" if problem else ""
+            log.warning("%s%s: the policy set now comes from the control API", why, cause)
+        else:
+            log.warning("%s: the policy set now comes from Redis", why)
+
+    async def _read(self, names: set[str]) -> None:
+        """Read from Redis while it is healthy, otherwise from the control API. If one fails, try
+        the other: a Redis that lacks a document may have lost it."""
+        first, second = self._from_redis, self._control.fetch
+        if not self._redis.healthy:
+            first, second = second, first
+        try:
+            return await first(names)
+        except FeedFailed as error:
+            failed = error
+        try:
+            await second(names)
+        except FeedFailed as error:
+            # Keep a `TornRead`: it says which of the coalesced callers it is about.
+            raise failed if isinstance(failed, TornRead) else error from None
+
+    async def _from_redis(self, names: Iterable[str]) -> None:
+        try:
+            async with asyncio.timeout(REDIS_SECONDS):
+                await self._redis.fetch(names)
+        except TornRead:
+            raise
+        except TimeoutError:
+            self._redis.healthy = False
+            raise FeedFailed(f"Redis did not answer within {REDIS_SECONDS:g} s") from None
+        except FeedFailed:
+            # Until the next heartbeat, decisions ask the control API first.
+            self._redis.healthy = False
+            raise

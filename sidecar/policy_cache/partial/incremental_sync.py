@@ -1,0 +1,181 @@
+"""Brings the working set to the revision that the policy set in Redis has.
+
+Reads what changed, and whatever else is wanted, under one head, and puts it in force at once. If
+the heads do not cover everything in between, compares all documents held.
+
+Knows what to read and what of it may be trusted. Knows neither commands nor when to look.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+
+from policies.sets.policy_set import PolicySet
+from policies.sets.signed_head import SetHead
+from sidecar.policy_cache.feed import FeedFailed, Position
+from sidecar.policy_cache.partial.redis_reader import RedisReader
+from sidecar.policy_cache.partial.working_set import ABSENT, HeldDocument, WorkingSet
+
+MAX_TRIES = 8
+CHUNK = 400
+"""Documents read at once."""
+
+
+class SetMoved(Exception):
+    """the set changed during the read"""
+
+
+class IncrementalSync:
+    """Reads one change at a time.
+
+    `source` is where to read, None until the tenant is known. `on_put_in_force` is called in the
+    same step of the event loop as each change: with the position before it, and the names that
+    changed, None if any may have.
+
+    Answers of the control API do not go through Redis but straight to `put_in_force`. So the
+    position may move on between two reads of Redis.
+    """
+
+    def __init__(
+        self,
+        working_set: WorkingSet,
+        policy_set: PolicySet,
+        required: Sequence[str],
+        on_put_in_force: Callable[[Position, set[str] | None], None],
+    ) -> None:
+        self.source: RedisReader | None = None
+        self._working_set = working_set
+        self._policy_set = policy_set
+        self._required = tuple(required)
+        self._on_put_in_force = on_put_in_force
+        self._lock = asyncio.Lock()
+
+    async def advance(self, heads: Sequence[SetHead] = (), *, required: bool = False) -> None:
+        """Advance to the head in Redis. `heads` are what the stream said. `required`: also fetch
+        the required documents that are not held. Raises `FeedFailed`."""
+        async with self._lock:
+            await self._advance(
+                self._source(), set(self._required if required else ()), list(heads)
+            )
+
+    def lacks_required(self) -> bool:
+        return len(self._working_set.digests(self._required)) < len(self._required)
+
+    async def fetch(self, names: Iterable[str]) -> None:
+        """Advance, and fetch the documents with these names."""
+        async with self._lock:
+            await self._advance(self._source(), set(names), [])
+
+    def _source(self) -> RedisReader:
+        if self.source is None:
+            raise FeedFailed("the tenant is not known yet")
+        return self.source
+
+    async def _advance(self, source: RedisReader, wanted: set[str], heads: list[SetHead]) -> None:
+        await source.find_stream_end()
+        for _ in range(MAX_TRIES):
+            position = self._working_set.position
+            changed, reached = _covered(position, heads)
+            relevant = None if changed is None else sorted(changed | wanted)
+            known = self._working_set.digests(relevant)
+            names = sorted(wanted.union(known if changed is None else known.keys() & changed))
+            try:
+                head, found = await self._read(source, names, known)
+                if head.epoch != position.epoch:
+                    # Another store: nothing held says anything about it.
+                    names = sorted(wanted.union(self._required))
+                    head, found = await self._read(source, names, {})
+            except SetMoved:
+                continue
+            if head.epoch == position.epoch:
+                if head.revision < position.revision:
+                    raise FeedFailed(
+                        f"policy set `{head.revision}` in Redis is older than "
+                        f"`{position.revision}`, which was already seen"
+                    )
+                if head.revision > reached:
+                    more = await source.more_heads()
+                    # If no head says what changed in between, compare everything held.
+                    heads = heads + more if more else [_unknown_change(head, position)]
+                if head.revision != reached:
+                    continue
+            if self._working_set.position != position:
+                continue  # an answer of the control API was faster
+            self.put_in_force(Position(head.epoch, head.revision), found, changed)
+            return
+        raise FeedFailed("the policy set in Redis changes faster than it can be read")
+
+    async def _read(
+        self, source: RedisReader, names: Sequence[str], known: Mapping[str, str]
+    ) -> tuple[SetHead, dict[str, HeldDocument]]:
+        """Read the documents of these names that are not `known` already, all under one head.
+        Raises `SetMoved` if the head changed meanwhile."""
+        heads: set[SetHead] = set()
+        found: dict[str, HeldDocument] = {}
+        if len(names) > CHUNK:
+            # A comparison of many documents, few of which changed: read the bodies of those only.
+            names = [name async for name in self._differing(source, names, known, heads)]
+        for at in range(0, max(1, len(names)), CHUNK):
+            head, part = await source.read(names[at : at + CHUNK], known)
+            heads.add(head)
+            found |= {name: each for name, each in part.items() if each is not None}
+        if len(heads) != 1:
+            raise SetMoved
+        return heads.pop(), found
+
+    async def _differing(
+        self,
+        source: RedisReader,
+        names: Sequence[str],
+        known: Mapping[str, str],
+        heads: set[SetHead],
+    ) -> AsyncIterator[str]:
+        for at in range(0, len(names), CHUNK):
+            chunk = names[at : at + CHUNK]
+            head, part = await source.read(chunk, known, bodies=False)
+            heads.add(head)
+            for name in chunk:
+                if part.get(name, ABSENT) is not None:
+                    yield name
+
+    def put_in_force(
+        self,
+        position: Position,
+        found: Mapping[str, HeldDocument],
+        changed: set[str] | None,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Put verified documents in force that follow what is held. `changed` are the names that
+        changed since, None if any may have; `alone` as in `WorkingSet.put_in_force`."""
+        former = self._working_set.position
+        if position == former and not found:
+            return
+        self._working_set.put_in_force(position, found, alone=alone)
+        # No `await` from here on: no decision may see new documents under an old revision.
+        if former.epoch != position.epoch:
+            changed = None
+        if changed is None:
+            self._policy_set.reset(position.revision)
+        else:
+            self._policy_set.apply(changed, position.revision)
+        self._on_put_in_force(former, changed)
+
+
+def _unknown_change(head: SetHead, position: Position) -> SetHead:
+    """A head as if one unknown change led from `position` to `head`."""
+    return SetHead(head.tenant_id, head.epoch, position.revision, head.revision, head.root, None)
+
+
+def _covered(position: Position, heads: Iterable[SetHead]) -> tuple[set[str] | None, int]:
+    """What changed since `position`, as far as the heads cover it without a gap (None: anything may
+    have changed), and the revision they reach."""
+    changed: set[str] | None = set()
+    reached = position.revision
+    for head in heads:
+        if head.epoch != position.epoch or head.revision <= reached:
+            continue
+        if head.since > reached:
+            break
+        changed = None if changed is None or head.names is None else changed | set(head.names)
+        reached = head.revision
+    return changed, reached

@@ -1,0 +1,131 @@
+"""A partial replica as the rest of the sidecar sees it: the documents in use, from Redis, or from
+the control API while Redis is away. Imported only if `redis` is set: its library takes megabytes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from policies.ground.clock import Clock
+from policies.ground.keys import key_digest
+from policies.sets.policy_set import TENANT, PolicySet, agent_name, key_name, role_name
+from policies.sets.signed_head import Claim
+from sidecar.control.client import ControlClient
+from sidecar.platform.key_file import read_key
+from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.document_fetcher import DocumentFetcher, MissingDocument
+from sidecar.policy_cache.feed import FeedPage
+from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.key_pin import verify_origin
+from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.policy_cache.partial.control_loop import ControlLoop
+from sidecar.policy_cache.partial.failover import Failover
+from sidecar.policy_cache.partial.redis_loop import RedisLoop
+from sidecar.policy_cache.partial.redis_reader import RedisReader
+from sidecar.policy_cache.partial.replica_state import ReplicaState
+from sidecar.policy_cache.partial.working_set import WorkingSet
+from sidecar.policy_cache.replica import Follower, OnChange
+from sidecar.settings.model import SidecarSettings
+
+
+class PartialReplica:
+    """A `Replica` of the documents in use. `client` is an asyncio client of redis-py."""
+
+    def __init__(
+        self,
+        settings: SidecarSettings,
+        control: ControlClient,
+        file: CacheFile,
+        freshness: Freshness,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        client: Any,
+    ) -> None:
+        self._own_key = key_digest(read_key(settings.key_file))
+        required = _required_documents(settings, self._own_key)
+        self._working_set = WorkingSet(file, required)
+        self._feed = LongPoll(control, max_delay=settings.staleness_seconds / 4)
+        self._clock, self._random_bytes = clock, random_bytes
+        self._client = client
+        self._follower: Failover | None = None
+        self.policy_set = PolicySet(self._working_set.fetch)
+        self._state = ReplicaState(
+            self._working_set, self.policy_set, freshness, clock, required, self._blocked
+        )
+
+    def fetch(self, name: str) -> bytes | None:
+        return self._working_set.fetch(name)
+
+    def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower:
+        redis = RedisLoop(
+            self._state,
+            self._connect,
+            self._refresh_key,
+            self._random_bytes,
+            on_change,
+            on_other_store,
+        )
+        control = ControlLoop(self._state, self._feed, redis.sync, self._verify_origin)
+        self._follower = Failover(redis, control, self._state.freshness, self._clock)
+        return self._follower
+
+    def document_fetcher(self) -> DocumentFetcher:
+        assert self._follower is not None  # `follow` comes first
+        return self._follower
+
+    async def published_claim(self, session_id: str) -> Claim | None:
+        return None if self._follower is None else await self._follower.claim(session_id)
+
+    def epoch(self) -> str:
+        return self._working_set.position.epoch
+
+    def tenant_id(self) -> str | None:
+        return self._working_set.tenant_id
+
+    def log_keys(self) -> tuple[bytes, ...]:
+        pin = self._working_set.pin
+        return () if pin is None else pin.accepted(self._clock.now())
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _connect(self) -> RedisReader:
+        """Only the control API can say which tenant this is and who signs its log. It is asked
+        once; then the answer is on disk."""
+        if self._working_set.tenant_id is None or self._working_set.pin is None:
+            await self._refresh_key()
+        tenant_id = self.tenant_id()
+        assert tenant_id is not None
+        return RedisReader(self._client, tenant_id, self.log_keys)
+
+    async def _refresh_key(self) -> None:
+        """Ask the control API who signs now. Another key than before must be endorsed."""
+        self._verify_origin(await self._feed.next(self._working_set.position, 0.0))
+
+    def _verify_origin(self, page: FeedPage) -> None:
+        """Check whose answer this is and who signs the log; raises `FeedRejected`."""
+        held = self._working_set
+        pin = verify_origin(page, held.tenant_id, held.pin, self._clock.now())
+        if (page.tenant_id, pin) != (held.tenant_id, held.pin):
+            held.set_origin(page.tenant_id, pin)
+
+    def _blocked(self) -> str | None:
+        """A revoked key or a deactivated tenant means that we may not decide by what we hold."""
+        try:
+            key = self.policy_set.key(self._own_key)
+        except MissingDocument:
+            return "it is not known yet whether the key in `key_file` is valid"
+        if key is None or not key.live(self._clock.now()):
+            return "the key in `key_file` is no longer valid"
+        if not self.policy_set.settings().active:
+            return "the tenant is deactivated"
+        return None
+
+
+def _required_documents(settings: SidecarSettings, own_key: bytes) -> tuple[str, ...]:
+    """The documents that every decision of this sidecar needs."""
+    names = [TENANT, key_name(own_key)]
+    if (agent := settings.agent) is not None:
+        names += [role_name(agent.role), key_name(key_digest(read_key(agent.key_file)))]
+        if agent.id is not None:
+            names.append(agent_name(agent.id))
+    return tuple(names)

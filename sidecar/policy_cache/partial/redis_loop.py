@@ -1,0 +1,206 @@
+"""The loop that keeps a partial replica current through Redis: it hears of changes, fetches them,
+and has the set confirmed while nothing changes.
+
+    changes     a stream of signed heads; each names the revision it follows, and what changed
+    gap         a head that does not follow what we hold: compare everything held with the set
+    challenge   a nonce that only we know; a heartbeat that names it was signed after we asked, so
+                the revision in it is current
+
+Knows when to look, and what a heartbeat says about what is held. Knows neither commands nor tables.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterable
+from math import inf
+
+from policies.sets.signed_head import Claim, Heartbeat
+from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position, reject_older
+from sidecar.policy_cache.feed_loop import FeedLoop
+from sidecar.policy_cache.partial.incremental_sync import IncrementalSync
+from sidecar.policy_cache.partial.nonces import Nonces
+from sidecar.policy_cache.partial.redis_reader import RedisReader, TornRead
+from sidecar.policy_cache.partial.replica_state import ReplicaState
+
+log = logging.getLogger(__name__)
+
+KEY_INTERVAL = 2.0
+"""The least seconds between two questions to the control API about who signs."""
+_MAX_DAMAGED = 16
+
+
+class RedisLoop(FeedLoop):
+    """Follows a `RedisReader` into the working set, and fetches documents on demand. A poll is a
+    challenge.
+
+    `connect` makes the `RedisReader` once the tenant is known; `refresh_key` asks the control API
+    who signs. `sync` puts in force what was read, for this loop and for `ControlLoop`.
+
+    Each heartbeat that confirms the set sets `confirmed` and `confirmed_at` (monotonic seconds).
+    `healthy`: nothing has failed since the last one.
+    """
+
+    def __init__(
+        self,
+        state: ReplicaState,
+        connect: Callable[[], Awaitable[RedisReader]],
+        refresh_key: Callable[[], Awaitable[None]],
+        random_bytes: Callable[[int], bytes],
+        on_change: Callable[[Iterable[str] | None], None],
+        on_other_store: Callable[[], None],
+    ) -> None:
+        freshness, working_set = state.freshness, state.working_set
+        super().__init__(log, "Redis does not keep the policy set current", freshness.limit / 8)
+        self.healthy = True
+        self.confirmed_at = state.clock.monotonic()
+        self.confirmed = asyncio.Event()
+        self._connect = connect
+        self._refresh_key = refresh_key
+        self._forged_seen, self._key_due = 0, 0.0
+        self._state = state
+        self._working_set = working_set
+        self._freshness = freshness
+        self._clock = state.clock
+        self._on_change = on_change
+        self._on_other_store = on_other_store
+        self._reader: RedisReader | None = None
+        self._stopped = False
+        self.sync = IncrementalSync(
+            working_set, state.policy_set, state.required, self._on_put_in_force
+        )
+        self._nonces = Nonces(state.clock, random_bytes, freshness.limit / 8)
+        self._damaged_fields: tuple[bytes, ...] = ()
+        state.policy_set.reset(working_set.position.revision)
+        if working_set.as_of is not None:
+            freshness.restore(working_set.as_of)
+
+    @property
+    def forged(self) -> int:
+        """How much was found in Redis that is not signed by the log's key."""
+        return 0 if self._reader is None else self._reader.forged
+
+    async def run(self) -> None:
+        """Never returns. Retries every failure: meanwhile the old set grows stale, and denies."""
+        while not self._stopped:
+            try:
+                await self.step()
+            except (FeedFailed, FeedRejected, sqlite3.Error) as error:
+                if isinstance(error, TornRead):
+                    self._damaged_fields = error.fields[:_MAX_DAMAGED]
+                elif isinstance(error, FeedFailed):
+                    self.healthy = False
+                    if self._reader is not None:
+                        self._reader.reset_streams()
+                await asyncio.sleep(self._pause_after(error))
+            else:
+                self._failed_in_a_row = 0
+        raise asyncio.CancelledError
+
+    def stop(self) -> None:
+        """Call before cancelling the loop: Python 3.11 loses a cancellation that coincides with the
+        end of a write to Redis."""
+        self._stopped = True
+
+    async def step(self) -> None:
+        """Send a challenge if one is due; read the streams until the next."""
+        if self._working_set.damaged:
+            self._start_over()
+        if self._reader is None:
+            self._reader = self.sync.source = await self._connect()
+        now = self._clock.monotonic()
+        if self._reader.forged != self._forged_seen and now >= self._key_due:
+            await self._learn_key(self._reader, now)
+        from_the_end = await self._reader.find_stream_end()
+        if now >= self._nonces.due:
+            await self._challenge(self._reader)
+        if from_the_end or self.sync.lacks_required():
+            await self.sync.advance(required=True)
+        until = self._nonces.due - self._clock.monotonic()
+        news = await self._reader.news(max(0.001, until))
+        if news.heads:
+            await self.sync.advance(news.heads)
+        for beat in news.beats:
+            await self._on_heartbeat(beat)
+
+    async def _learn_key(self, reader: RedisReader, now: float) -> None:
+        """Ask the control API who signs: there is a forgery in Redis, or the key was rotated."""
+        self._forged_seen, self._key_due = reader.forged, now + KEY_INTERVAL
+        try:
+            await self._refresh_key()
+        except FeedFailed as error:
+            # What the known key has signed is still to be followed.
+            log.warning("can't ask the control API who signs the policy set: %s", error)
+
+    async def fetch(self, names: Iterable[str]) -> None:
+        """As `IncrementalSync.fetch`. Reports fields that are missing or wrong with the next
+        challenge."""
+        try:
+            await self.sync.fetch(names)
+        except TornRead as error:
+            self._damaged_fields = error.fields[:_MAX_DAMAGED]
+            self._nonces.due = 0.0
+            raise
+
+    async def claim(self, session_id: str) -> Claim | None:
+        """Who owns the session according to Redis; None if it does not say, for any reason."""
+        if self._reader is None:
+            return None
+        try:
+            claim = await self._reader.claim(session_id)
+        except FeedFailed:
+            return None
+        epoch = self._working_set.position.epoch
+        return claim if claim is not None and claim.epoch == epoch else None
+
+    async def _challenge(self, reader: RedisReader) -> None:
+        if self._nonces.unanswered:
+            # Redis may have been replaced since: the streams may be others than before.
+            reader.reset_streams()
+        nonce = self._nonces.draw(self._working_set.position)
+        damaged, self._damaged_fields = self._damaged_fields, ()
+        self.polls += 1
+        await reader.challenge(nonce, damaged)
+
+    async def _on_heartbeat(self, beat: Heartbeat) -> None:
+        """Handle a heartbeat that answers one of our challenges; others are for other sidecars."""
+        drawn = self._nonces.answered_by(beat)
+        if drawn is None:
+            return
+        reject_older(beat.epoch, beat.revision, drawn.held)
+        position = self._working_set.position
+        if beat.epoch != position.epoch or beat.revision > position.revision:
+            await self.sync.advance()
+            position = self._working_set.position
+        if beat.epoch == position.epoch and beat.revision <= position.revision:
+            if (why := self._state.blocked()) is not None:
+                # We may no longer decide by what we hold.
+                self._freshness.expire(why)
+                raise FeedFailed(why)
+            # The nonce was drawn before the heartbeat was signed: age counts from the draw.
+            self._freshness.confirm(drawn.at)
+            self._working_set.confirm(drawn.as_of)
+            self.refused, self.healthy = None, True
+            self._outage.recovered()
+            self.confirmed_at = self._clock.monotonic()
+            self.confirmed.set()
+
+    def _on_put_in_force(self, former: Position, changed: set[str] | None) -> None:
+        if (why := self._state.blocked()) is not None:
+            self._freshness.expire(why)
+        elif self._freshness.age() == inf:
+            self._nonces.due = 0.0  # what blocked us may be gone: ask at once
+        position = self._working_set.position
+        if position == former:
+            return  # documents were added; none changed
+        self._on_change(changed)
+        if former.epoch and former.epoch != position.epoch:
+            log.warning("the control API has a new store: the replica was replaced")
+            self._on_other_store()
+        log.info("policy set `%s` is in force", position.revision)
+
+    def _start_over(self) -> None:
+        log.warning("the policy cache is damaged: fetching the policy set again")
+        self._working_set.start_over()
+        self._state.policy_set.reset(0)
+        self._on_change(None)

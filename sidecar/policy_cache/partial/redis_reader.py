@@ -1,0 +1,245 @@
+"""Reads a tenant's policy set from Redis, and trusts it only as far as it is signed.
+
+    head       the state of the set, signed by the log's key (`policies.sets.signed_head`)
+    nodes      lead from the head's root to a document's digest (`policies.sets.merkle_map`)
+    documents  with that digest
+
+One HMGET reads all three as they were at one moment. An attacker who can write to this Redis can
+withhold news from us, but can't tell us anything that the control API did not say. Knows commands;
+knows nothing of what is held here, nor of when to look again.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+from redis.exceptions import RedisError
+
+from policies.sets.merkle_map import NotProven, nodes_of, prove
+from policies.sets.redis_keys import (
+    CHALLENGES,
+    HEAD,
+    beats_key,
+    changes_key,
+    document_field,
+    doubts_key,
+    node_field,
+    session_key,
+    set_key,
+)
+from policies.sets.signed_head import Claim, Heartbeat, SetHead, SignatureRejected
+from sidecar.policy_cache.feed import FeedFailed
+from sidecar.policy_cache.partial.working_set import ABSENT, HeldDocument
+
+log = logging.getLogger(__name__)
+
+SECONDS = 2.0
+"""The time limit for an answer that does not wait for news."""
+MAX_ENTRIES = 1000
+MAX_CHALLENGES = 10_000
+MAX_DAMAGE_REPORTS = 16
+_BEGINNING = b"0-0"
+_Signed = TypeVar("_Signed", SetHead, Heartbeat, Claim)
+
+
+class TornRead(FeedFailed):
+    """the set does not hold what its head says: it is being written, or something else wrote to it.
+    `fields` are the ones that are missing or wrong."""
+
+    def __init__(self, message: str, fields: Iterable[bytes]) -> None:
+        super().__init__(message)
+        self.fields = tuple(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class SetNews:
+    """New heads and heartbeats from the streams, each in order."""
+
+    heads: tuple[SetHead, ...]
+    beats: tuple[Heartbeat, ...]
+
+
+class RedisReader:
+    """One tenant's set. `client` is an asyncio client of redis-py; `log_keys` returns the keys that
+    sign the log. `forged` counts what none of them signed."""
+
+    def __init__(
+        self, client: Any, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]
+    ) -> None:
+        self._log_keys = log_keys
+        self.forged = 0
+        self._client = client
+        self._tenant = tenant_id
+        self._set = set_key(tenant_id)
+        self._changes, self._beats = changes_key(tenant_id), beats_key(tenant_id)
+        self._change_id: bytes | None = None
+        self._beat_id = _BEGINNING
+        self._signed: tuple[bytes, SetHead] | None = None
+
+    def reset_streams(self) -> None:
+        """Start over with the streams: they may not be the same as before."""
+        self._change_id, self._beat_id = None, _BEGINNING
+
+    async def find_stream_end(self) -> bool:
+        """Find the current end of the stream of changes, unless it is known. Returns whether it had
+        to be found: then what is read of the set afterwards can't be older than what the stream
+        says next."""
+        if self._change_id is not None:
+            return False
+        last = await self._call(self._client.xrevrange(self._changes, count=1))
+        self._change_id = last[0][0] if last else _BEGINNING
+        return True
+
+    async def challenge(self, nonce: str, damaged: Sequence[bytes]) -> None:
+        """Ask for a heartbeat that names `nonce`, and report damaged fields. Those go to a stream
+        that no other tenant reads."""
+        fields = {"t": self._tenant, "n": nonce}
+        if damaged:
+            await self._report_damage(damaged)
+            fields["m"] = "1"
+        await self._call(
+            self._client.xadd(CHALLENGES, fields, maxlen=MAX_CHALLENGES, approximate=True)
+        )
+
+    async def _report_damage(self, damaged: Sequence[bytes]) -> None:
+        listed = orjson.dumps([field.decode() for field in damaged]).decode()
+        key = doubts_key(self._tenant)
+        try:
+            await self._call(
+                self._client.xadd(key, {"f": listed}, maxlen=MAX_DAMAGE_REPORTS, approximate=False)
+            )
+        except FeedFailed as error:
+            # The control API removes whatever is in the way once it is asked to look.
+            log.warning("can't report the damage in Redis to the control API: %s", error)
+
+    async def news(self, seconds: float) -> SetNews:
+        """Read the streams; wait up to `seconds` if there is nothing new."""
+        streams = {self._beats: self._beat_id}
+        if self._change_id is not None:
+            streams[self._changes] = self._change_id
+        block = max(1, int(seconds * 1000))
+        read = self._client.xread(streams, count=MAX_ENTRIES, block=block)
+        found = await self._call(read, seconds + SECONDS)
+        heads: list[SetHead] = []
+        beats: list[Heartbeat] = []
+        for stream, entries in found or ():
+            if stream == self._beats.encode():
+                self._beat_id = entries[-1][0]
+                beats += self._all_verified(Heartbeat, entries, b"b")
+            else:
+                self._change_id = entries[-1][0]
+                heads += self._all_verified(SetHead, entries, b"h")
+        return SetNews(tuple(heads), tuple(beats))
+
+    async def more_heads(self) -> list[SetHead]:
+        """The heads of the changes since the last read, without waiting."""
+        assert self._change_id is not None
+        start = b"(" + self._change_id
+        entries = await self._call(self._client.xrange(self._changes, min=start, count=MAX_ENTRIES))
+        if entries:
+            self._change_id = entries[-1][0]
+        return self._all_verified(SetHead, entries, b"h")
+
+    async def read(
+        self, names: Sequence[str], known: Mapping[str, str], *, bodies: bool = True
+    ) -> tuple[SetHead, dict[str, HeldDocument | None]]:
+        """Read the head, and under it the document of each name; None for one whose digest is in
+        `known`, which is held already.
+
+        Without `bodies`, returns only the names that are known or absent, and leaves out the
+        others. Raises `TornRead`.
+        """
+        nodes = sorted(nodes_of(names)) if names else []
+        fields = [HEAD, *map(node_field, nodes)]
+        if bodies:
+            fields += map(document_field, names)
+        head, *values = await self._call(self._client.hmget(self._set, fields))
+        opened = self._head(head)
+        held = dict(zip(nodes, values, strict=False))
+        documents = dict(zip(names, values[len(nodes) :], strict=False))
+        found: dict[str, HeldDocument | None] = {}
+        for name in names:
+            digest = self._digest(opened, held, name)
+            if digest is None:
+                found[name] = None if known.get(name) == ABSENT.digest else ABSENT
+            elif known.get(name) == digest:
+                found[name] = None
+            elif bodies:
+                found[name] = HeldDocument(
+                    digest, _verified_body(name, digest, documents.get(name))
+                )
+        return opened, found
+
+    async def claim(self, session_id: str) -> Claim | None:
+        """What the control API published about the session, None if nothing. Raises `FeedFailed`. A
+        claim that can't be trusted counts as missing."""
+        found = await self._call(self._client.hget(session_key(self._tenant, session_id), "c"))
+        try:
+            claim = None if found is None else self._verified(Claim, found)
+        except SignatureRejected:
+            return None
+        return claim if claim is not None and claim.session_id == session_id else None
+
+    def _head(self, signed: bytes | None) -> SetHead:
+        if signed is None:
+            raise FeedFailed(
+                "Redis has no policy set of this tenant: it is not written yet, or lost"
+            )
+        if self._signed is None or self._signed[0] != signed:
+            try:
+                self._signed = signed, self._verified(SetHead, signed)
+            except SignatureRejected as error:
+                self.forged += 1
+                raise TornRead(f"the head in Redis is not trusted: {error}", [HEAD]) from error
+        return self._signed[1]
+
+    def _digest(self, head: SetHead, nodes: Mapping[str, bytes | None], name: str) -> str | None:
+        try:
+            return prove(head.root, nodes, name)
+        except NotProven as error:
+            raise TornRead(str(error), map(node_field, sorted(nodes_of([name])))) from error
+
+    def _all_verified(self, kind: Any, entries: Iterable[Any], field: bytes) -> list[Any]:
+        """The entries with a good signature; others count as missing."""
+        opened = []
+        for _, values in entries:
+            try:
+                opened.append(self._verified(kind, values.get(field, b"")))
+            except SignatureRejected:
+                self.forged += 1
+        return opened
+
+    def _verified(self, kind: type[_Signed], signed: bytes) -> _Signed:
+        """Raises `SignatureRejected` if none of the log's keys signed it."""
+        for public in self._log_keys():
+            with suppress(SignatureRejected):
+                return kind.opened(signed, public, self._tenant)
+        raise SignatureRejected("the signature is not by the log's key")
+
+    async def _call(self, request: Any, seconds: float = SECONDS) -> Any:
+        try:
+            async with asyncio.timeout(seconds):
+                return await request
+        except TimeoutError:
+            raise FeedFailed(f"Redis did not answer within {seconds:g} s") from None
+        except (RedisError, OSError) as error:
+            raise FeedFailed(f"Redis: {str(error) or type(error).__name__}") from error
+        except Exception as error:
+            # Garbage makes a parser raise anything, and uvloop raises `RuntimeError` for a write to
+            # a broken connection. Close: leftovers must not be taken for the next answer.
+            await self._client.aclose()
+            raise FeedFailed(
+                f"Redis sent an answer that can't be read: {type(error).__name__}"
+            ) from error
+
+
+def _verified_body(name: str, digest: str, body: bytes | None) -> bytes:
+    if body is None or hashlib.sha256(body).hexdigest() != digest:
+        why = "is missing" if body is None else "does not match the digest that was signed"
+        raise TornRead(f"document `{name}` {why}", [document_field(name)])
+    return body

@@ -1,0 +1,84 @@
+"""Coalesces the lookups of several callers: one of them reads for all. Knows neither the names nor
+how they are read.
+
+An attacker who tries API keys causes a lookup with each. Read one after the other, they would delay
+the loop that shares the lock with them, the one that brings revocations.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from sidecar.policy_cache.feed import FeedFailed
+from sidecar.policy_cache.partial.redis_reader import TornRead
+
+MAX_WAITING = 256
+"""Callers that may wait at a time; one more is refused at once."""
+MAX_NAMES = 400
+"""The most names in one combined read."""
+
+
+class _Lookup:
+    """One caller's names, and the outcome."""
+
+    __slots__ = ("alone", "done", "failure", "names")
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+        self.done = False
+        self.alone = False
+        self.failure: FeedFailed | None = None
+
+
+class RequestCoalescer:
+    """Calls `read` with names while holding `lock`; `read` raises `FeedFailed`."""
+
+    def __init__(self, lock: asyncio.Lock, read: Callable[[set[str]], Awaitable[None]]) -> None:
+        self._lock = lock
+        self._read = read
+        self._waiting: dict[_Lookup, None] = {}
+
+    async def fetch(self, names: Iterable[str]) -> None:
+        """Return once the names were read, by us or by another caller."""
+        if len(self._waiting) >= MAX_WAITING:
+            raise FeedFailed("too many lookups of policy documents are waiting")
+        lookup = _Lookup(frozenset(names))
+        self._waiting[lookup] = None
+        try:
+            async with self._lock:
+                if not lookup.done and lookup.failure is None:
+                    await self._read_for_all(lookup)
+        finally:
+            del self._waiting[lookup]
+        if lookup.failure is not None:
+            raise FeedFailed(str(lookup.failure)) from lookup.failure
+
+    async def _read_for_all(self, lookup: _Lookup) -> None:
+        """Read for all who wait. If we are cancelled, the next caller takes them all again."""
+        group, names = self._group(lookup)
+        try:
+            await self._read(names)
+        except TornRead:
+            if len(group) == 1:
+                raise
+            # One document is missing or damaged. It must fail only the callers who asked for it.
+            for each in group:
+                each.alone = True
+            await self._read(set(lookup.names))
+        except FeedFailed as error:
+            for each in group:
+                each.failure = error
+        else:
+            for each in group:
+                each.done = True
+
+    def _group(self, lookup: _Lookup) -> tuple[list[_Lookup], set[str]]:
+        """The callers to read for, `lookup` among them, and all their names."""
+        group, names = [lookup], set(lookup.names)
+        for each in () if lookup.alone else self._waiting:
+            if each is lookup or each.alone or each.done or each.failure is not None:
+                continue
+            if len(names) + len(each.names) > MAX_NAMES:
+                break
+            group.append(each)
+            names |= each.names
+        return group, names

@@ -1,0 +1,205 @@
+"""What is on disk and not yet acknowledged: read in order, and deleted some time after it is.
+
+Older instances come before the current one. `retention` says which acknowledged segments stay.
+Knows nothing of HTTP or of writing records.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from policies.ground.clock import Clock
+from sidecar.platform.state_logger import StateLogger
+from sidecar.spool.instance import Instance, RecordPosition, Segment
+from sidecar.spool.reading.oldest_age import OldestAge
+from sidecar.spool.reading.reader import RecordBatch, read_batch, read_hash
+from sidecar.spool.reading.retention import RetainedInstances
+from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.layout import Ending, aside_directory, write_acked
+from sidecar.spool.storage.segment_pool import Quota
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Backlog:
+    """The instances of a spool; the last may be the one being written (`current`). One reader at a
+    time: `read`, then `acknowledge`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        executor: Executor,
+        clock: Clock,
+        quota: Quota,
+        instances: Iterable[Instance],
+        retain_bytes: int = 0,
+    ) -> None:
+        self.instances: deque[Instance] = deque(instances)
+        self.current: Instance | None = None
+        self._disk = disk
+        self._executor = executor
+        self._loop = asyncio.get_running_loop()
+        self._quota = quota
+        self._new_records = asyncio.Event()
+        self._after = RecordPosition(0, 0, 0)
+        self._retiring = asyncio.Lock()
+        self._outage = StateLogger(log, "tidying the spool")
+        self._oldest = OldestAge(clock.monotonic)
+        self._retained = RetainedInstances(clock.monotonic, retain_bytes)
+        for instance in self.instances:
+            self._retained.retain(instance)
+        self.notify()
+
+    @property
+    def depth(self) -> int:
+        """Records on disk that are not acknowledged."""
+        return sum(instance.unshipped for instance in self.instances)
+
+    def oldest_age(self) -> float:
+        """Seconds since the oldest of them reached the disk, or since the start if it was there
+        before; 0 if there are none."""
+        return self._oldest.seconds()
+
+    def notify(self) -> None:
+        """Wake the reader: records became durable."""
+        self._oldest.grow_to(self.depth)
+        self._new_records.set()
+
+    def add(self, instance: Instance) -> None:
+        """Add a new instance, from now on the one being written."""
+        self.instances.append(instance)
+        self.current = instance
+
+    def end(self, instance: Instance, ending: Ending) -> None:
+        """Stop shipping the instance at `ending.first`."""
+        depth = self.depth
+        instance.ending = ending
+        instance.end = min(instance.end, ending.first)
+        self._oldest.shrink_by(depth - self.depth)
+
+    async def wait(self) -> None:
+        """Return once there is something to ship."""
+        while not self.depth:
+            self._new_records.clear()
+            await self._new_records.wait()
+
+    async def read(self, max_bytes: int, max_records: int) -> RecordBatch | None:
+        """The oldest unacknowledged records, None if there are none. Raises `UnreadableRecord`, or
+        `OSError` if the disk fails to read."""
+        for instance in self.instances:
+            if instance.unshipped:
+                batch, self._after = await self._in_thread(
+                    read_batch, self._disk, instance, list(instance.segments), instance.start(),
+                    instance.acked, instance.end, max_bytes, max_records,
+                )  # fmt: skip
+                return batch
+        return None
+
+    async def hash_of(self, instance_id: str, n: int) -> bytes | None:
+        """The core hash of a record that is still on disk, acknowledged or not, else None. Raises
+        as `read`."""
+        instance = self.find(instance_id)
+        cursor = None if instance is None or n >= instance.end else instance.before(n)
+        if instance is None or cursor is None:
+            return None
+        segments = list(instance.segments)
+        return await self._in_thread(read_hash, self._disk, instance, segments, cursor, n)
+
+    def rewind(self, instance_id: str, n: int) -> bool:
+        """Ship again from record `n` on. Returns False if these records are no longer on disk."""
+        instance = self.find(instance_id)
+        cursor = None if instance is None else instance.before(n)
+        if instance is None or cursor is None or n >= instance.acked:
+            return False
+        # If we die here, the file `acked` still has the old number. The control API's next refusal
+        # brings us here again.
+        instance.acked, instance.cursor = n, cursor
+        self._retained.retain_again(instance)
+        self.notify()
+        return True
+
+    async def trim(self, *, everything: bool = False) -> int:
+        """Delete retained segments that are old enough or take too much room, or all if
+        `everything`. Returns the bytes freed."""
+        freed = 0
+        while (instance := self._retained.pop_expired(everything=everything)) is not None:
+            freed += await self._in_thread(
+                self._remove_segments, instance, instance.acked, [instance.segments.popleft()]
+            )
+        self._quota.release(freed)
+        return freed
+
+    async def acknowledge(self, instance_id: str, n: int) -> int:
+        """Note that everything up to record `n` is in the control API's log. Returns the bytes
+        freed."""
+        instance = self.find(instance_id)
+        if instance is None:
+            return 0
+        depth = self.depth
+        instance.acked = max(instance.acked, min(n + 1, instance.end))
+        self._oldest.shrink_by(depth - self.depth)
+        if self._after.n == instance.acked:
+            instance.cursor = self._after
+        self._retained.retain(instance)
+        await self._in_thread(self._remove_segments, instance, instance.acked, [])
+        return await self.trim() + await self.retire()
+
+    async def retire(self) -> int:
+        """Remove instances that have nothing left to ship or to declare. What can't be moved or
+        removed is tried again next time. Returns the bytes freed."""
+        total = 0
+        async with self._retiring:
+            for instance in [each for each in self.instances if self._is_finished(each)]:
+                freed = await self._in_thread(self._remove_instance, instance)
+                if freed is not None:
+                    self.instances.remove(instance)
+                    self._retained.drop(instance)
+                    self._quota.release(freed)
+                    total += freed
+        return total
+
+    def _is_finished(self, instance: Instance) -> bool:
+        ending = instance.ending
+        over = instance is not self.current if ending is None else ending.declared
+        return over and not instance.unshipped
+
+    def find(self, instance_id: str) -> Instance | None:
+        return next((each for each in self.instances if each.id == instance_id), None)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        # Shielded: a cancelled caller must not leave half of it undone.
+        return await asyncio.shield(self._loop.run_in_executor(self._executor, work, *arguments))
+
+    def _remove_segments(self, instance: Instance, acked: int, finished: list[Segment]) -> int:
+        """Delete segments and note how far the instance is acknowledged. A segment that can't be
+        removed is found again at the next start. Returns the bytes freed."""
+        freed = 0
+        try:
+            # Delete first: a full disk may have no room for the note.
+            for segment in finished:
+                self._disk.remove(segment.path)
+                freed += segment.size
+            write_acked(self._disk, instance.path, acked)
+        except OSError as error:
+            self._outage.failing(f"an acknowledged segment can't be removed: {error}")
+        return freed
+
+    def _remove_instance(self, instance: Instance) -> int | None:
+        """Remove the directory, or set it aside. Returns the bytes freed, None on failure."""
+        try:
+            if instance.ending is not None and instance.ending.aside:
+                aside = aside_directory(instance.path, instance.ending.aside)
+                self._disk.rename(instance.path, aside)
+                self._disk.sync_directory(aside.parent)
+                return 0
+            self._disk.remove_directory(instance.path)
+        except OSError as error:
+            self._outage.failing(f"a finished instance can't be removed: {error}")
+            return None
+        self._outage.recovered()
+        return sum(segment.size for segment in instance.segments)

@@ -1,0 +1,53 @@
+"""The age of the oldest item in a queue, without storing a time for each item.
+
+Positions count every item that ever arrived. A mark records when the items from one position on
+arrived. Knows nothing of records.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+MARK_SECONDS = 0.25
+MARKS = 512
+
+
+class OldestAge:
+    """Call `grow_to` when items arrive and `shrink_by` when the oldest leave.
+
+    Keeps at most `MARKS` marks. Past that it drops every other one and doubles their spacing. The
+    age errs upward, by at most the spacing of the marks.
+    """
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._marks: deque[tuple[int, float]] = deque()
+        self._spacing = MARK_SECONDS
+        self._left = 0
+        self._reached = 0
+
+    def grow_to(self, depth: int) -> None:
+        reached = self._left + depth
+        if reached == self._reached:
+            return
+        now = self._monotonic()
+        if not self._marks or now - self._marks[-1][1] >= self._spacing:
+            self._marks.append((self._reached, now))
+            if len(self._marks) > MARKS:
+                self._marks = deque(islice(self._marks, 0, None, 2))
+                self._spacing *= 2
+        self._reached = reached
+
+    def shrink_by(self, count: int) -> None:
+        self._left += count
+        if self._left == self._reached:
+            self._marks.clear()
+            self._spacing = MARK_SECONDS
+
+    def seconds(self) -> float:
+        """Age of the oldest item; 0 if there is none."""
+        if not self._marks:
+            return 0.0
+        while len(self._marks) > 1 and self._marks[1][0] <= self._left:
+            self._marks.popleft()
+        return self._monotonic() - self._marks[0][1]

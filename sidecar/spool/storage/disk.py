@@ -1,0 +1,151 @@
+"""All file operations of the spool in one class, so that a test can make any of them fail.
+
+Knows files, not their contents. Every operation blocks and runs in the spool's threads, never on
+the event loop. Every operation raises `OSError` unchanged and retries nothing.
+"""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+_ZEROS = bytes(1024 * 1024)
+_MAX_BUFFERS = 64
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+class Disk:
+    """The operating system's file operations."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make the directory, for this user alone, and sync its name in its parent."""
+        path.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        """Sync the directory: a file's name is on disk only once its directory is."""
+        directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def lock(self, path: Path) -> int | None:
+        """A descriptor that holds the lock until it is closed or the process ends; None if another
+        process holds it."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def create_zeroed(self, path: Path, size: int) -> None:
+        """Make a synced file of `size` zeros. Its blocks and length are then allocated, so writing
+        into it needs no room and syncing it no journal. On failure, leaves no file."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            try:
+                self._fill(descriptor, size)
+            finally:
+                os.close(descriptor)
+        except OSError:
+            with contextlib.suppress(OSError):  # report the first failure
+                path.unlink()
+            raise
+
+    def _fill(self, descriptor: int, size: int) -> None:
+        offset = 0
+        while offset < size:
+            # Write as much as possible per call. After each call this thread waits for the
+            # interpreter's lock, and under load it gets it last.
+            whole, rest = divmod(size - offset, len(_ZEROS))
+            zeros = [_ZEROS] * min(whole, _MAX_BUFFERS) or [_ZEROS[:rest]]
+            written = os.pwritev(descriptor, zeros, offset)
+            if written == 0:
+                raise OSError("the disk takes no more bytes")
+            offset += written
+        os.fsync(descriptor)
+
+    def open_to_write(self, path: Path) -> int:
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+    def write(self, descriptor: int, data: bytes, offset: int) -> None:
+        """Write all of `data`. The kernel may take less per call, which is no error."""
+        written = os.pwrite(descriptor, data, offset)
+        while written < len(data):
+            step = os.pwrite(descriptor, memoryview(data)[written:], offset + written)
+            if step == 0:
+                raise OSError("the disk takes no more bytes")
+            written += step
+
+    def sync(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def rewrite(self, path: Path, data: bytes) -> None:
+        """Overwrite the file from its start with `data`, and sync."""
+        descriptor = self.open_to_write(path)
+        try:
+            self.write(descriptor, data, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
+        """Read to the end, or at most `length` bytes."""
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            wanted = max(0, size - offset) if length is None else length
+            return os.pread(file.fileno(), wanted, offset)
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Replace a small file and sync it: a crash leaves the old content or the new, never a
+        mixture."""
+        beside = path.with_name(path.name + ".tmp")
+        self.note(beside, data, sync=True)
+        self.rename(beside, path)
+        self.sync_directory(path.parent)
+
+    def note(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+        """Overwrite the start of a small file. Without `sync` the kernel writes it to disk whenever
+        it likes."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            self.write(descriptor, data, 0)
+            if sync:
+                os.ftruncate(descriptor, len(data))
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, path: Path, to: Path) -> None:
+        path.rename(to)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove the directory, if it exists, and the files in it. It is renamed first: half an
+        instance would look like one whose records are missing."""
+        doomed = path if path.suffix == ".tmp" else path.with_name(path.name + ".tmp")
+        if path.exists():
+            path.rename(doomed)
+        if doomed.exists():
+            for file in doomed.iterdir():
+                file.unlink()
+            doomed.rmdir()
+
+    def list(self, path: Path) -> list[Path]:
+        """The directory's entries, sorted by name."""
+        return sorted(path.iterdir())
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size

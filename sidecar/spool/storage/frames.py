@@ -1,0 +1,162 @@
+"""The bytes of a segment file: a header, then frames, then zeros. Knows neither files nor records.
+
+    header   magic, 8 bytes | u32 length | u32 crc32c | JSON {first, instance, prev, source}
+    frame    u32 length | u32 crc32c of the rest | u64 n | payload, `length` bytes of JSON
+
+Numbers are big-endian. `first` is the number of the first frame, `prev` the base64 hash of the
+record before it. A frame whose `n` is not the next number is as bad as one whose checksum is wrong.
+
+Records that are stored together or not at all are consecutive frames in one segment. The highest
+bit of `n` is set in each of them but the last; the checksum covers it.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+import google_crc32c
+import orjson
+
+from policies.ground.canonical import encode
+
+MAX_PAYLOAD = 256 * 1024
+"""An entry is at most 64 KiB, and its openings are about as large."""
+
+_MAGIC = b"sluice\0\1"
+_HEADER = Struct(">8sII")
+_FRAME = Struct(">IIQ")
+_FRAME_HEAD = Struct(">II").pack
+_MORE = 1 << 63
+_NUMBER = _MORE - 1
+_OPENS = b'{"'  # every payload is a JSON object with members
+
+FRAME = _FRAME.size
+"""The bytes of a frame without its payload."""
+
+crc32c = google_crc32c.value
+
+
+class Header(NamedTuple):
+    """What a segment says about itself: whose it is, and its place in the chain."""
+
+    source: str
+    instance: str
+    first: int
+    prev: str
+
+
+class Frame(NamedTuple):
+    """A good frame in a buffer: its number, where its payload lies, and whether the next frame
+    belongs to the same group."""
+
+    n: int
+    start: int
+    end: int
+    more: bool = False
+
+
+class Scan(NamedTuple):
+    """What a segment holds.
+
+    `end` is the offset after the last good frame, `next` the number that follows it, `last` its
+    payload; a torn group does not count. `beyond` is the highest number plus one of the good frames
+    after a bad one, None if there are none. `clean`: everything after `end` is zeros.
+    """
+
+    end: int
+    next: int
+    last: bytes | None
+    beyond: int | None
+    clean: bool
+
+
+def frame_bytes(n: int, payload: bytes, *, more: bool) -> tuple[bytes, bytes]:
+    """Build a frame in two parts, to be written one after the other. `more`: the next frame belongs
+    to the same group."""
+    body = (n | _MORE if more else n).to_bytes(8, "big") + payload
+    return _FRAME_HEAD(len(payload), crc32c(body)), body
+
+
+def header_bytes(header: Header) -> bytes:
+    body = encode(header._asdict())
+    return _HEADER.pack(_MAGIC, len(body), crc32c(body)) + body
+
+
+def read_header(data: bytes) -> tuple[Header, int] | None:
+    """The header and the offset after it; None if it is missing or bad."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, length, checksum = _HEADER.unpack_from(data)
+    body = data[_HEADER.size : _HEADER.size + length]
+    if magic != _MAGIC or len(body) != length or crc32c(body) != checksum:
+        return None
+    if length == 0:  # a torn write: the checksum of nothing is zero
+        return None
+    return Header(**orjson.loads(body)), _HEADER.size + length
+
+
+def frame_at(data: bytes, offset: int) -> Frame | None:
+    """The frame at `offset`; None if it is missing, bad or incomplete."""
+    start = offset + FRAME
+    if start > len(data):
+        return None
+    length, checksum, n = _FRAME.unpack_from(data, offset)
+    end = start + length
+    if not 0 < length <= MAX_PAYLOAD or end > len(data):
+        return None
+    if crc32c(data[offset + 8 : end]) != checksum:
+        return None
+    return Frame(n & _NUMBER, start, end, n > _NUMBER)
+
+
+def payloads(data: bytes, offset: int, n: int, limit: int) -> list[bytes]:
+    """The payloads of the frames from `offset` on, the first of which must be number `n`: at most
+    `limit`, and only good, complete frames. Duplicates `frame_at` for speed: it runs for every
+    record that ships."""
+    found: list[bytes] = []
+    size = len(data)
+    while len(found) < limit and offset + FRAME <= size:
+        length, checksum, number = _FRAME.unpack_from(data, offset)
+        end = offset + FRAME + length
+        if number & _NUMBER != n or end > size or not 0 < length <= MAX_PAYLOAD:
+            break
+        if crc32c(data[offset + 8 : end]) != checksum:
+            break
+        found.append(data[offset + FRAME : end])
+        offset, n = end, n + 1
+    return found
+
+
+def scan(data: bytes, offset: int, n: int) -> Scan:
+    """Scan the frames from `offset` on, the first of which must be number `n`.
+
+    A group whose last frame is missing at the end was torn by a crash. Its request was never
+    answered, so the whole group is cut off like any torn write. Good frames after a bad one mean
+    damage, not a torn write: the group was once whole and may have been answered. So every good
+    frame before the bad one is kept, and what follows it is declared lost.
+    """
+    first = n
+    whole, last = offset, None
+    group: list[Frame] = []
+    while (frame := frame_at(data, offset)) is not None and frame.n == n:
+        group.append(frame)
+        offset, n = frame.end, n + 1
+        if not frame.more:
+            whole, last, group = offset, frame, []
+    clean = data[whole:] == bytes(len(data) - whole)
+    beyond = None if clean else _highest_beyond(data, offset, n)
+    if beyond is not None and group:
+        whole, last = offset, group[-1]
+    payload = None if last is None else data[last.start : last.end]
+    return Scan(whole, first if last is None else last.n + 1, payload, beyond, clean)
+
+
+def _highest_beyond(data: bytes, offset: int, n: int) -> int | None:
+    """Look for frames wherever a payload may begin: the length of a bad frame can't be trusted."""
+    beyond: int | None = None
+    at = data.find(_OPENS, offset)
+    while at != -1:
+        frame = frame_at(data, at - FRAME) if at - FRAME >= offset else None
+        if frame is not None and frame.n >= n:
+            beyond = max(beyond or 0, frame.n + 1)
+        at = data.find(_OPENS, at + 1 if frame is None else frame.end)
+    return beyond

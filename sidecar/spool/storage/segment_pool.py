@@ -1,0 +1,85 @@
+"""Spare segments, filled with zeros ahead of need, and the quota that limits all segments.
+
+A spare is written to its last byte and synced before it counts. So it doubles as the room kept for
+denials on a full disk: space that is only promised could be taken by other programs. Knows when
+there is no room, not what follows from that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from sidecar.platform.state_logger import StateLogger
+from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.layout import spare_file, spare_ordinal
+
+
+class Quota:
+    """Bytes of all segment files. A segment counts in full from the moment it is made."""
+
+    def __init__(self, limit: int, held: int) -> None:
+        self.held = held
+        self._limit = limit
+
+    def fits(self, size: int) -> bool:
+        return self.held + size <= self._limit
+
+    def reserve(self, size: int) -> None:
+        self.held += size
+
+    def release(self, size: int) -> None:
+        self.held -= size
+
+
+class SegmentPool:
+    """Makes spares of `size` bytes in `root`, one at a time."""
+
+    def __init__(
+        self, root: Path, disk: Disk, quota: Quota, size: int, found: Iterable[Path]
+    ) -> None:
+        self.size = size
+        self._root = root
+        self._disk = disk
+        # Its own thread: queued behind reads, a spare would come too late.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-spares")
+        self._quota = quota
+        # Continue after the ordinals of the previous process: a name is used once.
+        self._last_ordinal = max((spare_ordinal(path) or 0 for path in found), default=0)
+        self._pending: asyncio.Future[None] | None = None
+        self._outage = StateLogger(logging.getLogger(__name__), "room in the spool")
+
+    async def make(self) -> Path | None:
+        """Make one spare. Returns None if `max_bytes` or the disk leaves no room."""
+        if not self._quota.fits(self.size):
+            self._outage.failing(
+                "`max_bytes` is reached: the control API does not take the records"
+            )
+            return None
+        self._last_ordinal += 1
+        path = spare_file(self._root, self._last_ordinal)
+        self._quota.reserve(self.size)
+        loop = asyncio.get_running_loop()
+        self._pending = loop.run_in_executor(self._thread, self._make, path)
+        try:
+            await asyncio.shield(self._pending)
+        except OSError as error:
+            self._quota.release(self.size)
+            self._outage.failing(f"a segment can't be made: {error}")
+            return None
+        self._outage.recovered()
+        return path
+
+    async def close(self, seconds: float) -> None:
+        """Wait for a spare in the making: the directory's next owner must not find a file that is
+        still being written."""
+        if self._pending is not None:
+            await asyncio.wait([self._pending], timeout=seconds)
+        self._thread.shutdown(wait=False)
+
+    def _make(self, path: Path) -> None:
+        # If we die before the rename, the next start removes the unfinished file.
+        unfinished = path.with_name(path.name + ".tmp")
+        self._disk.create_zeroed(unfinished, self.size)
+        self._disk.rename(unfinished, path)

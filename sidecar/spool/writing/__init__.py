@@ -1,0 +1,1 @@
+"""The writing side of the spool: from a new record to a synced segment."""

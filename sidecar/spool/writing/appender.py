@@ -1,0 +1,252 @@
+"""Numbers, chains and frames records for the current instance, and gathers them into batches.
+
+Records gather while the writer syncs the previous batch: under load one sync serves many records,
+otherwise one. The memory of a record is freed when its sync ends. Knows how much room is left and
+how much of it is reserved. Knows no modes, and nothing of shipping.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from policies.ground.canonical import b64, rfc3339
+from policies.ground.clock import Clock
+from policies.trail.record import Record
+from policies.trail.spool_chain import core_hash, spool_payload, src_member
+from sidecar.spool.errors import RecordTooLarge, SpoolFull, SpoolUnwritable
+from sidecar.spool.instance import Instance, Segment
+from sidecar.spool.storage.frames import FRAME, MAX_PAYLOAD, Header, frame_bytes, header_bytes
+from sidecar.spool.storage.layout import segment_file
+from sidecar.spool.writing.writer import Start, WriteJob
+
+RESERVE_FRACTION = 8
+"""One part in this many of a segment is kept for denials."""
+
+MAX_TURNS = 64
+"""Turns of the event loop for which a batch may keep growing, as long as each turn adds records. A
+sync costs more than a record: under load one sync serves many; a lone record waits one turn."""
+
+LAZY_SECONDS = 0.02
+"""How long a record that is not urgent may wait for one that is."""
+
+_HEADER_BYTES = 4096
+"""A segment header is smaller than this."""
+
+
+class Appender:
+    """Set `submit` before use: it hands a job to the writer, which calls `on_written`. The
+    callbacks report that records became durable, that a write failed, and that a spare segment was
+    taken."""
+
+    submit: Callable[[WriteJob], None]
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        segment_bytes: int,
+        on_durable: Callable[[], None],
+        on_failed: Callable[[Instance, OSError], None],
+        on_roll: Callable[[], None],
+    ) -> None:
+        self.spares: deque[Path] = deque()
+        """Segments of zeros, ready for use."""
+        self.starved = False
+        """No spare can be made: all room left is for denials."""
+        self.n = 0
+        """The next record's number."""
+        self.room = 0
+        """Bytes left in the current segment."""
+        self.waiting = 0
+        """Bytes gathered or being synced."""
+        self._loop = asyncio.get_running_loop()
+        self._now = clock.now
+        self._segment_bytes = segment_bytes
+        self._on_durable = on_durable
+        self._on_failed = on_failed
+        self._on_roll = on_roll
+        self._batch: list[WriteJob] = []
+        self._in_flight = 0
+        self._scheduled = False
+        self._urgent = False
+        self._lazy_timer: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    def resume(self, instance: Instance, n: int, prev: str, room: int) -> None:
+        """Continue after record `n` - 1, whose base64 hash is `prev`."""
+        self.instance, self.n, self._prev, self.room = instance, n, prev, room
+        self._job = WriteJob(instance, None, n)
+        self._batch = [self._job]
+
+    def begin(self, instance: Instance, gaps: Sequence[Record]) -> asyncio.Future[None]:
+        """Begin a new instance, whose first records are `gaps`. What was gathered for the previous
+        one goes to disk before it. The future is done once the header and the gaps are on disk."""
+        self.instance, self.n, self._prev = instance, 0, ""
+        self._urgent = True
+        self._open_segment()
+        for gap in gaps:
+            self.add((gap,), denial=True)
+        return self.durable()
+
+    def durable(self) -> asyncio.Future[None]:
+        """A future that is done once everything added so far is on disk. It fails with
+        `SpoolUnwritable` if that won't happen."""
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._job.waiters.append(future)
+        return future
+
+    def add(self, records: Sequence[Record], *, denial: bool, urgent: bool = True) -> list[bytes]:
+        """Number, chain and gather records that are stored together or not at all. Returns their
+        core hashes. Unless `urgent`, they may wait for the next ones.
+
+        All records of a group are frames of one job in one segment: a single write and sync stores
+        them or fails for all. If a crash tears that write, recovery cuts off the whole group.
+        """
+        n, prev, size = self.n, self._prev, 0
+        source, instance = self.instance.source, self.instance.id
+        t = rfc3339(self._now())
+        frames: list[bytes] = []
+        digests = []
+        last = n + len(records) - 1
+        for record in records:
+            core = record.core(src_member(source, instance, n, prev, t))
+            payload = spool_payload(core, record.openings)
+            if len(payload) > MAX_PAYLOAD:
+                raise RecordTooLarge(
+                    f"the record has {len(payload)} bytes; the limit is {MAX_PAYLOAD}"
+                )
+            digest = core_hash(core)
+            digests.append(digest)
+            frames += frame_bytes(n, payload, more=n < last)
+            size += FRAME + len(payload)
+            n, prev = n + 1, b64(digest)
+        # INVARIANT: nothing changes until all of them are known to fit. A number given to a record
+        # that is not stored would be a hole.
+        if size > self.room - (0 if denial or self.spares else self.reserve):
+            self._make_room(size, denial=denial)
+        job = self._job
+        job.frames += frames
+        job.size += size
+        job.end = self.n = n
+        self._prev = prev
+        self.room -= size
+        self.waiting += size
+        self._urgent = self._urgent or urgent
+        if not self._scheduled and not self._in_flight:
+            self._schedule()
+        return digests
+
+    def discard(self) -> None:
+        """Fail all waiters for what was gathered: its instance takes no more records."""
+        for job in self._batch:
+            self.waiting -= job.size
+            _fail(job)
+        self._batch = []
+
+    def on_written(self, job: WriteJob, error: OSError | None) -> None:
+        """The writer has finished a job. Skips cancelled waiters: their clients hung up, but their
+        records stay."""
+        self._in_flight -= 1
+        self.waiting -= job.size
+        if error is None:
+            if job.instance.ending is None:
+                job.instance.end = job.end
+            for waiter in job.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._on_durable()
+        else:
+            _fail(job)
+            self._on_failed(job.instance, error)
+        if not self._in_flight:
+            self._schedule()
+        # Set here rather than in a flush: after the last job there is nothing left to flush.
+        if not self.waiting and self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
+
+    async def idle(self) -> None:
+        """Return once nothing is gathered and nothing is being synced."""
+        while self.waiting:
+            self._idle = self._idle or self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    @property
+    def reserve(self) -> int:
+        """The bytes of `room` kept for denials while there is no spare.
+
+        Usually a fraction of a segment: a disk that is only slow to make a spare must not deny
+        requests, but allowed requests must not take the last room before a new segment is certain.
+        All of it once the pool is `starved`.
+        """
+        return self._segment_bytes if self.starved else self._segment_bytes // RESERVE_FRACTION
+
+    def _make_room(self, size: int, *, denial: bool) -> None:
+        if size > self._segment_bytes - _HEADER_BYTES:
+            raise SpoolFull("the records of one request do not fit in one segment")
+        if size > self.room and self.spares:
+            self._open_segment()
+        if size > self.room:
+            raise SpoolFull
+        if not denial and not self.spares and size > self.room - self.reserve:
+            raise SpoolFull("the spool is full: only denials are recorded")
+
+    def _open_segment(self) -> None:
+        instance = self.instance
+        segment = Segment(segment_file(instance.path, self.n), self.n, self._segment_bytes)
+        header = header_bytes(Header(instance.source, instance.id, self.n, self._prev))
+        start = Start(segment, self.spares.popleft())
+        self._job = WriteJob(instance, start, self.n, [header], size=len(header))
+        self._batch.append(self._job)
+        instance.segments.append(segment)
+        self.room = segment.size - len(header)
+        self.waiting += len(header)
+        self._on_roll()
+        # The header goes to disk even if the record that needed the room is then refused.
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._urgent:
+            # Not at once: other work that is ready on the loop may join this batch.
+            if not self._scheduled:
+                self._scheduled = True
+                self._loop.call_soon(self._coalesce, self.n, MAX_TURNS)
+        elif self.waiting and self._lazy_timer is None:
+            # A sync costs more than a record: a record that is not urgent is no reason for one.
+            self._lazy_timer = self._loop.call_later(LAZY_SECONDS, self._on_lazy_timer)
+
+    def _on_lazy_timer(self) -> None:
+        self._lazy_timer = None
+        self._urgent = True
+        if not self._in_flight:
+            self._schedule()
+
+    def _coalesce(self, before: int, turns: int) -> None:
+        """Flush once a turn of the loop adds no further record."""
+        if turns and self.n > before:
+            self._loop.call_soon(self._coalesce, self.n, turns - 1)
+        else:
+            self._submit_batch()
+
+    def _submit_batch(self) -> None:
+        self._scheduled = False
+        if self._in_flight:
+            return
+        jobs, self._batch, self._urgent = self._batch, [], False
+        for job in jobs:
+            if job.frames:
+                self._in_flight += 1
+                self.submit(job)
+        if jobs:
+            self._job = WriteJob(self.instance, None, self.n)
+            self._batch.append(self._job)
+
+
+def _fail(job: WriteJob) -> None:
+    for waiter in job.waiters:
+        if not waiter.done():
+            waiter.set_exception(SpoolUnwritable("the disk did not take the record"))
+            # Mark the exception as retrieved: if the client has hung up, asyncio would report it as
+            # unhandled.
+            waiter.exception()

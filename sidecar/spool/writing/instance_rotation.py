@@ -1,0 +1,205 @@
+"""Ends one instance, begins the next, and declares what was lost.
+
+After a failed write or sync, in this order:
+
+1. All waiters for records that are not on disk get an error, and every new record is refused at
+   once; `refusal` says why.
+2. The instance ends after its last synced record. What is synced still ships.
+3. A new instance begins in its own directory. Its first record is a `gap` that names the old
+   instance, the first lost number and how many are lost. Once that is on disk, records are taken
+   again.
+4. While the disk stays bad, `maintenance` retries step 3 indefinitely, with growing pauses.
+
+An instance that the control API refuses, or that can't be read back, ends while the disk is fine:
+then the new one takes over in the same step of the event loop, and no record is refused.
+
+Knows why records are refused. Knows nothing of modes or of making room.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+
+from policies.ground.clock import Clock
+from sidecar.platform.state_logger import StateLogger
+from sidecar.spool.instance import Instance
+from sidecar.spool.reading.backlog import Backlog
+from sidecar.spool.recovery import Recovered
+from sidecar.spool.storage.disk import Disk
+from sidecar.spool.storage.layout import Ending, instance_directory, write_ending
+from sidecar.spool.writing.appender import Appender
+from sidecar.spool.writing.losses import Declaration, Losses
+from sidecar.spool.writing.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_BAD_DISK = "the disk takes no records at the moment"
+_NO_ROOM = "there is no room for a new segment"
+_GAP_BYTES = 4096
+
+
+class InstanceRotation:
+    """Owns the appender and the writer. `refusal` says why no record is taken, None if records are
+    taken; `closed` means that none ever will be again. `wake` asks `maintenance` to run."""
+
+    def __init__(
+        self,
+        root: Path,
+        source: str,
+        disk: Disk,
+        executor: Executor,
+        clock: Clock,
+        entropy: Callable[[int], bytes],
+        backlog: Backlog,
+        segment_bytes: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self.refusal: str | None = "the spool is not open yet"
+        self.closed = False
+        self.fault: BaseException | None = None
+        self.sync_failures = 0
+        self.losses = Losses(clock, entropy)
+        self.appender = Appender(
+            clock,
+            segment_bytes=segment_bytes,
+            on_durable=backlog.notify,
+            on_failed=self._on_write_failed,
+            on_roll=wake,
+        )
+        self._loop = asyncio.get_running_loop()
+        self.writer = Writer(disk, self._loop, self.appender.on_written, self._on_writer_crashed)
+        self.appender.submit = self.writer.submit
+        self._root = root
+        self._source = source
+        self._disk = disk
+        self._executor = executor
+        self._entropy = entropy
+        self._backlog = backlog
+        self._wake = wake
+        self._outage = StateLogger(log, "the spool")
+        self._ordinal = 0
+
+    def resume(self, found: Recovered) -> None:
+        """Continue where the previous process stopped. If it left nothing to continue in, call
+        `begin` next."""
+        self._ordinal, self.appender.spares = found.ordinal, deque(found.spares)
+        for instance in found.undeclared:
+            assert instance.ending is not None
+            self.losses.ended(instance, instance.ending)
+        if found.resumed is not None:
+            instance, segment, offset, n, prev = found.resumed
+            self.appender.resume(instance, n, prev, segment.size - offset)
+            self._backlog.current = instance
+            self.refusal = None
+
+    def begin(self) -> asyncio.Future[None]:
+        """Begin a new instance in a spare segment; its first records declare the losses. Records
+        are taken once it is on disk, when the future is done."""
+        self._ordinal += 1
+        name = self._entropy(16).hex()
+        path = instance_directory(self._root, self._ordinal, name)
+        instance = Instance(self._ordinal, name, self._source, path)
+        declaration = self.losses.take()
+        instance.gaps = len(declaration.records)
+        self._backlog.add(instance)
+        future = self.appender.begin(instance, declaration.records)
+        future.add_done_callback(partial(self._on_declared, instance, declaration))
+        return future
+
+    def declare(self) -> None:
+        """Declare losses in the current instance, whose own chain is whole."""
+        if not self.appender.spares and self.appender.room < _GAP_BYTES * len(self.losses):
+            return
+        declaration = self.losses.take()
+        for record in declaration.records:
+            self.appender.add((record,), denial=True)
+        future = self.appender.durable()
+        future.add_done_callback(partial(self._on_declared, self.appender.instance, declaration))
+
+    def end(self, instance: Instance, reason: str, first: int, aside: str = "") -> None:
+        """End the instance: it takes no more records, and ships none from number `first` on."""
+        current = instance is self._backlog.current
+        if instance.ending is not None:
+            self._end_earlier(instance, instance.ending, reason, first, aside)
+            return
+        written = self.appender.n if current else instance.end
+        # Its own leading gap records are no loss: they are declared again.
+        lost = max(0, written - max(first, 0 if instance.end else instance.gaps))
+        if instance.end or lost:
+            self._record_loss(instance, Ending(reason, first, lost, aside))
+        else:
+            # It never reached the disk, and nothing in it was acknowledged.
+            self._backlog.end(instance, Ending(reason, first, 0, declared=True))
+        if current and self.refusal is None:
+            if not self.appender.spares:
+                self.refusal = _NO_ROOM
+            else:
+                self.begin()
+        self._wake()
+
+    def _end_earlier(
+        self, instance: Instance, former: Ending, reason: str, first: int, aside: str
+    ) -> None:
+        """It had ended before, and less of it can be shipped than was known then."""
+        if first < former.first:
+            lost = None if former.lost is None else former.lost + former.first - first
+            self._record_loss(instance, Ending(reason, first, lost, aside or former.aside))
+            self._wake()
+
+    def _record_loss(self, instance: Instance, ending: Ending) -> None:
+        name = instance.path.name
+        log.error("spool instance `%s` ends at %d: %s", name, ending.first, ending.reason)
+        self.losses.ended(instance, ending)
+        self._backlog.end(instance, ending)
+        self._save_ending(instance)
+
+    def _on_declared(
+        self, instance: Instance, declaration: Declaration, future: asyncio.Future[None]
+    ) -> None:
+        if future.cancelled() or future.exception() is not None:
+            self.losses.failed(declaration)
+        else:
+            # If we die before the ending is saved, the next start declares it once more.
+            self.losses.confirmed(declaration)
+            for ended, _ in declaration.endings:
+                self._save_ending(ended)
+            if instance.ending is None and not self.closed:
+                self.refusal = None
+                self._outage.recovered()
+        self._wake()
+
+    def _on_write_failed(self, instance: Instance, error: OSError) -> None:
+        self.sync_failures += 1
+        if instance.ending is not None:
+            return
+        self._outage.failing(f"a write failed: {error}")
+        if instance is self._backlog.current:
+            self.refusal = self.refusal or _BAD_DISK
+            self.appender.discard()
+        self.end(instance, "a write to the disk failed", instance.end)
+
+    def _on_writer_crashed(self, error: BaseException) -> None:
+        self.fault = error
+        self.closed, self.refusal = True, "the spool's writer died"
+        self.appender.discard()
+        self._wake()
+
+    def _save_ending(self, instance: Instance) -> None:
+        """Save the ending beside the instance, for the next start. On a bad disk this may fail:
+        then the next start ships what it can read, and the gap record declared too much."""
+        assert instance.ending is not None
+        with contextlib.suppress(RuntimeError):  # closed meanwhile: the next start saves it
+            saving = self._loop.run_in_executor(
+                self._executor, write_ending, self._disk, instance.path, instance.ending
+            )
+            saving.add_done_callback(_report)
+
+
+def _report(saving: asyncio.Future[None]) -> None:
+    if not saving.cancelled() and saving.exception() is not None:
+        log.warning("the ending of a spool instance can't be saved: %s", saving.exception())

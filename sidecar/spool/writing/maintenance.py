@@ -1,0 +1,139 @@
+"""Keeps the spool writable: makes spare segments, begins a new instance after a disk failure, and
+declares losses. Knows when to retry and how long to pause. Knows no modes and nothing of HTTP."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from sidecar.spool.errors import SpoolError
+from sidecar.spool.reading.backlog import Backlog
+from sidecar.spool.recovery import Recovered
+from sidecar.spool.storage.segment_pool import SegmentPool
+from sidecar.spool.writing.instance_rotation import InstanceRotation
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+SPARE_SEGMENTS = 2
+"""How many spares to hold. With one, a disk slow to make the next would deny requests under
+load."""
+DECLARE_AFTER_SECONDS = 1.0
+"""How long to count dropped records before a gap record declares them."""
+
+
+class Maintenance:
+    """The loop beside the writer. Call `wake` after any change."""
+
+    def __init__(
+        self,
+        spares: SegmentPool,
+        backlog: Backlog,
+        executor: Executor,
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self._spares = spares
+        self._backlog = backlog
+        self._executor = executor
+        self._entropy = entropy
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
+
+    async def start(self, rotation: InstanceRotation, found: Recovered) -> None:
+        """Begin with what recovery found. A disk that takes nothing does not prevent the start: the
+        spool then refuses every record, and `run` retries."""
+        self._rotation = rotation
+        self._appender = rotation.appender
+        if found.resumed is not None:
+            await self._in_thread(
+                rotation.writer.resume, found.resumed.segment.path, found.resumed.offset
+            )
+        rotation.resume(found)
+        rotation.writer.start()
+        await self._do_pending_work()
+
+    async def run(self) -> None:
+        """Never returns. Raises if the writer died of anything but the disk."""
+        pause = FIRST_PAUSE
+        while True:
+            self._woken.clear()
+            if self._rotation.fault is not None:
+                raise self._rotation.fault
+            well = await self._do_pending_work()
+            if not well:
+                # The failure itself has woken us: do not retry without a pause.
+                self._woken.clear()
+            pause = FIRST_PAUSE if well else min(pause * 2, LONGEST_PAUSE)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if well else self._jittered(pause)):
+                    await self._woken.wait()
+
+    def wake(self) -> None:
+        """Run the loop again: there may be something to do, or something may now succeed."""
+        self._woken.set()
+
+    def dropped(self, reason: str) -> None:
+        """Count a record that was answered but did not fit."""
+        losses = self._rotation.losses
+        if not losses:
+            self._loop.call_later(DECLARE_AFTER_SECONDS, self.wake)
+        losses.dropped(reason)
+
+    async def close(self, seconds: float) -> bool:
+        """Refuse records from now on, and wait up to `seconds` for those already taken. Returns
+        whether the writer has stopped: on a disk that hangs it has not."""
+        rotation = self._rotation
+        if rotation.refusal is None and rotation.losses:
+            rotation.declare()
+        rotation.closed, rotation.refusal = True, "the sidecar is stopping"
+        try:
+            async with asyncio.timeout(seconds):
+                await self._appender.idle()
+        except TimeoutError:
+            log.error("records are still not on disk after %g s: stopping without them", seconds)
+            self._appender.discard()
+        await asyncio.sleep(0)  # lets the last job's callbacks run: it may be a declaration
+        await self._backlog.retire()
+        await self._spares.close(seconds)
+        return await self._in_thread(rotation.writer.stop, seconds)
+
+    async def _do_pending_work(self) -> bool:
+        """Do all pending work. Returns whether none is left."""
+        rotation = self._rotation
+        await self._refill_pool()
+        if rotation.refusal is not None and self._appender.spares:
+            await self._begin_instance()
+            await self._refill_pool()
+        if rotation.refusal is None and rotation.losses:
+            rotation.declare()
+        await self._backlog.retire()
+        waits = rotation.refusal is not None or rotation.losses
+        return len(self._appender.spares) >= SPARE_SEGMENTS and not waits
+
+    async def _refill_pool(self) -> None:
+        appender = self._appender
+        while len(appender.spares) < SPARE_SEGMENTS and not self._rotation.closed:
+            spare = await self._spares.make()
+            if spare is None and await self._backlog.trim(everything=True):
+                continue  # retained segments make room for new ones
+            appender.starved = spare is None
+            if spare is None:
+                break
+            appender.spares.append(spare)
+
+    async def _begin_instance(self) -> None:
+        if not self._rotation.closed:
+            # InstanceRotation reports a failure itself; the next round retries.
+            with contextlib.suppress(SpoolError):
+                await asyncio.shield(self._rotation.begin())
+
+    def _jittered(self, pause: float) -> float:
+        return pause * (0.5 + self._entropy(1)[0] / 512)
+
+    def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        return self._loop.run_in_executor(self._executor, work, *arguments)

@@ -1,0 +1,141 @@
+"""The thread that writes records to disk: each job is one write and one sync.
+
+Jobs come in order from the event loop and are answered in order. Between two jobs the thread works
+for a few microseconds only, so it rarely waits for the interpreter's lock.
+
+A failed write or sync abandons the file. After a failed sync the kernel may drop the dirty pages
+and report success for the next one although nothing was written, so it is never retried. Every
+later job of the same instance fails at once.
+
+Knows nothing of records or modes.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import NamedTuple
+
+from sidecar.spool.instance import Instance, Segment
+from sidecar.spool.storage.disk import Disk
+
+
+class Start(NamedTuple):
+    """The segment that a job opens, and the file of zeros that becomes it. The header is the first
+    of the job's bytes."""
+
+    segment: Segment
+    spare: Path
+
+
+@dataclass(slots=True, eq=False)
+class WriteJob:
+    """Bytes for one segment of `instance`, the futures waiting for them, and the number after the
+    last record among them."""
+
+    instance: Instance
+    start: Start | None
+    end: int
+    frames: list[bytes] = field(default_factory=list)
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    size: int = 0
+
+
+class Writer:
+    """Calls `on_written(job, error)` on the loop for each job, and `on_crashed(error)` if the
+    thread itself dies, which is a bug and fatal."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        loop: asyncio.AbstractEventLoop,
+        on_written: Callable[[WriteJob, OSError | None], None],
+        on_crashed: Callable[[BaseException], None],
+    ) -> None:
+        self._disk = disk
+        self._loop = loop
+        self._on_written = on_written
+        self._on_crashed = on_crashed
+        self._jobs: SimpleQueue[WriteJob | None] = SimpleQueue()
+        self._file: int | None = None
+        self._offset = 0
+        self._abandoned: tuple[Instance, OSError] | None = None
+        # A daemon thread: a disk that hangs must not keep the process from exiting.
+        self._thread = Thread(target=self._run, name="spool-writer", daemon=True)
+        self.submit = self._jobs.put
+        """Queues a job; returns at once."""
+
+    def resume(self, path: Path, offset: int) -> None:
+        """Call before `start` to continue in a recovered segment."""
+        self._file, self._offset = self._disk.open_to_write(path), offset
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Stop the thread after the jobs it has. Returns whether it stopped within `seconds`.
+        Blocks."""
+        self._jobs.put(None)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while (job := self._jobs.get()) is not None:
+                self._report(self._on_written, job, self._commit(job))
+                del job  # free its records while waiting for the next
+        except BaseException as error:  # noqa: BLE001  # reported to the loop, which ends the process
+            self._report(self._on_crashed, error)
+        finally:
+            self._close()
+
+    def _report(self, callback: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def _commit(self, job: WriteJob) -> OSError | None:
+        if self._abandoned is not None and self._abandoned[0] is job.instance:
+            return self._abandoned[1]
+        try:
+            if job.start is not None:
+                self._begin(job.instance, job.start)
+            self._append(job.frames)
+        except OSError as error:
+            self._abandoned = (job.instance, error)
+            if job.start is not None:
+                with contextlib.suppress(OSError):  # a spare from a bad disk is not reused
+                    self._disk.remove(job.start.spare)
+            return error
+        return None
+
+    def _append(self, frames: list[bytes]) -> None:
+        if self._file is None:
+            raise OSError("no segment is open")
+        data = b"".join(frames)
+        self._disk.write(self._file, data, self._offset)
+        # If we die here the frames may be on disk, in part or not at all. Nothing was acknowledged.
+        self._disk.sync(self._file)
+        # The frames are on disk. If we die here they ship after the restart; no answer was given.
+        self._offset += len(data)
+
+    def _begin(self, instance: Instance, start: Start) -> None:
+        """Turn a spare into the current segment. Recovery understands the directory after each
+        step: a segment without a header is empty, and nothing in it was acknowledged."""
+        segment = start.segment
+        if segment.first == 0:
+            self._disk.make_directory(instance.path)
+        self._disk.rename(start.spare, segment.path)
+        self._disk.sync_directory(instance.path)
+        self._disk.sync_directory(start.spare.parent)
+        self._close()
+        self._file, self._offset = self._disk.open_to_write(segment.path), 0
+
+    def _close(self) -> None:
+        if self._file is not None:
+            # What was written is synced, or abandoned and reported: an error here says nothing new.
+            with contextlib.suppress(OSError):
+                self._disk.close(self._file)
+            self._file = None
