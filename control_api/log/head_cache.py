@@ -54,11 +54,11 @@ class LogHeadCache:
             return Attempted(None)
         chain, now = LogChain(tenant_id, end), self._store.clock.now()
         answers = [place(chain, record, now) for record in records]
-        if not chain.one_statement:
+        if not chain.fits_one_statement:
             return Attempted(None)
         try:
             # If we die before the answer, the batch is there or it is not, whole; nobody was told.
-            if not await once(tenant_id, STATEMENT, chain.values()):
+            if not await once(tenant_id, STATEMENT, chain.statement_values()):
                 return Attempted(None)
         except FAULTS as error:
             if is_conflict(error):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, select
 
 from control_api.log.purge_plan import Due, PurgeMismatch, cutoff_of, prove
-from control_api.store.counters.counters import forget_before
+from control_api.store.counters.counters import drop_expired
 from control_api.store.queries import log_keys, purges
 from control_api.store.schema.tables import log_entries, log_heads
 from control_api.store.store import Store
@@ -153,7 +153,7 @@ class Purge:
             most = max(FEWEST, min(MOST, int(most * min(2.0, LONGEST / max(took, 1e-6)))))
         return removed
 
-    async def _remove_some(self, tenant_id: str, anchor: Anchor, planned: purges.Planned) -> float:
+    async def _remove_some(self, tenant_id: str, anchor: Anchor, planned: purges.RemovalStep) -> float:
         """For how many seconds everyone else who writes had to wait for it."""
         clock = self._store.clock
 
@@ -170,7 +170,7 @@ class Purge:
 
         def work(connection: Connection, _: bool) -> bool:
             purges.lock(connection, tenant_id)
-            return forget_before(connection, tenant_id, now, MOST)
+            return drop_expired(connection, tenant_id, now, MOST)
 
         left = True
         while left:

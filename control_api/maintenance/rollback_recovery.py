@@ -115,7 +115,7 @@ async def _revoke_session(tx: Transaction, session_id: str) -> bytes:
     row = await sessions.find(tx.connection, tx.tenant_id, session_id)
     if row is None:
         # Claimed in the lost time. The id must never be claimed again.
-        await ended_sessions.bury(tx.connection, tx.tenant_id, session_id, tx.now)
+        await ended_sessions.add_revoked(tx.connection, tx.tenant_id, session_id, tx.now)
     elif row.revoked_at is None:
         await sessions.revoke(tx.connection, tx.tenant_id, session_id, "store restored", tx.now)
     return session_document(session_id)

@@ -1,1 +1,1 @@
-"""Counters of decisions, kept in step with the log in the same transaction."""
+"""Counts of decisions, kept in step with the log in the same transaction."""

@@ -1,12 +1,11 @@
-"""What is counted while a log grows: decisions by who, what and when, so that nobody has to walk
-the log to know how many there are.
+"""Counts decisions by who, what and when as the log grows, so that no query has to scan the log.
 
-    tally.add(index, source_type)        for each entry of a batch; in memory only
-    tally.save(connection, tenant_id)    in the transaction that appends the batch
+    counts.add(index, source_type)        for each entry of a batch, in memory
+    counts.save(connection, tenant_id)    in the transaction that appends the batch
 
-INVARIANT: a tenant's counts move under the lock of its log's head, with the entries that they
-count; so they say what the log holds. Time is event time. Knows nothing of what is asked of them;
-`control_api.store.counters.queries` reads them.
+INVARIANT: a tenant's counts change with the entries that they count, under the lock of its log's
+head, so they always match the log. Times are event times. `control_api.store.counters.queries`
+reads the counts.
 """
 
 from functools import lru_cache
@@ -27,23 +26,24 @@ from control_api.store.schema.tables import first_accesses, tallies
 from policies.trail.entry import Index
 
 _Key = tuple[int, str, int]
-# What decisions of a batch have in common; a call repeats itself, so there are few.
-_Alike = tuple[str, str, str, str | None, str | None, bool, bool, int]
+# What equal decisions of a batch share. Agents repeat their calls, so a batch has few groups.
+# Source type, role, source, agent, session, whether allowed, whether mismatch, second.
+_Group = tuple[str, str, str, str | None, str | None, bool, bool, int]
 
 
 class BatchCounts:
     """The counts of one batch."""
 
-    __slots__ = ("_alike",)
+    __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        self._alike: dict[_Alike, list[int]] = {}
+        self._groups: dict[_Group, list[int]] = {}
 
     def add(self, index: Index, source_type: str) -> None:
         """One `decision` entry."""
         assert index.agent_role is not None
         assert index.source_id is not None
-        alike = (
+        group = (
             source_type,
             index.agent_role,
             index.source_id,
@@ -53,9 +53,9 @@ class BatchCounts:
             index.policy_name == MISMATCH,
             index.ts // SECOND,
         )
-        found = self._alike.get(alike)
+        found = self._groups.get(group)
         if found is None:
-            self._alike[alike] = [1, index.ts, index.ts]
+            self._groups[group] = [1, index.ts, index.ts]
         else:
             found[0] += 1
             if index.ts > found[1]:
@@ -71,13 +71,13 @@ class BatchCounts:
                 connection.exec_driver_sql(_upsert(table, connection.dialect), values)
 
     def rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        """Counts to add, and first accesses; without the tenant, in the order of their keys."""
+        """The counts to add and the first accesses, without the tenant, in order of their keys."""
         counts = [(*key, *counted) for key, counted in sorted(self._counts().items())]
         return counts, [(*pair, ts) for pair, ts in sorted(self._accesses().items())]
 
-    def take_back(self, connection: Connection, tenant_id: str) -> None:
-        """These entries leave the log: what was counted of them for all time is counted no more.
-        Buckets of time stay: they are forgotten by age."""
+    def subtract(self, connection: Connection, tenant_id: str) -> None:
+        """Removes these entries from the all-time counts, because they leave the log. Time buckets
+        stay until they expire."""
         rows = [
             (tenant_id, *key, -allowed, -denied, 0)
             for key, (allowed, denied, _) in sorted(self._counts().items())
@@ -89,11 +89,11 @@ class BatchCounts:
             connection.exec_driver_sql(_deletion(connection.dialect, empty=True), keys)
 
     def _counts(self) -> dict[_Key, list[int]]:
-        """Allowed, denied and the last time of each value of each facet."""
+        """Allowed, denied and the last time, for each value of each dimension."""
         counts: dict[_Key, list[int]] = {}
-        for alike, (many, last, _) in self._alike.items():
-            place = 0 if alike[5] else 1
-            for key in _keys(alike):
+        for group, (many, last, _) in self._groups.items():
+            place = 0 if group[5] else 1
+            for key in _keys(group):
                 found = counts.get(key)
                 if found is None:
                     counts[key] = [many, 0, last] if place == 0 else [0, many, last]
@@ -103,28 +103,28 @@ class BatchCounts:
         return counts
 
     def _accesses(self) -> dict[tuple[str, str], int]:
-        """When each pair of role and source was first allowed, in this batch."""
+        """When this batch first allowed each pair of role and source."""
         first: dict[tuple[str, str], int] = {}
-        for alike, (_, _, earliest) in self._alike.items():
-            if alike[5]:
-                pair = (alike[1], alike[2])
+        for group, (_, _, earliest) in self._groups.items():
+            if group[5]:
+                pair = (group[1], group[2])
                 first[pair] = min(first.get(pair, earliest), earliest)
         return first
 
 
-# On the path of every append: as numbers, since an enumeration's members are slow to hash.
+# Plain integers, because every append uses them and enum members are slow to hash.
 _SOURCE_TYPE, _ROLE, _SOURCE, _AGENT, _AGENT_SOURCE, _SESSION, *_TIMES = map(int, Dimension)
 _SECOND, _MINUTE, _MISMATCH_SECOND, _MISMATCH_MINUTE = _TIMES
-# Buckets in seconds, which is what decisions that are alike share.
+# Bucket lengths in seconds, because a group shares its second.
 _IN_MINUTE, _IN_AGENT, _IN_AGENT_SOURCE = (
-    BUCKETS[facet] // SECOND
-    for facet in (Dimension.minute, Dimension.agent, Dimension.agent_source)
+    BUCKETS[dimension] // SECOND
+    for dimension in (Dimension.minute, Dimension.agent, Dimension.agent_source)
 )
 
 
-def _keys(alike: _Alike) -> list[_Key]:
-    """Where decisions that are alike count."""
-    source_type, role, source, agent, session, _, mismatch, second = alike
+def _keys(group: _Group) -> list[_Key]:
+    """The rows that a group of equal decisions counts in."""
+    source_type, role, source, agent, session, _, mismatch, second = group
     minute = second // _IN_MINUTE
     keys: list[_Key] = [
         (_SOURCE_TYPE, source_type, 0),
@@ -145,9 +145,9 @@ def _keys(alike: _Alike) -> list[_Key]:
 
 @lru_cache(maxsize=8)
 def _upsert(table: Table, dialect: Dialect) -> str:
-    """For tuples of all columns in their order."""
+    """For tuples of all columns, in order."""
     make = sqlite.insert if dialect.name == "sqlite" else postgresql.insert
-    # Typed as what they share: both dialects spell it alike.
+    # Both dialects share this method, but not a typed base class.
     statement: Any = make(table)
     new = statement.excluded
     if table is tallies:
@@ -172,17 +172,17 @@ def _larger(one: Any, other: Any) -> Any:
     return case((one > other, one), else_=other)
 
 
-def forget_before(connection: Connection, tenant_id: str, now: int, most: int = 1000) -> bool:
-    """Drop buckets that nobody may ask for any more, at most `most` of each facet; whether some may
-    be left. Under the lock of the log's head."""
+def drop_expired(connection: Connection, tenant_id: str, now: int, most: int = 1000) -> bool:
+    """Deletes expired buckets, at most `most` of each dimension; whether some may be left. Hold the
+    lock of the log's head."""
     left = False
-    for facet, kept in KEPT.items():
+    for dimension, kept in KEPT.items():
         old = (
             select(tallies.c.value, tallies.c.bucket)
             .where(
                 tallies.c.tenant_id == tenant_id,
-                tallies.c.facet == int(facet),
-                tallies.c.bucket < (now - kept) // BUCKETS[facet],
+                tallies.c.facet == int(dimension),
+                tallies.c.bucket < (now - kept) // BUCKETS[dimension],
             )
             .limit(most)
         )
@@ -191,26 +191,16 @@ def forget_before(connection: Connection, tenant_id: str, now: int, most: int = 
         if rows:
             connection.exec_driver_sql(
                 _deletion(connection.dialect, empty=False),
-                [(tenant_id, int(facet), value, bucket) for value, bucket in rows],
+                [(tenant_id, int(dimension), value, bucket) for value, bucket in rows],
             )
     return left
 
 
 @lru_cache(maxsize=4)
 def _deletion(dialect: Dialect, *, empty: bool) -> str:
-    """Of rows by their whole key; of those that count nothing any more, where `empty`."""
+    """Deletes rows by their whole key; with `empty`, only those whose counts are zero."""
     names = ("tenant_id", "facet", "value", "bucket")
     marks = ("?",) * 4 if dialect.name == "sqlite" else ("$1", "$2", "$3", "$4")
     where = " AND ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=True))
     zero = " AND allowed = 0 AND denied = 0" if empty else ""
-    return f"DELETE FROM tallies WHERE {where}{zero}"  # noqa: S608  # of constants
-
-
-def counted(connection: Connection, tenant_id: str) -> dict[str, tuple[int, int]]:
-    """Decisions that the counts say the log holds, by source type: what verification compares."""
-    found = connection.execute(
-        select(tallies.c.value, tallies.c.allowed, tallies.c.denied).where(
-            tallies.c.tenant_id == tenant_id, tallies.c.facet == int(Dimension.source_type)
-        )
-    )
-    return {value: (allowed, denied) for value, allowed, denied in found}
+    return f"DELETE FROM tallies WHERE {where}{zero}"  # noqa: S608  # constants only

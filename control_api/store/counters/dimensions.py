@@ -1,5 +1,5 @@
-"""What is counted while a log grows, in how large pieces of time, and how long that may be asked
-for. Counts nothing."""
+"""The dimensions by which decisions are counted, the size of their time buckets, and how long each
+is kept. Counts nothing."""
 
 from enum import IntEnum
 
@@ -9,11 +9,11 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 SEPARATOR = "\x1f"
-"""Between the two parts of a value: a control character, which no identifier has."""
+"""Separates the two parts of a value: a control character, which no identifier contains."""
 
 
 class Dimension(IntEnum):
-    """What is counted. INVARIANT: a facet's number is in the table, so none moves or goes."""
+    """INVARIANT: the table stores these numbers. Only append: never renumber or remove one."""
 
     source_type = 0
     agent_role = 1
@@ -35,7 +35,7 @@ BUCKETS: dict[Dimension, int] = {
     Dimension.mismatch_second: SECOND,
     Dimension.mismatch_minute: MINUTE,
 }
-"""How long a bucket is, in microseconds; a facet that is not here has one bucket for all time."""
+"""A bucket's length in microseconds. The other dimensions have one bucket for all time."""
 
 KEPT: dict[Dimension, int] = {
     Dimension.agent: 8 * DAY,
@@ -45,4 +45,4 @@ KEPT: dict[Dimension, int] = {
     Dimension.mismatch_second: 2 * HOUR,
     Dimension.mismatch_minute: 8 * DAY,
 }
-"""How long a bucket may still be asked for, in microseconds."""
+"""How long a bucket can be queried, in microseconds; older ones are dropped."""

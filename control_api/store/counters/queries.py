@@ -1,5 +1,5 @@
-"""Queries over what is counted while the log grows. Knows nothing of how it is counted, which is
-`control_api.store.counters.counters`'s, nor of HTTP."""
+"""Queries over the counts of decisions, which `control_api.store.counters.counters` maintains.
+Knows nothing of HTTP."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from control_api.store.schema.tables import first_accesses, tallies
 
 
 class CountedValue(NamedTuple):
-    """Decisions of one value; `last_ts` in microseconds since 1970 UTC."""
+    """The decisions counted for one value; `last_ts` in microseconds since 1970 UTC."""
 
     value: str
     allowed: int
@@ -27,25 +27,25 @@ NO_DECISIONS = CountedValue("", 0, 0, 0)
 
 
 async def all_of(
-    connection: AsyncConnection, tenant_id: str, facet: Dimension
+    connection: AsyncConnection, tenant_id: str, dimension: Dimension
 ) -> list[CountedValue]:
-    """Every value of a facet that is counted for all time, in order of value."""
+    """Every value of an all-time dimension, in order of value."""
     found = await connection.execute(
         select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
-        .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(facet))
+        .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(dimension))
         .order_by(tallies.c.value)
     )
     return [CountedValue(*row) for row in found]
 
 
 async def top_of(
-    connection: AsyncConnection, tenant_id: str, facet: Dimension, most: int
+    connection: AsyncConnection, tenant_id: str, dimension: Dimension, most: int
 ) -> list[CountedValue]:
-    """The values with the most decisions, first by number, then by value."""
+    """The values with the most decisions; equal ones in order of value."""
     total = tallies.c.allowed + tallies.c.denied
     found = await connection.execute(
         select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
-        .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(facet))
+        .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(dimension))
         .order_by(total.desc(), tallies.c.value)
         .limit(most)
     )
@@ -53,13 +53,13 @@ async def top_of(
 
 
 async def one_of(
-    connection: AsyncConnection, tenant_id: str, facet: Dimension, value: str
+    connection: AsyncConnection, tenant_id: str, dimension: Dimension, value: str
 ) -> CountedValue:
-    """One value of a facet that is counted for all time."""
+    """One value of an all-time dimension."""
     found = await connection.execute(
         select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts).where(
             tallies.c.tenant_id == tenant_id,
-            tallies.c.facet == int(facet),
+            tallies.c.facet == int(dimension),
             tallies.c.value == value,
         )
     )
@@ -70,7 +70,7 @@ async def one_of(
 async def by_agent(
     connection: AsyncConnection, tenant_id: str, since: int, agent_id: str | None = None
 ) -> list[CountedValue]:
-    """What each agent, or one of them, decided since `since` (microseconds), in order of id."""
+    """The decisions of each agent, or of one, since `since` (microseconds), in order of id."""
     query = (
         select(
             tallies.c.value,
@@ -98,7 +98,8 @@ async def by_agent(
 async def sources_of(
     connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, most: int
 ) -> list[CountedValue]:
-    """The sources that an agent asked for since `since`, the most asked for first; by the day."""
+    """The sources that an agent requested since `since`, most requested first. Counts whole
+    days."""
     prefix = agent_id + SEPARATOR
     total = func.sum(tallies.c.allowed + tallies.c.denied)
     rows = await connection.execute(
@@ -127,10 +128,10 @@ async def sources_of(
 
 
 async def window(
-    connection: AsyncConnection, tenant_id: str, facet: Dimension, since: int, until: int
+    connection: AsyncConnection, tenant_id: str, dimension: Dimension, since: int, until: int
 ) -> CountedValue:
-    """The sum of a facet's buckets that begin at `since` or later and before `until`."""
-    width = BUCKETS[facet]
+    """The sum of a dimension's buckets that begin at `since` or later and before `until`."""
+    width = BUCKETS[dimension]
     found = await connection.execute(
         select(
             func.coalesce(func.sum(tallies.c.allowed), 0),
@@ -138,7 +139,7 @@ async def window(
             func.coalesce(func.max(tallies.c.last_ts), 0),
         ).where(
             tallies.c.tenant_id == tenant_id,
-            tallies.c.facet == int(facet),
+            tallies.c.facet == int(dimension),
             tallies.c.value == "",
             tallies.c.bucket >= -(-since // width),
             tallies.c.bucket < -(-until // width),
@@ -151,7 +152,8 @@ async def window(
 async def new_accesses(
     connection: AsyncConnection, tenant_id: str, since: int, until: int, most: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """How many pairs of role and source were first allowed in that time, and some of them."""
+    """How many pairs of role and source were first allowed in that time, and up to `most` of
+    them, earliest first."""
     within = (
         first_accesses.c.tenant_id == tenant_id,
         first_accesses.c.first_ts >= since,

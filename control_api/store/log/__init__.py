@@ -1,1 +1,1 @@
-"""The rows of the logs: heads, entries, openings and the index, and how a batch is written."""
+"""The rows of the audit log: heads, entries, openings and index, and how a batch is written."""

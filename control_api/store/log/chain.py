@@ -1,8 +1,8 @@
-"""The end of one tenant's log, and what it means to put a record there.
+"""The end of one tenant's log, and what it takes to append a record to it.
 
-    chain = Chain.load(connection, tenant_id)     the head row, locked until the transaction ends
-    appended = chain.add(record, now)           numbered, chained, hashed; in memory only
-    chain.save(connection)                        entries, openings and the new head, as one
+    chain = LogChain.load(connection, tenant_id)  the head row, locked until the transaction ends
+    appended = chain.add(record, now)             numbered, chained and hashed, in memory
+    chain.save(connection)                        entries, openings, counts and the new head
 
 INVARIANT: entries and head change in one transaction, so a crash leaves both or neither. Knows
 nothing of batches, callers or sources.
@@ -31,7 +31,7 @@ NO_OPENINGS = b"{}"
 
 
 class Appended(NamedTuple):
-    """Where a record stands in its log; `ts` in microseconds since 1970 UTC."""
+    """A record's position in its log; `ts` in microseconds since 1970 UTC."""
 
     seq: int
     eid: str
@@ -40,10 +40,11 @@ class Appended(NamedTuple):
 
 
 class LogChain:
-    """A log's end. Not used again after an exception or after `save`."""
+    """The end of a log, and the entries added behind it. Do not use it after an exception or after
+    `save`."""
 
     def __init__(self, tenant_id: str, end: LogEnd) -> None:
-        """`UnknownState` where that is no end."""
+        """Raises `UnknownState` if `end` is not a valid head."""
         self.tenant_id = tenant_id
         self.log = end.log
         self._log = encode(end.log)
@@ -51,42 +52,40 @@ class LogChain:
             self._tree = Frontier.from_bytes(end.size, end.frontier)
         except ValueError as error:
             raise UnknownState(f"the head of log `{end.log}` can't be read: {error}") from error
-        self._begun = end
+        self._loaded = end
         self._last_leaf = end.last_leaf
         self._last_ts = end.last_ts
         self._entries: list[tuple[Any, ...]] = []
         self._openings: list[tuple[Any, ...]] = []
-        self._tally = BatchCounts()
+        self._counts = BatchCounts()
 
     @classmethod
     def load(cls, connection: Connection, tenant_id: str) -> "LogChain":
-        """Begins the log with its tenant's first record. `NotFound` where there is no such tenant;
-        `UnknownState` where the head is missing or is no head."""
+        """Locks and reads the head; creates it for a tenant's first record. Raises `NotFound` if
+        there is no such tenant, `UnknownState` if the head is missing or invalid."""
         return cls(tenant_id, heads.load(connection, tenant_id))
 
     def add(self, record: Record, now: int) -> Appended:
-        """Of a record made here. `Invalid`, and nothing placed, where it is too large."""
+        """Adds a record of this service. Raises `Invalid`, and adds nothing, if it is too large."""
+        # A log's times never run backwards, even if the clock does.
         ts = max(now, self._last_ts)
         text = rfc3339(ts)
-        entry = record.entry(self.log, self._tree.size, self._prev(), text)
+        entry = record.entry(self.log, self._tree.size, b64(self._last_leaf), text)
         pub = orjson.loads(record.pub)
         index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
         opened = (user_id_of(record.openings), record.openings)
         source_type = pub["request"]["source_type"] if index.decision is not None else None
-        return self._put(entry, index, source_type, opened, ts)
+        return self._add_entry(entry, index, source_type, opened, ts)
 
     def add_spooled(self, spooled: Spooled, now: int) -> Appended:
-        """Of a record that an enforcement point made."""
+        """Adds a record of an enforcement point."""
         ts = max(now, self._last_ts)
-        prev, text = self._prev().encode(), rfc3339(ts).encode()
+        prev, text = b64(self._last_leaf).encode(), rfc3339(ts).encode()
         entry = spooled.entry(LogPosition(self._log, self._tree.size, prev, text))
         opened = (spooled.user_id, spooled.openings)
-        return self._put(entry, spooled.columns, spooled.source_type, opened, ts)
+        return self._add_entry(entry, spooled.columns, spooled.source_type, opened, ts)
 
-    def _prev(self) -> str:
-        return b64(self._last_leaf)
-
-    def _put(
+    def _add_entry(
         self,
         entry: bytes,
         index: Index,
@@ -95,70 +94,72 @@ class LogChain:
         ts: int,
     ) -> Appended:
         if len(entry) > MAX_ENTRY:
-            raise Invalid(f"the record needs {len(entry)} bytes, and an entry holds {MAX_ENTRY}")
+            raise Invalid(
+                f"the record needs {len(entry)} bytes, over the limit of {MAX_ENTRY} for an entry"
+            )
         seq, leaf = self._tree.size, leaf_hash(entry)
         self._entries.append((seq, *index, entry, leaf))
         if opened[1] != NO_OPENINGS:
             self._openings.append((seq, *opened))
         if source_type is not None:
-            # A time that has not come yet is of a clock that is wrong: it must not wait in a window
-            # of its own until it has.
+            # An event time in the future means a wrong clock. Count the event now: otherwise it
+            # would sit in a bucket of its own until that time comes.
             counted = index if index.ts <= ts else index._replace(ts=ts)
-            self._tally.add(counted, source_type)
+            self._counts.add(counted, source_type)
         self._tree.append(leaf)
         self._last_leaf, self._last_ts = leaf, ts
         return Appended(seq, index.eid, leaf, ts)
 
     def save(self, connection: Connection) -> None:
-        """`IntegrityError` where one of the ids stands in the log already."""
+        """Raises `IntegrityError` if the log already has an entry with one of the ids."""
         if not self._entries:
             return
         if connection.dialect.name == "postgresql":
-            self._entries = postgresql_batch.fill(
+            self._entries = postgresql_batch.write_excess(
                 connection, self.tenant_id, log_entries, self._entries
             )
-            self._openings = postgresql_batch.fill(
+            self._openings = postgresql_batch.write_excess(
                 connection, self.tenant_id, openings, self._openings
             )
-            moved = postgresql_batch.write(connection, self.values())
+            moved = postgresql_batch.write(connection, self.statement_values())
         else:
             moved = self._write(connection)
         if not moved:
-            # The row was ours alone since `load`.
-            raise UnknownState(f"the head of log `{self.log}` moved under its lock")
-        log_index.extend(connection, self.tenant_id, self._begun.size, self._tree.size)
+            # `load` locked the row, so this transaction alone may change it.
+            raise UnknownState(f"the head of log `{self.log}` changed although it is locked")
+        log_index.extend(connection, self.tenant_id, self._loaded.size, self._tree.size)
 
     @property
     def end(self) -> LogEnd:
-        """Where the log ends once it is saved."""
+        """The end of the log once this is saved."""
         frontier = self._tree.to_bytes()
         return LogEnd(self.log, self._tree.size, self._last_leaf, self._last_ts, frontier)
 
     @property
-    def one_statement(self) -> bool:
-        """Whether saving on PostgreSQL takes only `postgresql_batch.STATEMENT` with `values()`."""
-        return bool(self._entries) and not log_index.due(self._begun.size, self._tree.size)
+    def fits_one_statement(self) -> bool:
+        """Whether saving on PostgreSQL takes only `postgresql_batch.STATEMENT`."""
+        return bool(self._entries) and not log_index.due(self._loaded.size, self._tree.size)
 
-    def values(self) -> tuple[Any, ...]:
-        """What `postgresql_batch.STATEMENT` takes."""
-        head = (self._begun.size, self._begun.last_leaf, *self.end[1:])
-        return postgresql_batch.values_of(
-            self.tenant_id, head, self._entries, self._openings, *self._tally.rows()
+    def statement_values(self) -> tuple[Any, ...]:
+        """The parameters of `postgresql_batch.STATEMENT`."""
+        head = (self._loaded.size, self._loaded.last_leaf, *self.end[1:])
+        return postgresql_batch.statement_values(
+            self.tenant_id, head, self._entries, self._openings, *self._counts.rows()
         )
 
     def _write(self, connection: Connection) -> bool:
-        """The rows and the head, a statement a table."""
+        """Writes the rows and the head with one statement per table; whether the head moved."""
         for table, rows in ((log_entries, self._entries), (openings, self._openings)):
             if rows:
                 values = [(self.tenant_id, *row) for row in rows]
                 connection.exec_driver_sql(_insertion(table, connection.dialect), values)
-        self._tally.save(connection, self.tenant_id)
-        return heads.move(connection, self.tenant_id, self._begun.size, self.end)
+        self._counts.save(connection, self.tenant_id)
+        return heads.move(connection, self.tenant_id, self._loaded.size, self.end)
 
 
 def find_appended(connection: Connection, tenant_id: str, eids: list[str]) -> dict[str, Appended]:
-    """Those of the ids that stand in the log already, and where."""
-    rows = connection.execute(_PLACED, {"tenant": tenant_id, "eids": eids})
+    """The positions of those ids that the log already holds."""
+    rows = connection.execute(_BY_EID, {"tenant": tenant_id, "eids": eids})
     return {
         eid: Appended(seq, eid, leaf, micros(orjson.loads(entry)["ts"]))
         for eid, seq, leaf, entry in rows
@@ -173,11 +174,11 @@ def user_id_of(opened: bytes) -> str | None:
 
 @lru_cache(maxsize=16)
 def _insertion(table: Table, dialect: Dialect) -> str:
-    """`INSERT` of all columns in their order, for tuples: half the cost of one for dicts."""
+    """`INSERT` of all columns in order, for tuples: half the cost of one for dicts."""
     return str(insert(table).compile(dialect=dialect))
 
 
-_PLACED = select(
+_BY_EID = select(
     log_entries.c.eid, log_entries.c.seq, log_entries.c.hash, log_entries.c.entry
 ).where(
     log_entries.c.tenant_id == bindparam("tenant"),

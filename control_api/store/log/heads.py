@@ -1,5 +1,7 @@
-"""The head rows: where each tenant's log ends. Loading one locks it until the transaction ends, and
-begins the log with its tenant's first record. Knows nothing of entries.
+"""The head row of each tenant's log: where the log ends.
+
+Loading a head locks it until the transaction ends, and creates it for a tenant's first record.
+Knows nothing of entries.
 """
 
 from typing import NamedTuple
@@ -13,7 +15,8 @@ from policies.ground.errors import NotFound
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends: its head's row."""
+    """A head row, in the table's order and without the tenant. `last_ts` in microseconds since 1970
+    UTC."""
 
     log: str
     size: int
@@ -23,32 +26,32 @@ class LogEnd(NamedTuple):
 
 
 def load(connection: Connection, tenant_id: str) -> LogEnd:
-    """`NotFound` where there is no such tenant; `UnknownState` where the head is missing."""
+    """Raises `NotFound` if there is no such tenant, `UnknownState` if a log has no head."""
     wanted = {"tenant": tenant_id}
     row = connection.execute(_HEAD, wanted).one_or_none()
     if row is None:
-        _begin(connection, tenant_id)
+        _create(connection, tenant_id)
         row = connection.execute(_HEAD, wanted).one()
     return LogEnd(*row)
 
 
-def move(connection: Connection, tenant_id: str, loaded: int, end: LogEnd) -> bool:
-    """To where the log ends now; False where it does not stand at the size that was loaded."""
-    moved = dict(zip(_MOVED, (tenant_id, loaded, *end[1:]), strict=True))
+def move(connection: Connection, tenant_id: str, loaded_size: int, end: LogEnd) -> bool:
+    """Moves the head to `end`. False if it no longer has the size that was loaded."""
+    moved = dict(zip(_MOVE_PARAMETERS, (tenant_id, loaded_size, *end[1:]), strict=True))
     return connection.execute(_MOVE, moved).rowcount == 1
 
 
-def _begin(connection: Connection, tenant_id: str) -> None:
-    """The head of a log without entries. Its name tells the store and the tenant, so that a log
-    from elsewhere is seen to be one."""
+def _create(connection: Connection, tenant_id: str) -> None:
+    """Creates the head of an empty log. The log's name contains the installation's epoch and the
+    tenant, so that a log from another database is recognised as foreign."""
     wanted = {"tenant": tenant_id}
     if connection.execute(_TENANT, wanted).first() is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
-    if connection.execute(_ANY, wanted).first() is not None:
+    if connection.execute(_ANY_ENTRY, wanted).first() is not None:
         raise UnknownState(f"the log of tenant `{tenant_id}` has entries and no head")
     epoch = connection.execute(_EPOCH).scalar_one()
     connection.execute(
-        _BEGINNING[connection.dialect.name],
+        _INSERT[connection.dialect.name],
         {
             "tenant_id": tenant_id,
             "log": f"sluice/{epoch}/{tenant_id}",
@@ -60,7 +63,7 @@ def _begin(connection: Connection, tenant_id: str) -> None:
     )
 
 
-# The row is locked until the transaction ends: of two replicas, one waits here.
+# The row stays locked until the transaction ends: of two replicas, one waits here.
 _HEAD = (
     select(
         log_heads.c.log,
@@ -74,13 +77,15 @@ _HEAD = (
 )
 _TENANT = select(tenants.c.tenant_id).where(tenants.c.tenant_id == bindparam("tenant"))
 _EPOCH = select(installation.c.epoch).where(installation.c.tenant_id == "")
-_ANY = select(log_entries.c.seq).where(log_entries.c.tenant_id == bindparam("tenant")).limit(1)
-# Of two replicas that begin the same log one inserts, and both read what it inserted.
-_BEGINNING = {
+_ANY_ENTRY = (
+    select(log_entries.c.seq).where(log_entries.c.tenant_id == bindparam("tenant")).limit(1)
+)
+# If two replicas create the same head at once, one inserts it and both read that row.
+_INSERT = {
     "sqlite": sqlite.insert(log_heads).on_conflict_do_nothing(),
     "postgresql": postgresql.insert(log_heads).on_conflict_do_nothing(),
 }
-_MOVED = ("tenant", "loaded", "to_size", "to_leaf", "to_ts", "to_frontier")
+_MOVE_PARAMETERS = ("tenant", "loaded", "to_size", "to_leaf", "to_ts", "to_frontier")
 _MOVE = (
     update(log_heads)
     .where(

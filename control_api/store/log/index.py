@@ -1,14 +1,15 @@
-"""Finding entries by what they say: an index that is written late and in bulk.
+"""The search index over log entries, written late and in bulk.
 
-An ordinary index costs a page write for nearly every value of every entry: seven of them, four
-times what the entries themselves cost. This one is filled with a whole block of entries at a time,
-sorted, so that a page is written once for many of them.
+An ordinary index writes a page for nearly every value of every entry; seven of them cost four times
+as much as the entries themselves. This index is written for a whole block of entries at a time,
+sorted, so that one page write serves many entries.
 
-INVARIANT: in a log of `size` entries, those below `indexed_size(facet, size)` are indexed, and the
-others are not. It follows from the size alone and moves in the transaction that moves the size; so
-a reader looks at the last few thousand entries themselves, and at the index for the rest.
+INVARIANT: in a log of `size` entries, the index of facet `place` holds exactly the entries below
+`indexed_size(place, size)`. This follows from the size alone, and the index grows in the
+transaction that changes the size. So a reader scans the last few thousand entries, and uses the
+index for the rest.
 
-The facets' blocks end at different sizes: no transaction has to write them all.
+The facets' blocks end at different sizes, so that no transaction has to write all of them.
 """
 
 from typing import Any
@@ -27,49 +28,46 @@ FACETS = (
     "session_id",
     "user_id",
 )
-"""INVARIANT: a facet's place is its number in the table, so that none moves or goes."""
+"""INVARIANT: the table stores a facet's place in this tuple. Only append: never move or remove
+one."""
 SPAN = len(FACETS)
-"""The place of the times in the order: `log_spans` is written as an eighth facet would be."""
+"""The place of the time spans: `log_spans` is written as if it were one more facet."""
 STEP = BLOCK // (SPAN + 1)
 
 
 def indexed_size(place: int, size: int) -> int:
-    """How many entries of a log of `size` the index holds of the facet at `place`."""
+    """How many entries of a log of `size` the index of the facet at `place` holds."""
     beyond = size - place * STEP
     return 0 if beyond < 0 else size - beyond % BLOCK
 
 
 def block_end(place: int, first: int) -> int:
-    """Where the block that begins at `first` ends."""
+    """The end (exclusive) of the block that begins at `first`."""
     return indexed_size(place, first + BLOCK)
 
 
 def due(old_size: int, new_size: int) -> bool:
-    """Whether `extend` has anything to do."""
+    """Whether `extend` has anything to write."""
     return any(indexed_size(at, old_size) < indexed_size(at, new_size) for at in range(SPAN + 1))
 
 
 def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int) -> None:
-    """What is due once the log has grown; in the transaction that lets it grow, which may have
-    filled several blocks."""
+    """Writes the blocks that the log's growth completed, in the transaction that appends. One large
+    batch may complete several."""
     for place in range(SPAN + 1):
         first, until = indexed_size(place, old_size), indexed_size(place, new_size)
         while first < until:
-            # A span of time is one block's, so every facet goes block by block.
+            # A span of time covers one block, so the facets go block by block too.
             end = block_end(place, first)
             block = {"tenant": tenant_id, "first": first, "until": end}
-            connection.execute(_SPAN if place == SPAN else _FACETS[place], block)
+            connection.execute(_INSERT_SPAN if place == SPAN else _INSERT_FACET[place], block)
             first = end
 
 
-def _said(name: str) -> Any:
-    return openings.c.user_id if name == "user_id" else log_entries.c[name]
-
-
 def block_rows(name: str, until: str = "until") -> Select[Any]:
-    """The rows of the facet `name` for the entries from `:first` to before `:until`, the parameter
-    of that name."""
-    column = _said(name)
+    """The index rows of facet `name` for the entries from `:first` up to, not including, the
+    parameter named by `until`."""
+    column = openings.c.user_id if name == "user_id" else log_entries.c[name]
     return select(
         column.table.c.tenant_id,
         literal(FACETS.index(name)).label("facet"),
@@ -83,12 +81,12 @@ def block_rows(name: str, until: str = "until") -> Select[Any]:
     )
 
 
-_INDEXED = ["tenant_id", "facet", "value", "seq"]
-_FACETS = [
-    insert(log_index).from_select(_INDEXED, block_rows(name).order_by("value", "seq"))
+_COLUMNS = ["tenant_id", "facet", "value", "seq"]
+_INSERT_FACET = [
+    insert(log_index).from_select(_COLUMNS, block_rows(name).order_by("value", "seq"))
     for name in FACETS
 ]
-_SPAN = insert(log_spans).from_select(
+_INSERT_SPAN = insert(log_spans).from_select(
     ["tenant_id", "seq", "until_seq", "first_ts", "last_ts"],
     select(
         log_entries.c.tenant_id,

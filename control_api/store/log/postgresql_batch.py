@@ -1,10 +1,10 @@
-"""A batch's rows on PostgreSQL in one statement: entries, openings, counts, and the head's move.
+"""Writes a batch to PostgreSQL in one statement: entries, openings, counts and the head's move.
 
-Columns go as arrays, so a batch of any size is one round trip and one plan. (COPY would take
-another for each table, and is refused where row-level security holds.) The driver looks at each
-item of an array longer than it takes to encode it: where a table gets a row a record, columns of
-numbers and of identifiers go as one text each, and PostgreSQL takes it apart. Knows what `chain`
-and `tally` want written, and no more of either.
+Columns travel as arrays, so a batch of any size is one round trip and one plan. (COPY would take
+one more round trip per table, and PostgreSQL refuses it under row-level security.) The driver
+spends longer inspecting an array's items than encoding them: so where a table gets one row per
+record, each column of numbers or identifiers travels as a single text, which PostgreSQL splits.
+Knows what `chain` and `counters` want written, and no more of either.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,31 +15,37 @@ from sqlalchemy import Connection, Table
 
 from control_api.store.schema.tables import first_accesses, log_entries, openings, tallies
 
-_TYPES = {"BIGINT": "bigint[]", "SMALLINT": "smallint[]", "TEXT": "text[]", "BLOB": "bytea[]"}
-MOST = 4096
-"""Rows of a table in one statement."""
-_List = list[tuple[Any, ...]]
+_ARRAY_TYPES = {
+    "BIGINT": "bigint[]",
+    "SMALLINT": "smallint[]",
+    "TEXT": "text[]",
+    "BLOB": "bytea[]",
+}
+MAX_ROWS = 4096
+"""Rows of one table in one statement, because a statement has a time limit."""
 _Rows = Sequence[tuple[Any, ...]]
-_BETWEEN, _NULL = "\x1e", "\x1d"
-"""Control characters, which no identifier has."""
+# Control characters: no identifier contains one.
+_SEPARATOR, _NULL = "\x1e", "\x1d"
 
 
 def write(connection: Connection, values: tuple[Any, ...]) -> bool:
-    """False where the head was not where the chain began: then nothing was written."""
+    """False if the head was not where the chain began. Nothing is written then."""
     return connection.exec_driver_sql(STATEMENT, values).rowcount == 1
 
 
-def fill(connection: Connection, tenant_id: str, table: Table, rows: _List) -> _List:
-    """Write all but the last of very many rows, which `write` then does with the head: a statement
-    has a time limit. Within a transaction alone."""
-    while len(rows) > MOST:
-        columns = (tenant_id, *_columns(table, rows[:MOST]))
+def write_excess(
+    connection: Connection, tenant_id: str, table: Table, rows: list[tuple[Any, ...]]
+) -> list[tuple[Any, ...]]:
+    """Writes the rows beyond the last `MAX_ROWS`, and returns those that are left for `write`. Use
+    it within a transaction only."""
+    while len(rows) > MAX_ROWS:
+        columns = (tenant_id, *_columns(table, rows[:MAX_ROWS]))
         connection.exec_driver_sql(_insertion(table, 2, "SELECT $1::text AS tenant_id"), columns)
-        rows = rows[MOST:]
+        rows = rows[MAX_ROWS:]
     return rows
 
 
-def values_of(
+def statement_values(
     tenant_id: str,
     head: tuple[Any, ...],
     entries: _Rows,
@@ -47,18 +53,18 @@ def values_of(
     counts: _Rows,
     accesses: _Rows,
 ) -> tuple[Any, ...]:
-    """What `STATEMENT` takes. Rows without their tenant, of all other columns in order; `head` is
-    the size and the leaf that the chain began at, then the new size, leaf, time and frontier."""
+    """The parameters of `STATEMENT`. Rows hold every column but the tenant, in order. `head` is the
+    size and leaf that the chain began at, then the new size, leaf, time and frontier."""
     values: list[Any] = [tenant_id, *head]
-    for table, rows in zip(_FILLED, (entries, opened, counts, accesses), strict=True):
+    for table, rows in zip(_TABLES, (entries, opened, counts, accesses), strict=True):
         values += _columns(table, rows)
     return tuple(values)
 
 
 def _columns(table: Table, rows: _Rows) -> Iterable[Any]:
-    """A value a column, of the type that `_array` says."""
+    """One value per column, of the type that `_array` expects."""
     columns: Iterable[Any] = zip(*rows, strict=True) if rows else [()] * (len(table.c) - 1)
-    return map(_joined, _kinds(table), columns) if table in _PER_RECORD else columns
+    return map(_joined, _kinds(table), columns) if table in _ONE_ROW_PER_RECORD else columns
 
 
 def _joined(kind: str, column: Sequence[Any]) -> Any:
@@ -66,17 +72,18 @@ def _joined(kind: str, column: Sequence[Any]) -> Any:
         return " ".join(map(str, column))
     if kind != "TEXT":
         return column
-    text = _BETWEEN.join([_NULL if each is None else each for each in column])
-    if column and text.count(_BETWEEN) != len(column) - 1:
-        raise ValueError("a control character in an identifier")
+    text = _SEPARATOR.join([_NULL if each is None else each for each in column])
+    # Otherwise an identifier with a separator would shift the values of all rows after it.
+    if column and text.count(_SEPARATOR) != len(column) - 1:
+        raise ValueError("an identifier contains the control character U+001E")
     return text
 
 
 def _statement() -> str:
-    """`$1` the tenant, `$2` to `$7` the head, then an array a column, table after table.
+    """`$1` is the tenant, `$2` to `$7` the head; then one array per column, table after table.
 
-    The head moves first, and the rows are joined to that: where it does not move, there are none,
-    and of two writers the second waits at the head for the first.
+    The head moves first, and the rows are joined to the moved head. So if it does not move, no rows
+    are inserted, and of two concurrent writers the second waits at the head for the first.
     """
     move = (
         "UPDATE log_heads SET size = $4, last_leaf = $5, last_ts = $6, frontier = $7"
@@ -84,30 +91,30 @@ def _statement() -> str:
     )
     parts = [f"moved AS ({move})"]
     at = 8
-    for table, then in _FILLED.items():
+    for table, conflict in _TABLES.items():
         rows = _insertion(table, at, "SELECT tenant_id FROM moved")
-        parts.append(f"{table.name}_ AS ({rows} {then})")
+        parts.append(f"{table.name}_ AS ({rows} {conflict})")
         at += len(table.c) - 1
-    return f"WITH {', '.join(parts)} SELECT 1 FROM moved"  # noqa: S608  # of constants
+    return f"WITH {', '.join(parts)} SELECT 1 FROM moved"  # noqa: S608  # constants only
 
 
-def _insertion(table: Table, at: int, of: str) -> str:
-    """Of arrays from parameter `at` on, for the tenant that `of` selects."""
+def _insertion(table: Table, at: int, tenant: str) -> str:
+    """Inserts arrays, from parameter `at` on, for the tenant that the query `tenant` selects."""
     wanted = [column for column in table.c if column.name != "tenant_id"]
     arrays = ", ".join(
         _array(table, str(column.type), place) for place, column in enumerate(wanted, at)
     )
     names = ", ".join(column.name for column in wanted)
-    rows = f"SELECT m.tenant_id, n.* FROM ({of}) AS m, unnest({arrays}) AS n"  # noqa: S608
-    return f"INSERT INTO {table.name} (tenant_id, {names}) {rows}"  # of constants
+    rows = f"SELECT m.tenant_id, n.* FROM ({tenant}) AS m, unnest({arrays}) AS n"  # noqa: S608
+    return f"INSERT INTO {table.name} (tenant_id, {names}) {rows}"  # constants only
 
 
 def _array(table: Table, kind: str, place: int) -> str:
-    if table in _PER_RECORD and kind == "TEXT":
+    if table in _ONE_ROW_PER_RECORD and kind == "TEXT":
         return f"string_to_array(${place}::text, E'\\x1e', E'\\x1d')"
-    if table in _PER_RECORD and kind == "BIGINT":
+    if table in _ONE_ROW_PER_RECORD and kind == "BIGINT":
         return f"string_to_array(${place}::text, ' ')::bigint[]"
-    return f"${place}::{_TYPES[kind]}"
+    return f"${place}::{_ARRAY_TYPES[kind]}"
 
 
 @cache
@@ -115,9 +122,9 @@ def _kinds(table: Table) -> list[str]:
     return [str(column.type) for column in table.c if column.name != "tenant_id"]
 
 
-_PER_RECORD = (log_entries, openings)
-# What follows the rows of each table. A count is added to what there is.
-_FILLED: dict[Table, str] = {
+_ONE_ROW_PER_RECORD = (log_entries, openings)
+# The tables that a batch fills, and each one's conflict clause: a count is added to the stored one.
+_TABLES: dict[Table, str] = {
     log_entries: "",
     openings: "",
     tallies: (
@@ -131,4 +138,4 @@ _FILLED: dict[Table, str] = {
     ),
 }
 STATEMENT = _statement()
-"""All of it, or nothing: a transaction of its own where it is sent alone."""
+"""Writes the whole batch or nothing. Sent alone, it is a transaction of its own."""

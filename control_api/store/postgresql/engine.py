@@ -1,8 +1,8 @@
-"""PostgreSQL: a lane for each tenant. Knows its pool, its time limits, and how a lane is locked.
+"""PostgreSQL: one lane per tenant. Knows the pool, its time limits, and how a lane is locked.
 
-Within this process a lane's writers wait for each other here, without holding a connection; between
-processes they wait for the row that they lock first (`control_api.store.transaction`). Row-level
-security is a second wall behind every query's own `tenant_id` (`postgresql_transaction`).
+Within this process, a lane's writers queue on a lock here, without holding a connection. Between
+processes, they queue on the row that each locks first (`control_api.store.transaction`). Row-level
+security backs up every query's own `tenant_id` (`control_api.store.postgresql.transaction`).
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from control_api.database_limits import LIMITS, POOL_SECONDS, DatabaseLimits
 from control_api.store.connection_errors import translate_error
 from control_api.store.postgresql import transaction as begin
-from control_api.store.postgresql.role import bound, granted
-from control_api.store.postgresql.transaction import ALL_TENANTS, Connections
+from control_api.store.postgresql.role import require_grants, require_row_security
+from control_api.store.postgresql.transaction import ALL_TENANTS, TransactionPool
 from control_api.store.schema.version import require_head
 from control_api.store.url import UnusableDatabase
 
@@ -27,17 +27,16 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """The engine's first connection; `UnusableDatabase` where the driver does not know a parameter
-    of the
-    URL, or its host can't be a name."""
+    """The engine's first connection. Raises `UnusableDatabase` if the driver rejects a parameter of
+    the URL or the host name."""
     try:
         connection = await engine.connect().start()
     except (TypeError, ValueError) as error:
         if isinstance(error, OSError):
-            raise  # an unverified certificate, which Python makes a `ValueError` too
-        # The error may repeat a parameter's value: it is not shown.
+            raise  # a failed certificate check: `SSLCertVerificationError` is a ValueError too
+        # The driver's message may repeat a parameter's value, so it is not shown.
         raise UnusableDatabase(
-            "its host or its parameters can't be used: after `?` stand arguments of asyncpg's "
+            "the host or the parameters can't be used: after `?`, give arguments of asyncpg's "
             "`connect`, such as `ssl=verify-full`"
         ) from error
     try:
@@ -47,29 +46,30 @@ async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 class PostgresqlDatabase:
-    """Of another's schema: it refuses an older one, which `sluice migrate` brings to head."""
+    """A PostgreSQL database. It never migrates: opening fails unless `sluice migrate` has upgraded
+    the schema."""
 
     def __init__(self, engine: AsyncEngine, limits: DatabaseLimits) -> None:
         self._engine = engine
         self._limits = limits
-        self._connections = Connections(engine)
+        self._pool = TransactionPool(engine)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
     async def open(cls, url: URL, limits: DatabaseLimits = LIMITS) -> "PostgresqlDatabase":
         engine = create_async_engine(
             url,
-            isolation_level="AUTOCOMMIT",  # we say BEGIN ourselves
+            isolation_level="AUTOCOMMIT",  # `TransactionPool` sends BEGIN itself
             pool_size=limits.connections,
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
-            hide_parameters=True,  # values are callers' own, and an error may reach a log
+            hide_parameters=True,  # values belong to callers, and an error may reach a log
             connect_args={"server_settings": limits.of_session(), **limits.of_driver()},
         )
         try:
             async with connected(engine) as connection:
-                await bound(connection)
-                await granted(connection)
+                await require_row_security(connection)
+                await require_grants(connection)
                 await connection.run_sync(require_head)
         except BaseException as error:
             await engine.dispose()
@@ -82,24 +82,22 @@ class PostgresqlDatabase:
         return tenant_id
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self._connections.transaction(begin.reading(tenant_id))
+        return self._pool.transaction(begin.reading(tenant_id))
 
     def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self._connections.transaction(begin.reading(ALL_TENANTS))
+        return self._pool.transaction(begin.reading(ALL_TENANTS))
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self._connections.transaction(begin.reading("", digest))
+        return self._pool.transaction(begin.reading("", digest))
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self._connections.transaction(begin.snapshot(tenant_id))
+        return self._pool.transaction(begin.snapshot(tenant_id))
 
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:
         async with (
             self._lock(lane),
-            self._connections.transaction(
-                begin.writing(lane, self._limits.silent_seconds)
-            ) as connection,
+            self._pool.transaction(begin.writing(lane, self._limits.silent_seconds)) as connection,
         ):
             yield connection
 
@@ -109,10 +107,11 @@ class PostgresqlDatabase:
 
     async def autocommit(self, lane: str, statement: str, values: tuple[Any, ...]) -> bool:
         async with self._lock(lane):
-            return await self._connections.autocommit(lane, statement, values)
+            return await self._pool.autocommit(lane, statement, values)
 
     def _lock(self, lane: str) -> asyncio.Lock:
-        # Kept only while someone holds or awaits it: there may be any number of tenants.
+        # Weakly referenced: a lock lives only while it is held or awaited, however many tenants
+        # there are.
         lock = self._locks.get(lane)
         if lock is None:
             lock = self._locks[lane] = asyncio.Lock()

@@ -1,7 +1,7 @@
-"""What the service's role on PostgreSQL may do, and what it must not be able to do.
+"""The privileges of the service's role on PostgreSQL, and the check that it has no dangerous ones.
 
-The owner of the tables makes them (`sluice migrate`); the service reads and writes rows, as one
-tenant at a time. A role that row-level security does not bind would make that wall one of paper.
+The owner of the tables creates them (`sluice migrate`). The service reads and writes rows, as one
+tenant at a time: row-level security enforces that, so the role must not be able to bypass it.
 """
 
 from sqlalchemy import Connection, text
@@ -9,12 +9,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.url import UnusableDatabase
 
-READ, GROW, CHANGE, TURN = (
-    "SELECT",
-    "SELECT, INSERT",
-    "SELECT, INSERT, UPDATE",
-    "SELECT, INSERT, DELETE",
-)
+READ = "SELECT"
+APPEND = "SELECT, INSERT"
+CHANGE = "SELECT, INSERT, UPDATE"
+REPLACE = "SELECT, INSERT, DELETE"
 ALL = "SELECT, INSERT, UPDATE, DELETE"
 
 GRANTS = {
@@ -23,65 +21,66 @@ GRANTS = {
     "alert_deliveries": ALL,
     "alert_rules": ALL,
     "api_keys": CHANGE,
-    "documents": TURN,
-    "ended_sessions": GROW,
+    "documents": REPLACE,
+    "ended_sessions": APPEND,
     "first_accesses": CHANGE,
     "installation": CHANGE,
-    "log_entries": TURN,
+    "log_entries": REPLACE,
     "log_heads": CHANGE,
-    "log_index": TURN,
-    "log_keys": GROW,
-    "log_spans": TURN,
-    "openings": TURN,
+    "log_index": REPLACE,
+    "log_keys": APPEND,
+    "log_spans": REPLACE,
+    "openings": REPLACE,
     "policies": CHANGE,
-    "policy_versions": GROW,
+    "policy_versions": APPEND,
     "purges": ALL,
     "sessions": ALL,
-    "set_nodes": TURN,
+    "set_nodes": REPLACE,
     "sidecars": ALL,
     "sources": CHANGE,
     "tallies": ALL,
     "tenants": CHANGE,
 }
-"""What is used of each table; a test holds it against the statements that are sent. `UPDATE` of
-`installation` only lets its row be locked: its policy lets nothing be changed."""
+"""The privileges that the service uses on each table; a test compares them with the statements that
+it sends. On `installation`, `UPDATE` only permits `FOR UPDATE`: the row-level policy refuses every
+change."""
 
 
-async def bound(connection: AsyncConnection) -> None:
-    """`UnusableDatabase` where row-level security does not bind this role, or one that it can
-    become."""
-    free = (await connection.execute(_FREE)).scalar()
-    if free is not None:
+async def require_row_security(connection: AsyncConnection) -> None:
+    """Raises `UnusableDatabase` if this role, or one that it can become, bypasses row-level
+    security."""
+    exempt = (await connection.execute(_EXEMPT)).scalar()
+    if exempt is not None:
         raise UnusableDatabase(
-            f"its role is, or may become, `{free}`, which row-level "
-            "security does not bind: make one for the service alone (CREATE ROLE … LOGIN "
+            f"its role is, or may become, `{exempt}`, which row-level "
+            "security does not bind: create a role for the service (CREATE ROLE … LOGIN "
             "NOSUPERUSER NOBYPASSRLS), and run `sluice migrate` with the owner's URL in "
             "SLUICE_MIGRATE_DATABASE_URL, which grants it what it needs"
         )
 
 
-async def granted(connection: AsyncConnection) -> None:
-    """`UnusableDatabase` where this role lacks what a table that is there is used for."""
+async def require_grants(connection: AsyncConnection) -> None:
+    """Raises `UnusableDatabase` if this role lacks a privilege on an existing table."""
     wanted = [(table, verb) for table, verbs in GRANTS.items() for verb in verbs.split(", ")]
     tables, verbs = zip(*wanted, strict=True)
     query = {"tables": list(tables), "verbs": list(verbs)}
     lacking = (await connection.execute(_LACKING, query)).first()
     if lacking is not None:
         raise UnusableDatabase(
-            f"its role may not {lacking.verb} `{lacking.name}`: run "
+            f"its role lacks {lacking.verb} on `{lacking.name}`: run "
             "`sluice migrate` with the owner's URL in SLUICE_MIGRATE_DATABASE_URL, which grants it"
         )
 
 
 def grant_privileges(connection: Connection, role: str) -> None:
-    """Just what the service needs, and nothing else, to `role`; by the owner of the tables."""
-    mine = connection.execute(text("SELECT current_user")).scalar_one()
-    if role == mine:
+    """Grants `role` what the service needs and revokes everything else. Run it as the owner."""
+    owner = connection.execute(text("SELECT current_user")).scalar_one()
+    if role == owner:
         return
     if connection.execute(_KNOWN, {"role": role}).first() is None:
         raise UnusableDatabase(
-            f"there is no role `{role}`, which SLUICE_DATABASE_URL names: CREATE ROLE … LOGIN "
-            "PASSWORD … NOSUPERUSER NOBYPASSRLS first"
+            f"there is no role `{role}`, which SLUICE_DATABASE_URL names: create it first (CREATE "
+            "ROLE … LOGIN PASSWORD … NOSUPERUSER NOBYPASSRLS)"
         )
     name = connection.dialect.identifier_preparer.quote_identifier(role)
     schema = connection.dialect.identifier_preparer.quote_identifier(
@@ -93,7 +92,7 @@ def grant_privileges(connection: Connection, role: str) -> None:
         connection.exec_driver_sql(f"GRANT {verbs} ON {table} TO {name}")
 
 
-_FREE = text(
+_EXEMPT = text(
     "SELECT rolname FROM pg_roles WHERE (rolsuper OR rolbypassrls)"
     " AND pg_has_role(current_user, oid, 'MEMBER') ORDER BY rolname = current_user DESC LIMIT 1"
 )

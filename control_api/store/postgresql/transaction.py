@@ -1,9 +1,10 @@
-"""A transaction on PostgreSQL, and whom it speaks for: what row-level security goes by.
+"""A transaction on PostgreSQL, and the tenant that row-level security sees it act for.
 
-Begun in one round trip and ended in one: SQLAlchemy's connection is in autocommit, and BEGIN with
-its settings goes as one message of the simple protocol. Knows no table.
+SQLAlchemy's connection is in autocommit mode; BEGIN and its settings go as one message of the
+simple protocol, COMMIT as another. So a transaction begins and ends in one round trip each. Knows
+no table.
 
-INVARIANT: a connection goes back to the pool outside of any transaction, or not at all.
+INVARIANT: a connection returns to the pool outside any transaction, or not at all.
 """
 
 from collections.abc import AsyncIterator
@@ -16,123 +17,131 @@ from sqlalchemy.exc import DBAPIError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 ALL_TENANTS = "*"
-"""In the place of a tenant: rows of all of them, of the few tables whose policies say so. No id of
-a tenant looks like it."""
+"""Replaces a tenant id: makes every tenant's rows visible in the few tables whose row-level policy
+allows it. No tenant id looks like it."""
 ROLLBACK_SECONDS = 5.0
-REPLACED = 64
-"""So many dead connections are passed over in search of one that is alive."""
+MAX_DEAD = 64
+"""Dead connections to discard in search of a live one."""
 _WRITING = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = {:.0f}; "
 _READING = "BEGIN READ ONLY; "
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; "
 
 
 def reading(tenant_id: str, key_digest: bytes | None = None) -> str:
-    """How a transaction begins that can't write. With the SHA-256 of a key it sees that key too,
-    whosever it is."""
-    words = _READING + _set("tenant", tenant_id)
-    return words if key_digest is None else f"{words}; {_set('key_digest', key_digest.hex())}"
+    """Begins a read-only transaction. With an API key's SHA-256, it also sees that key, whichever
+    tenant owns it."""
+    statements = _READING + _set("tenant", tenant_id)
+    if key_digest is None:
+        return statements
+    return f"{statements}; {_set('key_digest', key_digest.hex())}"
 
 
 def snapshot(tenant_id: str) -> str:
-    """The same, where everything that is read is of the moment of the first read."""
+    """Begins a read-only transaction whose reads all see the database as of the first one."""
     return _SNAPSHOT + _set("tenant", tenant_id)
 
 
 def writing(tenant_id: str, silent_seconds: float) -> str:
-    """How a transaction begins that may write the tenant's rows. Who holds a lock and says nothing
-    for so long was stopped or cut off, and others wait for what it holds."""
+    """Begins a transaction that may write the tenant's rows. PostgreSQL aborts it after
+    `silent_seconds` without a statement, so that a stopped or disconnected process does not hold
+    its locks for long."""
     return _WRITING.format(silent_seconds * 1000) + _set("tenant", tenant_id)
 
 
 def _set(name: str, value: str, how: str = "SET LOCAL") -> str:
-    # `standard_conforming_strings` is on in every session of ours: a quote is all that ends it.
+    # SET takes no parameters. The service's sessions have `standard_conforming_strings` on, so a
+    # quote is the only character that could end the literal.
     if "\0" in value:
-        raise ValueError("a setting holds no NUL")
+        raise ValueError("a setting can't contain a NUL character")
     return "{} sluice.{} = '{}'".format(how, name, value.replace("'", "''"))
 
 
 @asynccontextmanager
 async def all_tenants(connection: AsyncConnection, tenant_id: str) -> AsyncIterator[None]:
-    """For a moment the transaction, of `tenant_id`, speaks for everyone. An exception leaves it so:
-    it is the transaction's end."""
+    """Lets a transaction of `tenant_id` see all tenants' rows for a moment. An exception does not
+    restore the tenant, because it ends the transaction."""
     if connection.dialect.name != "postgresql":
         yield
         return
-    await connection.execute(_AS, {"tenant": ALL_TENANTS})
+    await connection.execute(_SET_TENANT, {"tenant": ALL_TENANTS})
     yield
-    await connection.execute(_AS, {"tenant": tenant_id})
+    await connection.execute(_SET_TENANT, {"tenant": tenant_id})
 
 
-_AS = text("SELECT set_config('sluice.tenant', :tenant, true)")
+_SET_TENANT = text("SELECT set_config('sluice.tenant', :tenant, true)")
 
 
-class Connections:
-    """A pool of them. One that died while nobody used it is replaced unnoticed; and once one has
-    said nothing for too long, none of those that were made before it is trusted any more."""
+class TransactionPool:
+    """Runs transactions on pooled connections. It replaces connections that died while idle. After
+    one does not answer in time, it no longer trusts any connection made before that."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._generation = 0
-        event.listen(engine.sync_engine, "connect", self._connected)
-        event.listen(engine.sync_engine, "checkout", self._leaves)
+        event.listen(engine.sync_engine, "connect", self._on_connect)
+        event.listen(engine.sync_engine, "checkout", self._on_checkout)
 
     @asynccontextmanager
     async def transaction(self, begin: str) -> AsyncIterator[AsyncConnection]:
-        """Committed at the end, rolled back by an exception."""
-        connection = await self._begun(begin)
+        """Commits at the end, rolls back on an exception."""
+        connection = await self._begin(begin)
         try:
             yield connection
             await _commit(connection)
         except BaseException as error:
-            await self._give_up(connection, error)
+            await self._abandon(connection, error)
             raise
         finally:
             await connection.close()
 
     async def autocommit(self, tenant_id: str, statement: str, values: tuple[Any, ...]) -> bool:
-        """A statement that is a transaction of its own, in one round trip; whether it gave a row
-        back. The session speaks for the tenant until it is told otherwise: every transaction begins
-        by telling it."""
+        """Runs one statement as a transaction of its own, in one round trip; whether it returned a
+        row.
+
+        The session keeps acting for the tenant afterwards. That is safe, because every transaction
+        sets its own tenant when it begins.
+        """
         connection = await self._engine.connect()
         try:
             info = _pooled(connection).info
             if info.get("tenant") != tenant_id:
                 info.pop("tenant", None)
-                await _say(connection, _set("tenant", tenant_id, "SET"))
+                await _execute(connection, _set("tenant", tenant_id, "SET"))
                 info["tenant"] = tenant_id
             return (await connection.exec_driver_sql(statement, values)).rowcount == 1
         except BaseException as error:
-            await self._give_up(connection, error)
+            await self._abandon(connection, error)
             raise
         finally:
             await connection.close()
 
-    async def _begun(self, begin: str) -> AsyncConnection:
-        """A connection in a transaction. Where the pool's are dead, another is tried: nothing was
-        asked of them yet."""
-        for left in reversed(range(REPLACED)):
+    async def _begin(self, begin: str) -> AsyncConnection:
+        """A connection in a transaction. Dead connections are replaced, which is safe because they
+        have not been asked for anything yet."""
+        for left in reversed(range(MAX_DEAD)):
             connection = await self._engine.connect()
             try:
-                await _say(connection, begin)
+                await _execute(connection, begin)
             except BaseException as error:
-                await self._give_up(connection, error)
+                await self._abandon(connection, error)
                 await connection.close()
-                if not (left and _died(error)):
+                if not (left and _is_dead(error)):
                     raise
             else:
                 return connection
         raise AssertionError
 
-    async def _give_up(self, connection: AsyncConnection, error: BaseException) -> None:
+    async def _abandon(self, connection: AsyncConnection, error: BaseException) -> None:
         if isinstance(error, TimeoutError):
             self._generation += 1
         await _roll_back(connection, error)
 
-    def _connected(self, _: object, record: Any) -> None:
+    def _on_connect(self, _: object, record: Any) -> None:
         record.info["generation"] = self._generation
 
-    def _leaves(self, dbapi_connection: Any, record: Any, _: object) -> None:
-        """A connection leaves the pool: where it is not fit for it, a new one goes in its place."""
+    def _on_checkout(self, dbapi_connection: Any, record: Any, _: object) -> None:
+        """Replaces a connection that is not fit to leave the pool: SQLAlchemy reconnects on
+        `DisconnectionError`."""
         driver = dbapi_connection.driver_connection
         if record.info.get("generation", 0) != self._generation or driver.is_in_transaction():
             driver.terminate()
@@ -140,25 +149,26 @@ class Connections:
             raise DisconnectionError
 
 
-def _died(error: BaseException) -> bool:
-    gone = isinstance(error, DBAPIError) and error.connection_invalidated
-    return gone or isinstance(error, ConnectionError)
+def _is_dead(error: BaseException) -> bool:
+    invalidated = isinstance(error, DBAPIError) and error.connection_invalidated
+    return invalidated or isinstance(error, ConnectionError)
 
 
 async def _commit(connection: AsyncConnection) -> None:
-    # If we die before the answer, or the answer is lost, nobody knows whether it was committed:
-    # whoever tries again looks first.
-    if await _say(connection, "COMMIT") != "COMMIT":
-        # PostgreSQL says ROLLBACK, and no more, where a statement failed and that was passed over.
+    # If we die before the answer, or the answer is lost, it is unknown whether this committed: a
+    # retry has to look for its rows first.
+    if await _execute(connection, "COMMIT") != "COMMIT":
+        # A statement failed and its error was swallowed: PostgreSQL then answers ROLLBACK, without
+        # an error.
         raise AssertionError("a transaction went on after an error")
 
 
 async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
-    """Leave the connection as one that the pool may give to others, or end it."""
+    """Rolls back, so that the pool can reuse the connection, or ends the connection."""
     if connection.invalidated:
-        return  # SQLAlchemy saw it die
+        return  # SQLAlchemy has already noticed that it died
     driver = _driver(connection)
-    # A statement that was broken off, by a deadline or by the end of its task, may still run.
+    # After a timeout or a cancellation the statement may still be running: end the connection.
     if isinstance(error, Exception) and not isinstance(error, OSError):
         if driver.is_closed():
             await connection.invalidate()
@@ -178,17 +188,18 @@ async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
     await connection.invalidate()
 
 
-async def _say(connection: AsyncConnection, words: str) -> str:
-    """The server's answer; errors as SQLAlchemy tells them."""
+async def _execute(connection: AsyncConnection, statements: str) -> str:
+    """The server's answer. Errors become SQLAlchemy's."""
     driver = _driver(connection)
     try:
-        said: str = await driver.execute(words)
+        status: str = await driver.execute(statements)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         if isinstance(error, asyncpg.InternalClientError):
-            driver.terminate()  # it was told of its end, and has not got over it yet
-        gone = driver.is_closed()
-        raise DBAPIError(None, None, error, True, connection_invalidated=gone) from error
-    return said
+            # asyncpg has learned that the connection ends, but has not closed it yet.
+            driver.terminate()
+        closed = driver.is_closed()
+        raise DBAPIError(None, None, error, True, connection_invalidated=closed) from error
+    return status
 
 
 def _driver(connection: AsyncConnection) -> Any:

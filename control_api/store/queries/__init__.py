@@ -1,1 +1,1 @@
-"""The queries, by subject. Each takes a connection or a transaction; none begins one."""
+"""The queries, by subject. Most take a connection or a transaction from their caller."""

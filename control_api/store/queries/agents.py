@@ -1,4 +1,4 @@
-"""Queries over the agent registry. Knows nothing of which status may follow which."""
+"""Queries over the agent registry. Does not know which status may follow which."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from policies.ground.canonical import encode
 
 @dataclass(frozen=True, slots=True)
 class StoredAgent:
-    """A registry entry's row (`service.md` 2.2). Times in microseconds."""
+    """A row of the agent registry (`service.md` 2.2). Times in microseconds."""
 
     agent_id: str
     agent_role: str
@@ -36,8 +36,8 @@ class StoredAgent:
         return cls(**{**fields, "permitted_roles": tuple(orjson.loads(fields["permitted_roles"]))})
 
     def published(self) -> Agent:
-        """What a decision needs of it. An empty list of roles is the same as none given: the role
-        itself (contract, section 3)."""
+        """The part that a decision needs. An empty list of roles means the agent's own role
+        (contract, section 3)."""
         roles = self.permitted_roles or (self.agent_role,)
         return Agent(self.agent_id, self.status, roles, self.bound_key_id)
 
@@ -63,7 +63,7 @@ async def page(
     after: tuple[Any, ...] | None,
     limit: int,
 ) -> list[StoredAgent]:
-    """Newest first, after `(created_at, agent_id)`; `filters` by name of `FILTERS`."""
+    """Newest first, after `(created_at, agent_id)`; `filters` maps names of `FILTERS`."""
     query = select(*_COLUMNS).where(agents.c.tenant_id == tenant_id)
     for name in FILTERS:
         if (value := filters.get(name)) is not None:
@@ -84,7 +84,7 @@ async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[s
 
 
 async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> list[StoredAgent]:
-    """The agents that only this key may speak for."""
+    """The agents that are bound to this key, so that no other key may act for them."""
     query = select(*_COLUMNS).where(
         agents.c.tenant_id == tenant_id, agents.c.bound_key_id == key_id
     )
@@ -92,7 +92,7 @@ async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> 
 
 
 async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
-    """The row as it is given, in place of that of the same id."""
+    """Replaces the row of the same id."""
     await connection.execute(
         update(agents)
         .where(agents.c.tenant_id == tenant_id, agents.c.agent_id == agent.agent_id)

@@ -1,4 +1,4 @@
-"""Queries over alert rules. Knows nothing of what a rule measures."""
+"""Queries over alert rules. Does not know what a rule measures."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ from control_api.store.schema.tables import alert_rules, log_heads, tenants
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
-    """A rule's row. Times in microseconds. Its representation shows no secret."""
+    """A rule's row. Times in microseconds. `repr` shows no secret."""
 
     rule_id: str
     name: str
@@ -69,7 +69,7 @@ async def count(connection: AsyncConnection, tenant_id: str) -> int:
 
 
 async def watched(connection: AsyncConnection) -> dict[str, int]:
-    """The active tenants with an enabled rule, and how many entries the log of each has."""
+    """The active tenants with an enabled rule, and the size of each one's log."""
     having = select(alert_rules.c.tenant_id).where(alert_rules.c.enabled).distinct().subquery()
     query = (
         select(having.c.tenant_id, log_heads.c.size)
@@ -85,7 +85,7 @@ async def add(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> N
 
 
 async def put(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> None:
-    """The row as it is given, in place of that of the same id."""
+    """Replaces the row of the same id."""
     await connection.execute(
         update(alert_rules)
         .where(alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == row.rule_id)
@@ -94,7 +94,7 @@ async def put(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> N
 
 
 async def remove(connection: AsyncConnection, tenant_id: str, rule_id: str) -> bool:
-    """Whether it was there."""
+    """Whether the rule existed."""
     done = await connection.execute(
         delete(alert_rules).where(
             alert_rules.c.tenant_id == tenant_id, alert_rules.c.rule_id == rule_id
@@ -104,8 +104,8 @@ async def remove(connection: AsyncConnection, tenant_id: str, rule_id: str) -> b
 
 
 async def fired(connection: AsyncConnection, tenant_id: str, seen: StoredRule, now: int) -> bool:
-    """Note that the rule fires now. False where it is not what was seen any more: it was changed,
-    or another process fired it."""
+    """Records that the rule fires now. False if it changed since it was read as `seen`, or if
+    another process fired it first."""
     last = alert_rules.c.last_fired_at
     done = await connection.execute(
         update(alert_rules)

@@ -1,4 +1,4 @@
-"""Queries over deliveries of alerts. Knows nothing of how one is made."""
+"""Queries over deliveries of alerts. Does not know how one is sent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from control_api.store.schema.tables import alert_deliveries
 
 @dataclass(frozen=True, slots=True)
 class StoredDelivery:
-    """A delivery's row. `address` and `secret` are where it goes and what it is signed with; what
-    may be shown is `target`. `next_attempt_at` is None once nothing more is tried."""
+    """A delivery's row. `address` is its destination and `secret` its signing key; only `target`
+    may be shown. `next_attempt_at` is None once it is settled."""
 
     delivery_id: str
     rule_id: str
@@ -65,7 +65,7 @@ async def page(
 async def due(
     connection: AsyncConnection, now: int, limit: int
 ) -> list[tuple[str, StoredDelivery]]:
-    """Deliveries of any tenant whose time has come, the longest overdue first."""
+    """The due deliveries of all tenants, longest overdue first."""
     query = (
         select(alert_deliveries.c.tenant_id, *_DELIVERY)
         .where(alert_deliveries.c.next_attempt_at <= now)
@@ -85,7 +85,7 @@ async def due(
 async def lease(
     connection: AsyncConnection, tenant_id: str, seen: StoredDelivery, until: int
 ) -> bool:
-    """Take the delivery for an attempt of ours. False where another process has."""
+    """Claims the delivery for one attempt, until `until`. False if another process has it."""
     done = await connection.execute(
         update(alert_deliveries)
         .where(
@@ -107,7 +107,7 @@ async def settle(
     last_error: str | None,
     next_attempt_at: int | None,
 ) -> None:
-    """What an attempt came to."""
+    """Records the outcome of an attempt."""
     await connection.execute(
         update(alert_deliveries)
         .where(
@@ -119,7 +119,7 @@ async def settle(
 
 
 async def forget(connection: AsyncConnection, tenant_id: str, before: int, most: int) -> int:
-    """Drop deliveries that were settled and fired before `before`, at most `most`; how many."""
+    """Deletes at most `most` settled deliveries that fired before `before`; returns how many."""
     old = (
         select(alert_deliveries.c.delivery_id)
         .where(

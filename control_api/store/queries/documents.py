@@ -1,5 +1,5 @@
-"""The documents of a tenant's policy set, as they are fetched. `Transaction.publish` writes them.
-Knows nothing of what they say."""
+"""Queries over the documents of a tenant's policy set, which `Transaction.publish` writes. Knows
+nothing of their content."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from policies.ground.errors import NotFound
 
 
 class StoredDocument(NamedTuple):
-    """`digest` and `body` are None once it was removed."""
+    """A document's row. `digest` and `body` are None if it was removed."""
 
     name: str
     revision: int
@@ -21,9 +21,9 @@ class StoredDocument(NamedTuple):
 
 
 class ChangePage(NamedTuple):
-    """Changes in order of revision, none left out. `revision` is the tenant's as it was read with
-    them; `more` where the last of `documents` has not reached it. Whoever asked from below
-    `reset_below` has to begin anew."""
+    """Consecutive changes in order of revision. `revision` is the tenant's at the time of the read;
+    `more` is whether the page ends before it. A caller whose own revision is below `reset_below`
+    has to reload the policy set."""
 
     revision: int
     documents: list[StoredDocument]
@@ -34,11 +34,11 @@ class ChangePage(NamedTuple):
 async def since(
     connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, most_bytes: int
 ) -> ChangePage:
-    """What changed after `revision`: at most `limit` documents, and bodies of `most_bytes` together
-    unless the first alone is larger. `NotFound` where there is no such tenant."""
-    present, reset_below = await _standing(connection, tenant_id)
+    """The changes after `revision`: at most `limit` documents, with bodies of at most `most_bytes`
+    together unless the first alone is larger. Raises `NotFound` if there is no such tenant."""
+    present, reset_below = await _revisions(connection, tenant_id)
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
-    # Sizes first: a page's bodies are read only once it is known which they are.
+    # Sizes first, so that only the bodies of this page are read.
     sizes = await connection.execute(
         select(documents.c.revision, func.coalesce(func.length(documents.c.body), 0))
         .where(
@@ -65,43 +65,44 @@ async def since(
         )
         .order_by(documents.c.revision)
     )
-    # A document that changed in between has a later revision, and comes with the next page.
+    # A document that changed between the two reads has a later revision now, so it belongs to a
+    # later page.
     return ChangePage(present, [StoredDocument(*row) for row in rows], last < present, reset_below)
 
 
 async def by_name(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, most_bytes: int
 ) -> ChangePage:
-    """The documents of these names, all at one revision; a name without a document comes as a
-    removed one. Bodies of `most_bytes` together, unless the first alone is larger: `more` says that
-    names were left out. `NotFound` where there is no such tenant."""
-    asked = {"tenant": tenant_id, "names": sorted(set(names))}
-    # Sizes first: only the bodies that fit are read.
+    """The documents of these names, all read at one revision; a missing one looks like a removed
+    one. Bodies of at most `most_bytes` together, unless the first alone is larger: `more` is
+    whether names were left out. Raises `NotFound` if there is no such tenant."""
+    wanted = {"tenant": tenant_id, "names": sorted(set(names))}
+    # Sizes first, so that only the bodies that fit are read.
     chosen, room = list[str](), most_bytes
-    sizes = {row.name: row.size for row in await connection.execute(_NAMED_SIZES, asked)}
-    for name in asked["names"]:
+    sizes = {row.name: row.size for row in await connection.execute(_NAMED_SIZES, wanted)}
+    for name in wanted["names"]:
         room -= sizes.get(name, 0)
         if room < 0 and chosen:
             break
         chosen.append(name)
-    # One statement is one snapshot: the revision belongs to the documents beside it.
+    # One statement sees one snapshot, so the revision matches the documents.
     rows = (await connection.execute(_NAMED, {"tenant": tenant_id, "names": chosen})).all()
     if not rows:
         raise NotFound(f"no such tenant: `{tenant_id}`")
-    here = {row.name: StoredDocument(row.name, row.changed, row.digest, row.body) for row in rows}
-    found = [here.get(name, StoredDocument(name, 0, None, None)) for name in chosen]
-    return ChangePage(rows[0].revision, found, len(chosen) < len(asked["names"]))
+    stored = {row.name: StoredDocument(row.name, row.changed, row.digest, row.body) for row in rows}
+    found = [stored.get(name, StoredDocument(name, 0, None, None)) for name in chosen]
+    return ChangePage(rows[0].revision, found, len(chosen) < len(wanted["names"]))
 
 
 async def bodies(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, small: int
 ) -> AsyncIterator[tuple[str, bytes]]:
-    """The documents of these names that are there. Those of at most `small` bytes are read many at
-    a time; of larger ones there is never more than one in memory."""
+    """Streams the existing documents of these names. Those of up to `small` bytes are read many at
+    a time; of larger ones, at most one is in memory."""
     for at in range(0, len(names), _CHUNK):
         chunk = list(names[at : at + _CHUNK])
-        asked = {"tenant": tenant_id, "names": chunk, "small": small}
-        found = {row.name: row.body for row in await connection.execute(_SMALL, asked)}
+        wanted = {"tenant": tenant_id, "names": chunk, "small": small}
+        found = {row.name: row.body for row in await connection.execute(_SMALL, wanted)}
         for name in chunk:
             body = found.pop(name, None)
             if body is None:
@@ -112,11 +113,11 @@ async def bodies(
 
 
 async def current(connection: AsyncConnection, tenant_id: str) -> int:
-    """The tenant's revision; `NotFound` where there is no such tenant."""
-    return (await _standing(connection, tenant_id))[0]
+    """The tenant's revision. Raises `NotFound` if there is no such tenant."""
+    return (await _revisions(connection, tenant_id))[0]
 
 
-async def _standing(connection: AsyncConnection, tenant_id: str) -> tuple[int, int]:
+async def _revisions(connection: AsyncConnection, tenant_id: str) -> tuple[int, int]:
     row = select(tenants.c.revision, tenants.c.reset_below).where(tenants.c.tenant_id == tenant_id)
     found = (await connection.execute(row)).one_or_none()
     if found is None:
@@ -125,7 +126,7 @@ async def _standing(connection: AsyncConnection, tenant_id: str) -> tuple[int, i
 
 
 async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[str, bytes]]:
-    """The revision and every document that is there, for a policy set in memory. `NotFound` where
+    """The revision and every existing document, for a policy set in memory. Raises `NotFound` if
     there is no such tenant."""
     rows = await connection.execute(
         select(tenants.c.revision, documents.c.name, documents.c.body)
@@ -134,14 +135,14 @@ async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[s
         .where(tenants.c.tenant_id == tenant_id)
     )
     revision: int | None = None
-    held: dict[str, bytes] = {}
+    found: dict[str, bytes] = {}
     for at, name, body in rows:
         revision = at
         if body is not None:
-            held[name] = body
+            found[name] = body
     if revision is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")
-    return revision, held
+    return revision, found
 
 
 _CHUNK = 500

@@ -1,7 +1,7 @@
-"""Sessions whose own retention has passed: the row goes, with whose it was and why it ended; the id
-stays, so that it never comes back to life (contract, section 3).
+"""Purges sessions whose retention period has passed. The row goes, with its owner and the reason
+why it ended; the id stays, so that it can never be claimed again (contract, section 3).
 
-Counts of what was decided in a session (`store.tally`) are of the log's events, and go with them.
+The counts of a session's decisions belong to the log's events, and go with them.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.schema.tables import ended_sessions, sessions
 
 MAX_CLOCK_LAG = 86_400_000_000
-"""Microseconds that a sidecar's clock may be behind. Until then a session that was revoked stays,
-with the document that says so: a sidecar may still take it for alive."""
+"""How far a sidecar's clock may be behind, in microseconds. A revoked session keeps its row and its
+revocation document for that long after it expires, because such a sidecar may still consider it
+active."""
 
 
 async def candidates(
     connection: AsyncConnection, tenant_id: str, cutoff: int, now: int, after: str, most: int
 ) -> list[str]:
-    """Ids after `after`, in order, of sessions that ended before `cutoff`."""
+    """The ids, in order and after `after`, of sessions that ended before `cutoff`."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id > after)
     found = await connection.execute(query.order_by(sessions.c.session_id).limit(most))
     return [row.session_id for row in found]
@@ -30,8 +31,8 @@ async def candidates(
 async def end(
     connection: AsyncConnection, tenant_id: str, ids: Sequence[str], cutoff: int, now: int
 ) -> list[tuple[str, bool]]:
-    """Remove those of the sessions that are still due, but for their ids; which they are, and
-    whether each was revoked."""
+    """Purges those of the sessions that are still due, keeping their ids; returns each id and
+    whether it was revoked."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id.in_(ids))
     rows = (await connection.execute(query.with_for_update())).all()
     if not rows:
@@ -55,8 +56,11 @@ async def end(
     return [(row.session_id, row.revoked_at is not None) for row in rows]
 
 
-async def bury(connection: AsyncConnection, tenant_id: str, session_id: str, now: int) -> None:
-    """A session of which nothing is known but that it was revoked; once is enough."""
+async def add_revoked(
+    connection: AsyncConnection, tenant_id: str, session_id: str, now: int
+) -> None:
+    """Adds a session of which nothing is known except that it was revoked. Repeating it changes
+    nothing."""
     values = {
         "tenant_id": tenant_id,
         "session_id": session_id,
@@ -71,14 +75,15 @@ async def bury(connection: AsyncConnection, tenant_id: str, session_id: str, now
 def ended(
     connection: Connection, wanted: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[int, bool]]:
-    """When each of these `(tenant_id, session_id)` ended that was removed, and whether revoked."""
+    """For each purged session among these `(tenant_id, session_id)`: when it ended, and whether it
+    was revoked."""
     return {
         (row[0], row[1]): (row[2], row[3]) for row in connection.execute(_ENDED, {"wanted": wanted})
     }
 
 
-def undo(connection: Connection, again: Sequence[tuple[str, str]]) -> None:
-    """Take back the rows that a claim has just made of ids that had ended."""
+def undo_claims(connection: Connection, again: Sequence[tuple[str, str]]) -> None:
+    """Deletes the rows that a claim has just created for ids of purged sessions."""
     connection.execute(_UNDO, {"wanted": again})
 
 

@@ -1,5 +1,5 @@
-"""What sidecars last reported of themselves. Reports that come together are one transaction. Knows
-nothing of how they come, nor of what is made of them.
+"""What sidecars last reported. Concurrent reports share a transaction. Knows nothing of how reports
+arrive, or of what is done with them.
 """
 
 from collections.abc import Iterable
@@ -16,14 +16,15 @@ from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 
 LIVE = 15_000_000
-"""Microseconds after its last report for which a sidecar counts as live: two may be lost."""
+"""How long after its last report a sidecar counts as live, in microseconds: two reports may be
+lost."""
 KEPT = 7 * 86_400_000_000
-"""How long a sidecar that reports no more is still listed."""
+"""How long a silent sidecar stays listed, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSidecar:
-    """A sidecar's row: times in microseconds since 1970 UTC, ages in milliseconds as of
+    """A sidecar's row. Times in microseconds since 1970 UTC, ages in milliseconds as of
     `last_seen`."""
 
     sidecar_id: str
@@ -54,20 +55,20 @@ _REPORTED = tuple(name for name in _FIELDS if name not in ("sidecar_id", "first_
 
 
 class FleetReports:
-    """Takes reports, many at a time."""
+    """Stores reports, many in one transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._gather: GroupCommit[tuple[str, StoredSidecar], None] = GroupCommit(
+        self._group_commit: GroupCommit[tuple[str, StoredSidecar], None] = GroupCommit(
             store.group, self._commit
         )
 
     async def report(self, tenant_id: str, row: StoredSidecar) -> None:
-        """`WriteFault` where the database fails."""
-        await self._gather.submit(self._store.lane(tenant_id), (tenant_id, row))
+        """Raises `WriteFault` if the database fails."""
+        await self._group_commit.submit(self._store.lane(tenant_id), (tenant_id, row))
 
     async def forget(self, tenant_id: str) -> None:
-        """Those that were not heard of for long."""
+        """Deletes the sidecars that have been silent for longer than `KEPT`."""
         before = self._store.clock.now() - KEPT
         query = delete(sidecars).where(
             sidecars.c.tenant_id == tenant_id, sidecars.c.last_seen < before
@@ -84,8 +85,7 @@ class FleetReports:
 
 
 def _save(connection: Connection, reports: Iterable[tuple[str, StoredSidecar]]) -> None:
-    # In one order everywhere: two replicas that take reports of the same ones can't wait for each
-    # other.
+    # One order everywhere, so that two replicas with reports of the same sidecars can't deadlock.
     for tenant_id, row in sorted(reports, key=lambda each: (each[0], each[1].sidecar_id)):
         values = {"tenant_id": tenant_id, **{name: getattr(row, name) for name in _FIELDS}}
         connection.execute(_REPORT[connection.dialect.name], values)
@@ -105,7 +105,7 @@ async def page(
 async def behind(
     connection: AsyncConnection, tenant_id: str, epoch: str, revision: int, now: int
 ) -> list[StoredSidecar]:
-    """Those of the live sidecars that have not this revision yet, in order of id."""
+    """The live sidecars that do not have this revision yet, in order of id."""
     query = (
         select(*(sidecars.c[name] for name in _FIELDS))
         .where(sidecars.c.tenant_id == tenant_id, sidecars.c.last_seen >= now - LIVE)
@@ -118,7 +118,8 @@ async def behind(
 def _upsert(insert: Any) -> Any:
     new = insert.excluded
     another = new.run_id != sidecars.c.run_id
-    # A restart is another run, once. One that was there before comes again only if it never went.
+    # A restart reports a new run once. If the former run reports again, it never stopped: two
+    # processes share the id.
     again = and_(another, new.run_id == sidecars.c.former_run_id)
     changed = {name: getattr(new, name) for name in _REPORTED if name != "duplicate_at"}
     changed["former_run_id"] = case((another, sidecars.c.run_id), else_=sidecars.c.former_run_id)

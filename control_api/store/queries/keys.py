@@ -1,4 +1,4 @@
-"""Queries over API keys. Of a key only its SHA-256 is here; knows nothing of what a key may do."""
+"""Queries over API keys, of which only the SHA-256 is stored. Does not know what a key may do."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from policies.ground.canonical import encode
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key's row. Times in microseconds; `expires_at` None for never."""
+    """A key's row. Times in microseconds; `expires_at` is None if it never expires."""
 
     key_id: str
     name: str
@@ -31,7 +31,7 @@ class StoredKey:
         return cls(**{**fields, "permitted_roles": tuple(orjson.loads(fields["permitted_roles"]))})
 
     def published(self) -> Key:
-        """What a decision needs of it."""
+        """The part that a decision needs."""
         return Key(
             self.key_id, self.scope, self.bound_agent_id, self.permitted_roles, self.expires_at
         )
@@ -41,7 +41,8 @@ _COLUMNS = [column for column in api_keys.c if column.name not in ("tenant_id", 
 
 
 async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
-    """Whose key has this SHA-256, revoked or not. The one query that knows no tenant yet."""
+    """The tenant whose key has this SHA-256, revoked or not. The only query without a known
+    tenant."""
     query = select(api_keys.c.tenant_id).where(api_keys.c.digest == digest)
     owner: str | None = (await connection.execute(query)).scalar_one_or_none()
     return owner
@@ -66,7 +67,7 @@ async def add(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> No
 async def page(
     connection: AsyncConnection, tenant_id: str, after: tuple[Any, ...] | None, limit: int
 ) -> list[StoredKey]:
-    """Keys that were not revoked, newest first, after `(created_at, key_id)`."""
+    """The keys that are not revoked, newest first, after `(created_at, key_id)`."""
     query = select(*_COLUMNS).where(
         api_keys.c.tenant_id == tenant_id, api_keys.c.revoked_at.is_(None)
     )
@@ -78,7 +79,7 @@ async def page(
 
 
 async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> StoredKey | None:
-    """None where it was revoked, too."""
+    """None if it is missing or revoked."""
     query = select(*_COLUMNS).where(
         api_keys.c.tenant_id == tenant_id,
         api_keys.c.key_id == key_id,
@@ -89,7 +90,7 @@ async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> Store
 
 
 class Expiring(NamedTuple):
-    """A live key that expires, without what identifies its bearer."""
+    """A live key that expires, without its digest."""
 
     key_id: str
     name: str
@@ -111,7 +112,7 @@ async def expiring(
 
 
 async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:
-    """Whether there is or was a key of this id."""
+    """Whether a key of this id exists, revoked or not."""
     query = select(api_keys.c.key_id).where(
         api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key_id
     )
@@ -119,7 +120,7 @@ async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> boo
 
 
 async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
-    """Write the key's two bindings."""
+    """Stores the key's two bindings: its agent and its permitted roles."""
     await connection.execute(
         update(api_keys)
         .where(api_keys.c.tenant_id == tenant_id, api_keys.c.key_id == key.key_id)

@@ -1,5 +1,5 @@
-"""The public halves of the keys that the logs of this database were signed by, one endorsed by the
-other. Rows are added and never changed. Knows no file and no private key."""
+"""The public halves of the keys that signed the logs of this database, each endorsed by the one
+before. Rows are added and never changed. Knows no file and no private key."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,7 +16,7 @@ from policies.ground.signing import Endorsement, KeyRing
 
 
 async def current(connection: AsyncConnection) -> bytes | None:
-    """The key that signs; None where no service has said which yet."""
+    """The key that signs now; None before the first service has registered one."""
     query = select(log_keys.c.public_key).where(log_keys.c.tenant_id == "")
     found = await connection.execute(query.order_by(log_keys.c.place.desc()).limit(1))
     key: bytes | None = found.scalar()
@@ -24,7 +24,7 @@ async def current(connection: AsyncConnection) -> bytes | None:
 
 
 async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
-    """As they are stored, oldest first: whether they hold is for others."""
+    """The stored endorsements, oldest first. It does not verify them."""
     query = select(log_keys.c.public_key, log_keys.c.signature).where(log_keys.c.tenant_id == "")
     rows = (await connection.execute(query.order_by(log_keys.c.place))).all()
     return [
@@ -35,15 +35,15 @@ async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
 
 
 async def trusted(store: Store, ring: KeyRing) -> tuple[bytes, ...]:
-    """The keys whose signatures on this database's logs count. Another process may sign by a key
-    that follows ours already."""
+    """The keys whose signatures on this database's logs to trust. Another process may already sign
+    with a successor of `ring`'s key."""
     async with store.reading_all_tenants() as connection:
         return ring.trusted(await endorsements(connection))
 
 
 async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -> None:
-    """`first` where there is none, then each endorsement that follows the current key, in one
-    transaction. Of two processes that add at once one does, and the other nothing."""
+    """Adds `first` if there is no key yet, then each endorsement that follows the current key, in
+    one transaction. Of two processes that add at once, one succeeds and the other adds nothing."""
 
     async def work(tx: Transaction) -> None:
         place = await _next_place(tx.connection)

@@ -1,4 +1,5 @@
-"""Queries over policies and their versions. Knows neither files nor when a version is due."""
+"""Queries over policies and their versions. Does not know policy files, or when a change makes a
+new version."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ _CHUNK = 500  # rows in one statement
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A policy's row. `body` holds every field of `service.md` 2.1; `file` and `file_body` are
-    where a file defines it and what that says, None where none does."""
+    """A policy's row. `body` holds every field of `service.md` 2.1. `file` and `file_body` are the
+    file that defines it and its content there, None without one. Times in microseconds."""
 
     policy_id: str
     name: str
@@ -41,12 +42,12 @@ class StoredPolicy:
         return cls(**fields)
 
     def published(self) -> Policy:
-        """What a decision needs of it."""
+        """The part that a decision needs."""
         return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": self.version})
 
 
 class StoredVersion(NamedTuple):
-    """A version of a policy, by whom and when (microseconds) it was made, and how."""
+    """A version of a policy: who made it, when (microseconds), and by what kind of change."""
 
     version: int
     body: dict[str, Any]
@@ -59,7 +60,7 @@ _COLUMNS = [column for column in policies.c if column.name != "tenant_id"]
 
 
 async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
-    """Deleted ones too: `deleted_at` tells."""
+    """Includes deleted policies, which have a `deleted_at`."""
     query = select(*_COLUMNS).where(
         policies.c.tenant_id == tenant_id, policies.c.policy_id == policy_id
     )
@@ -74,7 +75,7 @@ async def page(
     after: tuple[Any, ...] | None,
     limit: int,
 ) -> list[StoredPolicy]:
-    """Active ones, newest first, after `(created_at, policy_id)`."""
+    """The active policies, newest first, after `(created_at, policy_id)`."""
     query = _active(tenant_id)
     if agent_role is not None:
         query = query.where(policies.c.agent_role == agent_role)
@@ -93,7 +94,7 @@ async def of_roles(
 
 
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
-    """Those of the names that active policies have."""
+    """The names among `names` that active policies use."""
     query = select(policies.c.name).where(
         policies.c.tenant_id == tenant_id,
         policies.c.name.in_(names),
@@ -103,8 +104,8 @@ async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str
 
 
 async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:
-    """Those that a file defines, deleted ones too; still to be read by `StoredPolicy.from_row`,
-    which takes its time where there are many."""
+    """The policies that files define, deleted ones included, as raw rows: `StoredPolicy.from_row`
+    is slow for many of them, so the caller decodes them in steps."""
     found = await connection.execute(
         select(*_COLUMNS).where(policies.c.tenant_id == tenant_id, policies.c.file.is_not(None))
     )
@@ -114,7 +115,7 @@ async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[
 async def by_ids(
     connection: AsyncConnection, tenant_id: str, policy_ids: Sequence[str]
 ) -> list[StoredPolicy]:
-    """Those of the ids that there are, deleted ones too."""
+    """The policies of these ids that exist, deleted ones included."""
     found = await connection.execute(
         select(*_COLUMNS).where(
             policies.c.tenant_id == tenant_id, policies.c.policy_id.in_(policy_ids)
@@ -130,7 +131,7 @@ async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[Stored
 
 
 async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy) -> None:
-    """The row as it is given, in place of that of the same id."""
+    """Replaces the row of the same id."""
     await connection.execute(
         update(policies)
         .where(policies.c.tenant_id == tenant_id, policies.c.policy_id == policy.policy_id)
@@ -141,7 +142,7 @@ async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy)
 async def add_versions(
     connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy], by: str, change: str
 ) -> None:
-    """The present version of each, for its history."""
+    """Adds the current version of each policy to its history."""
     values = [
         {
             "tenant_id": tenant_id,
@@ -161,7 +162,7 @@ async def add_versions(
 async def versions(
     connection: AsyncConnection, tenant_id: str, policy_id: str, before: int | None, limit: int
 ) -> list[StoredVersion]:
-    """Newest first, those before version `before`."""
+    """The versions before `before`, newest first."""
     kept = policy_versions.c
     query = select(kept.version, kept.body, kept.changed_by, kept.changed_at, kept.change).where(
         kept.tenant_id == tenant_id, kept.policy_id == policy_id

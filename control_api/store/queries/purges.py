@@ -1,13 +1,13 @@
-"""What retention has removed of each log, and the removal itself, a stretch at a time.
+"""The anchors of purged logs, and the removal of the purged rows in steps.
 
-    await latest_anchor(connection, tenant_id)       the anchor, None where nothing was purged
-    add(...), cover(...)                             a purge begins
-    plan(connection, tenant_id, anchor, most)        what goes next, as far as it can be told before
-    remove(connection, tenant_id, anchor, planned)   it goes; the last time `finished_at` says so
+    latest_anchor(connection, tenant_id)                the anchor, None if nothing was purged
+    add(...), cover(...)                                begin a purge
+    plan(connection, tenant_id, anchor, most)           plan the next step, without a lock
+    remove(connection, tenant_id, anchor, step, now)    run it; the last one sets `finished_at`
 
-INVARIANT: what lies below the newest anchor's size is gone for every reader from the commit that
-made the anchor, whether its rows are still there or not (`first_kept`). Judges no log: that what
-goes is what it was is for `control_api.log.purge` to see.
+INVARIANT: from the commit that creates an anchor, no reader sees entries below its size, whether
+their rows still exist or not (`first_kept`). Verifies nothing: `control_api.log.purge` proves the
+entries before it purges them.
 """
 
 from functools import lru_cache
@@ -38,19 +38,20 @@ from policies.trail.purge import Anchor, Purged
 
 
 async def latest_anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
-    """The anchor; `ValueError` or `TypeError` where the row holds none."""
+    """Raises `ValueError` or `TypeError` if the row is not a valid anchor."""
     row = (await connection.execute(_NEWEST, {"tenant": tenant_id})).one_or_none()
     return None if row is None else _anchor(row)
 
 
 def first_kept(tenant: str | ColumnElement[str]) -> ScalarSelect[int]:
-    """The first seq that readers of the tenant's log may see, as a part of their statement."""
+    """The first seq that readers of the tenant's log may see, as a subquery for their
+    statements."""
     size = func.coalesce(func.max(purges.c.tree_size), 0)
     return select(size).where(purges.c.tenant_id == tenant).scalar_subquery()
 
 
 async def add(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> None:
-    """The anchor, in the place of the one before: that one's `purge` entry says what it said."""
+    """Replaces the previous anchor, whose `purge` entry in the log says the same."""
     purged = anchor.purged
     await connection.execute(delete(purges).where(purges.c.tenant_id == tenant_id))
     values = {
@@ -71,7 +72,7 @@ async def add(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> No
 
 
 async def cover(connection: AsyncConnection, tenant_id: str, seq: int, note: str) -> None:
-    """The note that covers the `purge` entry at `seq`; the first one stays."""
+    """Stores the note that covers the `purge` entry at `seq`, unless there is one already."""
     await connection.execute(
         update(purges)
         .where(purges.c.tenant_id == tenant_id, purges.c.seq == seq, purges.c.cover_note.is_(None))
@@ -80,86 +81,88 @@ async def cover(connection: AsyncConnection, tenant_id: str, seq: int, note: str
 
 
 class RowsGone(Exception):
-    """rows that were to be removed are gone: another replica removes them too"""
+    """the rows to remove are gone: another replica removes them too"""
 
 
-class Planned(NamedTuple):
-    """The next `entries` that go, the oldest, all below `until`; what of the index and of the
-    counts goes with them. `last` where nothing is left after them."""
+class RemovalStep(NamedTuple):
+    """Removes the oldest `entries` entries, all below `until`, with their index rows and counts.
+    `last` is whether nothing is left to remove afterwards."""
 
     until: int
     entries: int
     indexed: list[tuple[str, int, str, int, int]]
-    tally: BatchCounts
+    counts: BatchCounts
     last: bool
 
 
-async def plan(connection: AsyncConnection, tenant_id: str, anchor: Anchor, most: int) -> Planned:
-    """The next `most` entries below the anchor. Reads alone: whoever writes waits for nothing."""
+async def plan(
+    connection: AsyncConnection, tenant_id: str, anchor: Anchor, most: int
+) -> RemovalStep:
+    """Plans the next `most` entries below the anchor. Only reads, so no writer waits."""
     size = anchor.purged.size
     wanted = {"tenant": tenant_id, "until": size, "most": most}
     rows = (await connection.execute(_ROWS, wanted)).all()
-    tally = BatchCounts()
+    counts = BatchCounts()
     spans: dict[tuple[int, str], list[int]] = {}
     for row in rows:
         at = Index(*row[3:])
         if at.decision is not None:
-            tally.add(at, orjson.loads(row.entry)["pub"]["request"]["source_type"])
+            counts.add(at, orjson.loads(row.entry)["pub"]["request"]["source_type"])
         for place, name in enumerate(FACETS):
             value = row.user_id if name == "user_id" else getattr(at, name)
             if value is not None:
                 spans.setdefault((place, value), [row.seq, 0])[1] = row.seq
     last = len(rows) < most
-    # The index has its rows in order of value: a stretch's rows of one value go at a time.
+    # The index is sorted by value, so one range delete removes a step's rows of one value.
     indexed = [
         (tenant_id, place, value, first, to)
         for (place, value), (first, to) in sorted(spans.items())
     ]
-    return Planned(size if last else rows[-1].seq + 1, len(rows), indexed, tally, last)
+    return RemovalStep(size if last else rows[-1].seq + 1, len(rows), indexed, counts, last)
 
 
 def remove(
-    connection: Connection, tenant_id: str, anchor: Anchor, planned: Planned, now: int
+    connection: Connection, tenant_id: str, anchor: Anchor, step: RemovalStep, now: int
 ) -> None:
-    """Remove what was planned, with all that stands beside it, and take back what was counted of
-    it. `RowsGone`, and the transaction must be rolled back, where it is not all there any more.
+    """Removes a step's entries with all their other rows, and subtracts their counts. Raises
+    `RowsGone` if some no longer exist: the transaction must then be rolled back.
 
-    One transaction, under the lock of the log's head as every change of the counts: of two replicas
-    that plan the same, one removes it.
+    Runs in one transaction and under the lock of the log's head, like every change of the counts:
+    of two replicas that plan the same step, one removes it.
     """
     wanted = {"tenant": tenant_id}
     lock(connection, tenant_id)
     row = connection.execute(_NEWEST, wanted).one_or_none()
     if row is None or row.seq != anchor.seq or row.cover_note is None:
         raise RowsGone
-    below = {**wanted, "until": planned.until}
-    if connection.execute(_ENTRIES, below).rowcount != planned.entries:
+    below = {**wanted, "until": step.until}
+    if connection.execute(_ENTRIES, below).rowcount != step.entries:
         raise RowsGone
     for statement in _BESIDE:
         connection.execute(statement, below)
-    if planned.indexed:
-        connection.exec_driver_sql(_unindexing(connection.dialect), planned.indexed)
-    planned.tally.take_back(connection, tenant_id)
-    if planned.last:
+    if step.indexed:
+        connection.exec_driver_sql(_unindexing(connection.dialect), step.indexed)
+    step.counts.subtract(connection, tenant_id)
+    if step.last:
         connection.execute(_FINISH, {**wanted, "at": anchor.seq, "now": now})
 
 
 def lock(connection: Connection, tenant_id: str) -> None:
-    """Hold the head of the tenant's log until the transaction ends."""
+    """Locks the head of the tenant's log until the transaction ends."""
     connection.execute(_LOCK, {"tenant": tenant_id})
 
 
 @lru_cache(maxsize=4)
 def _unindexing(dialect: Dialect) -> str:
-    """Of rows of one value, from one seq to another."""
+    """Deletes the rows of one value between two seqs, inclusive."""
     marks = ("?",) * 5 if dialect.name == "sqlite" else ("$1", "$2", "$3", "$4", "$5")
     tests = ("tenant_id =", "facet =", "value =", "seq >=", "seq <=")
     where = " AND ".join(f"{test} {mark}" for test, mark in zip(tests, marks, strict=True))
-    return f"DELETE FROM log_index WHERE {where}"  # noqa: S608  # of constants
+    return f"DELETE FROM log_index WHERE {where}"  # noqa: S608  # constants only
 
 
 def _anchor(row: Row[Any]) -> Anchor:
-    """SQLite keeps whatever is put into a column: what is no number or no bytes is refused here."""
+    """SQLite does not enforce column types, so a value of the wrong type is refused here."""
     purged = Purged(
         index(row.tree_size),
         bytes(memoryview(row.root_hash)),
@@ -213,7 +216,7 @@ _BESIDE = (
     delete(openings).where(
         openings.c.tenant_id == bindparam("tenant"), openings.c.seq < bindparam("until")
     ),
-    # A block that the cut goes through keeps its times: they are those of more than is left of it.
+    # A block that the cut divides keeps its span: it still covers the entries that are left.
     delete(log_spans).where(
         log_spans.c.tenant_id == bindparam("tenant"),
         log_spans.c.until_seq <= bindparam("until"),

@@ -1,4 +1,4 @@
-"""Sessions that match a filter, found page by page and revoked many at a time. Knows nothing of
+"""Finds the sessions that match a filter, page by page, and revokes them in bulk. Knows nothing of
 what is published about them.
 """
 
@@ -13,15 +13,15 @@ from control_api.store.queries.sessions import SessionRow
 from control_api.store.schema.tables import sessions
 
 SessionPosition = tuple[int, str]
-"""`(created_at, session_id)`: where the next page begins."""
+"""`(created_at, session_id)`: the next page begins after it."""
 
 _COLUMNS = [column for column in sessions.c if column.name != "tenant_id"]
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """All that is given must match, each exactly. `user_ids` are alternatives: a user may be
-    recorded in clear and masked."""
+    """Every given field must match exactly. A session matches any of `user_ids`, because a user may
+    be recorded both in clear and masked."""
 
     agent_role: str | None = None
     agent_id: str | None = None
@@ -36,10 +36,10 @@ async def revocable(
     after: SessionPosition | None,
     limit: int,
 ) -> list[SessionPosition]:
-    """Sessions that match and are not revoked, newest first, after `after`.
+    """The matching sessions that are not revoked, newest first, after `after`.
 
-    One that expired within the last day counts: a sidecar's clock may be behind, and take it for
-    active.
+    Includes those that expired within the last day: a sidecar whose clock is behind may still
+    consider them active.
     """
     query = select(sessions.c.created_at, sessions.c.session_id).where(
         sessions.c.tenant_id == tenant_id,
@@ -61,7 +61,7 @@ async def revocable(
 async def revoke_all(
     connection: AsyncConnection, tenant_id: str, ids: Sequence[str], reason: str, now: int
 ) -> list[SessionRow]:
-    """Revokes those of the sessions that are not; which they are, as they are now."""
+    """Revokes those of the sessions that are not revoked yet, and returns their new rows."""
     which = (
         sessions.c.tenant_id == tenant_id,
         sessions.c.session_id.in_(ids),

@@ -1,8 +1,8 @@
-"""Who owns a session, and until when. Claims that come together are one transaction.
+"""Sessions: who owns each one, and until when. Concurrent claims share a transaction.
 
-The first claim makes the session and owns it; later ones read what it made. `expires_at`
-is fixed then: an id that has expired, or was revoked, never comes back to life; not even
-once its row has been purged (`ended_sessions`).
+The first claim creates the session and owns it; later claims read it. Its `expires_at` never
+changes: an expired or revoked id can't be claimed again, not even after its row is purged
+(`ended_sessions`).
 """
 
 from collections.abc import Callable
@@ -23,8 +23,8 @@ MINUTE = 60_000_000
 
 
 class SessionRow(NamedTuple):
-    """A session as it is kept; the columns of the table without the tenant, in their order. Times
-    in microseconds since 1970 UTC."""
+    """A session's row: the table's columns in order, without the tenant. Times in microseconds
+    since 1970 UTC."""
 
     session_id: str
     agent_role: str
@@ -41,16 +41,16 @@ class SessionRow(NamedTuple):
         return "active" if now < self.expires_at else "expired"
 
     def at(self, now: int) -> Session:
-        """What a decision needs of it."""
+        """The part that a decision needs."""
         return Session(self.session_id, self.state(now), self.agent_role, self.agent_id)
 
 
 class SessionClaimer:
-    """Claims sessions, many at a time."""
+    """Claims sessions, many in one transaction."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._gather: GroupCommit[tuple[str, SessionRow], SessionRow] = GroupCommit(
+        self._group_commit: GroupCommit[tuple[str, SessionRow], SessionRow] = GroupCommit(
             store.group, self._commit
         )
 
@@ -64,12 +64,12 @@ class SessionClaimer:
         ttl_minutes: int,
         now: int,
     ) -> SessionRow:
-        """The session, made now if there was none: whether the caller owns it is for `agent_role`
-        and `agent_id` of the answer to say. `WriteFault` where the database fails."""
+        """The session, created now if it did not exist. Its `agent_role` and `agent_id` tell
+        whether the caller owns it. Raises `WriteFault` if the database fails."""
         wanted = SessionRow(
             session_id, agent_role, agent_id, user_id, now, now + ttl_minutes * MINUTE
         )
-        return await self._gather.submit(self._store.lane(tenant_id), (tenant_id, wanted))
+        return await self._group_commit.submit(self._store.lane(tenant_id), (tenant_id, wanted))
 
     async def _commit(
         self, lane: str, wanted: list[tuple[str, SessionRow]]
@@ -80,7 +80,7 @@ class SessionClaimer:
 def _claim(
     connection: Connection, wanted: list[tuple[str, SessionRow]]
 ) -> list[SessionRow | SluiceError]:
-    # In one order everywhere: two replicas that claim the same ids can't wait for each other.
+    # One order everywhere, so that two replicas that claim the same ids can't deadlock.
     first: dict[tuple[str, str], SessionRow] = {}
     for tenant_id, row in wanted:
         first.setdefault((tenant_id, row.session_id), row)
@@ -89,18 +89,18 @@ def _claim(
         for tenant_id, session_id in sorted(first)
     ]
     connection.execute(_INSERTION[connection.dialect.name], rows)
-    held = connection.execute(_HELD, {"wanted": list(first)})
-    found = {(row[0], row[1]): SessionRow(*row[1:]) for row in held}
-    # Last: a purge that took a row from under us has committed, and left the id here.
-    gone = ended_sessions.ended(connection, list(first))
-    if gone:
-        ended_sessions.undo(connection, list(gone))
-        found |= {key: _of_old(key[1], *how) for key, how in gone.items()}
+    stored = connection.execute(_BY_ID, {"wanted": list(first)})
+    found = {(row[0], row[1]): SessionRow(*row[1:]) for row in stored}
+    # Read this last: a purge that removed a row before our insert has committed its id here.
+    purged = ended_sessions.ended(connection, list(first))
+    if purged:
+        ended_sessions.undo_claims(connection, list(purged))
+        found |= {key: _purged_row(key[1], *end) for key, end in purged.items()}
     return [found[tenant_id, row.session_id] for tenant_id, row in wanted]
 
 
-def _of_old(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
-    """What is known of a session that was purged: that it ended. Nobody owns it any more."""
+def _purged_row(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
+    """A row for a purged session, of which only its end is known. It has no owner."""
     return SessionRow(
         session_id, "", None, "", ended_at, ended_at, ended_at if revoked else None, None
     )
@@ -109,19 +109,19 @@ def _of_old(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
 async def look_up(
     connection: AsyncConnection, tenant_id: str, session_id: str
 ) -> SessionRow | None:
-    """The same as a claim would find it: one that was purged has ended."""
+    """The session as a claim would find it: includes purged ones, which have ended."""
     row = await find(connection, tenant_id, session_id)
     if row is not None:
         return row
     key = (tenant_id, session_id)
-    gone = await connection.run_sync(ended_sessions.ended, [key])
-    return _of_old(session_id, *gone[key]) if gone else None
+    purged = await connection.run_sync(ended_sessions.ended, [key])
+    return _purged_row(session_id, *purged[key]) if purged else None
 
 
 async def find(connection: AsyncConnection, tenant_id: str, session_id: str) -> SessionRow | None:
-    """The session of this id; None where nobody has claimed it."""
+    """The session of this id; None if it was never claimed, or is purged."""
     wanted = {"wanted": [(tenant_id, session_id)]}
-    row = (await connection.execute(_HELD, wanted)).one_or_none()
+    row = (await connection.execute(_BY_ID, wanted)).one_or_none()
     return None if row is None else SessionRow(*row[1:])
 
 
@@ -135,7 +135,7 @@ async def page(
     after: tuple[Any, ...] | None,
     limit: int,
 ) -> list[SessionRow]:
-    """Newest first, after `(created_at, session_id)`; `state` as it is at `now`."""
+    """Newest first, after `(created_at, session_id)`; `state` is as of `now`."""
     query = select(*(sessions.c[name] for name in _COLUMNS[1:])).where(
         sessions.c.tenant_id == tenant_id
     )
@@ -169,6 +169,6 @@ _INSERTION = {
     "sqlite": sqlite.insert(sessions).on_conflict_do_nothing(),
     "postgresql": postgresql.insert(sessions).on_conflict_do_nothing(),
 }
-_HELD = select(*(sessions.c[name] for name in _COLUMNS)).where(
+_BY_ID = select(*(sessions.c[name] for name in _COLUMNS)).where(
     tuple_(sessions.c.tenant_id, sessions.c.session_id).in_(bindparam("wanted", expanding=True))
 )

@@ -1,4 +1,4 @@
-"""Queries over tenants and over the installation. Knows nothing of keys or policies."""
+"""Queries over tenants and the installation. Knows nothing of keys or policies."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from control_api.store.schema.tables import documents, installation, tenants
 
 @dataclass(frozen=True, slots=True)
 class StoredTenant:
-    """A tenant's row. `revision` counts the documents it ever published; whoever follows from below
-    `reset_below` begins anew."""
+    """A tenant's row. `revision` counts the documents that it ever published; a sidecar below
+    `reset_below` must reload its policy set. Times in microseconds."""
 
     tenant_id: str
     name: str
@@ -38,7 +38,7 @@ class StoredTenant:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What this database is: made once, with it."""
+    """The identity of this database, created with it. `created_at` in microseconds."""
 
     epoch: str
     created_at: int
@@ -52,13 +52,13 @@ async def get(connection: AsyncConnection, tenant_id: str) -> StoredTenant | Non
 
 
 async def ids(connection: AsyncConnection) -> list[str]:
-    """Every tenant, in order of id."""
+    """Every tenant's id, in order."""
     found = await connection.execute(select(tenants.c.tenant_id).order_by(tenants.c.tenant_id))
     return list(found.scalars())
 
 
 class KnownTenant(NamedTuple):
-    """What tells a tenant from the others."""
+    """A tenant's id, name and state."""
 
     tenant_id: str
     name: str
@@ -66,14 +66,14 @@ class KnownTenant(NamedTuple):
 
 
 async def known(connection: AsyncConnection) -> list[KnownTenant]:
-    """Every tenant, deactivated ones too, in order of id."""
+    """Every tenant, deactivated ones included, in order of id."""
     query = select(tenants.c.tenant_id, tenants.c.name, tenants.c.active)
     found = await connection.execute(query.order_by(tenants.c.tenant_id))
     return [KnownTenant(*row) for row in found]
 
 
 async def states(connection: AsyncConnection, among: Sequence[str]) -> dict[str, tuple[int, bool]]:
-    """The revision of each of these tenants, and whether it is active."""
+    """The revision of each of these tenants, and whether the tenant is active."""
     query = select(tenants.c.tenant_id, tenants.c.revision, tenants.c.active)
     found = await connection.execute(query.where(tenants.c.tenant_id.in_(among)))
     return {tenant_id: (revision, active) for tenant_id, revision, active in found}
@@ -82,7 +82,7 @@ async def states(connection: AsyncConnection, among: Sequence[str]) -> dict[str,
 async def bodies(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str]
 ) -> dict[str, bytes | None]:
-    """The documents of these names that there are or were; null once removed."""
+    """The documents of these names; None for a removed one. Names never published are absent."""
     query = select(documents.c.name, documents.c.body).where(
         documents.c.tenant_id == tenant_id, documents.c.name.in_(names)
     )
@@ -106,8 +106,9 @@ async def page(
 
 
 async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
-    """The tenant of this name; in a transaction of `tenant_id`, which is to be called so. The
-    installation's row stays locked until it ends: of two that would take a name, one waits here."""
+    """The id of the tenant with this name, read in the transaction that gives the name to
+    `tenant_id`. Locks the installation's row until it ends: of two transactions that want a name,
+    one waits here."""
     lock = select(installation.c.epoch).where(installation.c.tenant_id == "").with_for_update()
     await connection.execute(lock)
     async with all_tenants(connection, tenant_id):
@@ -116,11 +117,8 @@ async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -
     return holder
 
 
-_NOT_PUT = ("revision", "reset_below")
-
-
 async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
-    """The row as it is given, but for its revisions, which move with its documents."""
+    """Replaces the row, except for its revision, which changes with its documents."""
     kept = ("tenant_id", "revision")
     values = {name: getattr(tenant, name) for name in StoredTenant.__slots__ if name not in kept}
     await connection.execute(
@@ -129,7 +127,7 @@ async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
 
 
 async def installed(connection: AsyncConnection) -> Installation | None:
-    """None where the database is new."""
+    """None if the database is new."""
     query = select(
         installation.c.epoch, installation.c.created_at, installation.c.superadmin_digest
     ).where(installation.c.tenant_id == "")
@@ -138,7 +136,7 @@ async def installed(connection: AsyncConnection) -> Installation | None:
 
 
 async def install(connection: AsyncConnection, made: Installation) -> bool:
-    """False where another process was first: of two first starts one counts."""
+    """False if another process was first: of two first starts, one counts."""
     values = {
         "tenant_id": "",
         "epoch": made.epoch,

@@ -1,1 +1,1 @@
-"""The tables, by subject, and the version of the schema that a database has."""
+"""The tables, by subject, and the schema version of a database."""

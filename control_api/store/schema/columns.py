@@ -1,8 +1,9 @@
-"""What columns are made of, the same in every table. Knows no table.
+"""Column types that every table shares. Knows no table.
 
 INVARIANT: every primary key and every unique constraint leads with `tenant_id`, and no foreign key
-crosses tenants, so that the schema can be distributed by it. Times are microseconds since 1970 UTC.
-JSON is stored as the canonical bytes that were decided by or hashed, never as a database's own.
+crosses tenants, so that the schema can be distributed by tenant. Times are microseconds since 1970
+UTC. JSON is stored as the canonical bytes that were evaluated or hashed, never as a database's JSON
+type, which would change them.
 """
 
 from sqlalchemy import (
@@ -24,41 +25,41 @@ metadata = MetaData(
 )
 
 
-def words(name: str) -> Column[str]:
+def string(name: str) -> Column[str]:
     return Column(name, Text, nullable=False)
 
 
-def ordered_words(name: str) -> Column[str]:
-    """Words whose order counts: by code point, whatever the database's own collation."""
+def ordered_string(name: str) -> Column[str]:
+    """A string that sorts by code point, whatever the database's default collation."""
     return Column(name, Text().with_variant(Text(collation="C"), "postgresql"), nullable=False)
 
 
-def words_or_null(name: str) -> Column[str]:
+def string_or_null(name: str) -> Column[str]:
     return Column(name, Text, nullable=True)
 
 
-def count(name: str) -> Column[int]:
+def integer(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False, autoincrement=False)
 
 
-def count_or_null(name: str) -> Column[int]:
+def integer_or_null(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=True, autoincrement=False)
 
 
-def count_from(name: str, default: int) -> Column[int]:
-    """A count that rows of an older schema have not."""
+def integer_with_default(name: str, default: int) -> Column[int]:
+    """An integer that a later migration added: existing rows get the default."""
     return Column(name, BigInteger, nullable=False, server_default=str(default))
 
 
-def time(name: str) -> Column[int]:
+def timestamp(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=False)
 
 
-def time_or_null(name: str) -> Column[int]:
+def timestamp_or_null(name: str) -> Column[int]:
     return Column(name, BigInteger, nullable=True)
 
 
-def flag(name: str) -> Column[bool]:
+def boolean(name: str) -> Column[bool]:
     return Column(name, Boolean, nullable=False)
 
 
@@ -70,5 +71,5 @@ def binary_or_null(name: str) -> Column[bytes]:
     return Column(name, LargeBinary, nullable=True)
 
 
-def of_a_tenant() -> ForeignKeyConstraint:
+def tenant_foreign_key() -> ForeignKeyConstraint:
     return ForeignKeyConstraint(["tenant_id"], ["tenants.tenant_id"])

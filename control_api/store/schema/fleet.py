@@ -1,37 +1,37 @@
-"""The table of the sidecars that reported."""
+"""The table of sidecars, as they last reported."""
 
 from sqlalchemy import PrimaryKeyConstraint, Table
 
 from control_api.store.schema.columns import (
-    count,
-    count_or_null,
+    integer,
+    integer_or_null,
     metadata,
-    time,
-    time_or_null,
-    words,
-    words_or_null,
+    string,
+    string_or_null,
+    timestamp,
+    timestamp_or_null,
 )
 
-# `run_id` is drawn anew by each process. `duplicate_at` is when the one before it was heard again:
-# two processes with one `sidecar_id`. What is in milliseconds is as of `last_seen`.
+# Each process draws a new `run_id`. `duplicate_at` is when `former_run_id` reported again, which
+# means that two processes share one `sidecar_id`. Ages in milliseconds are as of `last_seen`.
 sidecars = Table(
     "sidecars",
     metadata,
-    words("tenant_id"),
-    words("sidecar_id"),
-    words("run_id"),
-    words_or_null("former_run_id"),
-    time_or_null("duplicate_at"),
-    words("version"),
-    words_or_null("agent_id"),
-    words_or_null("agent_role"),
-    words("epoch"),
-    count("revision"),
-    count_or_null("policy_set_age_ms"),
-    count("spool_depth"),
-    count_or_null("oldest_unshipped_ms"),
-    words_or_null("refusing"),
-    time("first_seen"),
-    time("last_seen"),
+    string("tenant_id"),
+    string("sidecar_id"),
+    string("run_id"),
+    string_or_null("former_run_id"),
+    timestamp_or_null("duplicate_at"),
+    string("version"),
+    string_or_null("agent_id"),
+    string_or_null("agent_role"),
+    string("epoch"),
+    integer("revision"),
+    integer_or_null("policy_set_age_ms"),
+    integer("spool_depth"),
+    integer_or_null("oldest_unshipped_ms"),
+    string_or_null("refusing"),
+    timestamp("first_seen"),
+    timestamp("last_seen"),
     PrimaryKeyConstraint("tenant_id", "sidecar_id"),
 )

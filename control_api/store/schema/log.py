@@ -1,48 +1,48 @@
-"""The tables of the audit trail (`audit-trail.md`)."""
+"""The tables of the audit trail (specified in `audit-trail.md`)."""
 
 from sqlalchemy import Column, Index, PrimaryKeyConstraint, SmallInteger, Table, text
 
 from control_api.store.schema.columns import (
     binary,
-    count,
+    integer,
     metadata,
-    time,
-    time_or_null,
-    words,
-    words_or_null,
+    string,
+    string_or_null,
+    timestamp,
+    timestamp_or_null,
 )
 
-# Where a tenant's log ends. `last_ts` is 0 and `last_leaf` empty while there is no entry.
+# Where a tenant's log ends. While it has no entries, `last_ts` is 0 and `last_leaf` is empty.
 log_heads = Table(
     "log_heads",
     metadata,
-    words("tenant_id"),
-    words("log"),
-    count("size"),
+    string("tenant_id"),
+    string("log"),
+    integer("size"),
     binary("last_leaf"),
-    time("last_ts"),
+    timestamp("last_ts"),
     binary("frontier"),
     PrimaryKeyConstraint("tenant_id"),
 )
 
-# `entry` is the authority; the columns before it are `policies.trail.entry.Index` of it, in its
-# order.
-# What lists are filtered by is in `log_index`; `ref` is here, since a lineage entry has no more.
+# `entry` is authoritative. The columns before it are derived from it: they are the fields of
+# `policies.trail.entry.Index`, in order. `log_index` serves the filters of lists; `ref` has an
+# ordinary index here, because lineage entries have nothing else to be found by.
 log_entries = Table(
     "log_entries",
     metadata,
-    words("tenant_id"),
-    count("seq"),
-    words("eid"),
-    words("kind"),
-    time("ts"),
-    words_or_null("agent_role"),
-    words_or_null("agent_id"),
-    words_or_null("source_id"),
-    words_or_null("decision"),
-    words_or_null("policy_name"),
-    words_or_null("session_id"),
-    words_or_null("ref"),
+    string("tenant_id"),
+    integer("seq"),
+    string("eid"),
+    string("kind"),
+    timestamp("ts"),
+    string_or_null("agent_role"),
+    string_or_null("agent_id"),
+    string_or_null("source_id"),
+    string_or_null("decision"),
+    string_or_null("policy_name"),
+    string_or_null("session_id"),
+    string_or_null("ref"),
     binary("entry"),
     binary("hash"),
     PrimaryKeyConstraint("tenant_id", "seq"),
@@ -57,73 +57,73 @@ log_entries = Table(
     ),
 )
 
-# Salts and values of what entries commit to. Rows may go: every hash still verifies.
+# The salts and values that entries commit to. Rows may be deleted: every hash still verifies.
 openings = Table(
     "openings",
     metadata,
-    words("tenant_id"),
-    count("seq"),
-    words_or_null("user_id"),
+    string("tenant_id"),
+    integer("seq"),
+    string_or_null("user_id"),
     binary("openings"),
     PrimaryKeyConstraint("tenant_id", "seq"),
 )
 
-# Which entries say what: `control_api.store.log.index` writes it, thousands of entries at a time.
+# Finds entries by value. `control_api.store.log.index` writes it, thousands of entries at a time.
 log_index = Table(
     "log_index",
     metadata,
-    words("tenant_id"),
+    string("tenant_id"),
     Column("facet", SmallInteger, nullable=False, autoincrement=False),
-    words("value"),
-    count("seq"),
+    string("value"),
+    integer("seq"),
     PrimaryKeyConstraint("tenant_id", "facet", "value", "seq"),
     sqlite_with_rowid=False,
 )
 
-# The earliest and the latest time of the entries from `seq` to before `until_seq`.
+# The earliest and latest event time of the entries from `seq` up to, not including, `until_seq`.
 log_spans = Table(
     "log_spans",
     metadata,
-    words("tenant_id"),
-    count("seq"),
-    count("until_seq"),
-    time("first_ts"),
-    time("last_ts"),
+    string("tenant_id"),
+    integer("seq"),
+    integer("until_seq"),
+    timestamp("first_ts"),
+    timestamp("last_ts"),
     PrimaryKeyConstraint("tenant_id", "seq"),
     sqlite_with_rowid=False,
 )
 
-# What retention took from a log's beginning, of each log the last time: the anchor. Its `purge`
-# entry stands at `seq`, and says the same. `anchor_note` is the signed checkpoint of the size that
-# was cut at, `cover_note` the one of a size with the `purge` entry in it; rows are deleted only
-# once that is here (`audit-trail.md`, Purge), and all are once `finished_at` is.
+# The anchor of each log: what retention last removed from its beginning. The `purge` entry at `seq`
+# says the same. `anchor_note` is the signed checkpoint of the tree at the cut. `cover_note` is the
+# signed checkpoint of a size that includes the `purge` entry; rows are deleted only once it is
+# stored (`audit-trail.md`, Purge). `finished_at` is set when all of them are deleted.
 purges = Table(
     "purges",
     metadata,
-    words("tenant_id"),
-    count("seq"),
-    count("tree_size"),
+    string("tenant_id"),
+    integer("seq"),
+    integer("tree_size"),
     binary("root_hash"),
     binary("frontier"),
     binary("last_hash"),
-    time("purged_before"),
-    count("purged_count"),
-    time("purged_at"),
-    words("anchor_note"),
-    words_or_null("cover_note"),
-    time_or_null("finished_at"),
+    timestamp("purged_before"),
+    integer("purged_count"),
+    timestamp("purged_at"),
+    string("anchor_note"),
+    string_or_null("cover_note"),
+    timestamp_or_null("finished_at"),
     PrimaryKeyConstraint("tenant_id", "seq"),
 )
 
-# The last record held of each spool, and its hash: what the next one must cite.
+# The last record of each spool that the log holds. The spool's next record must cite its hash.
 sources = Table(
     "sources",
     metadata,
-    words("tenant_id"),
-    words("source"),
-    words("instance"),
-    count("n"),
+    string("tenant_id"),
+    string("source"),
+    string("instance"),
+    integer("n"),
     binary("hash"),
-    time("updated_at"),
+    timestamp("updated_at"),
     PrimaryKeyConstraint("tenant_id", "source", "instance"),
 )

@@ -1,4 +1,4 @@
-"""The tables. The same on SQLite and PostgreSQL; `migrations/` brings a database to them."""
+"""All tables, the same on SQLite and PostgreSQL. `migrations/` upgrades a database to them."""
 
 from sqlalchemy import ForeignKeyConstraint, Index, PrimaryKeyConstraint, Table, text
 
@@ -6,15 +6,15 @@ from control_api.store.schema.alerts import alert_deliveries, alert_rules
 from control_api.store.schema.columns import (
     binary,
     binary_or_null,
-    count,
-    count_from,
-    flag,
+    boolean,
+    integer,
+    integer_with_default,
     metadata,
-    of_a_tenant,
-    time,
-    time_or_null,
-    words,
-    words_or_null,
+    string,
+    string_or_null,
+    tenant_foreign_key,
+    timestamp,
+    timestamp_or_null,
 )
 from control_api.store.schema.counters import first_accesses, tallies
 from control_api.store.schema.fleet import sidecars
@@ -55,91 +55,91 @@ __all__ = [
     "tenants",
 ]
 
-# One row, whose `tenant_id` is empty. `epoch` is made with the database: another epoch is another
-# store, whatever its revisions say.
+# One row, with an empty `tenant_id`. `epoch` is drawn when the database is created: a different
+# epoch means a different store, even if the revisions look alike.
 installation = Table(
     "installation",
     metadata,
-    words("tenant_id"),
-    words("epoch"),
-    time("created_at"),
+    string("tenant_id"),
+    string("epoch"),
+    timestamp("created_at"),
     binary_or_null("superadmin_digest"),
     PrimaryKeyConstraint("tenant_id"),
 )
 
-# The public half of each key that signed, in order; `tenant_id` is empty. `signature` is by the key
-# before it, over both (`policies.ground.signing`); the first has none.
+# The public half of each key that signed the logs, in order; `tenant_id` is empty. The previous key
+# makes `signature`, over both public keys (`policies.ground.signing`); the first key has none.
 log_keys = Table(
     "log_keys",
     metadata,
-    words("tenant_id"),
-    count("place"),
+    string("tenant_id"),
+    integer("place"),
     binary("public_key"),
     binary_or_null("signature"),
     PrimaryKeyConstraint("tenant_id", "place"),
 )
 
-# `revision` counts published documents; whoever follows from below `reset_below` begins anew: the
-# store was put back then, and the revision leapt (`control_api.maintenance.rollback_recovery`).
-# `frozen_at` is null
-# where the tenant is not frozen.
+# `revision` counts published documents. A sidecar below `reset_below` must reload its policy set:
+# an older database was restored, and the revision jumped past every revision ever published
+# (`control_api.maintenance.rollback_recovery`). `frozen_at` is null unless the tenant is frozen.
 tenants = Table(
     "tenants",
     metadata,
-    words("tenant_id"),
-    words("name"),
-    time("created_at"),
-    flag("require_agent_id"),
-    flag("pii_masking"),
-    flag("active"),
-    count("revision"),
-    count_from("retention_days", 365),
-    count_from("session_retention_days", 90),
-    count_from("reset_below", 0),
-    time_or_null("frozen_at"),
-    words_or_null("freeze_reason"),
+    string("tenant_id"),
+    string("name"),
+    timestamp("created_at"),
+    boolean("require_agent_id"),
+    boolean("pii_masking"),
+    boolean("active"),
+    integer("revision"),
+    integer_with_default("retention_days", 365),
+    integer_with_default("session_retention_days", 90),
+    integer_with_default("reset_below", 0),
+    timestamp_or_null("frozen_at"),
+    string_or_null("freeze_reason"),
     PrimaryKeyConstraint("tenant_id"),
     Index(None, "name"),
 )
 
-# Of a key only the SHA-256 is kept. `permitted_roles` is a canonical JSON list.
+# `digest` is the key's SHA-256; the key itself is not stored. `permitted_roles` is a canonical JSON
+# list.
 api_keys = Table(
     "api_keys",
     metadata,
-    words("tenant_id"),
-    words("key_id"),
-    words("name"),
-    words("scope"),
+    string("tenant_id"),
+    string("key_id"),
+    string("name"),
+    string("scope"),
     binary("digest"),
-    words_or_null("bound_agent_id"),
+    string_or_null("bound_agent_id"),
     binary("permitted_roles"),
-    time_or_null("expires_at"),
-    time("created_at"),
-    time_or_null("revoked_at"),
+    timestamp_or_null("expires_at"),
+    timestamp("created_at"),
+    timestamp_or_null("revoked_at"),
     PrimaryKeyConstraint("tenant_id", "key_id"),
-    of_a_tenant(),
+    tenant_foreign_key(),
     Index(None, "digest"),
 )
 
-# `body` is the policy as asked for (`service.md` 2.1); `file` and `file_body` are where a file
-# defines it and what that says, null where none does. Deleted policies stay, with their history.
+# `body` is the policy as requested (`service.md` 2.1). `file` and `file_body` are the file that
+# defines it and its content there, null without one. Deleted policies stay, with their history.
 policies = Table(
     "policies",
     metadata,
-    words("tenant_id"),
-    words("policy_id"),
-    words("name"),
-    words("agent_role"),
+    string("tenant_id"),
+    string("policy_id"),
+    string("name"),
+    string("agent_role"),
     binary("body"),
-    count("version"),
-    flag("user_modified"),
-    words_or_null("file"),
+    integer("version"),
+    boolean("user_modified"),
+    string_or_null("file"),
     binary_or_null("file_body"),
-    time("created_at"),
-    time("updated_at"),
-    time_or_null("deleted_at"),
+    timestamp("created_at"),
+    timestamp("updated_at"),
+    timestamp_or_null("deleted_at"),
     PrimaryKeyConstraint("tenant_id", "policy_id"),
-    of_a_tenant(),
+    tenant_foreign_key(),
     Index(
         "ux_policies_active_name",
         "tenant_id",
@@ -154,13 +154,13 @@ policies = Table(
 policy_versions = Table(
     "policy_versions",
     metadata,
-    words("tenant_id"),
-    words("policy_id"),
-    count("version"),
+    string("tenant_id"),
+    string("policy_id"),
+    integer("version"),
     binary("body"),
-    words("changed_by"),
-    time("changed_at"),
-    words("change"),
+    string("changed_by"),
+    timestamp("changed_at"),
+    string("change"),
     PrimaryKeyConstraint("tenant_id", "policy_id", "version"),
     ForeignKeyConstraint(["tenant_id", "policy_id"], ["policies.tenant_id", "policies.policy_id"]),
 )
@@ -168,76 +168,75 @@ policy_versions = Table(
 agents = Table(
     "agents",
     metadata,
-    words("tenant_id"),
-    words("agent_id"),
-    words("agent_role"),
-    words_or_null("display_name"),
-    words_or_null("description"),
-    words_or_null("owner"),
-    words_or_null("framework"),
+    string("tenant_id"),
+    string("agent_id"),
+    string("agent_role"),
+    string_or_null("display_name"),
+    string_or_null("description"),
+    string_or_null("owner"),
+    string_or_null("framework"),
     binary("permitted_roles"),
-    words("credential_type"),
-    words_or_null("bound_key_id"),
-    words("status"),
-    time("created_at"),
-    time("updated_at"),
+    string("credential_type"),
+    string_or_null("bound_key_id"),
+    string("status"),
+    timestamp("created_at"),
+    timestamp("updated_at"),
     PrimaryKeyConstraint("tenant_id", "agent_id"),
-    of_a_tenant(),
+    tenant_foreign_key(),
     Index(None, "tenant_id", "created_at", "agent_id"),
 )
 
-# No foreign key: a session is claimed on the evaluation path, by a key whose tenant is known.
+# No foreign key: a session is claimed on the evaluation path, by a key of a known tenant.
 sessions = Table(
     "sessions",
     metadata,
-    words("tenant_id"),
-    words("session_id"),
-    words("agent_role"),
-    words_or_null("agent_id"),
-    words("user_id"),
-    time("created_at"),
-    time("expires_at"),
-    time_or_null("revoked_at"),
-    words_or_null("revocation_reason"),
+    string("tenant_id"),
+    string("session_id"),
+    string("agent_role"),
+    string_or_null("agent_id"),
+    string("user_id"),
+    timestamp("created_at"),
+    timestamp("expires_at"),
+    timestamp_or_null("revoked_at"),
+    string_or_null("revocation_reason"),
     PrimaryKeyConstraint("tenant_id", "session_id"),
     Index(None, "tenant_id", "created_at", "session_id"),
 )
 
-# What is left of a session once its own retention has passed: that this id was used, so that it
-# never comes back to life. Nothing of whose it was.
+# A session's remains after its retention period: the id, so that it can't be claimed again, but
+# nothing about its owner.
 ended_sessions = Table(
     "ended_sessions",
     metadata,
-    words("tenant_id"),
-    words("session_id"),
-    time("ended_at"),
-    flag("revoked"),
+    string("tenant_id"),
+    string("session_id"),
+    timestamp("ended_at"),
+    boolean("revoked"),
     PrimaryKeyConstraint("tenant_id", "session_id"),
     sqlite_with_rowid=False,
 )
 
-# What a tenant's decisions are made by. A removed document stays, without body: its revision is how
-# a sidecar learns of the removal.
+# The policy set: the documents that decide for a tenant. A removed document stays, without a body,
+# because its revision tells sidecars of the removal.
 documents = Table(
     "documents",
     metadata,
-    words("tenant_id"),
-    words("name"),
-    count("revision"),
-    words_or_null("digest"),
+    string("tenant_id"),
+    string("name"),
+    integer("revision"),
+    string_or_null("digest"),
     binary_or_null("body"),
     PrimaryKeyConstraint("tenant_id", "name"),
-    of_a_tenant(),
+    tenant_foreign_key(),
     Index(None, "tenant_id", "revision"),
 )
 
-# The Merkle map over the documents that are there (`policies.sets.merkle_map`): what is signed of
-# them.
+# The Merkle map over the documents that exist (`policies.sets.merkle_map`); its root is signed.
 set_nodes = Table(
     "set_nodes",
     metadata,
-    words("tenant_id"),
-    words("node"),
+    string("tenant_id"),
+    string("node"),
     binary("body"),
     PrimaryKeyConstraint("tenant_id", "node"),
 )

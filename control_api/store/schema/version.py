@@ -1,8 +1,8 @@
-"""Which schema a database has, and how it gets to the one that this version knows. Knows alembic's
-table and its folder of migrations, and no table of ours.
+"""Checks and upgrades the schema of a database. Knows alembic's own table and the folder of
+migrations, and no other table.
 
-Alembic itself is imported where something is to be migrated: it takes a fifth of a start, and
-hardly any start has something to migrate.
+Alembic is imported only when there is something to migrate: the import takes a fifth of a start,
+and hardly any start migrates.
 """
 
 from pathlib import Path
@@ -12,33 +12,32 @@ from sqlalchemy import Connection, inspect, text
 from control_api.store.url import UnusableDatabase
 
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
-_LOCK = 0x51D1CE  # of ours alone: two replicas that migrate at once go one after the other
+_LOCK = 0x51D1CE  # an advisory lock, so that two replicas migrate one after the other
 
 
 def revisions() -> list[str]:
-    """What this version knows, the last one at the end: a file is called by its revision."""
+    """The revisions that this version knows, oldest first, from the names of their files."""
     return sorted(each.name.partition("_")[0] for each in MIGRATIONS.glob("versions/0*.py"))
 
 
 def head() -> str:
-    """The revision that this version knows as its last."""
+    """The newest revision that this version knows."""
     return revisions()[-1]
 
 
 def require_head(connection: Connection) -> None:
-    """`UnusableDatabase` where the schema is older than ours, newer, or not there."""
+    """Raises `UnusableDatabase` if the schema is missing, older or newer."""
     present = _present(connection)
     if present != head():
-        stands = "has no schema yet" if present is None else f"has the schema `{present}`"
+        found = "has no schema yet" if present is None else f"has the schema `{present}`"
         raise UnusableDatabase(
-            f"the database {stands}, and this version needs `{head()}`: run `sluice migrate`"
+            f"the database {found}, and this version needs `{head()}`: run `sluice migrate`"
         )
 
 
 def upgrade_to_head(connection: Connection) -> None:
-    """Every missing migration, in the transaction that the caller began. `UnusableDatabase` where
-    the
-    schema is newer than ours: an older version must not write to it."""
+    """Applies every missing migration, in the caller's transaction. Raises `UnusableDatabase` if
+    the schema is newer than this version, which must then not write to it."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     if _present(connection) == head():
@@ -47,7 +46,7 @@ def upgrade_to_head(connection: Connection) -> None:
     from alembic.config import Config
 
     config = Config()
-    # A percent sign would be an interpolation in the format that alembic borrows.
+    # Alembic's options use configparser's syntax, where a percent sign interpolates.
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection

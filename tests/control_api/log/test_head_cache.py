@@ -100,7 +100,7 @@ async def test_a_change_in_between_is_not_overwritten(postgresql_url: str) -> No
 async def test_a_change_may_have_more_records_than_a_statement_takes(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("control_api.store.log.postgresql_batch.MOST", 100)
+    monkeypatch.setattr("control_api.store.log.postgresql_batch.MAX_ROWS", 100)
     async with opened(postgresql_url) as world:
 
         async def change(tx: Transaction) -> None:

@@ -196,7 +196,7 @@ async def test_a_service_without_its_grants_is_told_how_to_get_them(postgres_url
         async with opened(serving(postgres_url)):
             pass
     assert caught.group_contains(
-        UnusableDatabase, match="may not SELECT `agents`: run `sluice migrate`"
+        UnusableDatabase, match="lacks SELECT on `agents`: run `sluice migrate`"
     )
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from control_api.log.ingest import ingest
 from control_api.store.counters import queries as tallies
-from control_api.store.counters.counters import BatchCounts, counted, forget_before
+from control_api.store.counters.counters import BatchCounts, drop_expired
 from control_api.store.counters.dimensions import BUCKETS, DAY, SEPARATOR, Dimension
 from control_api.store.log.chain import LogChain
 from control_api.store.transaction import Transaction
@@ -150,7 +150,7 @@ async def test_what_leaves_the_log_is_counted_no_more(world: World) -> None:
         for (raw,) in gone:
             entry = orjson.loads(raw)
             tally.add(index_of(entry), entry["pub"]["request"]["source_type"])
-        tally.take_back(connection, TENANT)
+        tally.subtract(connection, TENANT)
         for (raw,) in gone:
             seq = orjson.loads(raw)["seq"]
             connection.exec_driver_sql(f"DELETE FROM log_entries WHERE seq = {int(seq)}")
@@ -171,7 +171,7 @@ async def test_old_buckets_are_forgotten_and_nothing_else(world: World) -> None:
     rounds = 0
 
     def forget(connection: Connection, again: bool) -> bool:
-        return forget_before(connection, TENANT, world.now(), most=1)
+        return drop_expired(connection, TENANT, world.now(), most=1)
 
     while await world.store.run(TENANT, forget):
         rounds += 1
@@ -211,8 +211,8 @@ async def test_queries_answer_from_the_counts(world: World) -> None:
         assert {each.value: each.total for each in lately} == {"a1": 3, "a1 ": 1, "a1x": 1}
         top = await tallies.top_of(connection, TENANT, Dimension.source_id, 2)
         assert [each.value for each in top] == ["two", "four"]
-        whole = await connection.run_sync(counted, TENANT)
-        assert whole == {"api": (4, 1)}
+        (whole,) = await tallies.all_of(connection, TENANT, Dimension.source_type)
+        assert (whole.value, whole.allowed, whole.denied) == ("api", 4, 1)
         now = world.now()
         window = await tallies.window(connection, TENANT, Dimension.second, now - DAY, now + DAY)
         assert (window.allowed, window.denied) == (4, 1)
