@@ -1,8 +1,8 @@
-"""What a verification holds against the anchor of a purged log: the rows that are left below it,
-the notes that were signed, the `purge` entry, and the tree at each signed size.
+"""Checks the anchor of a purged log: the rows left below it, the signed notes, the `purge` entry,
+and the tree at each signed size.
 
-Retention is the one way in which a log loses entries. So whoever takes its oldest rows away must
-show a note that only the log's key signs, and a `purge` entry that says the same.
+Retention is the only way in which a log may lose entries. So whoever removes its oldest rows has to
+show a note that only the log's key can sign, and a `purge` entry that says the same.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,9 +19,11 @@ from policies.trail.purge import KIND, Anchor
 from policies.trail.verify import Verifier
 
 
-async def below(connection: AsyncConnection, tenant_id: str, anchor: Anchor | None) -> Fault | None:
-    """What is wrong with the rows below the anchor: before a checkpoint covers the purge all must
-    be there, and once it has finished, none. In between they go, and nobody sees them any more."""
+async def check_purged_rows(
+    connection: AsyncConnection, tenant_id: str, anchor: Anchor | None
+) -> Fault | None:
+    """Checks the rows below the anchor: all must exist until a checkpoint covers the purge, and
+    none once it has finished. In between they are being removed, and no reader sees them."""
     if anchor is None or (anchor.cover_note is not None and anchor.finished_at is None):
         return None
     purged = anchor.purged
@@ -31,21 +33,22 @@ async def below(connection: AsyncConnection, tenant_id: str, anchor: Anchor | No
         )
         first = (await connection.execute(query)).scalar()
         if anchor.finished_at is not None and first is not None:
-            return (str(first), f"seq {first}: was purged, and is there")
+            return (str(first), f"seq {first}: was purged, but exists")
         if anchor.finished_at is None and table is log_entries:
             due = purged.size - purged.count
             if first != due:
-                return (str(due), f"seq {due}: went before a checkpoint covered its purge")
+                return (str(due), f"seq {due}: removed before a checkpoint covered its purge")
     return None
 
 
-class AnchorWatch:
-    """The anchor of one walk, None where nothing was purged."""
+class AnchorCheck:
+    """The anchor during one verification; None if nothing was purged. `fault` is what is wrong with
+    the anchor itself."""
 
     def __init__(self, anchor: Anchor | None, log: str, publics: Collection[bytes]) -> None:
         self._anchor = anchor
         self._log = log
-        self._met = False
+        self._found_entry = False
         self._cover: Checkpoint | None = None
         self.first = 0
         self.fault: Fault | None = None
@@ -60,7 +63,8 @@ class AnchorWatch:
             self._cover = anchor.cover(log, publics)
 
     def verifier(self) -> Verifier:
-        """One that begins behind the purge, and looks out for the checkpoint that covers it."""
+        """A verifier that starts after the purged entries and expects the checkpoint that covers
+        the purge."""
         if self._anchor is None:
             return Verifier(self._log)
         verifier = Verifier(self._log, after=self._anchor.purged)
@@ -68,33 +72,34 @@ class AnchorWatch:
             verifier.expect(self._cover.size, self._cover.root)
         return verifier
 
-    def seen(self, rows: Sequence[Row[Any]]) -> Fault | None:
-        """A `purge` entry after the anchor's: then the anchor is not the last."""
+    def check_rows(self, rows: Sequence[Row[Any]]) -> Fault | None:
+        """A `purge` entry after the anchor's is a fault, because the anchor must be the latest."""
         for row in rows:
             if row.kind == KIND:
                 if self._anchor is None or row.seq > self._anchor.seq:
-                    return (row.eid, f"seq {row.seq}: a purge that the anchor does not tell of")
-                if row.seq == self._anchor.seq and self._anchor.matches_entry(row.entry):
-                    self._met = True
+                    return (row.eid, f"seq {row.seq}: a purge that the anchor does not include")
+                if row.seq == self._anchor.seq and self._anchor.said_by(row.entry):
+                    self._found_entry = True
         return None
 
-    def missed(self, size: int) -> Fault | None:
-        """What a walk to the end of a log of `size` should have met and has not."""
+    def check_end(self, size: int) -> Fault | None:
+        """What a complete scan of a log of `size` should have found and did not."""
         if self._anchor is None:
             return None
-        if not self._met:
+        if not self._found_entry:
             at = self._anchor.seq
-            return (str(at), f"seq {at}: is not the `purge` entry that the anchor stands for")
+            return (str(at), f"seq {at}: is not the `purge` entry of the anchor")
         if self._cover is not None and self._cover.size > size:
-            return (str(size), f"a checkpoint counts {self._cover.size} entries, the log {size}")
+            fault = f"a signed checkpoint counts {self._cover.size} entries, the log only {size}"
+            return (str(size), fault)
         return None
 
-    def shown(self) -> dict[str, Any] | None:
-        """As contract section 4 shows an anchor; None too where it can't be believed."""
-        return None if self._anchor is None or self.fault else shown(self._anchor)
+    def anchor_answer(self) -> dict[str, Any] | None:
+        """The anchor as in contract section 4; None also if it is faulty."""
+        return None if self._anchor is None or self.fault else anchor_answer(self._anchor)
 
-    def checkpoint(self) -> dict[str, Any] | None:
-        """The newest signed note."""
+    def checkpoint_answer(self) -> dict[str, Any] | None:
+        """The newest signed note, as in contract section 4."""
         if self._anchor is None or self.fault:
             return None
         at = self._cover or self._anchor.purged.checkpoint(self._log)
@@ -102,8 +107,8 @@ class AnchorWatch:
         return {"size": at.size, "root_hash": at.root.hex(), "note": note}
 
 
-def shown(anchor: Anchor) -> dict[str, Any]:
-    """As contract section 4 shows it."""
+def anchor_answer(anchor: Anchor) -> dict[str, Any]:
+    """The anchor as in contract section 4."""
     purged = anchor.purged
     return {
         "last_seq": purged.size - 1,

@@ -1,15 +1,15 @@
-"""A record becomes an entry of its tenant's log, durably, before its caller is answered.
+"""Appends a record to its tenant's log, durably, before its caller gets an answer.
 
-    submit -> gathers with others while the batch before commits
-           -> one transaction: head row, entries, openings, new head
-           -> COMMIT -> every caller is answered
+    append -> waits while the batch before commits, and collects others
+           -> one transaction: head row, entries, openings, counts, new head
+           -> COMMIT -> every caller gets its answer
 
-Knows nothing of enforcement points; `ingest` brings theirs.
+Knows nothing of enforcement points: `ingest` appends their records.
 """
 
 from sqlalchemy import Connection
 
-from control_api.log.head_cache import Answers, LogHeadCache, place
+from control_api.log.head_cache import Answers, LogHeadCache, try_add
 from control_api.log.head_check import check_heads
 from control_api.store.group_commit import GroupCommit
 from control_api.store.log.chain import Appended, LogChain, find_appended
@@ -19,86 +19,86 @@ from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.trail.record import Record
 
-_Asked = tuple[str, Record]
+_TenantRecord = tuple[str, Record]
 
 
 class Log:
-    """Every tenant's log, as far as records are made in this service."""
+    """Every tenant's log, for the records that this service makes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._ends = LogHeadCache(store)
-        self._gather: GroupCommit[_Asked, Appended] = GroupCommit(store.group, self._commit)
+        self._heads = LogHeadCache(store)
+        self._group_commit: GroupCommit[_TenantRecord, Appended] = GroupCommit(
+            store.group, self._commit
+        )
 
     @classmethod
     async def open(cls, store: Store) -> "Log":
-        """`UnknownState` where a head does not fit the log it is the head of: the service must not
-        start, since what it appended would hide what happened."""
+        """Raises `UnknownState` if a head does not match its log. The service must not start then,
+        because its appends would bury the evidence."""
         await check_heads(store)
         return cls(store)
 
     async def append(self, tenant_id: str, record: Record) -> Appended:
-        """The record's place, after the commit; the first place again for an id that is there.
+        """The record's position, after the commit. An id that the log already holds keeps its first
+        position.
 
-        `WriteFault` (503) where it could not be kept, `Invalid` where it is too large, `NotFound`
-        where there is no such tenant. A caller that is cancelled takes nothing back.
+        Raises `WriteFault` (503) if it could not be stored, `Invalid` if it is too large,
+        `NotFound` if there is no such tenant. Cancelling the caller does not withdraw the record.
         """
-        return await self._gather.submit(self._store.lane(tenant_id), (tenant_id, record))
+        return await self._group_commit.submit(self._store.lane(tenant_id), (tenant_id, record))
 
-    async def _commit(self, lane: str, asked: list[_Asked]) -> list[Appended | SluiceError]:
-        tried = await self._ends.append(lane, [record for _, record in asked])
-        if tried.answers is not None:
-            return tried.answers
+    async def _commit(self, lane: str, batch: list[_TenantRecord]) -> list[Appended | SluiceError]:
+        attempted = await self._heads.append(lane, [record for _, record in batch])
+        if attempted.answers is not None:
+            return attempted.answers
         clock = self._store.clock
         answers, ends = await self._store.run(
             lane,
-            lambda connection, again: _append(connection, asked, clock, again),
-            again=tried.unsure,
+            lambda connection, again: _append(connection, batch, clock, again),
+            again=attempted.unsure,
         )
         for tenant_id, end in ends.items():
-            self._ends.know(tenant_id, end)
+            self._heads.remember(tenant_id, end)
         return answers
 
 
 def _append(
-    connection: Connection, asked: list[_Asked], clock: Clock, again: bool
+    connection: Connection, batch: list[_TenantRecord], clock: Clock, again: bool
 ) -> tuple[Answers, dict[str, LogEnd]]:
-    """One batch, in the transaction of the caller, and where its logs end then; tenants in order,
-    so that two writers of the same tenants can't wait for each other."""
+    """Appends a batch in the caller's transaction; returns the answers, and the new ends of the
+    logs. It handles tenants in order, so that two writers of the same tenants can't deadlock."""
     ends: dict[str, LogEnd] = {}
-    answers: list[Appended | SluiceError | None] = [None] * len(asked)
-    for tenant_id in sorted({tenant_id for tenant_id, _ in asked}):
-        places = [at for at, (tenant, _) in enumerate(asked) if tenant == tenant_id]
+    answers: list[Appended | SluiceError | None] = [None] * len(batch)
+    for tenant_id in sorted({tenant_id for tenant_id, _ in batch}):
+        places = [at for at, (tenant, _) in enumerate(batch) if tenant == tenant_id]
         try:
             chain = LogChain.load(connection, tenant_id)
-        except SluiceError as error:  # no such tenant: its callers' affair alone
+        except SluiceError as error:  # no such tenant: only its own callers fail
             for at in places:
                 answers[at] = error
             continue
-        # Only a batch that failed once can hold an id that is in the log: the unique index tells,
-        # and then the batch comes here a second time.
-        held = (
-            find_appended(connection, tenant_id, [asked[at][1].eid for at in places])
-            if again
-            else {}
-        )
-        # Every step from here to the commit may be our last: all of it is in one transaction, and a
-        # log that lost it is the log as it was. No caller has been answered.
+        # Only a batch that failed once can hold an id that is already in the log. The unique index
+        # detects that on the first try, and `Store.run` then calls this a second time.
+        eids = [batch[at][1].eid for at in places]
+        held = find_appended(connection, tenant_id, eids) if again else {}
+        # We may die at any step from here to the commit. All of it is one transaction, so the log
+        # is then as it was before, and no caller has an answer yet.
         now = clock.now()
         for at in places:
-            answers[at] = _place(chain, asked[at][1], now, held)
+            answers[at] = _add(chain, batch[at][1], now, held)
         chain.save(connection)
         ends[tenant_id] = chain.end
     return [answer for answer in answers if answer is not None], ends
 
 
-def _place(
+def _add(
     chain: LogChain, record: Record, now: int, held: dict[str, Appended]
 ) -> Appended | SluiceError:
     known = held.get(record.eid)
     if known is not None:
         return known
-    answer = place(chain, record, now)
+    answer = try_add(chain, record, now)
     if isinstance(answer, Appended):
         held[record.eid] = answer
     return answer

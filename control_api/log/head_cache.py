@@ -1,9 +1,9 @@
-"""The ends of the logs that this process appended to last, so that the next batch needs not read
-them: on PostgreSQL it is then one statement, one round trip, one commit.
+"""Caches where the logs end that this process appended to last, so that the next batch need not
+read the head. On PostgreSQL an append is then one statement, one round trip and one commit.
 
-INVARIANT: what is known here is believed by nobody. The statement moves the head from the size and
-the leaf that are known, and writes nothing where it stands elsewhere: then another process, or a
-transaction of this one, was there, and the batch is placed again behind what it left.
+INVARIANT: a cached head is only a guess. The statement moves the head from the cached size and
+leaf, and writes nothing if the head is elsewhere. Then another writer was faster, and the batch is
+appended again by the slow path, which reads the head.
 """
 
 from typing import NamedTuple
@@ -18,47 +18,48 @@ from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.trail.record import Record
 
-MOST = 1024
+MAX_LOGS = 1024
 
 Answers = list[Appended | SluiceError]
 
 
 class Attempted(NamedTuple):
-    """`answers` is None where nothing is known to be written; `unsure` where it may be."""
+    """`answers` is None if the batch is not known to be written; `unsure` if it may be."""
 
     answers: Answers | None
     unsure: bool = False
 
 
 class LogHeadCache:
-    """Of a store's logs; the one used longest ago goes first."""
+    """The heads of one store's logs. It evicts the least recently used one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ends: dict[str, LogEnd] = {}
 
-    def know(self, tenant_id: str, end: LogEnd) -> None:
-        """A batch was committed that ended there."""
+    def remember(self, tenant_id: str, end: LogEnd) -> None:
+        """Call this after a commit that moved the log's end to `end`."""
         if self._store.autocommit is None:
             return
         self._ends.pop(tenant_id, None)
         self._ends[tenant_id] = end
-        while len(self._ends) > MOST:
+        while len(self._ends) > MAX_LOGS:
             del self._ends[next(iter(self._ends))]
 
     async def append(self, tenant_id: str, records: list[Record]) -> Attempted:
-        """The batch in one statement, where that can be."""
-        once = self._store.autocommit
-        end = self._ends.pop(tenant_id, None)  # whatever goes wrong: it is read anew
-        if once is None or end is None:
+        """Appends the batch in one statement, if that is possible."""
+        autocommit = self._store.autocommit
+        end = self._ends.pop(tenant_id, None)  # after a failure the head is read again
+        if autocommit is None or end is None:
             return Attempted(None)
         chain, now = LogChain(tenant_id, end), self._store.clock.now()
-        answers = [place(chain, record, now) for record in records]
+        answers = [try_add(chain, record, now) for record in records]
         if not chain.fits_one_statement:
             return Attempted(None)
         try:
-            # If we die before the answer, the batch is there or it is not, whole; nobody was told.
-            if not await once(tenant_id, STATEMENT, chain.statement_values()):
+            # If we die before the answer, the batch is stored whole or not at all. No caller has an
+            # answer yet.
+            if not await autocommit(tenant_id, STATEMENT, chain.statement_values()):
                 return Attempted(None)
         except FAULTS as error:
             if is_conflict(error):
@@ -66,12 +67,12 @@ class LogHeadCache:
             if is_fault(error) or isinstance(error, IntegrityError):
                 return Attempted(None, unsure=True)
             raise
-        self.know(tenant_id, chain.end)
+        self.remember(tenant_id, chain.end)
         return Attempted(answers)
 
 
-def place(chain: LogChain, record: Record, now: int) -> Appended | SluiceError:
-    """Or why this record, of all in its batch, is not placed."""
+def try_add(chain: LogChain, record: Record, now: int) -> Appended | SluiceError:
+    """Adds the record to the chain, or returns the error that refuses this record alone."""
     try:
         return chain.add(record, now)
     except SluiceError as error:

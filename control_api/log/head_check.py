@@ -1,8 +1,9 @@
-"""Whether each log's head fits the log, as far as a start can look; verification looks at it all.
+"""Checks at start that each log's head matches its log. This is quick and partial; `verify` is
+complete.
 
-A head that counts other than the entries, or chains on from another leaf, means that the database
-was restored, edited, or written to by something that isn't us. What we would append to it would be
-numbered and chained wrongly for ever. So it is fatal.
+A head that counts other than the entries, or that does not follow the last one, means that the
+database was restored, edited, or written to by another program. Everything appended to it would be
+numbered and chained wrongly for ever, so a mismatch is fatal.
 """
 
 from collections.abc import Sequence
@@ -16,14 +17,14 @@ from control_api.store.schema.tables import log_entries, log_heads
 from control_api.store.store import Store
 from policies.trail.merkle_tree import Frontier, leaf_hash
 
-LEAVES = 64
-"""The largest subtree that is computed again: of 64 sizes, all but one end in one as small."""
+MAX_LEAVES = 64
+"""The largest subtree to recompute: of 64 consecutive sizes, at most one ends in a larger one."""
 
 PAGE = 500
 
 
 async def check_heads(store: Store) -> None:
-    """`UnknownState`, naming the log, where one does not fit."""
+    """Raises `UnknownState`, naming the log, if a head does not match."""
     after = ""
     while logs := await _logs(store, after):
         for tenant_id in logs:
@@ -33,7 +34,7 @@ async def check_heads(store: Store) -> None:
 
 
 async def _logs(store: Store, after: str) -> Sequence[str]:
-    """The tenants that have a log, some of them, in order of id."""
+    """A page of the tenants that have a log, in order of id."""
     query = select(log_heads.c.tenant_id).where(log_heads.c.tenant_id > after)
     async with store.reading_all_tenants() as connection:
         found = await connection.execute(query.order_by(log_heads.c.tenant_id).limit(PAGE))
@@ -41,11 +42,11 @@ async def _logs(store: Store, after: str) -> Sequence[str]:
 
 
 async def _check_head(connection: AsyncConnection, tenant_id: str) -> None:
-    # In one statement: head and entry as they were at one moment, whoever appends meanwhile.
+    # One statement, so that head and entry are of the same moment while others append.
     row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one()
     log, size, leaf, frontier, top, entry, stored = row
     if (-1 if top is None else top) != size - 1:
-        raise UnknownState(f"log `{log}` ends at seq {top}, its head counts {size} entries")
+        raise UnknownState(f"log `{log}` ends at seq {top}, but its head counts {size} entries")
     if size and not leaf == stored == leaf_hash(entry):
         raise UnknownState(f"the head of log `{log}` does not follow its last entry")
     await _check_frontier(connection, tenant_id, log, size, frontier)
@@ -59,9 +60,9 @@ async def _check_frontier(
     except ValueError as error:
         raise UnknownState(f"the head of log `{log}` can't be read: {error}") from error
     last = size & -size  # leaves of the smallest complete subtree, which ends at the last entry
-    if not 0 < last <= LEAVES:
+    if not 0 < last <= MAX_LEAVES:
         return
-    begun, first = await _begun(connection, tenant_id, log, size - last)
+    expected, first = await _tree_before(connection, tenant_id, log, size - last)
     leaves = await connection.execute(
         select(log_entries.c.hash)
         .where(
@@ -72,16 +73,16 @@ async def _check_frontier(
         .order_by(log_entries.c.seq)
     )
     for leaf in leaves.scalars():
-        begun.append(leaf)
-    if begun.hashes[-1:] != tree.hashes[-1:]:
+        expected.append(leaf)
+    if expected.hashes[-1:] != tree.hashes[-1:]:
         raise UnknownState(f"the frontier of log `{log}` is not that of its last {last} entries")
 
 
-async def _begun(
+async def _tree_before(
     connection: AsyncConnection, tenant_id: str, log: str, first: int
 ) -> tuple[Frontier, int]:
-    """The tree that the last entries are appended to, and the first of them: an empty one at the
-    start of their subtree, or, where retention has removed that, what the anchor holds of it."""
+    """The tree to append the last entries to, and the first of them: an empty tree at the start of
+    their subtree or, if retention has removed that, the tree that the anchor holds."""
     try:
         anchor = await latest_anchor(connection, tenant_id)
         if anchor is None or anchor.purged.size <= first:

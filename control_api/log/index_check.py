@@ -1,7 +1,7 @@
-"""Whether lists would show what the log holds: the index held against the entries.
+"""Checks that the search index is complete, so that lists show everything the log holds.
 
-The index proves nothing and is proven by nothing; but whoever deletes from it hides an event from
-every list. What is in it beyond the entries does no harm: whatever it finds is matched again.
+The index is neither proof nor proven, but deleting from it would hide an event from every list.
+Surplus rows do no harm, because a search matches each entry that it finds again.
 """
 
 from collections.abc import Sequence
@@ -14,26 +14,28 @@ from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, ind
 from control_api.store.schema.tables import log_index, log_spans
 
 Fault = tuple[str, str]
-"""Where: an event id, or a seq; and what is wrong."""
+"""Where (an event id, or a seq), and what is wrong."""
 
-_Span = tuple[int, int, int]  # where a block ends, its earliest and its latest time
+_Span = tuple[int, int, int]  # a block's end, its earliest and its latest time
 
 
-async def unindexed(
+async def find_unindexed(
     connection: AsyncConnection, tenant_id: str, first: int, until: int, size: int
 ) -> Fault | None:
-    """The first entry from `first` to before `until` that the index of a log of `size` lacks."""
+    """The first entry between `first` and `until` (exclusive) that the index of a log of `size`
+    should hold and does not."""
     due = {f"until_{place}": min(until, indexed_size(place, size)) for place in range(len(FACETS))}
     wanted = {"tenant": tenant_id, "first": first, **due}
     missing = (await connection.execute(_MISSING, wanted)).first()
     if missing is None:
         return None
-    return (str(missing.seq), f"seq {missing.seq}: the index of `{FACETS[missing.facet]}` lacks it")
+    name = FACETS[missing.facet]
+    return (str(missing.seq), f"seq {missing.seq}: missing from the index of `{name}`")
 
 
-class Spans:
-    """The times of each block, from the entries that pass by: those from `first` to before `until`,
-    of a log of `size`."""
+class SpanCheck:
+    """Collects the times of each block from the entries between `first` and `until` (exclusive) of
+    a log of `size`, and compares them with the stored spans."""
 
     def __init__(self, first: int, until: int, size: int) -> None:
         self._first = first
@@ -49,26 +51,28 @@ class Spans:
     async def fault(self, connection: AsyncConnection, tenant_id: str) -> Fault | None:
         query = select(log_spans).where(log_spans.c.tenant_id == tenant_id)
         rows = (await connection.execute(query)).all()
-        held = {row.seq: (row.until_seq, row.first_ts, row.last_ts) for row in rows}
+        stored = {row.seq: (row.until_seq, row.first_ts, row.last_ts) for row in rows}
         for first, times in self._times.items():
             until = block_end(SPAN, first)
-            if until <= self._due and not self._holds(first, (until, *times), held.get(first)):
+            if until <= self._due and not self._matches(first, (until, *times), stored.get(first)):
                 return (str(first), f"seq {first}: the index of times is wrong from here on")
         return None
 
-    def _holds(self, first: int, due: _Span, held: _Span | None) -> bool:
-        if held is None or first >= self._first:
-            return held == due
-        # Of a block that a purge cut through: the times of what is gone may still be among its own.
+    def _matches(self, first: int, expected: _Span, stored: _Span | None) -> bool:
+        if stored is None or first >= self._first:
+            return stored == expected
+        # A purge divided this block, so its span may still include the times of removed entries.
         try:
-            return held[0] == due[0] and held[1] <= due[1] and due[2] <= held[2]
-        except TypeError:  # SQLite keeps whatever is put into a column
+            return (
+                stored[0] == expected[0] and stored[1] <= expected[1] and expected[2] <= stored[2]
+            )
+        except TypeError:  # SQLite does not enforce column types
             return False
 
 
-def _lacking(place: int, name: str) -> Select[Any]:
-    """Entries of the facet of which there is no row; the index is asked once for each. Not by
-    `NOT EXISTS`: PostgreSQL makes a join of that, and may read the whole index for every page."""
+def _unindexed(place: int, name: str) -> Select[Any]:
+    """The entries without an index row of this facet. A subquery per entry instead of `NOT EXISTS`,
+    which PostgreSQL turns into a join that may read the whole index for every page."""
     entry = block_rows(name, until=f"until_{place}").subquery()
     row = (
         select(log_index.c.seq)
@@ -84,4 +88,4 @@ def _lacking(place: int, name: str) -> Select[Any]:
     return select(entry.c.facet, entry.c.seq).where(row.is_(None))
 
 
-_MISSING = union_all(*(_lacking(place, name) for place, name in enumerate(FACETS))).limit(1)
+_MISSING = union_all(*(_unindexed(place, name) for place, name in enumerate(FACETS))).limit(1)

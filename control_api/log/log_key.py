@@ -1,9 +1,9 @@
-"""The log's signing key, in the data directory, and whether it is the one of the database.
+"""The log's signing key in the data directory, and the check that it belongs to the database.
 
-    log.key     the seed, base64; below it a line of JSON for each endorsement, oldest first
+    log.key     the seed in base64, then one line of JSON per endorsement, oldest first
 
-Of a key that was replaced, its public half and its signature over the next are kept, never its
-seed. Knows the file, and which key may serve which database; signs no log itself.
+Of a replaced key, the file keeps the public half and the signature over its successor, but never
+the seed. Knows the file, and which key may serve which database; signs no log itself.
 """
 
 import fcntl
@@ -26,10 +26,10 @@ SEED = 32
 
 
 def open_or_make(data_dir: Path) -> KeyRing:
-    """The key of this data directory; made where there is none.
+    """Reads the key of this data directory; creates one if there is none.
 
-    A key that is there and can't be read is never replaced: sidecars pin its public half, and
-    receipts under another would be refused.
+    An unreadable key is never replaced: sidecars pin its public half, and would refuse receipts
+    signed by another key.
     """
     path = data_dir / FILE
     found = secret_file.read(path)
@@ -41,44 +41,44 @@ def open_or_make(data_dir: Path) -> KeyRing:
 
 
 def open_existing(data_dir: Path) -> KeyRing:
-    """The same for whoever must not be the first: `UnusableFile` where there is none."""
+    """Like `open_or_make`, but raises `UnusableFile` if there is no key."""
     path = data_dir / FILE
     found = secret_file.read(path)
     if found is None:
         raise secret_file.UnusableFile(
-            f"`{path}` is not there: the service makes it when it starts"
+            f"`{path}` does not exist: the service creates it when it starts"
         )
     return _ring(path, found)
 
 
 def rotate(data_dir: Path) -> KeyRing:
-    """Put a new key in place of the one that is there, which endorses it. Services go on with the
-    one that they have read until they start again."""
-    with _alone(data_dir):
+    """Replaces the key by a new one, which the old one endorses. Running services keep the old key
+    until they restart."""
+    with _locked(data_dir):
         ring = open_existing(data_dir).rotated(Signer.generate())
-        # One rename: if we die here the file holds the old key or the new one, with what leads to
-        # it. The old seed is in no file from then on.
+        # One rename: if we die here, the file holds either the old key, or the new one with its
+        # endorsement. Afterwards the old seed is in no file.
         secret_file.write(data_dir / FILE, _content(ring))
     return ring
 
 
 async def ensure_database_key(store: Store, ring: KeyRing, data_dir: Path) -> None:
-    """Make sure that this is the database's key, or the one that follows it, which it is then.
-    `UnusableDatabase` where it is neither: what it signed, nobody would believe."""
-    signs = await _current(store)
-    if signs is None:
+    """Checks that this is the database's key; registers it if it is the first, or an endorsed
+    successor. Raises `UnusableDatabase` otherwise: its signatures would not be trusted."""
+    current = await _current(store)
+    if current is None:
         first = ring.history[0].former if ring.history else ring.signer.public
         await log_keys.add(store, first, ring.history)
-        signs = await _current(store)
-    assert signs is not None
-    if signs != ring.signer.public and endorsed(signs, ring.history) == ring.signer.public:
-        at = next(i for i, each in enumerate(ring.history) if each.former == signs)
+        current = await _current(store)
+    assert current is not None
+    if current != ring.signer.public and endorsed(current, ring.history) == ring.signer.public:
+        at = next(i for i, each in enumerate(ring.history) if each.former == current)
         await log_keys.add(store, None, ring.history[at:])
-        signs = await _current(store)
-    if signs != ring.signer.public:
+        current = await _current(store)
+    if current != ring.signer.public:
         raise UnusableDatabase(
-            f"`{data_dir / FILE}` is another key than the one that this database's log is signed "
-            f"with (public half `{b64(signs or b'')}`): copy `{FILE}` from the data directory of "
+            f"`{data_dir / FILE}` is not the key that signs this database's log "
+            f"(public half `{b64(current or b'')}`): copy `{FILE}` from the data directory of "
             f"the process that has it to `{data_dir / FILE}`"
         )
 
@@ -94,10 +94,10 @@ def _ring(path: Path, content: bytes) -> KeyRing:
         raw = unb64(seed)
         history = tuple(Endorsement.from_wire(orjson.loads(line)) for line in lines)
         if len(raw) != SEED:
-            raise ValueError("the seed has another length")
+            raise ValueError(f"the seed must have {SEED} bytes")
         return KeyRing(Signer(raw), history)
     except (ValueError, TypeError, LookupError) as error:
-        # The error may repeat what was read: it is not shown.
+        # The error may repeat the seed, so it is not shown.
         raise secret_file.UnusableFile(f"`{path}` holds no signing key") from error
 
 
@@ -107,8 +107,8 @@ def _content(ring: KeyRing) -> bytes:
 
 
 @contextmanager
-def _alone(data_dir: Path) -> Iterator[None]:
-    """Two rotations at once would lose the key of one."""
+def _locked(data_dir: Path) -> Iterator[None]:
+    """Locks the folder: of two rotations at once, one would lose its key."""
     try:
         handle = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

@@ -1,12 +1,12 @@
-"""Retention of one tenant's log: a prefix goes, and what is left still proves itself.
+"""Retention of one tenant's log: removes a prefix in such a way that the rest still verifies.
 
-    prove      what is old enough is read back and held against itself (`prefix`)
-    commit     the signed note of its size, the `purge` entry, the anchor: one transaction
-    cover      the signed note of a size with the `purge` entry in it
+    prove      verify the entries that are old enough (`purge_plan`)
+    commit     a signed note of their size, the `purge` entry and the anchor, in one transaction
+    cover      a signed note of a size that includes the `purge` entry
     remove     the rows, a few at a time
 
-A crash anywhere leaves a log that verifies, and a purge that the next run takes up where it was.
-Two replicas at once are one purge. Knows nothing of when to run, nor of whose log is next.
+A crash at any point leaves a log that verifies, and a purge that the next run continues. Two
+replicas that run at once make one purge. Does not know when to run, or which log is next.
 """
 
 import asyncio
@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, select
 
-from control_api.log.purge_plan import Due, PurgeMismatch, cutoff_of, prove
+from control_api.log.purge_plan import DuePurge, PurgeMismatch, cutoff_of, prove
 from control_api.store.counters.counters import drop_expired
 from control_api.store.queries import log_keys, purges
+from control_api.store.queries.purges import RemovalStep, RowsGone
 from control_api.store.schema.tables import log_entries, log_heads
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -28,21 +29,21 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.purge import Anchor
 
 FEWEST, FIRST, MOST = 8, 64, 512
-"""Entries of one deletion. On SQLite whoever evaluates waits for it: so it is as many as take
-`LONGEST` seconds, and they get twice that after it."""
-LONGEST = 0.003
+"""Entries removed in one step. On SQLite evaluations wait for it, so a step has as many entries as
+take `STEP_SECONDS`, and a pause of twice that follows."""
+STEP_SECONDS = 0.003
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """What one run came to: rows that it removed, and the anchor of the log after it."""
+    """The outcome of one run: how many entries it removed, and the log's anchor after it."""
 
     removed: int
     anchor: Anchor | None
 
 
 class Purge:
-    """Purges of one store's logs. `new_id` makes ids of entries."""
+    """Purges the logs of one store. `new_id` draws entry ids."""
 
     def __init__(self, store: Store, ring: KeyRing, new_id: Callable[[], str]) -> None:
         self._store = store
@@ -50,14 +51,14 @@ class Purge:
         self._new_id = new_id
 
     async def run(self, tenant_id: str) -> PurgeResult:
-        """`PurgeMismatch` where the log does not hold; `Unavailable` where the database fails."""
-        # A run that died after its commit left rows below its anchor, which nobody sees any more.
+        """Raises `PurgeMismatch` if the log is not valid, `Unavailable` if the database fails."""
+        # A run that died after its commit has left rows below its anchor. No reader sees them.
         anchor, removed = await self._finish(tenant_id, await self._anchor(tenant_id))
         begun = await self._begin(tenant_id, anchor)
         if begun is not None:
             anchor, more = await self._finish(tenant_id, begun)
             removed += more
-        await self._forget(tenant_id)
+        await self._drop_expired_counts(tenant_id)
         return PurgeResult(removed, anchor)
 
     async def _anchor(self, tenant_id: str) -> Anchor | None:
@@ -68,23 +69,23 @@ class Purge:
                 raise PurgeMismatch(f"the anchor of tenant `{tenant_id}` can't be read") from error
 
     async def _begin(self, tenant_id: str, before: Anchor | None) -> Anchor | None:
-        """The anchor of a purge that is committed; None where nothing is old enough, or another
+        """Commits a purge and returns its anchor; None if nothing is old enough, or if another
         replica was first."""
         try:
-            # Reads alone: if we die in it, nothing has happened.
-            due = await prove(self._store, tenant_id, before, await self._believed())
+            # This only reads: if we die here, nothing has happened.
+            due = await prove(self._store, tenant_id, before, await self._trusted_keys())
         except PurgeMismatch:
             if await self._anchor(tenant_id) != before:
-                return None  # another replica purged what was being looked at
+                return None  # another replica purged the entries while they were verified
             raise
         return None if due is None else await self._commit(tenant_id, before, due)
 
-    async def _commit(self, tenant_id: str, before: Anchor | None, due: Due) -> Anchor | None:
+    async def _commit(self, tenant_id: str, before: Anchor | None, due: DuePurge) -> Anchor | None:
         purged = due.purged
         note = checkpoint.sign(purged.checkpoint(due.log), self._ring.signer)
 
         async def work(tx: Transaction) -> Anchor | None:
-            # The tenant's row is ours: whoever purged or set the retention meanwhile has committed.
+            # The tenant's row is locked, so concurrent purges and retention changes have committed.
             if await purges.latest_anchor(tx.connection, tenant_id) != before:
                 return None
             allowed = await cutoff_of(tx.connection, tenant_id, tx.now)
@@ -95,34 +96,34 @@ class Purge:
             await purges.add(tx.connection, tenant_id, anchor)
             return anchor
 
-        # Before the commit nothing has happened, and the note is of no use to anyone. After it the
-        # prefix is gone for every reader, all of its rows are there, and the next run goes on.
+        # If we die before the commit, nothing has happened: the note alone is useless. After the
+        # commit no reader sees the prefix, all of its rows still exist, and the next run continues.
         return await self._store.write(tenant_id, work)
 
     async def _finish(self, tenant_id: str, anchor: Anchor | None) -> tuple[Anchor | None, int]:
-        """Bring a purge that was committed to its end; the anchor then, and how many rows went."""
+        """Completes a committed purge; returns the anchor and the number of removed entries."""
         if anchor is None or anchor.finished_at is not None:
             return anchor, 0
         await self._cover(tenant_id, anchor)
-        # If we die here, or between two deletions, rows below the anchor are left. Verification
-        # looks past them, readers do too, and the next run finds the purge unfinished.
+        # If we die here, or between two steps, rows below the anchor are left. Readers and
+        # verification ignore them, and the next run finds the purge unfinished.
         removed = await self._remove(tenant_id, anchor)
         return await self._anchor(tenant_id), removed
 
-    async def _believed(self) -> tuple[bytes, ...]:
+    async def _trusted_keys(self) -> tuple[bytes, ...]:
         return await log_keys.trusted(self._store, self._ring)
 
     async def _cover(self, tenant_id: str, anchor: Anchor) -> None:
-        """Sign for a size with the `purge` entry in it, once that is read back as it was made."""
+        """Signs a size that includes the `purge` entry, after reading the entry back unchanged."""
         wanted = {"tenant": tenant_id, "seq": anchor.seq}
         async with self._store.reading(tenant_id) as connection:
             row = (await connection.execute(_COVER, wanted)).one_or_none()
-        # The database has had both to itself since the commit, and rows go by what it says.
+        # Check both before any row goes: the database could have changed since the commit.
         if row is None or leaf_hash(row.entry) != row.hash or not anchor.matches_entry(row.entry):
             raise PurgeMismatch(
                 f"entry {anchor.seq} is not the `purge` entry that was written there"
             )
-        if fault := anchor.fault(row.log, await self._believed()):
+        if fault := anchor.fault(row.log, await self._trusted_keys()):
             raise PurgeMismatch(f"log `{row.log}`: {fault}")
         if anchor.cover_note is not None:
             return
@@ -132,40 +133,41 @@ class Purge:
         async def work(tx: Transaction) -> None:
             await purges.cover(tx.connection, tenant_id, anchor.seq, note)
 
-        # Two replicas may both sign, perhaps for two sizes: both notes are true, the first is kept.
+        # Two replicas may both sign, perhaps two sizes. Both notes are true; the first one stays.
         await self._store.write(tenant_id, work)
 
     async def _remove(self, tenant_id: str, anchor: Anchor) -> int:
-        removed, most, last = 0, FIRST, False
+        removed, limit, last = 0, FIRST, False
         while not last:
             async with self._store.reading(tenant_id) as connection:
-                planned = await purges.plan(connection, tenant_id, anchor, most)
+                step = await purges.plan(connection, tenant_id, anchor, limit)
             try:
-                took = await self._remove_some(tenant_id, anchor, planned)
-            except purges.RowsGone:
-                # Another replica removes too, or has already begun the next purge.
+                seconds = await self._remove_step(tenant_id, anchor, step)
+            except RowsGone:
+                # Another replica removes too, or has even begun the next purge.
                 now = await self._anchor(tenant_id)
                 if now is None or now.seq != anchor.seq or now.finished_at is not None:
                     return removed
                 continue
-            removed, last = removed + planned.entries, planned.last
-            await asyncio.sleep(2 * took)
-            most = max(FEWEST, min(MOST, int(most * min(2.0, LONGEST / max(took, 1e-6)))))
+            removed, last = removed + step.entries, step.last
+            await asyncio.sleep(2 * seconds)
+            factor = min(2.0, STEP_SECONDS / max(seconds, 1e-6))
+            limit = max(FEWEST, min(MOST, int(limit * factor)))
         return removed
 
-    async def _remove_some(self, tenant_id: str, anchor: Anchor, planned: purges.RemovalStep) -> float:
-        """For how many seconds everyone else who writes had to wait for it."""
+    async def _remove_step(self, tenant_id: str, anchor: Anchor, step: RemovalStep) -> float:
+        """Returns for how many seconds it kept other writers waiting."""
         clock = self._store.clock
 
         def work(connection: Connection, _: bool) -> float:
             start = clock.monotonic()
-            purges.remove(connection, tenant_id, anchor, planned, clock.now())
+            purges.remove(connection, tenant_id, anchor, step, clock.now())
             return clock.monotonic() - start
 
         return await self._store.run(self._store.lane(tenant_id), work)
 
-    async def _forget(self, tenant_id: str) -> None:
-        """Counts of a time that nobody may ask for any more go too."""
+    async def _drop_expired_counts(self, tenant_id: str) -> None:
+        """Removes the counts of expired time buckets too."""
         now = self._store.clock.now()
 
         def work(connection: Connection, _: bool) -> bool:
@@ -175,10 +177,10 @@ class Purge:
         left = True
         while left:
             left = await self._store.run(self._store.lane(tenant_id), work)
-            await asyncio.sleep(2 * LONGEST)
+            await asyncio.sleep(2 * STEP_SECONDS)
 
 
-# In one statement: head and entry as they were at one moment.
+# One statement, so that head and entry are of the same moment.
 _COVER = (
     select(
         log_heads.c.log,

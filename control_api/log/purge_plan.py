@@ -1,6 +1,6 @@
-"""The prefix of a log that is old enough to go, and the proof that it is what was recorded.
+"""Finds the prefix of a log that is old enough to purge, and proves that it is what was recorded.
 
-Reads alone. Knows nothing of how a prefix is removed.
+Only reads. Does not know how a prefix is removed.
 """
 
 from collections.abc import Collection
@@ -21,19 +21,19 @@ from policies.trail.purge import KIND, Anchor, Purged
 from policies.trail.verify import Verifier
 
 PAUSE = 0.001
-"""Seconds that others get after each millisecond of proving."""
-ROWS = 250
-"""Of a page: as much as the event loop may be kept from others by one answer of the database."""
+"""Seconds that other tasks get after each millisecond of verifying."""
+PAGE_ROWS = 250
+"""Rows of a page: bounds how long decoding one database answer blocks the event loop."""
 
 
 class PurgeMismatch(Exception):
-    """what retention would remove is not what was recorded: nothing is removed, since the proof of
-    what happened would go with it"""
+    """the entries to purge are not what was recorded: nothing is removed, because the evidence
+    would go with them"""
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """The log's name, and what is to go of it."""
+class DuePurge:
+    """The prefix of the log named `log` that is due to be purged."""
 
     log: str
     purged: Purged
@@ -41,9 +41,9 @@ class Due:
 
 async def prove(
     store: Store, tenant_id: str, before: Anchor | None, publics: Collection[bytes]
-) -> Due | None:
-    """What retention is to remove, behind the anchor `before`; None where nothing is due.
-    `PurgeMismatch` where that does not hold, or the anchor does not."""
+) -> DuePurge | None:
+    """The prefix to purge, after the anchor `before`; None if nothing is due. Raises
+    `PurgeMismatch` if the prefix or the anchor does not verify."""
     first = 0 if before is None else before.purged.size
     async with store.reading(tenant_id) as connection:
         cutoff = await cutoff_of(connection, tenant_id, store.clock.now())
@@ -51,26 +51,28 @@ async def prove(
         if cutoff is None or head is None:
             return None
         cut = await _cut(connection, tenant_id, first, head.size, cutoff)
-        if not await _worth(connection, tenant_id, first, cut):
+        if not await _worthwhile(connection, tenant_id, first, cut):
             return None
         follows = None if cut == head.size else await _entry(connection, tenant_id, cut)
     log = head.log
     if before is not None and (fault := before.fault(log, publics)):
         raise PurgeMismatch(f"log `{log}`: {fault}")
     verifier = Verifier(log, after=None if before is None else before.purged)
-    found = await scan(store, tenant_id, verifier, LogRange(first, cut, head.size, PAUSE, ROWS))
+    found = await scan(
+        store, tenant_id, verifier, LogRange(first, cut, head.size, PAUSE, PAGE_ROWS)
+    )
     tree, last_leaf, broken = verifier.reached()
     if found := found or broken:
         raise PurgeMismatch(f"log `{log}`: {found[1]}")
     if tree.size != cut:
         raise PurgeMismatch(f"log `{log}`: entries before seq {cut} are missing")
     if follows is not None and follows.get("prev") != b64(last_leaf):
-        raise PurgeMismatch(f"log `{log}`: seq {cut} does not follow what is before it")
-    return Due(log, Purged(cut, tree.root(), tree.to_bytes(), last_leaf, cutoff, cut - first))
+        raise PurgeMismatch(f"log `{log}`: seq {cut} does not follow the entry before it")
+    return DuePurge(log, Purged(cut, tree.root(), tree.to_bytes(), last_leaf, cutoff, cut - first))
 
 
 async def cutoff_of(connection: AsyncConnection, tenant_id: str, now: int) -> int | None:
-    """What was recorded before it is too old (microseconds); None where everything is kept."""
+    """Entries recorded before this time (microseconds) are due; None if all are kept for good."""
     tenant = await tenants.get(connection, tenant_id)
     if tenant is None or not tenant.retention_days:
         return None
@@ -80,8 +82,8 @@ async def cutoff_of(connection: AsyncConnection, tenant_id: str, now: int) -> in
 async def _cut(
     connection: AsyncConnection, tenant_id: str, first: int, size: int, cutoff: int
 ) -> int:
-    """The first seq that is not before `cutoff`. Times of recording never run backwards, so halving
-    finds it; that they don't is proven before anything goes."""
+    """The first seq recorded at or after `cutoff`, found by binary search. Recording times never
+    run backwards; `prove` verifies that before anything is removed."""
     low, high = first, size
     while low < high:
         middle = (low + high) // 2
@@ -89,14 +91,16 @@ async def _cut(
         try:
             old = micros(entry["ts"]) < cutoff
         except (ValueError, TypeError, LookupError) as error:
-            raise PurgeMismatch(f"entry {middle} of tenant `{tenant_id}` has no time") from error
+            raise PurgeMismatch(
+                f"entry {middle} of tenant `{tenant_id}` has no valid `ts`"
+            ) from error
         low, high = (middle + 1, high) if old else (low, middle)
     return low
 
 
-async def _worth(connection: AsyncConnection, tenant_id: str, first: int, cut: int) -> bool:
-    """A purge leaves an entry of its own: one that removed nothing but the entry of the one before
-    would go on for ever in a log that is idle."""
+async def _worthwhile(connection: AsyncConnection, tenant_id: str, first: int, cut: int) -> bool:
+    """Whether there is more to purge than the previous purge's own entry. Otherwise an idle log
+    would purge and append such an entry for ever."""
     if cut - first != 1:
         return cut > first
     return bool((await _entry(connection, tenant_id, first)).get("kind") != KIND)

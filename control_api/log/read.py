@@ -1,8 +1,8 @@
-"""Events out of the log: lists, a session's trail, and what followed from an event.
+"""Reads events from the log: lists, a session's trail, and the lineage of an event.
 
-Lists go by `seq`, which only grows: a page neither skips nor repeats an event while others are
-written. Whatever is shown comes from the entry's bytes; columns only find it. Knows nothing of a
-cursor's form nor of who may see what.
+Pages follow `seq`, which only grows, so they neither skip nor repeat an event while others are
+appended. Everything shown comes from the entry's bytes; columns only find the entry. Knows nothing
+of a cursor's format, or of who may see what.
 """
 
 from typing import Any, NamedTuple
@@ -22,15 +22,15 @@ __all__ = ["EventFilters", "EventPage", "FoundEvent", "event", "events", "lineag
 
 
 class FoundEvent(NamedTuple):
-    """An event, the hash that a lineage action cites it by, and how it is shown."""
+    """An event as the API shows it, and the leaf hash by which lineage actions cite it."""
 
     leaf_hash: bytes
     event: dict[str, Any]
 
 
 class EventPage(NamedTuple):
-    """A page of events, or of what followed from one; `next` is the `seq` to go on from, None where
-    there is no more."""
+    """A page of events or lineage actions. `next` is the `seq` to continue from, None at the
+    end."""
 
     events: list[dict[str, Any]]
     next: int | None
@@ -39,26 +39,27 @@ class EventPage(NamedTuple):
 async def events(
     store: Store, tenant_id: str, filters: EventFilters, limit: int, before_seq: int | None = None
 ) -> EventPage:
-    """Newest first, those before `before_seq`."""
+    """The matching events before `before_seq`, newest first."""
     async with store.reading(tenant_id) as connection:
         rows = await search(connection, tenant_id, filters, limit + 1, before=before_seq)
-    return _trail(rows, limit)
+    return _event_page(rows, limit)
 
 
 async def session_trail(
     store: Store, tenant_id: str, session_id: str, limit: int, after_seq: int = -1
 ) -> EventPage:
-    """A session's events in order, those after `after_seq`. `NotFound` where it was never seen."""
+    """A session's events after `after_seq`, in order. Raises `NotFound` if the session was never
+    claimed or recorded."""
     filters = EventFilters(session_id=session_id)
     async with store.reading(tenant_id) as connection:
         rows = await search(connection, tenant_id, filters, limit + 1, after=after_seq)
-        if not rows and not await _seen(connection, tenant_id, session_id):
+        if not rows and not await _session_exists(connection, tenant_id, session_id):
             raise NotFound(f"no such session: `{session_id}`")
-    return _trail(rows, limit)
+    return _event_page(rows, limit)
 
 
 async def event(store: Store, tenant_id: str, event_id: str) -> FoundEvent:
-    """`NotFound` where the tenant has no such event."""
+    """Raises `NotFound` if the tenant has no such event."""
     async with store.reading(tenant_id) as connection:
         return await _find(connection, tenant_id, event_id)
 
@@ -66,8 +67,8 @@ async def event(store: Store, tenant_id: str, event_id: str) -> FoundEvent:
 async def lineage(
     store: Store, tenant_id: str, event_id: str, limit: int, after_seq: int = -1
 ) -> tuple[dict[str, Any], EventPage]:
-    """The event, and a page of the lineage actions recorded on it, in order, those after
-    `after_seq`. `NotFound` where the tenant has no such event."""
+    """The event, and a page of its lineage actions after `after_seq`, in order. Raises `NotFound`
+    if the tenant has no such event."""
     actions = (
         select(log_entries.c.entry, openings.c.openings)
         .outerjoin(
@@ -98,10 +99,10 @@ async def _find(connection: AsyncConnection, tenant_id: str, event_id: str) -> F
     row = (await connection.execute(query)).one_or_none()
     if row is None:
         raise NotFound(f"no such event: `{event_id}`")
-    return FoundEvent(row.hash, _shown(row))
+    return FoundEvent(row.hash, _render(row))
 
 
-async def _seen(connection: AsyncConnection, tenant_id: str, session_id: str) -> bool:
+async def _session_exists(connection: AsyncConnection, tenant_id: str, session_id: str) -> bool:
     claimed = select(sessions.c.session_id).where(
         sessions.c.tenant_id == tenant_id, sessions.c.session_id == session_id
     )
@@ -110,10 +111,10 @@ async def _seen(connection: AsyncConnection, tenant_id: str, session_id: str) ->
     return bool(await search(connection, tenant_id, EventFilters(session_id=session_id), 1))
 
 
-def _trail(rows: list[Row[Any]], limit: int) -> EventPage:
+def _event_page(rows: list[Row[Any]], limit: int) -> EventPage:
     page = rows[:limit]
-    return EventPage([_shown(row) for row in page], page[-1].seq if len(rows) > limit else None)
+    return EventPage([_render(row) for row in page], page[-1].seq if len(rows) > limit else None)
 
 
-def _shown(row: Row[Any]) -> dict[str, Any]:
+def _render(row: Row[Any]) -> dict[str, Any]:
     return audit_event(orjson.loads(row.entry), row.hash, row.openings)

@@ -1,7 +1,7 @@
-"""A stretch of a tenant's log read back, page by page, and each entry held against itself, its
-columns and its openings. Used by whoever verifies, and by whoever is about to remove.
+"""Reads a range of a tenant's log, page by page, and checks each entry against its hash, its
+columns and its openings. Verification uses it, and so does a purge before it removes anything.
 
-Knows SQL and pages; what makes an entry right is known to `policies.trail.verify`.
+Knows SQL and pages; `policies.trail.verify` knows what makes an entry valid.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, and_, bindparam, select
 
-from control_api.log.index_check import Fault, Spans, unindexed
+from control_api.log.index_check import Fault, SpanCheck, find_unindexed
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
 from control_api.store.schema.tables import log_entries, openings
 from control_api.store.store import Store
@@ -20,8 +20,8 @@ from policies.trail import verify as proof
 from policies.trail.entry import Index
 
 PAGE_BYTES = 4 * 1024 * 1024
-"""What a page should weigh: memory stays flat, whatever an entry weighs."""
-FIRST_ROWS, MOST_ROWS = 64, 2000
+"""The target size of a page: memory stays flat, however large entries are."""
+FIRST_ROWS, MAX_ROWS = 64, 2000
 BEFORE_ALL = -(2**63)
 STRETCH = 50
 """Rows between two turns of the event loop: about a millisecond."""
@@ -29,15 +29,17 @@ STRETCH = 50
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """Entries from `first` to before `until`, of a log of `size`. Whatever stands before `first`
-    is walked too where that is 0: there is nothing that may. `pause`: seconds that others get after
-    each stretch; `most`: rows of a page."""
+    """The entries from `first` up to, not including, `until`, of a log of `size`.
+
+    If `first` is 0, rows with a negative seq are scanned too: there must not be any. `pause` is the
+    time in seconds that other tasks get after each stretch; `max_rows` bounds a page.
+    """
 
     first: int
     until: int
     size: int
     pause: float = 0.0
-    most: int = MOST_ROWS
+    max_rows: int = MAX_ROWS
 
 
 async def scan(
@@ -45,42 +47,45 @@ async def scan(
     tenant_id: str,
     verifier: proof.Verifier,
     part: LogRange,
-    seen: Callable[[Sequence[Row[Any]]], Fault | None] | None = None,
+    check_rows: Callable[[Sequence[Row[Any]]], Fault | None] | None = None,
 ) -> Fault | None:
-    """Feed every entry of the part; a fault that the verifier does not know of. `seen` judges rows
-    that the verifier found right. Each page is a read of its own: a reader that stayed would keep
-    SQLite from folding its WAL into the file."""
+    """Feeds every entry of the range to the verifier, and returns any fault that the verifier does
+    not report itself. `check_rows` checks further the rows that the verifier accepted.
+
+    Each page is a transaction of its own: a long-lived reader would keep SQLite from checkpointing
+    its WAL.
+    """
     after = part.first - 1 if part.first else BEFORE_ALL
-    most, spans = FIRST_ROWS, Spans(part.first, part.until, part.size)
+    limit, spans = FIRST_ROWS, SpanCheck(part.first, part.until, part.size)
     while True:
         async with store.reading(tenant_id) as connection:
-            page = {"tenant": tenant_id, "until": part.until, "after": after, "rows": most}
+            page = {"tenant": tenant_id, "until": part.until, "after": after, "rows": limit}
             rows = (await connection.execute(_PAGE, page)).all()
             if not rows:
                 return await spans.fault(connection, tenant_id)
             first, last = rows[0].seq, rows[-1].seq
-            hidden = await unindexed(connection, tenant_id, first, last + 1, part.size)
+            unindexed = await find_unindexed(connection, tenant_id, first, last + 1, part.size)
         for at in range(0, len(rows), STRETCH):
             stretch = rows[at : at + STRETCH]
-            good = next((n for n, row in enumerate(stretch) if not _names_its_user(row)), None)
-            if not verifier.feed_all(map(_row, stretch[:good])):
+            wrong = next((n for n, row in enumerate(stretch) if not _user_id_matches(row)), None)
+            if not verifier.feed_all(map(_row, stretch[:wrong])):
                 return None
-            if good is not None:
-                row = stretch[good]
+            if wrong is not None:
+                row = stretch[wrong]
                 return (row.eid, f"seq {row.seq}: the column `user_id` is not what was opened")
-            if seen is not None and (fault := seen(stretch)):
+            if check_rows is not None and (fault := check_rows(stretch)):
                 return fault
             await asyncio.sleep(part.pause)
-        if hidden:
-            return hidden
+        if unindexed:
+            return unindexed
         spans.feed(rows)
         weight = sum(len(row.entry) + len(row.openings or NO_OPENINGS) for row in rows)
-        after, most = last, max(1, min(PAGE_BYTES * len(rows) // weight, part.most))
+        after, limit = last, max(1, min(PAGE_BYTES * len(rows) // weight, part.max_rows))
 
 
-def _names_its_user(row: Row[Any]) -> bool:
-    """The one column of which the entry knows nothing. Openings that can't be read are the
-    verifier's to find."""
+def _user_id_matches(row: Row[Any]) -> bool:
+    """Checks the only column that an entry does not contain. Malformed openings are left to the
+    verifier."""
     try:
         return bool(row.user_id == user_id_of(row.openings or NO_OPENINGS))
     except (ValueError, TypeError, LookupError, AttributeError):

@@ -1,5 +1,5 @@
-"""Which events match, without reading the log: by the index where it reaches, and by the entries
-themselves for the few thousand after it (`control_api.store.log.index`).
+"""Finds matching events without reading the whole log: uses the index as far as it reaches, and
+scans the few thousand entries after it (`control_api.store.log.index`).
 
 Knows rows and their order; renders nothing.
 """
@@ -18,8 +18,8 @@ from control_api.store.schema.tables import log_entries, log_heads, log_index, l
 
 @dataclass(frozen=True, slots=True)
 class EventFilters:
-    """What an event must match; None matches all. `since` and `until` are microseconds since 1970
-    UTC of the event's time: from `since` on, before `until`."""
+    """What an event must match; None matches all. The event's time must be at or after `since` and
+    before `until`, in microseconds since 1970 UTC."""
 
     agent_role: str | None = None
     decision: str | None = None
@@ -32,8 +32,8 @@ class EventFilters:
     until: int | None = None
 
 
-# The one that the fewest entries share is the one to go by.
-_NARROWEST = (
+# The search uses the index of the first given filter: few entries share one of its values.
+_MOST_SELECTIVE = (
     "session_id",
     "user_id",
     "agent_id",
@@ -45,7 +45,8 @@ _NARROWEST = (
 
 
 class SearchRange(NamedTuple):
-    """Entries from `first` to before `until`; by the index over `facet`, or each of them."""
+    """The entries from `first` up to, not including, `until`: by the index of `facet`, or by a scan
+    if it is None."""
 
     first: int
     until: int
@@ -61,16 +62,16 @@ async def search(
     before: int | None = None,
     after: int | None = None,
 ) -> list[Row[Any]]:
-    """Up to `limit` rows `(seq, entry, hash, openings)`: newest first, those before seq `before`;
-    or, where `after` is given, in order and after it."""
-    segments = await _segments(connection, tenant_id, filters, before)
+    """Up to `limit` rows `(seq, entry, hash, openings)`: newest first and before seq `before`, or,
+    if `after` is given, oldest first and after it."""
+    ranges = await _ranges(connection, tenant_id, filters, before)
     ascending = after is not None
     rows: list[Row[Any]] = []
-    for segment in reversed(segments) if ascending else segments:
-        query = _query(tenant_id, filters, segment)
+    for part in reversed(ranges) if ascending else ranges:
+        query = _query(tenant_id, filters, part)
         if after is not None:
             query = query.where(log_entries.c.seq > after)
-        order = log_entries.c.seq if segment.facet is None else log_index.c.seq
+        order = log_entries.c.seq if part.facet is None else log_index.c.seq
         query = query.order_by(order if ascending else order.desc())
         rows += await connection.execute(query.limit(limit - len(rows)))
         if len(rows) == limit:
@@ -78,31 +79,34 @@ async def search(
     return rows
 
 
-async def _segments(
+async def _ranges(
     connection: AsyncConnection, tenant_id: str, filters: EventFilters, before: int | None
 ) -> list[SearchRange]:
-    """Newest first. The size is read first: what the index holds of it is there for good, but for
-    what retention removed, which nobody sees from the moment that its anchor is there."""
+    """The ranges to search, newest first.
+
+    The size is read first: the index rows for that size never change afterwards, except that
+    retention removes some, which readers must not see from the commit of its anchor on.
+    """
     head = select(log_heads.c.size, first_kept(tenant_id)).where(log_heads.c.tenant_id == tenant_id)
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
-    facet = next((name for name in _NARROWEST if getattr(filters, name) is not None), None)
+    facet = next((name for name in _MOST_SELECTIVE if getattr(filters, name) is not None), None)
     indexed = 0 if facet is None else indexed_size(FACETS.index(facet), size)
-    ranges = [(0, until)]
+    times = [(0, until)]
     if filters.since is not None or filters.until is not None:
-        ranges = await _spans(connection, tenant_id, filters, size, until)
-    segments = []
-    for low, high in ranges:
-        segments.append(SearchRange(max(low, indexed, kept), high, None))
-        segments.append(SearchRange(max(low, kept), min(high, indexed), facet))
-    return [segment for segment in segments if segment.first < segment.until]
+        times = await _spans(connection, tenant_id, filters, size, until)
+    ranges = []
+    for low, high in times:
+        ranges.append(SearchRange(max(low, indexed, kept), high, None))
+        ranges.append(SearchRange(max(low, kept), min(high, indexed), facet))
+    return [part for part in ranges if part.first < part.until]
 
 
 async def _spans(
     connection: AsyncConnection, tenant_id: str, filters: EventFilters, size: int, until: int
 ) -> list[tuple[int, int]]:
-    """Where entries of the time asked for can lie. Times don't grow with `seq`: a sidecar that was
-    cut off delivers late."""
+    """Where entries of the requested time can be, newest first. Event times don't grow with `seq`,
+    because a sidecar that was cut off delivers late."""
     query = select(func.min(log_spans.c.seq), func.max(log_spans.c.until_seq)).where(
         log_spans.c.tenant_id == tenant_id
     )
@@ -128,16 +132,16 @@ def events_of(tenant_id: str) -> Select[Any]:
     )
 
 
-def _query(tenant_id: str, filters: EventFilters, segment: SearchRange) -> Select[Any]:
+def _query(tenant_id: str, filters: EventFilters, part: SearchRange) -> Select[Any]:
     query = events_of(tenant_id).where(*_matching(filters))
-    if segment.facet is None:
-        return query.where(log_entries.c.seq >= segment.first, log_entries.c.seq < segment.until)
+    if part.facet is None:
+        return query.where(log_entries.c.seq >= part.first, log_entries.c.seq < part.until)
     return query.where(
         log_index.c.tenant_id == tenant_id,
-        log_index.c.facet == FACETS.index(segment.facet),
-        log_index.c.value == getattr(filters, segment.facet),
-        log_index.c.seq >= segment.first,
-        log_index.c.seq < segment.until,
+        log_index.c.facet == FACETS.index(part.facet),
+        log_index.c.value == getattr(filters, part.facet),
+        log_index.c.seq >= part.first,
+        log_index.c.seq < part.until,
         log_index.c.seq == log_entries.c.seq,
     )
 

@@ -1,9 +1,9 @@
-"""Whether a tenant's log is what it was: every entry read back and held against itself, its
-columns, its openings and the head; from the anchor on, where retention has removed what was before.
+"""Verifies a tenant's log: checks every entry against its hash, its columns, its openings and the
+head. If retention has removed the beginning, verification starts at the anchor.
 
-The log goes on while it is walked: what is judged is the log up to the head as it stood at the
-start. A purge may begin meanwhile, and take away what was still to be walked: then the walk begins
-again, behind it. Knows what is answered; `walk` and `anchor_check` know how it is found.
+The log may grow meanwhile: the answer covers it up to the head as of the start. A purge may also
+begin meanwhile and remove entries that were still to be read: the verification then restarts behind
+it. Knows the answer's form; `scan` and `anchor_check` know how to check.
 """
 
 from collections.abc import Collection
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.anchor_check import AnchorWatch, below
+from control_api.log.anchor_check import AnchorCheck, check_purged_rows
 from control_api.log.index_check import Fault
 from control_api.log.scan import LogRange, scan
 from control_api.store.queries.purges import latest_anchor
@@ -24,71 +24,70 @@ from policies.trail import verify as proof
 from policies.trail.purge import Anchor
 
 TRIES = 5
-"""Purges come hourly; a walk that meets one after the other is told what it found at last."""
+"""Purges run hourly. A verification that meets one every time reports its last result."""
 
 
 class LogSnapshot(NamedTuple):
-    """How a log stands as a walk over it begins. `beyond` is the last seq of which there is a row;
-    `odd` what is wrong with the anchor's row or with what stands below it."""
+    """A log as of the start of a verification. `last_row` is the highest seq with a row;
+    `anchor_fault` is what is wrong with the anchor or with the rows below it."""
 
-    beyond: int
+    last_row: int
     anchor: Anchor | None
-    odd: Fault | None
+    anchor_fault: Fault | None
     head: Row[Any] | None
 
 
 async def verify(store: Store, tenant_id: str, publics: Collection[bytes] = ()) -> dict[str, Any]:
-    """The answer of contract section 4; `publics` are the keys that the log's notes are signed
-    by: without one a log that was purged can't be believed. `ReadFault` where the database does not
-    answer."""
-    standing = await _standing(store, tenant_id)
+    """The answer of contract section 4. `publics` are the keys trusted to sign the log's notes:
+    without one, a purged log can't verify. Raises `ReadFault` if the database does not answer."""
+    snapshot = await _snapshot(store, tenant_id)
     tries = TRIES
     while True:
-        answer = await _verify(store, tenant_id, standing, publics)
-        before, standing, tries = standing, await _standing(store, tenant_id), tries - 1
-        if answer["valid"] or standing.anchor == before.anchor or not tries:
+        answer = await _verify(store, tenant_id, snapshot, publics)
+        before, snapshot, tries = snapshot, await _snapshot(store, tenant_id), tries - 1
+        if answer["valid"] or snapshot.anchor == before.anchor or not tries:
             return answer
 
 
-async def _standing(store: Store, tenant_id: str) -> LogSnapshot:
+async def _snapshot(store: Store, tenant_id: str) -> LogSnapshot:
     async with store.reading(tenant_id) as connection:
-        # In this order: what is appended in between lies below the head that is read last, and a
-        # purge in between is in the log before it is in the anchor that was read.
-        beyond = await _last(connection, tenant_id)
-        anchor = odd = None
+        # The order matters. Entries appended in between are below the head, which is read last. A
+        # purge in between has its entry in the log, but the anchor read here is the old one, and
+        # `verify` retries.
+        last_row = await _last_row(connection, tenant_id)
+        anchor = fault = None
         try:
             anchor = await latest_anchor(connection, tenant_id)
-            odd = await below(connection, tenant_id, anchor)
+            fault = await check_purged_rows(connection, tenant_id, anchor)
         except (ValueError, TypeError):
-            odd = ("0", "the anchor can't be read")
-        row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
-    return LogSnapshot(beyond, anchor, odd, row)
+            fault = ("0", "the anchor can't be read")
+        head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
+    return LogSnapshot(last_row, anchor, fault, head)
 
 
 async def _verify(
-    store: Store, tenant_id: str, standing: LogSnapshot, publics: Collection[bytes]
+    store: Store, tenant_id: str, snapshot: LogSnapshot, publics: Collection[bytes]
 ) -> dict[str, Any]:
-    anchor, row = standing.anchor, standing.head
-    log = "" if row is None else row.log
-    head, fault = _head(row, standing.beyond)
-    watch = AnchorWatch(anchor, log, publics)
-    fault = fault or watch.fault or standing.odd
+    log = "" if snapshot.head is None else snapshot.head.log
+    head, fault = _parse_head(snapshot.head, snapshot.last_row)
+    check = AnchorCheck(snapshot.anchor, log, publics)
+    fault = fault or check.fault or snapshot.anchor_fault
     verifier = proof.Verifier(log)
     if head is not None and fault is None:
-        verifier = watch.verifier()
-        part = LogRange(watch.first, head.size, head.size)
-        fault = await scan(store, tenant_id, verifier, part, watch.seen)
+        verifier = check.verifier()
+        part = LogRange(check.first, head.size, head.size)
+        fault = await scan(store, tenant_id, verifier, part, check.check_rows)
     report = verifier.finish(head if fault is None else None)
     if report.valid and fault is None and head is not None:
-        fault = watch.missed(head.size)
-        if fault is None and standing.beyond >= head.size:
-            at = standing.beyond
-            fault = (str(at), f"seq {at}: is there, and the head counts {head.size} entries")
-    return _answer(report, fault, watch, store.clock.now())
+        fault = check.check_end(head.size)
+        if fault is None and snapshot.last_row >= head.size:
+            at = snapshot.last_row
+            fault = (str(at), f"seq {at}: exists, but the head counts only {head.size} entries")
+    return _answer(report, fault, check, store.clock.now())
 
 
-async def _last(connection: AsyncConnection, tenant_id: str) -> int:
-    """The last seq of which there is a row, an entry's or an opening's; -1 without any."""
+async def _last_row(connection: AsyncConnection, tenant_id: str) -> int:
+    """The highest seq with a row, of an entry or an opening; -1 without any."""
     last = -1
     for table in (log_entries, openings):
         query = select(func.max(table.c.seq)).where(table.c.tenant_id == tenant_id)
@@ -97,23 +96,19 @@ async def _last(connection: AsyncConnection, tenant_id: str) -> int:
     return last
 
 
-def _head(row: Row[Any] | None, last: int) -> tuple[proof.LogHead | None, Fault | None]:
+def _parse_head(row: Row[Any] | None, last_row: int) -> tuple[proof.LogHead | None, Fault | None]:
     if row is None:
-        # A log begins with its first entry.
-        return None, None if last < 0 else ("0", "the log has entries and no head")
+        # A log without entries has no head yet.
+        return None, None if last_row < 0 else ("0", "the log has entries and no head")
     try:
-        head = proof.LogHead(index(row.size), row.last_leaf, _time(row.last_ts), row.frontier)
+        last_ts = rfc3339(row.last_ts) if row.last_ts else ""
+        return proof.LogHead(index(row.size), row.last_leaf, last_ts, row.frontier), None
     except (TypeError, ValueError, OverflowError):
         return None, ("0", "the head can't be read")
-    return head, None
-
-
-def _time(last_ts: int) -> str:
-    return rfc3339(last_ts) if last_ts else ""
 
 
 def _answer(
-    report: proof.VerificationReport, fault: Fault | None, watch: AnchorWatch, now: int
+    report: proof.VerificationReport, fault: Fault | None, check: AnchorCheck, now: int
 ) -> dict[str, Any]:
     broken_at, reason = fault or (report.broken_at, report.reason)
     return {
@@ -125,8 +120,8 @@ def _answer(
         "head_hash": report.head_hash,
         "broken_at": broken_at,
         "reason": reason,
-        "anchor": watch.shown(),
-        "checkpoint": watch.checkpoint(),
+        "anchor": check.anchor_answer(),
+        "checkpoint": check.checkpoint_answer(),
         "checked_at": rfc3339(now),
     }
 

@@ -2,7 +2,7 @@
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
-from control_api.log.anchor_check import shown
+from control_api.log.anchor_check import anchor_answer
 from control_api.presenters import audit_policy_text
 from control_api.requests.base import EmptyRequest
 from control_api.responses.audit import PurgeAnchor, Retention
@@ -19,5 +19,5 @@ async def show_retention(app: AppContext, caller: Caller, _: EmptyRequest) -> Re
     return Retention(
         tenant.retention_days,
         audit_policy_text(tenant.retention_days),
-        None if anchor is None else PurgeAnchor(**shown(anchor)),
+        None if anchor is None else PurgeAnchor(**anchor_answer(anchor)),
     )

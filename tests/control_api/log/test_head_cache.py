@@ -120,9 +120,9 @@ async def test_a_head_of_the_same_size_with_another_leaf_is_another_log(
         for _ in range(2):
             await world.log.append(TENANT, decision())
         placed = await world.log.append(TENANT, decision())
-        end = world.log._ends._ends[TENANT]
+        end = world.log._heads._ends[TENANT]
         assert (end.size, end.last_leaf) == (3, placed.leaf_hash)
-        world.log._ends._ends[TENANT] = LogEnd(*end[:2], b"\1" * 32, *end[3:])
+        world.log._heads._ends[TENANT] = LogEnd(*end[:2], b"\1" * 32, *end[3:])
         assert (await world.log.append(TENANT, decision())).seq == 3
         await verified(world, 4)
 

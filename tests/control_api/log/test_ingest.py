@@ -95,7 +95,7 @@ async def test_a_gap_is_refused_and_says_what_is_held(world: World) -> None:
     error = await refused(world, spool.records(2), Conflict)
     assert error.details is not None
     assert "held: n 1" in error.details
-    assert "came: n 3" in error.details
+    assert "received: n 3" in error.details
 
 
 async def test_a_gap_within_a_batch_is_refused(world: World) -> None:
@@ -130,7 +130,7 @@ async def test_a_record_that_follows_another_is_refused(world: World) -> None:
     copy.records(2)
     error = await refused(world, copy.records(1), Conflict)
     assert error.details is not None
-    assert "came: n 2, prev" in error.details
+    assert "received: n 2, prev" in error.details
 
 
 async def test_a_copied_spool_that_went_another_way_is_noticed(world: World) -> None:

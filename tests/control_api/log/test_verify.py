@@ -199,7 +199,7 @@ async def test_pages_of_any_size_give_the_same_answer(
 async def test_a_log_that_grows_while_it_is_walked_is_valid(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "MOST_ROWS", 16)
+    monkeypatch.setattr(scan, "MAX_ROWS", 16)
     monkeypatch.setattr(scan, "FIRST_ROWS", 16)
     await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(100)))
     growing = True
