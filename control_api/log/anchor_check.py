@@ -78,7 +78,7 @@ class AnchorCheck:
             if row.kind == KIND:
                 if self._anchor is None or row.seq > self._anchor.seq:
                     return (row.eid, f"seq {row.seq}: a purge that the anchor does not include")
-                if row.seq == self._anchor.seq and self._anchor.said_by(row.entry):
+                if row.seq == self._anchor.seq and self._anchor.matches_entry(row.entry):
                     self._found_entry = True
         return None
 

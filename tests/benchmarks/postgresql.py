@@ -65,7 +65,7 @@ def made(agents: int, sessions: int, sources: int) -> list[Record]:
 
 async def appended(world: World, records: list[Record]) -> tuple[float, list[int]]:
     """Records a second, 64 waiting at a time, and how they fell into batches."""
-    left, sizes, commit = iter(records), [], world.log._gather._commit
+    left, sizes, commit = iter(records), [], world.log._group_commit._commit
 
     async def counted(lane: str, asked: Any) -> Any:
         sizes.append(len(asked))
@@ -75,11 +75,11 @@ async def appended(world: World, records: list[Record]) -> tuple[float, list[int
         for record in left:
             await world.log.append(TENANT, record)
 
-    world.log._gather._commit = counted
+    world.log._group_commit._commit = counted
     started = time.perf_counter()
     await asyncio.gather(*(one() for _ in range(WAITING)))
     taken = time.perf_counter() - started
-    world.log._gather._commit = commit
+    world.log._group_commit._commit = commit
     return len(records) / taken, sizes
 
 

@@ -230,13 +230,13 @@ def _die_at(patch: pytest.MonkeyPatch, point: str) -> None:
     async def dead(*_: Any) -> Any:
         raise Died
 
-    steps = {"commit": "_commit", "cover": "_cover", "covered": "_remove", "remove": "_remove_some"}
+    steps = {"commit": "_commit", "cover": "_cover", "covered": "_remove", "remove": "_remove_step"}
     if point == "prove":
         patch.setattr(purging, "prove", dead)
     elif point in steps:
         patch.setattr(Purge, steps[point], dead)
     else:
-        real, left = Purge._remove_some, [3]
+        real, left = Purge._remove_step, [3]
 
         async def some(self: Purge, *asked: Any) -> Any:
             if not left[0]:
@@ -244,7 +244,7 @@ def _die_at(patch: pytest.MonkeyPatch, point: str) -> None:
             left[0] -= 1
             return await real(self, *asked)
 
-        patch.setattr(Purge, "_remove_some", some)
+        patch.setattr(Purge, "_remove_step", some)
 
 
 async def test_a_commit_that_fails_has_changed_nothing(

@@ -34,13 +34,13 @@ NAMED = re.compile(r"\b(?:FROM|JOIN|INTO|UPDATE) (" + "|".join(TABLES) + r")\b")
 NOT_OF_ONE_TENANT = {
     "tenants.ids": r"SELECT tenants\.tenant_id FROM tenants ORDER BY tenants\.tenant_id",
     "tenants.known": r"SELECT tenants\.tenant_id, .*\.active FROM tenants ORDER BY .*tenant_id",
-    "tenants.standing": r"SELECT tenants\.tenant_id, .* WHERE tenants\.tenant_id IN \(",
+    "tenants.states": r"SELECT tenants\.tenant_id, .* WHERE tenants\.tenant_id IN \(",
     "tenants.page": r"SELECT tenants\.tenant_id, tenants\.name, .* ORDER BY tenants\.created_at",
-    "tenants.named": r"SELECT tenants\.tenant_id FROM tenants WHERE tenants\.name = ",
+    "tenants.find_by_name": r"SELECT tenants\.tenant_id FROM tenants WHERE tenants\.name = ",
     "alerts.watched": r"SELECT anon_1\.tenant_id, log_heads\.size FROM \(SELECT DISTINCT",
     "deliveries.due": r"SELECT alert_deliveries\.tenant_id, .* WHERE .*\.next_attempt_at <=",
     "keys.tenant_of": r"SELECT api_keys\.tenant_id FROM api_keys WHERE api_keys\.digest = ",
-    "head.check_heads": r"SELECT log_heads\.tenant_id FROM log_heads WHERE .*tenant_id > ",
+    "head_check.check_heads": r"SELECT log_heads\.tenant_id FROM log_heads WHERE .*tenant_id > ",
 }
 """By the function that sends it."""
 
