@@ -1,4 +1,4 @@
-"""What alembic runs a migration in: the connection that `control_api.store.migrate` hands over."""
+"""Runs alembic's migrations on the connection that `control_api.store.schema.version` passes."""
 
 from alembic import context
 

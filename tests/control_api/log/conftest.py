@@ -1,4 +1,4 @@
-"""Each test of the log runs on both databases, unless it says which."""
+"""Each test of the log runs on both databases unless it names one."""
 
 from tests.control_api.store.databases import either_url, postgresql_url, sqlite_url, world
 

@@ -1,4 +1,4 @@
-"""Records in: numbered without gaps, exactly once, durable before they are answered."""
+"""Records are numbered without gaps, appended exactly once, and durable before the answer."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ async def test_records_follow_each_other(world: World) -> None:
     assert (await verify(world.store, TENANT))["head_hash"] == second.leaf_hash.hex()
 
 
-async def test_all_who_write_at_once_make_one_gapless_chain(world: World) -> None:
-    """64 appenders, management writes that append and publish, two sidecars that deliver."""
+async def test_concurrent_writers_make_one_gapless_chain(world: World) -> None:
+    """64 appenders, management writes that append and publish, and two sidecars."""
     written: list[str] = []
 
     async def appender() -> None:
@@ -77,14 +77,14 @@ async def test_all_who_write_at_once_make_one_gapless_chain(world: World) -> Non
     assert answer["valid"], answer
 
 
-async def test_tenants_have_logs_of_their_own(world: World) -> None:
+async def test_each_tenant_has_its_own_log(world: World) -> None:
     await asyncio.gather(*(world.log.append(t, decision()) for t in (TENANT, OTHER) * 5))
     for tenant_id in (TENANT, OTHER):
         answer = await verify(world.store, tenant_id)
         assert (answer["valid"], answer["total"]) == (True, 5)
 
 
-async def test_an_unknown_tenant_fails_its_own_callers_alone(world: World) -> None:
+async def test_an_unknown_tenant_fails_only_its_own_callers(world: World) -> None:
     mine, theirs = await asyncio.gather(
         world.log.append(TENANT, decision()),
         world.log.append("ten_none", decision()),
@@ -94,7 +94,7 @@ async def test_an_unknown_tenant_fails_its_own_callers_alone(world: World) -> No
     assert isinstance(theirs, NotFound)
 
 
-async def test_an_id_that_is_there_answers_with_its_first_place(world: World) -> None:
+async def test_a_known_id_answers_with_its_first_position(world: World) -> None:
     record = decision()
     first = await world.log.append(TENANT, record)
     await world.log.append(TENANT, decision())
@@ -106,20 +106,20 @@ async def test_an_id_that_is_there_answers_with_its_first_place(world: World) ->
     assert len(await stored(world)) == 3
 
 
-async def test_an_id_twice_in_one_batch_has_one_place(world: World) -> None:
+async def test_an_id_twice_in_one_batch_has_one_position(world: World) -> None:
     record = decision()
     one, two = await asyncio.gather(*(world.log.append(TENANT, record) for _ in range(2)))
     assert one == two
     assert len(await stored(world)) == 1
 
 
-async def test_the_same_id_belongs_to_each_tenant_apart(world: World) -> None:
+async def test_two_tenants_can_use_the_same_id(world: World) -> None:
     record = decision()
     await world.log.append(TENANT, record)
     assert (await world.log.append(OTHER, record)).seq == 0
 
 
-async def test_a_caller_that_hangs_up_takes_nothing_back(world: World) -> None:
+async def test_a_cancelled_callers_record_is_still_appended(world: World) -> None:
     record = decision()
     caller = asyncio.ensure_future(world.log.append(TENANT, record))
     await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_a_caller_that_hangs_up_takes_nothing_back(world: World) -> None:
     assert record.eid in {eid for _, eid in await stored(world)}
 
 
-async def test_a_record_too_large_is_refused_to_its_caller_alone(world: World) -> None:
+async def test_a_record_too_large_fails_only_its_own_caller(world: World) -> None:
     good = decision()
     large = good._replace(eid=event_id(), pub=b'{"reason":"%b"}' % (b"x" * MAX_ENTRY))
     answers = await asyncio.gather(
@@ -148,7 +148,7 @@ async def test_time_never_runs_backwards_in_a_log(world: World) -> None:
     assert (await verify(world.store, TENANT))["valid"]
 
 
-async def test_a_full_disk_fails_every_caller_and_leaves_nothing(sqlite_url: str) -> None:
+async def test_a_full_disk_fails_every_caller_and_stores_nothing(sqlite_url: str) -> None:
     async with opened(sqlite_url) as world:
         await world.log.append(TENANT, decision())
         await world.store.run("", _no_more_pages)
@@ -169,10 +169,10 @@ def _pages(connection: Connection, most: int) -> None:
     connection.exec_driver_sql(f"PRAGMA max_page_count={most}")
 
 
-async def test_a_connection_that_dies_in_the_middle_loses_and_doubles_nothing(
+async def test_a_connection_lost_during_a_batch_loses_and_duplicates_nothing(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server ends our backend while a batch is under way: it is done once more, whole."""
+    """The server closes the connection during a batch: the batch is retried, whole."""
     async with opened(postgresql_url) as world:
         ended = 0
         run: Any = world.store._database.run
@@ -196,10 +196,10 @@ async def test_a_connection_that_dies_in_the_middle_loses_and_doubles_nothing(
         assert len(await stored(world)) == 32
 
 
-async def test_a_commit_that_was_not_heard_of_is_not_repeated(
+async def test_a_commit_whose_answer_is_lost_is_not_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is committed, and the news of it is lost on the way."""
+    """The batch is committed, but the answer is lost."""
     run: Any = world.store._database.run
     lost: list[Any] = []
 
@@ -218,7 +218,7 @@ async def test_a_commit_that_was_not_heard_of_is_not_repeated(
     assert len(await stored(world)) == 16
 
 
-async def test_a_database_that_stays_away_fails_every_caller(
+async def test_a_lasting_fault_fails_every_caller(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(lane: str, work: object) -> object:
@@ -238,7 +238,7 @@ async def test_more_than_one_batch_can_wait(world: World) -> None:
     assert sorted(place.seq for place in placed) == list(range(1100))
 
 
-async def test_what_was_appended_is_there_after_a_restart(either_url: str) -> None:
+async def test_appended_records_survive_a_restart(either_url: str) -> None:
     async with opened(either_url) as world:
         await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(20)))
     async with opened(either_url) as world:
@@ -246,7 +246,7 @@ async def test_what_was_appended_is_there_after_a_restart(either_url: str) -> No
         assert (await verify(world.store, TENANT))["valid"]
 
 
-async def test_a_store_that_stops_refuses_more(sqlite_url: str) -> None:
+async def test_a_stopping_store_refuses_appends(sqlite_url: str) -> None:
     async with opened(sqlite_url) as world:
         log = world.log
     with pytest.raises(WriteFault):

@@ -1,5 +1,5 @@
-"""A batch behind one of ours is one statement on PostgreSQL; whatever stands in its way, the log is
-one log, with every record in it once."""
+"""On PostgreSQL, a batch after one of the same process is a single statement. Whatever goes wrong,
+the log stays one log, with every record in it once."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from tests.control_api.store.world import OTHER, TENANT, World, decision, event_
 
 
 class Counted:
-    """How a world's batches are written: how many in one statement, how many otherwise."""
+    """Counts a world's batches: those sent as one statement, and the others."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.once: list[Any] = []
+        self.statements: list[Any] = []
         self.runs = 0
         database = world.store._database
-        once, run = database.autocommit, database.run
-        assert once is not None
+        autocommit, run = database.autocommit, database.run
+        assert autocommit is not None
 
-        async def counted_once(*asked: Any) -> bool:
+        async def counted_autocommit(*asked: Any) -> bool:
             try:
-                done = await once(*asked)
+                done = await autocommit(*asked)
             except Exception as error:
-                self.once.append(error)
+                self.statements.append(error)
                 raise
-            self.once.append(done)
+            self.statements.append(done)
             return done
 
         async def counted_run(*asked: Any) -> Any:
             self.runs += 1
             return await run(*asked)
 
-        monkeypatch.setattr(database, "autocommit", counted_once)
+        monkeypatch.setattr(database, "autocommit", counted_autocommit)
         monkeypatch.setattr(database, "run", counted_run)
 
 
@@ -47,7 +47,7 @@ async def verified(world: World, total: int, tenant_id: str = TENANT) -> None:
     assert (answer["valid"], answer["total"], answer["reason"]) == (True, total, None)
 
 
-async def test_a_batch_behind_one_of_ours_is_one_statement(
+async def test_a_batch_with_a_cached_head_is_one_statement(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(postgresql_url) as world:
@@ -55,25 +55,25 @@ async def test_a_batch_behind_one_of_ours_is_one_statement(
         for tenant_id in (TENANT, OTHER):
             for _ in range(5):
                 await world.log.append(tenant_id, decision())
-        assert (counted.runs, counted.once) == (2, [True] * 8)
+        assert (counted.runs, counted.statements) == (2, [True] * 8)
         for tenant_id in (TENANT, OTHER):
             await verified(world, 5, tenant_id)
 
 
-async def test_what_is_due_of_the_index_is_written_with_the_batch(
+async def test_due_index_blocks_are_written_with_the_batch(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several blocks of several facets; verification holds the index against the entries."""
+    """Several blocks of several facets; verification compares the index with the entries."""
     async with opened(postgresql_url) as world:
         counted = Counted(world, monkeypatch)
         for _ in range(60):
             await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(100)))
         assert 9 < counted.runs < 30
-        assert len(counted.once) > 30
+        assert len(counted.statements) > 30
         await verified(world, 6000)
 
 
-async def test_a_head_that_another_moved_is_read_again(
+async def test_a_head_moved_by_another_process_is_read_again(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
@@ -81,7 +81,7 @@ async def test_a_head_that_another_moved_is_read_again(
         for number in range(8):
             world = (one, two)[number % 2]
             assert (await world.log.append(TENANT, decision())).seq == number
-        assert counted.once == [False] * 3
+        assert counted.statements == [False] * 3
         await verified(one, 8)
 
 
@@ -112,10 +112,10 @@ async def test_a_change_may_have_more_records_than_a_statement_takes(
         assert await sql(postgresql_url, "SELECT count(*) FROM openings") == [(1050,)]
 
 
-async def test_a_head_of_the_same_size_with_another_leaf_is_another_log(
+async def test_a_head_of_the_same_size_with_another_leaf_is_read_again(
     postgresql_url: str,
 ) -> None:
-    """A database that was put back to an older copy, and has grown to the same size since."""
+    """A database that was restored from a backup and has grown to the same size since."""
     async with opened(postgresql_url) as world:
         for _ in range(2):
             await world.log.append(TENANT, decision())
@@ -127,7 +127,7 @@ async def test_a_head_of_the_same_size_with_another_leaf_is_another_log(
         await verified(world, 4)
 
 
-async def test_an_id_that_is_there_is_answered_with_its_first_place(
+async def test_a_known_id_answers_with_its_first_position(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(postgresql_url) as world:
@@ -139,25 +139,25 @@ async def test_an_id_that_is_there_is_answered_with_its_first_place(
         )
         assert both[0] == first
         assert both[1].seq == 1
-        assert counted.once
+        assert counted.statements
         await verified(world, 2)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_connection_that_is_lost_loses_and_doubles_nothing(
+async def test_a_lost_connection_loses_and_duplicates_nothing(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Before the statement, or after its commit and before the news of it."""
+    """Lost before the statement, or after its commit and before its answer."""
     async with opened(postgresql_url) as world:
         await world.log.append(TENANT, decision())
-        once, cut = world.store._database.autocommit, [1]
-        assert once is not None
+        autocommit, cut = world.store._database.autocommit, [1]
+        assert autocommit is not None
 
         async def lossy(*asked: Any) -> bool:
             lost = cut.pop() if cut else 0
             if lost and when == "before":
                 raise ConnectionResetError
-            done = await once(*asked)
+            done = await autocommit(*asked)
             if lost:
                 raise ConnectionResetError
             return done
@@ -170,7 +170,7 @@ async def test_a_connection_that_is_lost_loses_and_doubles_nothing(
         await verified(world, 17)
 
 
-async def test_a_backend_that_is_ended_under_the_statement_loses_nothing(
+async def test_a_backend_killed_during_the_statement_loses_nothing(
     postgresql_url: str,
 ) -> None:
     async with opened(postgresql_url) as world:
@@ -199,7 +199,7 @@ async def test_a_backend_that_is_ended_under_the_statement_loses_nothing(
         await verified(world, len(held))
 
 
-async def test_a_connection_that_spoke_for_one_tenant_serves_another(postgresql_url: str) -> None:
+async def test_a_connection_used_for_one_tenant_serves_another(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
         for _ in range(4):
             for tenant_id in (TENANT, OTHER):

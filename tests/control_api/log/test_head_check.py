@@ -1,4 +1,4 @@
-"""A log whose head does not fit it is not written to: the service does not start, or it ends."""
+"""A log whose head does not match is never written to: the service does not start, or stops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
-async def test_the_service_does_not_start_on(either_url: str, change: str) -> None:
+async def test_the_service_does_not_start_on_a_wrong_head(either_url: str, change: str) -> None:
     async with opened(either_url) as world:
         for _ in range(22):
             await world.log.append(TENANT, decision())
@@ -44,17 +44,17 @@ async def _write_after(url: str, change: str, **values: bytes) -> None:
         await world.rows(change, **values)
         with pytest.raises(WriteFault):
             await world.log.append(TENANT, decision())
-        await asyncio.sleep(60)  # ended long before, with the service
+        await asyncio.sleep(60)  # cancelled long before, when the service stops
 
 
-async def test_the_service_ends_when_the_head_is_gone(either_url: str) -> None:
+async def test_the_service_stops_if_the_head_is_missing(either_url: str) -> None:
     with pytest.raises(BaseExceptionGroup) as caught:
         await _write_after(either_url, "DELETE FROM log_heads")
     assert caught.group_contains(UnknownState, match="has entries and no head")
 
 
-async def test_the_service_ends_when_an_entry_is_in_the_way(either_url: str) -> None:
-    """Someone put a row where the next entry goes."""
+async def test_the_service_stops_if_the_next_entry_exists(either_url: str) -> None:
+    """Somebody inserted a row where the next entry belongs."""
     with pytest.raises(BaseExceptionGroup) as caught:
         await _write_after(
             either_url,
@@ -65,7 +65,7 @@ async def test_the_service_ends_when_an_entry_is_in_the_way(either_url: str) -> 
     assert caught.group_contains(UnknownState)
 
 
-async def test_every_size_can_be_started_from(sqlite_url: str) -> None:
+async def test_the_service_starts_on_a_log_of_any_size(sqlite_url: str) -> None:
     for size in range(70):
         async with opened(sqlite_url) as world:
             assert (await world.log.append(TENANT, decision())).seq == size

@@ -1,4 +1,4 @@
-"""A sidecar's records, exactly once, whatever it sends and however often."""
+"""A sidecar's records are appended exactly once, whatever it sends and however often."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def named(payloads: list[Payload]) -> list[str]:
 
 
 async def refused(world: World, payloads: list[Payload], kind: type[SluiceError]) -> SluiceError:
-    """Of the refusal; nothing of what was sent is recorded."""
+    """The refusal of these payloads, of which nothing is recorded."""
     before = await eids(world)
     with pytest.raises(kind) as caught:
         await take(world, payloads)
@@ -47,8 +47,8 @@ async def test_a_batch_is_recorded_in_order(world: World) -> None:
     assert (await verify(world.store, TENANT))["valid"]
 
 
-async def test_a_batch_in_several_parts_is_recorded_whole_or_not_at_all(world: World) -> None:
-    """The second part finds an id that is there; the first, written already, goes with it."""
+async def test_a_batch_in_several_statements_is_recorded_whole_or_not_at_all(world: World) -> None:
+    """The second statement meets a known id, so the first one is rolled back too."""
     record, spool = decision(), Spool()
     await world.log.append(TENANT, record)
     batch = spool.records(PART + 20)
@@ -73,7 +73,7 @@ async def test_two_posts_of_one_batch_at_once_record_it_once(world: World) -> No
     assert (await verify(world.store, TENANT))["valid"]
 
 
-async def test_only_what_is_not_held_is_recorded(world: World) -> None:
+async def test_only_new_records_are_recorded(world: World) -> None:
     spool = Spool()
     first, second = spool.records(5), spool.records(5)
     await take(world, first)
@@ -81,14 +81,14 @@ async def test_only_what_is_not_held_is_recorded(world: World) -> None:
     assert await eids(world) == named(first + second)
 
 
-async def test_nothing_delivered_is_answered_with_what_is_held(world: World) -> None:
+async def test_an_empty_batch_is_answered_with_the_last_stored_record(world: World) -> None:
     assert await take(world, []) == NOTHING_HELD
     spool = Spool()
     await take(world, spool.records(3))
     assert await take(world, []) == IngestReceipt(2, spool.hashes[2])
 
 
-async def test_a_gap_is_refused_and_says_what_is_held(world: World) -> None:
+async def test_a_gap_is_refused_with_the_last_stored_record(world: World) -> None:
     spool = Spool()
     await take(world, spool.records(2))
     spool.records(1)
@@ -119,12 +119,12 @@ async def test_a_first_record_that_is_not_number_0_is_refused(world: World) -> N
     await refused(world, spool.records(1), Conflict)
 
 
-async def test_a_first_record_that_cites_another_is_refused(world: World) -> None:
+async def test_a_first_record_with_a_prev_is_refused(world: World) -> None:
     payload = Spool(prev="A" * 43 + "=").record(decision())
     await refused(world, [payload], Invalid)
 
 
-async def test_a_record_that_follows_another_is_refused(world: World) -> None:
+async def test_a_record_that_follows_a_different_one_is_refused(world: World) -> None:
     held, copy = Spool(), Spool()
     await take(world, held.records(2))
     copy.records(2)
@@ -133,7 +133,7 @@ async def test_a_record_that_follows_another_is_refused(world: World) -> None:
     assert "received: n 2, prev" in error.details
 
 
-async def test_a_copied_spool_that_went_another_way_is_noticed(world: World) -> None:
+async def test_a_copied_spool_that_diverged_is_detected(world: World) -> None:
     spool = Spool()
     await take(world, spool.records(1))
     copy = Spool(n=1, prev=spool.prev)
@@ -141,8 +141,8 @@ async def test_a_copied_spool_that_went_another_way_is_noticed(world: World) -> 
     await refused(world, copy.records(2), Conflict)
 
 
-async def test_an_id_from_elsewhere_is_refused(world: World) -> None:
-    """Of two spools that recorded the same id, the second is told."""
+async def test_an_id_from_another_source_is_refused(world: World) -> None:
+    """If two spools record the same id, the second one is refused."""
     record = decision()
     await world.log.append(TENANT, record)
     spool = Spool()
@@ -170,7 +170,7 @@ async def test_each_tenant_counts_for_itself(world: World) -> None:
     assert (await ingest(world.store, OTHER, "sidecar-1", "i1", batch)).n == 1
 
 
-async def test_an_unknown_tenant_takes_nothing(world: World) -> None:
+async def test_an_unknown_tenant_records_nothing(world: World) -> None:
     with pytest.raises(NotFound):
         await ingest(world.store, "ten_none", "sidecar-1", "i1", Spool().records(1))
 
@@ -181,17 +181,15 @@ async def test_a_record_of_another_source_is_refused(world: World) -> None:
 
 
 @pytest.mark.parametrize("payload", [None, 1, [], {}, {"core": {}, "open": {}}, {"core": 1}])
-async def test_what_is_no_record_is_refused_with_the_whole_batch(
-    world: World, payload: Any
-) -> None:
+async def test_an_invalid_record_refuses_the_whole_batch(world: World, payload: Any) -> None:
     error = await refused(world, [*Spool().records(2), payload], Invalid)
     assert error.details is not None
     assert error.details.startswith("records[2]")
 
 
 @pytest.mark.parametrize("source_type", ["api\x00", "", "API", "a" * 33])
-async def test_a_source_type_that_is_no_name_is_refused(world: World, source_type: str) -> None:
-    """A database can't count what it can't hold: that would stop the spool behind it for good."""
+async def test_an_invalid_source_type_is_refused(world: World, source_type: str) -> None:
+    """The database could not store its count, and would block the spool behind it for good."""
     error = await refused(world, Spool().records(1, source_type=source_type), Invalid)
     assert error.details is not None
     assert "`pub.request.source_type` is missing or has the wrong type" in error.details
@@ -219,10 +217,10 @@ async def test_every_kind_that_a_sidecar_makes_is_recorded(world: World) -> None
     assert (await verify(world.store, TENANT))["valid"]
 
 
-async def test_a_receipt_that_was_lost_is_given_again(
+async def test_a_lost_receipt_is_issued_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit is done, and neither we nor the sidecar hear of it."""
+    """The commit succeeds, but neither the service nor the sidecar learns of it."""
     run: Any = world.store._database.run
     lost: list[Any] = []
 
@@ -241,7 +239,7 @@ async def test_a_receipt_that_was_lost_is_given_again(
 
 
 async def test_the_salt_of_an_event_is_the_sidecars(world: World) -> None:
-    """What was committed to at the enforcement point is what stands in the log."""
+    """The log holds the enforcement point's own commitments."""
     spool = Spool()
     (payload,) = spool.records(1, user_id="u-77")
     await take(world, [payload])

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment: what was answered is in the log, once, and the log holds."""
+"""`kill -9` at any moment: every answered record is in the log, once, and the log verifies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.properties import few
 
 
 def _killed(url: str, answered: Path, size: int) -> None:
-    """Let a writer answer so many bytes more, then end it where it stands."""
+    """Lets a writer answer so many more bytes, then kills it."""
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.control_api.log.writer", url, str(answered)]
     )
@@ -33,7 +33,7 @@ def _killed(url: str, answered: Path, size: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_what_was_answered_is_there_once_after_a_kill(
+async def test_every_answered_record_survives_a_kill_once(
     either_url: str, tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -47,7 +47,7 @@ async def test_what_was_answered_is_there_once_after_a_kill(
             assert [row.seq for row in rows] == list(range(len(rows)))
             stored = [row.eid for row in rows]
             assert len(set(stored)) == len(stored)
-            # A line that was cut by the kill was not answered.
+            # A line cut by the kill does not count as an answer.
             lines = answered.read_text().split("\n")[:-1]
             assert set(lines) <= set(stored)
             answer = await verify(world.store, TENANT)

@@ -1,4 +1,4 @@
-"""The log's key: rotated, killed while it is, shared by those who share a database."""
+"""The log's key: rotation, crashes during it, and replicas that share a database."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def key_of(centre: Centre) -> Any:
 
 
 def sibling(centre: Centre, directory: Path) -> Centre:
-    """Another replica of the same database, with no file of the first."""
+    """Another replica of the same database, without the first one's files."""
     made = Centre(directory, database_url=centre.environ["SLUICE_DATABASE_URL"])
     (directory / "data").mkdir(mode=0o700)
     shutil.copy(centre.directory / "data" / "first-start.json", directory / "data")
     return made
 
 
-def test_the_file_holds_the_new_seed_and_of_the_old_key_its_signature_alone(
+def test_the_file_holds_the_new_seed_and_only_the_old_keys_signature(
     tmp_path: Path,
 ) -> None:
     first = log_key.open_or_make(tmp_path)
@@ -69,7 +69,7 @@ def test_the_file_holds_the_new_seed_and_of_the_old_key_its_signature_alone(
 
 
 @pytest.mark.parametrize("spoil", [lambda t: t[:-20], lambda t: t.replace('"from"', '"frm"')])
-def test_a_file_whose_endorsements_do_not_hold_is_refused_and_left_as_it_is(
+def test_a_file_with_invalid_endorsements_is_refused_and_unchanged(
     tmp_path: Path, spoil: Any
 ) -> None:
     log_key.open_or_make(tmp_path)
@@ -82,12 +82,12 @@ def test_a_file_whose_endorsements_do_not_hold_is_refused_and_left_as_it_is(
     assert path.read_text() == spoiled
 
 
-def test_there_is_nothing_to_rotate_before_the_first_start(tmp_path: Path) -> None:
+def test_there_is_no_key_to_rotate_before_the_first_start(tmp_path: Path) -> None:
     with pytest.raises(UnusableFile, match="is not there"):
         log_key.rotate(tmp_path)
 
 
-def test_a_rotation_that_is_killed_leaves_the_old_key_or_the_new_one(tmp_path: Path) -> None:
+def test_a_killed_rotation_leaves_the_old_key_or_the_new_one(tmp_path: Path) -> None:
     first = log_key.open_or_make(tmp_path)
     code = (
         "import sys\nfrom pathlib import Path\nfrom control_api.log.log_key import rotate\n"
@@ -102,7 +102,7 @@ def test_a_rotation_that_is_killed_leaves_the_old_key_or_the_new_one(tmp_path: P
         assert child.stdout is not None
         for _ in range(chance.randrange(1, 20)):
             assert child.stdout.readline() == b"rotated\n"
-        time.sleep(chance.uniform(0, 0.002))  # any moment of the next one is as good as another
+        time.sleep(chance.uniform(0, 0.002))  # at any moment of the next rotation
         child.kill()
         child.wait()
         child.stdout.close()
@@ -113,7 +113,7 @@ def test_a_rotation_that_is_killed_leaves_the_old_key_or_the_new_one(tmp_path: P
     assert len(seen) > 3
 
 
-def test_the_command_rotates_and_shows_public_halves_alone(tmp_path: Path) -> None:
+def test_the_command_rotates_and_shows_only_public_halves(tmp_path: Path) -> None:
     first = log_key.open_or_make(tmp_path)
     done = subprocess.run(
         [sys.executable, "-m", "control_api", "rotate-key"],
@@ -134,7 +134,7 @@ def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: Centre) 
     before = key_of(either)
     assert before["log_key_history"] == []
     log_key.rotate(either.directory / "data")
-    # What runs goes on with the key that it has read.
+    # The running service keeps the key that it has read.
     assert key_of(either)["log_key"] == before["log_key"]
     either.restart()
     after = key_of(either)
@@ -143,9 +143,7 @@ def test_after_a_rotation_the_next_start_signs_with_the_new_key(either: Centre) 
     assert after["log_key"] != before["log_key"]
 
 
-def test_another_key_than_the_database_s_is_refused_and_what_to_copy_is_said(
-    shared: Centre, tmp_path: Path
-) -> None:
+def test_a_foreign_key_is_refused_with_what_to_copy(shared: Centre, tmp_path: Path) -> None:
     other = sibling(shared, tmp_path / "other")
     with pytest.raises(BaseExceptionGroup) as refused:
         other.start()
@@ -161,7 +159,7 @@ def test_another_key_than_the_database_s_is_refused_and_what_to_copy_is_said(
         other.stop()
 
 
-def test_a_store_of_an_older_version_takes_the_key_of_the_first_that_starts(
+def test_a_store_of_an_older_version_registers_the_first_key(
     shared: Centre, tmp_path: Path
 ) -> None:
     signs = key_of(shared)["log_key"]
@@ -181,10 +179,10 @@ def rotated_one_of_two(shared: Centre, other: Centre) -> None:
     shared.restart()
 
 
-def test_in_a_rolling_rotation_the_old_replica_goes_on_until_it_starts_again(
+def test_in_a_rolling_rotation_the_old_replica_continues_until_its_restart(
     shared: Centre, tmp_path: Path
 ) -> None:
-    """It signs with the key it has, and believes what the new one signs."""
+    """It signs with its own key, and trusts the new one's signatures."""
     old = sibling(shared, tmp_path / "old")
     rotated_one_of_two(shared, old)
     try:
@@ -215,7 +213,7 @@ def aged_and_purged(centre: Centre) -> None:
     assert asyncio.run(work), lines
 
 
-def test_what_was_purged_under_a_former_key_verifies_under_the_new_one(either: Centre) -> None:
+def test_a_purge_under_a_former_key_verifies_under_the_new_one(either: Centre) -> None:
     either.evaluate()
     aged_and_purged(either)
     note = either.verified()["checkpoint"]["note"]
@@ -228,9 +226,7 @@ def test_what_was_purged_under_a_former_key_verifies_under_the_new_one(either: C
     assert either.verified()["checkpoint"]["note"] != note
 
 
-def test_a_purge_by_another_key_than_the_database_s_is_refused(
-    shared: Centre, tmp_path: Path
-) -> None:
+def test_a_purge_with_a_foreign_key_is_refused(shared: Centre, tmp_path: Path) -> None:
     other = sibling(shared, tmp_path / "other")
     log_key.open_or_make(other.directory / "data")
     work = purge(other.settings, other.time.clock(), os.urandom, "default", print)

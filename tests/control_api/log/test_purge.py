@@ -1,5 +1,5 @@
-"""A prefix goes, and what is left proves itself: at any cut, after a crash at any point, beside
-whoever writes, reads and verifies."""
+"""A purge removes a prefix, and the rest still verifies: at any cut, after a crash at any point,
+and while others write, read and verify."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from control_api.log import purge as purging
+from control_api.log import purge as purge_module
 from control_api.log import read
 from control_api.log.append import Log
 from control_api.log.ingest import ingest
@@ -44,11 +44,11 @@ ENDLESS = ("second", "minute", "agent", "agent_source", "mismatch_second", "mism
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that cuts go through blocks of the index, and deletions take many turns."""
+    """Makes cuts divide blocks of the index, and removals take many steps."""
     monkeypatch.setattr(log_index, "BLOCK", 32)
     monkeypatch.setattr(log_index, "STEP", 4)
-    monkeypatch.setattr(purging, "FIRST", 7)
-    monkeypatch.setattr(purging, "MOST", 16)
+    monkeypatch.setattr(purge_module, "FIRST", 7)
+    monkeypatch.setattr(purge_module, "MOST", 16)
 
 
 def purge(world: World) -> Purge:
@@ -64,7 +64,7 @@ async def keep_days(world: World, days: int) -> None:
 
 
 async def fill(world: World, count: int, seed: int = 1) -> None:
-    """Decisions made here and by a sidecar, lineage actions, all of the time that it is now."""
+    """Appends decisions of the service and of a sidecar, and lineage actions, all of now."""
     chance = random.Random(seed)
     spool = Spool(instance=f"i{seed}-{world.now.ahead}")
     done = 0
@@ -102,7 +102,7 @@ async def seqs(world: World) -> list[int]:
     return [row.seq for row in await world.rows(query, tenant=TENANT)]
 
 
-async def test_what_is_older_goes_and_what_is_left_proves_itself(world: World) -> None:
+async def test_old_entries_go_and_the_rest_verifies(world: World) -> None:
     await aged(world, 100, 50)
     before = await world.rows("SELECT seq, entry, hash FROM log_entries ORDER BY seq")
     assert (await valid(world))["anchor"] is None
@@ -121,7 +121,7 @@ async def test_what_is_older_goes_and_what_is_left_proves_itself(world: World) -
     assert answer["checkpoint"]["note"].startswith("sluice/epoch/default\n151\n")
 
 
-async def test_everything_beside_an_entry_goes_with_it(world: World) -> None:
+async def test_all_other_rows_of_an_entry_go_with_it(world: World) -> None:
     await aged(world, 100, 150)
     await purge(world).run(TENANT)
     for table in ("openings", "log_index"):
@@ -130,10 +130,10 @@ async def test_everything_beside_an_entry_goes_with_it(world: World) -> None:
     assert await world.rows("SELECT seq FROM log_spans WHERE until_seq > 100") != []
 
 
-async def test_the_counts_are_those_of_what_is_left(world: World) -> None:
+async def test_the_counts_match_the_entries_that_are_left(world: World) -> None:
     await aged(world, 120, 60)
     await purge(world).run(TENANT)
-    forgotten = {3, 4, 6, 7, 8, 9}  # buckets of time go by age
+    forgotten = {3, 4, 6, 7, 8, 9}  # time buckets expire by age
 
     def of_all_time(counts: dict[tuple[int, str, int], list[int]]) -> dict[Any, Any]:
         return {key: row[:2] for key, row in counts.items() if key[0] not in forgotten}
@@ -141,7 +141,7 @@ async def test_the_counts_are_those_of_what_is_left(world: World) -> None:
     assert of_all_time(await kept(world)) == of_all_time(await walked(world))
 
 
-async def test_nothing_goes_that_is_young_or_kept_for_ever(world: World) -> None:
+async def test_entries_that_are_young_or_kept_for_good_stay(world: World) -> None:
     await keep_days(world, 3)
     await fill(world, 40)
     world.now.ahead += 2 * DAY
@@ -152,7 +152,7 @@ async def test_nothing_goes_that_is_young_or_kept_for_ever(world: World) -> None
     assert await seqs(world) == list(range(40))
 
 
-async def test_a_log_without_an_entry_is_left_alone(world: World) -> None:
+async def test_an_empty_log_is_not_purged(world: World) -> None:
     assert await purge(world).run(OTHER) == PurgeResult(0, None)
 
 
@@ -169,7 +169,7 @@ async def test_an_idle_log_does_not_purge_its_own_purges_for_ever(world: World) 
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_purges_at_any_cut_leave_a_log_that_holds(either_url: str, seed: int) -> None:
+async def test_purges_at_any_cut_leave_a_valid_log(either_url: str, seed: int) -> None:
     chance = random.Random(seed)
     async with opened(either_url) as world:
         await keep_days(world, 1)
@@ -199,7 +199,7 @@ CRASHES = ("prove", "commit", "cover", "covered", "remove", "removed")
 
 
 class Died(Exception):
-    """The process ended here."""
+    """Simulates the death of the process."""
 
 
 @pytest.mark.parametrize("point", CRASHES)
@@ -216,7 +216,7 @@ async def test_a_crash_at(either_url: str, monkeypatch: pytest.MonkeyPatch, poin
         assert answer["total"] == (41 if committed else 130)
         shown = await read.events(world.store, TENANT, EventFilters(), 1000)
         assert (min(each["seq"] for each in shown.events) >= 90) == committed
-    async with opened(either_url) as world:  # and the service starts on it
+    async with opened(either_url) as world:  # the service starts on it
         world.now.ahead += 2 * DAY
         await purge(world).run(TENANT)
         assert (await seqs(world)) == list(range(90, 131))
@@ -224,15 +224,15 @@ async def test_a_crash_at(either_url: str, monkeypatch: pytest.MonkeyPatch, poin
 
 
 def _die_at(patch: pytest.MonkeyPatch, point: str) -> None:
-    """Before the step `prove`, `commit`, `cover` or `remove`; after the note is stored; after some
-    rows have gone."""
+    """Dies before the step `prove`, `commit`, `cover` or `remove`, after the note is stored, or
+    after some rows are removed."""
 
     async def dead(*_: Any) -> Any:
         raise Died
 
     steps = {"commit": "_commit", "cover": "_cover", "covered": "_remove", "remove": "_remove_step"}
     if point == "prove":
-        patch.setattr(purging, "prove", dead)
+        patch.setattr(purge_module, "prove", dead)
     elif point in steps:
         patch.setattr(Purge, steps[point], dead)
     else:
@@ -263,7 +263,7 @@ async def test_a_commit_that_fails_has_changed_nothing(
     assert await world.rows("SELECT * FROM purges") == []
 
 
-async def test_two_replicas_at_once_are_one_purge(postgresql_url: str) -> None:
+async def test_two_concurrent_replicas_make_one_purge(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world, opened(postgresql_url) as other:
         await aged(world, 120, 40)
         other.now.ahead = world.now.ahead
@@ -275,7 +275,7 @@ async def test_two_replicas_at_once_are_one_purge(postgresql_url: str) -> None:
         await valid(world)
 
 
-async def test_a_longer_retention_set_meanwhile_stops_it(
+async def test_a_longer_retention_set_meanwhile_stops_the_purge(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await aged(world, 40, 10)
@@ -286,7 +286,7 @@ async def test_a_longer_retention_set_meanwhile_stops_it(
         await keep_days(world, 365)
         return due
 
-    monkeypatch.setattr(purging, "prove", slow)
+    monkeypatch.setattr(purge_module, "prove", slow)
     assert await purge(world).run(TENANT) == PurgeResult(0, None)
     assert await seqs(world) == list(range(50))
 
@@ -303,7 +303,7 @@ async def test_a_longer_retention_set_meanwhile_stops_it(
         "UPDATE log_entries SET entry = '{}' WHERE seq = 40",
     ],
 )
-async def test_a_prefix_that_does_not_hold_is_not_removed(either_url: str, statement: str) -> None:
+async def test_an_invalid_prefix_is_not_removed(either_url: str, statement: str) -> None:
     async with opened(either_url) as world:
         await aged(world, 40, 10)
         await sql(either_url, statement)
@@ -345,7 +345,7 @@ TAMPERED = {
 
 
 @pytest.mark.parametrize("statement", TAMPERED.values(), ids=TAMPERED.keys())
-async def test_whoever_changes_what_a_purge_left_is_found(either_url: str, statement: str) -> None:
+async def test_a_change_of_what_a_purge_left_is_found(either_url: str, statement: str) -> None:
     async with opened(either_url) as world:
         await aged(world, 60, 90)
         await purge(world).run(TENANT)
@@ -359,7 +359,7 @@ async def test_whoever_changes_what_a_purge_left_is_found(either_url: str, state
 
 
 async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: World) -> None:
-    """With an anchor that says all the right things, signed by another key."""
+    """With an anchor that is right in everything, but signed by another key."""
     await aged(world, 60, 30)
     await Purge(world.store, KeyRing(Signer(b"\1" * 32)), event_id).run(TENANT)
     answer = await verify(world.store, TENANT, (SIGNER.public,))
@@ -370,10 +370,10 @@ async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: World
     assert not answer["valid"]
 
 
-async def test_an_event_below_the_cut_is_gone_at_once(
+async def test_an_event_below_the_cut_is_hidden_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are still there: nobody sees half a purge."""
+    """Its rows still exist, but no reader sees half a purge."""
     await aged(world, 60, 30)
     shown = await read.events(world.store, TENANT, EventFilters(), 1000)
     old = [each["event_id"] for each in shown.events if each["seq"] < 60]
@@ -396,7 +396,7 @@ async def test_an_event_below_the_cut_is_gone_at_once(
             await read.event(world.store, TENANT, eid)
 
 
-async def test_verification_holds_while_rows_go_and_come(world: World) -> None:
+async def test_verification_succeeds_while_rows_are_removed_and_added(world: World) -> None:
     await aged(world, 400, 200)
     going = True
 

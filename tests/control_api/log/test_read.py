@@ -1,4 +1,4 @@
-"""Events out: whatever the filters, exactly those that match, in order, page by page."""
+"""Reads return exactly the events that match the filters, in order, page by page."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ Event = dict[str, Any]
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a short log has entries on both sides of every boundary."""
+    """Gives a short log entries on both sides of every block boundary."""
     monkeypatch.setattr(log_index, "BLOCK", 64)
     monkeypatch.setattr(log_index, "STEP", 8)
 
 
 async def everything(world: World, filters: EventFilters, limit: int = 1000) -> list[Event]:
-    """Page by page."""
+    """All matching events, read page by page."""
     found: list[Event] = []
     before = None
     while True:
@@ -53,8 +53,8 @@ async def everything(world: World, filters: EventFilters, limit: int = 1000) -> 
 
 
 async def varied(world: World, count: int, chance: random.Random) -> None:
-    """Events of few roles, agents, sources, sessions and users, among other entries; some of them
-    delivered late by a sidecar."""
+    """Appends events of few roles, agents, sources, sessions and users among other entries, some of
+    them delivered late by a sidecar."""
     spool = Spool()
     for number in range(count):
         record = decision(
@@ -89,7 +89,7 @@ def matches(event: Event, filters: EventFilters) -> bool:
 
 
 @pytest.mark.usefixtures("small_blocks")
-async def test_filters_find_exactly_what_matches(world: World) -> None:
+async def test_filters_find_exactly_the_matching_events(world: World) -> None:
     seed = random.SystemRandom().getrandbits(32)
     chance = random.Random(seed)
     start = world.now()
@@ -132,7 +132,7 @@ async def test_filters_find_exactly_what_matches(world: World) -> None:
 async def test_pages_neither_skip_nor_repeat_while_others_write(
     world: World, filters: EventFilters
 ) -> None:
-    """Whoever writes: this service, many at a time, and a sidecar that delivers what is old."""
+    """The writers are this service, many at a time, and a sidecar that delivers old records."""
     asked = {"agent_role": "a", "user_id": "u"}
     for _ in range(20):
         await asyncio.gather(*(world.log.append(TENANT, decision(**asked)) for _ in range(10)))
@@ -150,7 +150,7 @@ async def test_pages_neither_skip_nor_repeat_while_others_write(
 
     writers = [asyncio.ensure_future(work()) for work in (write, write, write, deliver)]
     lists: list[list[Event]] = []
-    while not lists or lists[-1][0]["seq"] < 260:  # until others have written meanwhile
+    while not lists or lists[-1][0]["seq"] < 260:  # until others have written some
         lists.append(await everything(world, filters, 7))
     writing = False
     await asyncio.gather(*writers)
@@ -161,7 +161,7 @@ async def test_pages_neither_skip_nor_repeat_while_others_write(
     assert lists[0][0]["seq"] >= 199
 
 
-async def test_an_event_shows_what_was_asked_and_answered(world: World) -> None:
+async def test_an_event_shows_the_request_and_the_decision(world: World) -> None:
     record = decision("DENY", session_id="one", agent_id="agt_1", task_type="review", query="why?")
     placed = await world.log.append(TENANT, record)
     found = await event(world.store, TENANT, record.eid)
@@ -201,13 +201,13 @@ async def test_a_session_never_seen_is_not_found(world: World) -> None:
         await session_trail(world.store, TENANT, "one", 10)
 
 
-async def test_a_session_that_was_claimed_and_not_used_is_empty(world: World) -> None:
+async def test_a_session_claimed_but_unused_is_empty(world: World) -> None:
     sessions = SessionClaimer(world.store)
     await sessions.claim(TENANT, "one", "support", None, "u-1", 10, world.now())
     assert (await session_trail(world.store, TENANT, "one", 10)).events == []
 
 
-async def test_past_the_last_event_of_a_session_there_is_nothing_more(world: World) -> None:
+async def test_a_session_trail_ends_after_its_last_event(world: World) -> None:
     placed = await world.log.append(TENANT, decision(session_id="one"))
     assert (await session_trail(world.store, TENANT, "one", 10, placed.seq)).events == []
 
@@ -250,7 +250,7 @@ async def test_lineage_is_shown_page_by_page_while_more_is_recorded(world: World
     assert shown == list(range(number))
 
 
-async def test_lineage_of_what_is_no_event_of_the_tenant_is_not_found(world: World) -> None:
+async def test_lineage_of_a_foreign_or_missing_event_is_not_found(world: World) -> None:
     record = decision()
     await world.log.append(OTHER, record)
     change = change_record("t", "x", "system", {}, record_id=event_id())
@@ -260,8 +260,8 @@ async def test_lineage_of_what_is_no_event_of_the_tenant_is_not_found(world: Wor
             await lineage(world.store, TENANT, eid, 1)
 
 
-async def test_an_index_written_in_blocks_answers_as_before_a_restart(either_url: str) -> None:
-    """With the real size of a block: entries enough to fill one of each."""
+async def test_an_index_of_full_blocks_answers_the_same_after_a_restart(either_url: str) -> None:
+    """With the real block size, and enough entries to fill a block of each facet."""
     async with opened(either_url) as world:
         for _ in range(9):
             await asyncio.gather(

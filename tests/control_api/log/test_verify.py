@@ -1,4 +1,4 @@
-"""Whoever changes what is stored is found, and where."""
+"""Verification finds every change of what is stored, and where it is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.control_api.store.world import (
 )
 
 SIZE = 40
-"""Entries of the tampered log: decisions, lineage actions, what a sidecar delivered."""
+"""Entries of the tampered log: decisions, lineage actions and a sidecar's records."""
 
 TAMPERED = {
     # Every column of an entry. Entry 8 is a decision.
@@ -91,14 +91,14 @@ async def test_a_change_of_an_entry_is_found_where_it_is(either_url: str, statem
         answer = await tamper(world, statement)
         assert not answer["valid"]
         (next_row,) = await world.rows("SELECT eid FROM log_entries WHERE seq = 9")
-        # A row that is gone shows at the one after it; bytes are called what they call themselves.
+        # A missing row shows at the next one; a changed entry is named by the id in its bytes.
         (copied,) = await world.rows("SELECT eid FROM log_entries WHERE seq = 12")
         assert answer["broken_at"] in {row.eid, next_row.eid, copied.eid, "other", "8"}
         assert "seq 8" in answer["reason"] or "seq 9" in answer["reason"]
         assert answer["total"] == 8
 
 
-async def test_a_row_of_another_tenant_is_missed_where_it_was(either_url: str) -> None:
+async def test_a_row_moved_to_another_tenant_is_missed(either_url: str) -> None:
     async with logged(either_url) as world:
         answer = await tamper(world, "UPDATE log_entries SET tenant_id = 'ten_other' WHERE seq = 8")
         assert (answer["valid"], answer["total"]) == (False, 8)
@@ -142,10 +142,10 @@ async def test_a_change_at_an_end_or_of_the_head_is_found(either_url: str, state
         assert answer["reason"]
 
 
-async def test_the_newest_rows_and_the_head_put_back_together_still_verify(
+async def test_removing_the_newest_rows_with_the_head_goes_undetected(
     either_url: str,
 ) -> None:
-    """What no database can show by itself: that is what checkpoints outside it are for."""
+    """No database can show this by itself: checkpoints stored outside it do."""
     async with logged(either_url) as world:
         for table in ("log_entries", "openings", "log_heads", "log_index", "log_spans"):
             await sql(world.url, f"DELETE FROM {table}")
@@ -165,8 +165,8 @@ async def test_swapped_rows_are_found(either_url: str) -> None:
 
 
 @pytest.mark.parametrize("size", ["'x'", "-1", "9e99", "1e30"])
-async def test_a_head_that_is_no_head_is_found(sqlite_url: str, size: str) -> None:
-    """SQLite keeps whatever is put into a column."""
+async def test_an_invalid_head_is_found(sqlite_url: str, size: str) -> None:
+    """SQLite does not enforce column types."""
     async with logged(sqlite_url) as world:
         assert not (await tamper(world, f"UPDATE log_heads SET size = {size}"))["valid"]
 
@@ -196,7 +196,7 @@ async def test_pages_of_any_size_give_the_same_answer(
     assert {**small, "checked_at": ""} == {**whole, "checked_at": ""}
 
 
-async def test_a_log_that_grows_while_it_is_walked_is_valid(
+async def test_a_log_that_grows_during_verification_is_valid(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scan, "MAX_ROWS", 16)
@@ -238,7 +238,7 @@ HIDDEN = {
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("statement", HIDDEN.values(), ids=HIDDEN.keys())
-async def test_an_event_that_is_hidden_from_lists_is_found(either_url: str, statement: str) -> None:
+async def test_an_event_hidden_from_lists_is_found(either_url: str, statement: str) -> None:
     async with logged(either_url) as world:
         answer = await tamper(world, statement)
         assert not answer["valid"]

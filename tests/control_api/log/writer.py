@@ -1,4 +1,4 @@
-"""A process that writes to the log from many sides until it is killed, and says what was answered.
+"""A process with many concurrent writers to the log, which reports each answer until it is killed.
 
 python -m tests.control_api.log.writer URL FILE
 """

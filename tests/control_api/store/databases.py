@@ -1,4 +1,4 @@
-"""Fixtures: a database at head of each kind, and a world on it."""
+"""Fixtures: a migrated database of each kind, and a world on it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sqlite_url(tmp_path: Path) -> str:
 
 @pytest.fixture
 def postgresql_url(migrated_url: str) -> str:
-    """As the service's role, which owns nothing."""
+    """Connects as the service's role, which owns no table."""
     return serving(migrated_url)
 
 

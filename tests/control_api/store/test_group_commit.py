@@ -1,4 +1,4 @@
-"""Group commit: each caller gets its own answer, whatever becomes of the batch."""
+"""Group commit: each caller gets its own answer, whatever happens to the batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.waiting import turns
 
 
 class Batches:
-    """Commits when it is told to, and remembers what came together."""
+    """Commits when it is allowed to, and remembers the batches."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, list[int]]] = []
@@ -29,15 +29,15 @@ class Batches:
         return [Conflict(str(item)) if item == 13 else item * 2 for item in items]
 
 
-async def test_what_comes_while_a_batch_commits_is_the_next_batch() -> None:
+async def test_items_that_arrive_during_a_commit_form_the_next_batch() -> None:
     batches = Batches()
     async with asyncio.TaskGroup() as group:
-        gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
+        commits: GroupCommit[int, int] = GroupCommit(group, batches.commit)
         batches.go_on.clear()
-        first = [group.create_task(gathered.submit("a", n)) for n in range(3)]
+        first = [group.create_task(commits.submit("a", n)) for n in range(3)]
         await turns()
-        second = [group.create_task(gathered.submit("a", n)) for n in range(3, 9)]
-        other = group.create_task(gathered.submit("b", 70))
+        second = [group.create_task(commits.submit("a", n)) for n in range(3, 9)]
+        other = group.create_task(commits.submit("b", 70))
         await turns()
         batches.go_on.set()
     assert [task.result() for task in first + second] == [n * 2 for n in range(9)]
@@ -45,64 +45,64 @@ async def test_what_comes_while_a_batch_commits_is_the_next_batch() -> None:
     assert batches.seen == [("a", [0, 1, 2]), ("b", [70]), ("a", [3, 4, 5, 6, 7, 8])]
 
 
-async def test_an_item_that_is_refused_is_refused_alone() -> None:
+async def test_a_refused_item_does_not_affect_the_others() -> None:
     async with asyncio.TaskGroup() as group:
-        gathered: GroupCommit[int, int] = GroupCommit(group, Batches().commit)
+        commits: GroupCommit[int, int] = GroupCommit(group, Batches().commit)
         answers = await asyncio.gather(
-            *(gathered.submit("a", n) for n in (12, 13, 14)), return_exceptions=True
+            *(commits.submit("a", n) for n in (12, 13, 14)), return_exceptions=True
         )
     assert answers[0] == 24
     assert isinstance(answers[1], Conflict)
     assert answers[2] == 28
 
 
-async def test_a_mistake_in_a_batch_reaches_its_callers_and_ends_nothing() -> None:
+async def test_an_exception_reaches_the_callers_of_its_batch_alone() -> None:
     async with asyncio.TaskGroup() as group:
-        gathered: GroupCommit[int, int] = GroupCommit(group, Batches().commit)
+        commits: GroupCommit[int, int] = GroupCommit(group, Batches().commit)
         answers = await asyncio.gather(
-            *(gathered.submit("a", n) for n in (1, -1)), return_exceptions=True
+            *(commits.submit("a", n) for n in (1, -1)), return_exceptions=True
         )
         assert [type(answer) for answer in answers] == [ZeroDivisionError] * 2
-        assert await gathered.submit("a", 1) == 2
+        assert await commits.submit("a", 1) == 2
 
 
-async def test_whoever_comes_when_too_many_wait_is_told_at_once(
+async def test_a_full_queue_refuses_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(group_commit, "MAX_WAITING", 4)
     batches = Batches()
     async with asyncio.TaskGroup() as group:
-        gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
+        commits: GroupCommit[int, int] = GroupCommit(group, batches.commit)
         batches.go_on.clear()
-        waiting = [group.create_task(gathered.submit("a", n)) for n in range(4)]
+        waiting = [group.create_task(commits.submit("a", n)) for n in range(4)]
         await turns()
-        waiting += [group.create_task(gathered.submit("a", n)) for n in range(4)]
+        waiting += [group.create_task(commits.submit("a", n)) for n in range(4)]
         await turns()
         with pytest.raises(WriteQueueFull):
-            await gathered.submit("a", 9)
+            await commits.submit("a", 9)
         batches.go_on.set()
     assert [task.result() for task in waiting] == [0, 2, 4, 6] * 2
 
 
-async def test_a_batch_has_a_most(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_batch_has_a_maximum_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "MAX_BATCH", 4)
     batches = Batches()
     async with asyncio.TaskGroup() as group:
-        gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
-        await asyncio.gather(*(gathered.submit("a", n) for n in range(10)))
+        commits: GroupCommit[int, int] = GroupCommit(group, batches.commit)
+        await asyncio.gather(*(commits.submit("a", n) for n in range(10)))
     assert [len(items) for _, items in batches.seen] == [4, 4, 2]
 
 
-async def test_a_service_that_ends_leaves_no_caller_waiting() -> None:
+async def test_a_stopping_service_fails_every_waiting_caller() -> None:
     batches = Batches()
     outcomes: list[asyncio.Future[list[int | BaseException]]] = []
 
     async def end() -> None:
         async with asyncio.TaskGroup() as group:
-            gathered: GroupCommit[int, int] = GroupCommit(group, batches.commit)
+            commits: GroupCommit[int, int] = GroupCommit(group, batches.commit)
             batches.go_on.clear()
             for at in range(2):
-                callers = (gathered.submit("a", at) for _ in range(3))
+                callers = (commits.submit("a", at) for _ in range(3))
                 outcomes.append(asyncio.gather(*callers, return_exceptions=True))
                 await turns()
             raise ConnectionError

@@ -1,4 +1,4 @@
-"""The migrations make the schema that the code knows; a database that has another is refused."""
+"""The migrations produce the schema that the code expects; any other schema is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def within(url: str, ask: Any) -> Any:
         await engine.dispose()
 
 
-async def test_the_migrations_make_the_schema(either_url: str) -> None:
+async def test_the_migrations_produce_the_schema(either_url: str) -> None:
     await migrate(either_url)
 
     def differences(connection: Connection) -> list[Any]:
@@ -47,14 +47,14 @@ async def test_the_migrations_make_the_schema(either_url: str) -> None:
 
 
 def _ddl(connection: Connection) -> dict[str, str]:
-    """What SQLite keeps of each table and index, `CHECK`s, keys and conditions included."""
+    """The SQL that SQLite stores for each table and index, with its constraints and conditions."""
     query = text("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     rows = connection.execute(query).all()
     return {name: " ".join(ddl.split()) for name, ddl in rows if name != "alembic_version"}
 
 
-async def test_the_migrations_make_the_schema_to_the_letter(sqlite_url: str) -> None:
-    """`compare_metadata` sees neither primary keys nor an index's condition."""
+async def test_the_migrations_produce_the_schema_to_the_letter(sqlite_url: str) -> None:
+    """`compare_metadata` ignores primary keys and the conditions of indexes."""
     await migrate(sqlite_url)
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
@@ -110,8 +110,8 @@ COUNTED = (
 )
 
 
-async def test_what_a_log_held_before_there_were_counts_is_counted(either_url: str) -> None:
-    """More entries than the migration reads at once, of two tenants, of several kinds."""
+async def test_the_decisions_of_existing_logs_are_counted(either_url: str) -> None:
+    """More entries than the migration reads at once, of two tenants and several kinds."""
     async with opened(either_url) as world:
         spool = Spool()
         for batch in range(9):
@@ -144,7 +144,7 @@ async def test_what_a_log_held_before_there_were_counts_is_counted(either_url: s
         assert await world.rows(query, tenant=OTHER) == [(2,)]
 
 
-async def test_a_tree_grows_over_documents_that_were_there_before_it(either_url: str) -> None:
+async def test_the_map_is_built_over_existing_documents(either_url: str) -> None:
     query = "SELECT * FROM set_nodes ORDER BY tenant_id, node"
     async with opened(either_url) as world:
         for number in range(20):
@@ -174,7 +174,7 @@ async def test_two_replicas_may_migrate_at_once(postgres_url: str) -> None:
         pass
 
 
-def test_a_migration_s_file_is_called_by_its_revision() -> None:
+def test_a_migrations_file_name_begins_with_its_revision() -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
@@ -195,14 +195,14 @@ sys.exit("alembic" in sys.modules)
 """
 
 
-async def test_only_what_migrates_imports_alembic_s_commands(either_url: str) -> None:
-    """They take a fifth of a start."""
+async def test_alembic_is_imported_only_to_migrate(either_url: str) -> None:
+    """The import takes a fifth of a start."""
     await migrate(either_url)
     done = subprocess.run([sys.executable, "-c", OPENED, either_url], check=False)
     assert done.returncode == 0
 
 
-async def test_sqlite_is_brought_to_head_when_it_is_opened(sqlite_url: str) -> None:
+async def test_opening_sqlite_upgrades_its_schema(sqlite_url: str) -> None:
     async with opened(sqlite_url) as world:
         assert await world.rows("SELECT version_num FROM alembic_version") == [(head(),)]
 

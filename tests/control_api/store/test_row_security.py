@@ -1,5 +1,5 @@
-"""PostgreSQL's second wall: a query without its tenant sees one tenant's rows all the same, and the
-service's role can neither lift the wall nor climb it."""
+"""Row-level security on PostgreSQL: even a query without its tenant sees one tenant's rows, and the
+service's role can neither disable the policies nor bypass them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.postgres import serving, unbound
 
 OF_NOBODY = {"installation", "log_keys"}
 ACROSS = {"tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars"} | OF_NOBODY
-"""What may be read of all tenants at once."""
+"""The tables that can be read across tenants."""
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ async def test_a_query_without_its_tenant_sees_one_tenants_rows(two: World, tabl
     assert await seen(two.store, table, "ten_none") == set()
 
 
-async def test_across_tenants_only_the_listed_tables_are_read(two: World) -> None:
+async def test_only_the_listed_tables_can_be_read_across_tenants(two: World) -> None:
     async with two.store.reading_all_tenants() as connection:
         for table in metadata.tables:
             found = await connection.execute(text(f"SELECT DISTINCT tenant_id FROM {table}"))
@@ -78,7 +78,7 @@ async def test_across_tenants_only_the_listed_tables_are_read(two: World) -> Non
         assert set(await tenants.ids(connection)) == {TENANT, OTHER}
 
 
-async def test_a_key_is_found_by_its_digest_and_by_nothing_else(two: World) -> None:
+async def test_a_key_is_found_only_by_its_digest(two: World) -> None:
     async with two.store.reading_key(digest(OTHER)) as connection:
         assert await keys.tenant_of(connection, digest(OTHER)) == OTHER
         assert await keys.tenant_of(connection, digest(TENANT)) is None
@@ -106,7 +106,7 @@ async def test_nothing_is_written_for_another_tenant(two: World, statement: str)
         await two.store.write(TENANT, work)
 
 
-async def test_what_is_changed_without_a_tenant_is_ones_own(two: World) -> None:
+async def test_an_update_without_a_tenant_changes_only_own_rows(two: World) -> None:
     async def work(tx: Transaction) -> None:
         await tx.connection.execute(text("UPDATE tenants SET name = 'renamed'"))
         await tx.connection.execute(text("DELETE FROM openings"))
@@ -124,7 +124,7 @@ async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
         for table in metadata.tables:
             if table not in OF_NOBODY:
                 assert await connection.fetch(f"SELECT * FROM {table}") == [], table
-        # What a transaction was told is forgotten with it.
+        # A transaction's setting ends with it.
         await connection.execute(f"BEGIN; SET LOCAL sluice.tenant = '{TENANT}'; COMMIT")
         assert await connection.fetch("SELECT * FROM api_keys") == []
 
@@ -147,13 +147,13 @@ async def test_a_session_without_a_setting_sees_nothing(two: World) -> None:
         "UPDATE alembic_version SET version_num = '0001'",
     ],
 )
-async def test_the_services_role_can_not_lift_the_wall(two: World, statement: str) -> None:
+async def test_the_services_role_cannot_disable_row_security(two: World, statement: str) -> None:
     async with role_of(two.url) as connection:
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await connection.execute(statement)
 
 
-async def test_the_wall_stands_around_every_table(two: World) -> None:
+async def test_every_table_forces_row_security(two: World) -> None:
     query = (
         "SELECT relname, relrowsecurity AND relforcerowsecurity FROM pg_class "
         "WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace"
@@ -163,7 +163,7 @@ async def test_the_wall_stands_around_every_table(two: World) -> None:
     assert walled == dict.fromkeys(metadata.tables, True)
 
 
-async def test_what_may_be_read_across_tenants_is_a_short_list(two: World) -> None:
+async def test_few_tables_have_a_policy_across_tenants(two: World) -> None:
     query = "SELECT tablename FROM pg_policies WHERE qual LIKE '%*%' OR qual = 'true'"
     assert {row[0] for row in await sql(two.url, query)} == ACROSS & set(metadata.tables)
 
@@ -173,14 +173,14 @@ async def test_every_table_is_granted(two: World) -> None:
 
 
 async def test_the_owner_is_bound_too(postgres_url: str) -> None:
-    """An installation with one role: it makes the tables, and serves."""
+    """An installation with one role, which creates the tables and serves."""
     await migrate(postgres_url)
     async with opened(postgres_url) as world:
         await world.log.append(TENANT, decision())
         assert await seen(world.store, "log_entries", OTHER) == set()
 
 
-async def test_a_role_that_the_wall_does_not_bind_is_refused(postgres_url: str) -> None:
+async def test_a_role_that_bypasses_row_security_is_refused(postgres_url: str) -> None:
     await migrate(postgres_url)
     with pytest.raises(BaseExceptionGroup) as caught:
         async with opened(unbound(postgres_url)):
@@ -190,7 +190,7 @@ async def test_a_role_that_the_wall_does_not_bind_is_refused(postgres_url: str) 
     )
 
 
-async def test_a_service_without_its_grants_is_told_how_to_get_them(postgres_url: str) -> None:
+async def test_missing_grants_are_refused_with_the_remedy(postgres_url: str) -> None:
     await migrate(postgres_url)
     with pytest.raises(BaseExceptionGroup) as caught:
         async with opened(serving(postgres_url)):
@@ -200,7 +200,7 @@ async def test_a_service_without_its_grants_is_told_how_to_get_them(postgres_url
     )
 
 
-async def test_a_role_that_is_not_there_is_not_granted_anything(postgres_url: str) -> None:
+async def test_granting_to_a_missing_role_fails(postgres_url: str) -> None:
     with pytest.raises(UnusableDatabase, match="there is no role `nobody`"):
         await migrate(postgres_url, postgres_url.replace("//owner:", "//nobody:"))
 
@@ -215,8 +215,8 @@ async def test_a_tenants_name_is_never_read_as_sql(two: World, tenant_id: str) -
         assert (await connection.execute(text("SELECT 1 FROM tenants"))).all() == []
 
 
-async def test_connections_come_back_outside_of_a_transaction(two: World) -> None:
-    """Readers that are broken off anywhere leave none behind."""
+async def test_connections_return_outside_any_transaction(two: World) -> None:
+    """Readers that are cancelled at any point leave no transaction behind."""
     for pause in range(40):
         task = asyncio.ensure_future(_read_slowly(two.store))
         await asyncio.sleep(pause / 2000)

@@ -1,4 +1,4 @@
-"""The file: who may read it, and that what is committed is on the disk."""
+"""The SQLite file: its modes, its durability, and its lock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-async def test_only_the_owner_may_read_what_is_made(tmp_path: Path) -> None:
+async def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         file = tmp_path / "new" / "sluice.db"
@@ -56,7 +56,7 @@ async def test_a_commit_waits_for_the_disk(sqlite_url: str) -> None:
             assert await connection.run_sync(lambda c: ask(c, False)) == ["wal", 2, 1, 0]
 
 
-async def test_a_reader_can_not_write(sqlite_url: str) -> None:
+async def test_a_reader_cannot_write(sqlite_url: str) -> None:
     async with opened(sqlite_url) as world:
         with pytest.raises(ReadFault) as caught:
             await _write_as_reader(world.store)
@@ -117,12 +117,12 @@ async def test_a_writer_does_not_wait_for_ever(
         "",
     ],
 )
-def test_a_url_that_keeps_nothing_is_refused_without_its_password(url: str) -> None:
+def test_an_unusable_url_is_refused_without_showing_its_password(url: str) -> None:
     with pytest.raises(UnusableDatabase) as caught:
         parse_url(url)
     assert "secret" not in str(caught.value)
 
 
-def test_the_driver_need_not_be_named() -> None:
+def test_a_url_may_leave_out_the_driver() -> None:
     assert parse_url("sqlite:///x.db").drivername == "sqlite+aiosqlite"
     assert parse_url("postgresql://h/d").drivername == "postgresql+asyncpg"

@@ -1,5 +1,6 @@
-"""What a broad walk of the service sends to PostgreSQL: each statement is of one tenant, or one of
-a short list that has to find the tenants first. What a distribution by `tenant_id` asks for."""
+"""The statements that the service sends to PostgreSQL when every operation runs once: each names
+one tenant, except a short list that has to find the tenants first. Distribution by `tenant_id`
+requires this."""
 
 from __future__ import annotations
 
@@ -42,12 +43,12 @@ NOT_OF_ONE_TENANT = {
     "keys.tenant_of": r"SELECT api_keys\.tenant_id FROM api_keys WHERE api_keys\.digest = ",
     "head_check.check_heads": r"SELECT log_heads\.tenant_id FROM log_heads WHERE .*tenant_id > ",
 }
-"""By the function that sends it."""
+"""Keyed by the function that sends it."""
 
 
 @contextmanager
 def recorded() -> Iterator[set[str]]:
-    """Every statement that is sent to PostgreSQL by way of the store, once each."""
+    """Every distinct statement that the store sends to PostgreSQL."""
     sent: set[str] = set()
 
     def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
@@ -65,7 +66,7 @@ def recorded() -> Iterator[set[str]]:
 def walked(
     pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[set[str]]:
-    """The README's every operation, records of a sidecar, retention, a second start."""
+    """Runs every operation of the README, a sidecar's records, retention and a second start."""
     from tests.conftest import SERVERS
 
     directory = tmp_path_factory.mktemp("walked")
@@ -96,7 +97,7 @@ def walk(directory: Path, url: str) -> None:
             "/v1/settings/retention",
             {"retention_days": 1, "session_retention_days": 1},
         )
-        time.sleep(1.2)  # the loops look
+        time.sleep(1.2)  # let the background loops run
     finally:
         centre.stop()
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
@@ -110,12 +111,12 @@ async def _more(url: str) -> None:
     async with opened(url) as world:
         spool = Spool()
         for records in (spool.records(count) for count in (3, *[1000] * 4)):
-            for _ in range(2):  # the second time they are there
+            for _ in range(2):  # the second time the rows exist
                 await ingest(world.store, TENANT, spool.source, spool.instance, records)
         await delete_old_deliveries(world.store, TENANT)
 
 
-def test_every_statement_is_of_one_tenant_or_on_the_list(walked: set[str]) -> None:
+def test_every_statement_names_one_tenant_or_is_listed(walked: set[str]) -> None:
     assert len(walked) > 100
     used = set()
     for statement in walked:
@@ -123,12 +124,12 @@ def test_every_statement_is_of_one_tenant_or_on_the_list(walked: set[str]) -> No
         used.update(names)
         if not names:
             assert of_one_tenant(statement), statement
-    # Nothing is on the list for nothing.
+    # Every listed pattern is needed.
     assert used == set(NOT_OF_ONE_TENANT)
 
 
 def of_one_tenant(statement: str) -> bool:
-    """Whether a value says which tenant is meant, and each table is tied to it."""
+    """Whether a parameter gives the tenant, and every table is restricted to it."""
     if re.match(r"INSERT INTO \w+ \(tenant_id, .* VALUES", statement):
         return True
     said = re.search(r"\btenant_id = \$\d|\btenant_id\) = \$\d|\(tenant_id, |'' *$", statement)
@@ -162,7 +163,7 @@ def test_conflicts_are_within_a_tenant(walked: set[str]) -> None:
             assert columns.startswith("tenant_id"), statement
 
 
-def test_no_more_is_granted_than_is_used(walked: set[str]) -> None:
+def test_only_used_privileges_are_granted(walked: set[str]) -> None:
     used: set[tuple[str, str]] = set()
     for statement in walked:
         for verb, form in (
@@ -181,7 +182,7 @@ def test_no_more_is_granted_than_is_used(walked: set[str]) -> None:
         for verb in verbs.split(", ")
         if verb != "SELECT"
     }
-    # What goes after months, or days, of silence has tests of its own.
+    # Deletions after days or months of silence have tests of their own.
     later = {("alert_deliveries", "DELETE"), ("sidecars", "DELETE")}
     assert sorted(granted - used - later) == []
     assert {(table, verb) for table, verb in used if table in GRANTS} <= granted

@@ -1,4 +1,4 @@
-"""Writes: all or nothing, in one order, to the end; and what listeners hear."""
+"""Writes are atomic, ordered and completed; listeners hear of them in order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def publish(store: Store, changed: dict[str, bytes | None], tenant_id: str
     return await store.write(tenant_id, lambda tx: tx.publish(changed))
 
 
-async def test_what_was_published_is_read_back(world: World) -> None:
+async def test_published_documents_are_read_back(world: World) -> None:
     heard = listen(world.store)
     assert await publish(world.store, {"role/a": b"[1]", "role/b": b"[2]"}) == 2
     assert heard == [(TENANT, 2, {"role/a": b"[1]", "role/b": b"[2]"})]
@@ -52,7 +52,7 @@ async def test_what_was_published_is_read_back(world: World) -> None:
     assert not page.more
 
 
-async def test_what_says_the_same_is_not_published_again(world: World) -> None:
+async def test_an_unchanged_document_is_not_published_again(world: World) -> None:
     await publish(world.store, {"role/a": b"[1]", "role/b": b"[2]"})
     heard = listen(world.store)
     assert await publish(world.store, {"role/a": b"[1]", "role/c": None}) == 2
@@ -61,7 +61,7 @@ async def test_what_says_the_same_is_not_published_again(world: World) -> None:
     assert heard == [(TENANT, 3, {"role/b": b"[3]"})]
 
 
-async def test_a_removed_document_stays_as_news(world: World) -> None:
+async def test_a_removed_document_stays_without_a_body(world: World) -> None:
     await publish(world.store, {"role/a": b"[1]"})
     assert await publish(world.store, {"role/a": None}) == 2
     assert await publish(world.store, {"role/a": None}) == 2
@@ -72,7 +72,7 @@ async def test_a_removed_document_stays_as_news(world: World) -> None:
     assert await publish(world.store, {"role/a": b"[1]"}) == 3
 
 
-async def test_publishing_twice_in_one_transaction_is_told_once(world: World) -> None:
+async def test_publishing_twice_in_one_transaction_is_announced_once(world: World) -> None:
     heard = listen(world.store)
 
     async def twice(tx: Transaction) -> int:
@@ -116,13 +116,13 @@ async def test_an_error_rolls_everything_back(world: World) -> None:
     assert (await verify(world.store, TENANT))["total"] == 0
 
 
-async def test_a_record_and_the_rows_it_tells_of_are_committed_together(world: World) -> None:
+async def test_a_record_and_its_rows_are_committed_together(world: World) -> None:
     async def change(tx: Transaction) -> None:
         await tx.connection.execute(
             tenants.update().where(tenants.c.tenant_id == TENANT).values(name="renamed")
         )
-        placed = await tx.append(change_record("t", "x", "k", {}, record_id=event_id()))
-        assert placed.seq == 0
+        first = await tx.append(change_record("t", "x", "k", {}, record_id=event_id()))
+        assert first.seq == 0
         again = await tx.append(change_record("t", "y", "k", {}, record_id=event_id()))
         assert again.seq == 1
 
@@ -131,7 +131,7 @@ async def test_a_record_and_the_rows_it_tells_of_are_committed_together(world: W
     assert (answer["valid"], answer["total"], answer["events"]) == (True, 2, 0)
 
 
-async def test_a_writer_that_hangs_up_has_written(world: World) -> None:
+async def test_a_cancelled_write_is_still_committed(world: World) -> None:
     heard = listen(world.store)
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -171,7 +171,7 @@ async def test_an_unknown_tenant_publishes_and_records_nothing(world: World) -> 
         await world.store.write("ten_none", lambda tx: tx.append(record))
 
 
-async def test_a_mistake_of_ours_is_not_taken_for_a_fault(world: World) -> None:
+async def test_a_bug_is_not_reported_as_a_fault(world: World) -> None:
     async def nonsense(tx: Transaction) -> None:
         await tx.connection.execute(text("SELECT nothing FROM nowhere"))
 
@@ -191,7 +191,9 @@ async def test_a_foreign_key_holds(world: World) -> None:
         await world.store.write(TENANT, orphan)
 
 
-async def test_a_lost_connection_is_a_fault_and_passes(postgresql_url: str) -> None:
+async def test_a_lost_connection_is_a_fault_and_the_next_write_succeeds(
+    postgresql_url: str,
+) -> None:
     async with opened(postgresql_url) as world:
 
         async def dying(tx: Transaction) -> None:
@@ -205,7 +207,7 @@ async def test_a_lost_connection_is_a_fault_and_passes(postgresql_url: str) -> N
         assert await publish(world.store, {"role/a": b"1"}) == 1
 
 
-async def test_a_reader_whose_connection_is_lost_is_told_to_come_again(postgresql_url: str) -> None:
+async def test_a_reader_that_loses_its_connection_gets_a_read_fault(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
         with pytest.raises(ReadFault):
             await _die_reading(world.store)
@@ -218,7 +220,7 @@ async def _die_reading(store: Store) -> None:
         await connection.execute(text("SELECT pg_terminate_backend(pg_backend_pid())"))
 
 
-async def test_a_reader_on_postgresql_can_not_write(postgresql_url: str) -> None:
+async def test_a_reader_on_postgresql_cannot_write(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
         with pytest.raises(ReadFault):
             await _write_reading(world.store)
@@ -236,7 +238,7 @@ async def test_statements_on_postgresql_have_limits(postgresql_url: str) -> None
 
 
 async def test_two_replicas_keep_one_order(postgresql_url: str) -> None:
-    """Two stores on one database: what the lock is within a process, rows are between two."""
+    """Within a process a lock orders the writes; between two stores, locked rows do."""
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
 
         async def change(tx: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""A real store on a real database, with one tenant, for the tests of store and log."""
+"""A real store on a real database, with two tenants, for the tests of store and log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHER = "ten_other"
 
 
 class Now:
-    """The real time, and what a test adds to it."""
+    """The real time plus what a test adds."""
 
     def __init__(self) -> None:
         self.ahead = 0
@@ -51,13 +51,13 @@ class World:
     now: Now
 
     async def rows(self, statement: str, **values: Any) -> list[Any]:
-        """What a statement finds, by a connection that is none of the store's."""
+        """The rows of a statement, on a connection outside the store."""
         return await sql(self.url, statement, **values)
 
 
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[World]:
-    """The store at `url`, as a service holds it; with two tenants, made if it is new."""
+    """Opens the store at `url` as a service does. A new one gets two tenants."""
     now = Now()
     async with asyncio.TaskGroup() as group:
         store = await Store.open(url, Clock(now, time.monotonic), group)
@@ -84,7 +84,7 @@ async def _first_start(store: Store) -> None:
 
 
 async def sql(url: str, statement: str, **values: Any) -> list[Any]:
-    """Run a statement against the database as whoever owns the server could; what it returns."""
+    """Runs a statement as a superuser of the database; returns its rows."""
     engine = create_async_engine(parse_url(unbound(url)), poolclass=NullPool)
     try:
         async with engine.begin() as connection:
@@ -132,7 +132,7 @@ def action(event: str, leaf: bytes, number: int) -> Record:
 
 @dataclass
 class Spool:
-    """What a sidecar's spool would deliver."""
+    """Produces the records that a sidecar's spool would deliver."""
 
     source: str = "sidecar-1"
     instance: str = "i1"

@@ -44,7 +44,7 @@ def binary_or_null(name: str) -> sa.Column[bytes]:
 def table(
     name: str, *columns: sa.schema.SchemaItem, key: tuple[str, ...] = (), **options: bool
 ) -> None:
-    """Every table's primary key begins with the tenant."""
+    """Creates a table whose primary key begins with the tenant."""
     op.create_table(
         name,
         text("tenant_id"),
@@ -137,7 +137,7 @@ def registry() -> None:
 
 
 def decided_by() -> None:
-    """Policies, their history, and the documents that are published of them."""
+    """Policies, their history, and the documents published from them."""
     table(
         "policies",
         text("policy_id"),
@@ -185,7 +185,7 @@ def decided_by() -> None:
 
 
 def log() -> None:
-    """The audit trail."""
+    """The audit log."""
     table(
         "log_heads",
         text("log"),

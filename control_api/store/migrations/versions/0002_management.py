@@ -1,4 +1,4 @@
-"""Counts that are kept with the log, alert rules, retention.
+"""Counts of decisions, alert rules and retention.
 
 Revision ID: 0002
 Revises: 0001
@@ -32,7 +32,7 @@ def binary(name: str) -> sa.Column[bytes]:
 
 
 def table(name: str, *columns: sa.schema.SchemaItem, key: tuple[str, ...], **options: bool) -> None:
-    """Every table's primary key begins with the tenant."""
+    """Creates a table whose primary key begins with the tenant."""
     op.create_table(
         name,
         text("tenant_id"),
@@ -111,7 +111,7 @@ def counts() -> None:
 
 
 def count_what_is_there() -> None:
-    """The decisions of logs that were begun before, a stretch at a time."""
+    """Counts the decisions of existing logs, a few thousand entries at a time."""
     connection = op.get_bind()
     entries = sa.table("log_entries", *map(sa.column, ("tenant_id", "seq", "kind", "entry")))
     tenants = sa.select(entries.c.tenant_id).distinct().order_by(entries.c.tenant_id)

@@ -1,4 +1,4 @@
-"""The public halves of the keys that the log was signed with.
+"""The public halves of the keys that signed the logs.
 
 Revision ID: 0003
 Revises: 0002

@@ -1,4 +1,4 @@
-"""The sidecars that reported.
+"""The sidecars, as they last reported.
 
 Revision ID: 0004
 Revises: 0003

@@ -1,4 +1,4 @@
-"""The tree over a policy set's documents.
+"""The Merkle map over a policy set's documents.
 
 Revision ID: 0005
 Revises: 0004
@@ -30,7 +30,7 @@ def upgrade() -> None:
 
 
 def plant() -> None:
-    """Over the documents that are there."""
+    """Builds the map over the existing documents."""
     connection = op.get_bind()
     tenants = connection.execute(sa.text("SELECT tenant_id FROM tenants")).scalars().all()
     digests = sa.text(

@@ -1,4 +1,4 @@
-"""Row-level security on PostgreSQL: a transaction sees and writes the rows of one tenant.
+"""Row-level security on PostgreSQL: a transaction sees and writes only the rows of its tenant.
 
 Revision ID: 0006
 Revises: 0005
@@ -12,14 +12,14 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
-# What has to find the tenants first may read these of every tenant: lists of tenants, of logs, of
-# alert rules and of deliveries that are due, of sidecars. Never what a log says, nor what opens it.
+# Work that has to find the tenants first may read these tables across tenants: tenants, log heads,
+# alert rules, due deliveries, sidecars. Never log entries or their openings.
 ACROSS = ("tenants", "log_heads", "alert_rules", "alert_deliveries", "sidecars")
-# Their rows belong to no tenant: everyone reads them.
+# The rows of these tables belong to no tenant, and everyone can read them.
 OF_NOBODY = ("installation", "log_keys")
 MINE = "tenant_id = current_setting('sluice.tenant', true)"
 EVERYONE = "current_setting('sluice.tenant', true) = '*'"
-# `nullif`: a setting that was set in an earlier transaction of the session is empty afterwards.
+# `nullif`: a setting made with SET LOCAL is empty, not null, after its transaction.
 THIS_KEY = "digest = decode(nullif(current_setting('sluice.key_digest', true), ''), 'hex')"
 
 
@@ -31,14 +31,14 @@ def upgrade() -> None:
         if table == "alembic_version":
             continue
         op.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
-        # The owner too: a service that runs as the owner is held like any other.
+        # FORCE binds the owner too, for a service that runs as the owner.
         op.execute(f"ALTER TABLE {table} FORCE ROW LEVEL SECURITY")
         if table not in OF_NOBODY:
             policy("of_tenant", table, f"USING ({MINE}) WITH CHECK ({MINE})")
         if table in ACROSS:
             policy("across", table, f"FOR SELECT USING ({EVERYONE})")
     policy("of_digest", "api_keys", f"FOR SELECT USING ({THIS_KEY})")
-    # They are inserted once and never changed; the installation's one row is locked.
+    # Rows are inserted and never changed. Locking the installation's row needs an UPDATE policy.
     for table in OF_NOBODY:
         policy("reading", table, "FOR SELECT USING (true)")
         policy("making", table, "FOR INSERT WITH CHECK (tenant_id = '')")

@@ -1,4 +1,4 @@
-"""Since when a tenant is frozen, and why.
+"""When and why a tenant was frozen.
 
 Revision ID: 0007
 Revises: 0006
@@ -14,6 +14,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # Nullable and without a default: no row is rewritten, and no tenant is frozen.
+    # Nullable without a default: no row is rewritten, and existing tenants are not frozen.
     op.add_column("tenants", sa.Column("frozen_at", sa.BigInteger(), nullable=True))
     op.add_column("tenants", sa.Column("freeze_reason", sa.Text(), nullable=True))

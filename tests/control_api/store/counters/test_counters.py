@@ -1,4 +1,4 @@
-"""What is counted while the log grows is what a walk over the log would count."""
+"""The counts kept with the log equal those of a scan over the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def anything(chance: random.Random) -> dict[str, Any]:
 
 
 async def walked(world: World) -> dict[tuple[int, str, int], list[int]]:
-    """The same counts, one entry after the other."""
+    """The same counts, from a scan over the entries."""
     query = "SELECT kind, entry FROM log_entries WHERE tenant_id = :tenant"
     counts: dict[tuple[int, str, int], list[int]] = {}
     for kind, raw in await world.rows(query, tenant=TENANT):
@@ -59,10 +59,10 @@ async def walked(world: World) -> dict[tuple[int, str, int], list[int]]:
             Dimension.mismatch_second: "" if mismatch else None,
             Dimension.mismatch_minute: "" if mismatch else None,
         }
-        for facet, value in values.items():
+        for dimension, value in values.items():
             if value is not None:
-                bucket = index.ts // BUCKETS[facet] if facet in BUCKETS else 0
-                row = counts.setdefault((facet, value, bucket), [0, 0, 0])
+                bucket = index.ts // BUCKETS[dimension] if dimension in BUCKETS else 0
+                row = counts.setdefault((dimension, value, bucket), [0, 0, 0])
                 row[0 if index.decision == "ALLOW" else 1] += 1
                 row[2] = max(row[2], index.ts)
     return counts
@@ -78,7 +78,7 @@ async def kept(world: World, tenant: str = TENANT) -> dict[tuple[int, str, int],
 
 
 async def filled(world: World, seed: int = 1, records: int = 300) -> None:
-    """Own decisions in batches of many sizes, and a sidecar's, some of which are days old."""
+    """Appends decisions in batches of many sizes, some of them a sidecar's and days old."""
     chance, spool = random.Random(seed), Spool()
     left = records
     while left > 0:
@@ -93,13 +93,13 @@ async def filled(world: World, seed: int = 1, records: int = 300) -> None:
             await ingest(world.store, TENANT, "sidecar-1", "i1", payloads)
 
 
-async def test_counts_are_what_a_walk_over_the_log_counts(world: World) -> None:
+async def test_counts_equal_a_scan_over_the_log(world: World) -> None:
     await filled(world)
     assert await kept(world) == await walked(world)
     assert await kept(world, OTHER) == {}
 
 
-async def test_a_time_that_has_not_come_yet_counts_as_now(world: World) -> None:
+async def test_an_event_from_the_future_counts_as_now(world: World) -> None:
     """A sidecar whose clock is an hour ahead must not be missing from a window for an hour."""
     spool = Spool()
     ahead = spool.record(decision("DENY"), at=world.now() + 3_600_000_000)
@@ -123,7 +123,7 @@ async def test_a_pair_of_role_and_source_is_first_allowed_once(world: World) -> 
     assert {(role, source): ts for role, source, ts in rows} == first
 
 
-async def test_what_fails_counts_nothing(world: World) -> None:
+async def test_a_failed_append_counts_nothing(world: World) -> None:
     async def work(tx: Transaction) -> None:
         await tx.append(decision())
         raise RuntimeError("for a test")
@@ -137,7 +137,7 @@ async def test_what_fails_counts_nothing(world: World) -> None:
     assert await kept(world) == {}
 
 
-async def test_what_leaves_the_log_is_counted_no_more(world: World) -> None:
+async def test_purged_entries_leave_the_counts(world: World) -> None:
     await filled(world, records=100)
     before = await kept(world)
     gone = (
@@ -165,7 +165,7 @@ async def test_what_leaves_the_log_is_counted_no_more(world: World) -> None:
             assert (key in after) == (key in again)
 
 
-async def test_old_buckets_are_forgotten_and_nothing_else(world: World) -> None:
+async def test_only_expired_buckets_are_dropped(world: World) -> None:
     await filled(world)
     before = await kept(world)
     rounds = 0

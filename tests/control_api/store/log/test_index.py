@@ -1,4 +1,4 @@
-"""The index holds what its size says it holds, whatever the steps the log grew in."""
+"""The index covers what follows from the log's size, in whatever steps the log grew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from control_api.store.transaction import Transaction
 from tests.control_api.store.world import TENANT, World, decision
 
 
-def test_what_is_covered_only_grows_and_is_never_far_behind() -> None:
+def test_the_indexed_size_only_grows_and_is_never_far_behind() -> None:
     for place in range(SPAN + 1):
         before = 0
         for size in range(3 * BLOCK):
@@ -28,14 +28,14 @@ def test_what_is_covered_only_grows_and_is_never_far_behind() -> None:
 
 
 def test_no_size_is_the_end_of_two_blocks() -> None:
-    """So that no one transaction has to write them all."""
+    """No transaction has to write every block."""
     for size in range(1, 2 * BLOCK):
         due = [place for place in range(SPAN + 1) if indexed_size(place, size) == size]
         assert len(due) <= 1
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_index_is_the_entries_below_the_mark(
+async def test_the_index_holds_exactly_the_entries_below_its_size(
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(log_index, "BLOCK", 32)
@@ -72,10 +72,10 @@ async def test_the_index_is_the_entries_below_the_mark(
     assert spans[-1].until_seq == indexed_size(SPAN, size)
 
 
-async def test_one_transaction_may_fill_many_blocks(
+async def test_one_transaction_may_complete_many_blocks(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change records of a large reload are one transaction's."""
+    """A large reload appends all of its change records in one transaction."""
     monkeypatch.setattr(log_index, "BLOCK", 32)
     monkeypatch.setattr(log_index, "STEP", 4)
 

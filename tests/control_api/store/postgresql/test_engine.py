@@ -1,4 +1,4 @@
-"""PostgreSQL that gives up transactions, ends connections, or says nothing: what follows."""
+"""PostgreSQL that aborts transactions, closes connections or does not answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def backends(url: str) -> list[int]:
 
 
 async def put(connection: Any, source: str, n: int) -> None:
-    """Write a row, whichever it is."""
+    """Writes some row."""
     await connection.execute(
         text(
             "INSERT INTO sources VALUES (:tenant, :source, 'i', :n, '', 0) "
@@ -52,7 +52,7 @@ async def put(connection: Any, source: str, n: int) -> None:
 
 
 async def deadlocked(one: Store, other: Store) -> list[int]:
-    """Two that lock the same rows in opposite order, at the same time; how often each ran."""
+    """Runs two writes that lock the same rows in opposite order; returns how often each ran."""
     met, runs = asyncio.Barrier(2), [0, 0]
 
     def work(place: int) -> Any:
@@ -65,7 +65,7 @@ async def deadlocked(one: Store, other: Store) -> list[int]:
 
         return both
 
-    # Lanes of their own, so that only the rows order them.
+    # Separate lanes, so that only row locks order them.
     one._database.writing = _of(one, TENANT)  # type: ignore[method-assign]
     other._database.writing = _of(other, TENANT)  # type: ignore[method-assign]
     await asyncio.gather(one.write("ten_1", work(0)), other.write("ten_2", work(1)))
@@ -77,15 +77,15 @@ def _of(store: Store, tenant_id: str) -> Any:
     return lambda _: writing(tenant_id)
 
 
-async def test_a_deadlock_s_victim_is_done_again(postgresql_url: str) -> None:
+async def test_a_deadlocks_victim_is_retried(postgresql_url: str) -> None:
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
         runs = await deadlocked(one.store, two.store)
         assert sorted(runs) == [1, 2]
         assert len(await sql(postgresql_url, "SELECT * FROM sources")) == 2
 
 
-async def test_a_serialisation_failure_is_done_again(postgresql_url: str) -> None:
-    """Two that each read what the other writes: one of them can't have been."""
+async def test_a_serialization_failure_is_retried(postgresql_url: str) -> None:
+    """Two transactions that each read what the other writes: one has to be aborted."""
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
         met, runs, failures = asyncio.Barrier(2), [0, 0], []
 
@@ -124,7 +124,7 @@ async def test_a_serialisation_failure_is_done_again(postgresql_url: str) -> Non
         assert rows == [(0,), (1,)]
 
 
-async def test_an_append_that_was_given_up_is_done_again(postgresql_url: str) -> None:
+async def test_an_aborted_append_is_retried(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
         tries: list[bool] = []
 
@@ -137,13 +137,11 @@ async def test_an_append_that_was_given_up_is_done_again(postgresql_url: str) ->
             return "done"
 
         assert await world.store.run(TENANT, work) == "done"
-        # Nothing of it was there: there was nothing to look for.
+        # Nothing was committed, so the retry does not look for rows.
         assert tries == [False] * 4
 
 
-async def test_it_is_not_done_for_ever(
-    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_retries_are_limited(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("control_api.store.store.RETRY_PAUSES", (0.001,) * 3)
     async with opened(postgresql_url) as world:
         tries = 0
@@ -159,8 +157,8 @@ async def test_it_is_not_done_for_ever(
         assert tries == 4
 
 
-async def test_connections_that_died_are_replaced_unnoticed(postgresql_url: str) -> None:
-    """As after a restart of the server: of those who come later nobody is told."""
+async def test_dead_connections_are_replaced_silently(postgresql_url: str) -> None:
+    """As after a restart of the server: later callers see no error."""
     async with opened(postgresql_url) as world:
         await asyncio.gather(*(_look(world.store, 0.05) for _ in range(10)))
         before = await backends(postgresql_url)
@@ -180,7 +178,7 @@ async def _look(store: Store, seconds: float) -> None:
 
 @asynccontextmanager
 async def impatient(url: str) -> AsyncIterator[World]:
-    """A world that waits for a second, and has few connections."""
+    """A world with short time limits and few connections."""
     async with opened(url), asyncio.TaskGroup() as group:
         clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
         store = await Store.open(url, clock, group, DatabaseLimits(connections=3, seconds=1))
@@ -188,7 +186,7 @@ async def impatient(url: str) -> AsyncIterator[World]:
     await store.close()
 
 
-async def test_a_server_that_says_nothing_is_given_up(postgresql_url: str) -> None:
+async def test_a_silent_server_is_given_up(postgresql_url: str) -> None:
     async with impatient(postgresql_url) as world:
         await asyncio.gather(*(_look(world.store, 0.05) for _ in range(3)))
         stopped = await backends(postgresql_url)
@@ -198,7 +196,7 @@ async def test_a_server_that_says_nothing_is_given_up(postgresql_url: str) -> No
             begun = time.monotonic()
             with pytest.raises(ReadFault):
                 await _look(world.store, 0)
-            # Its connection is gone, and whoever comes next gets a new one.
+            # Its connection is closed, and the next caller gets a new one.
             await _look(world.store, 0)
             await asyncio.gather(world.log.append(TENANT, decision()), _look(world.store, 0))
             assert time.monotonic() - begun < 30
@@ -209,7 +207,7 @@ async def test_a_server_that_says_nothing_is_given_up(postgresql_url: str) -> No
         assert (await verify(world.store, TENANT))["total"] == 1
 
 
-async def test_whoever_finds_no_connection_is_told_to_come_again(
+async def test_an_exhausted_pool_is_a_fault(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("control_api.store.postgresql.engine.POOL_SECONDS", 0.2)
@@ -233,8 +231,8 @@ async def test_a_lock_that_is_held_too_long_is_a_fault(postgresql_url: str) -> N
         assert await world.store.write(TENANT, lambda tx: tx.publish({"role/a": b"1"})) == 1
 
 
-async def test_a_replica_that_was_stopped_holds_nobody_up_for_long(postgresql_url: str) -> None:
-    """It holds a tenant's row and says nothing: PostgreSQL ends its transaction."""
+async def test_a_stopped_replica_does_not_block_others_for_long(postgresql_url: str) -> None:
+    """It holds a tenant's row and sends nothing: PostgreSQL ends its transaction."""
     async with opened(postgresql_url) as world, opened(postgresql_url) as stopped:
         limit = (
             "SELECT setting::int FROM pg_settings "
@@ -257,7 +255,7 @@ async def test_a_replica_that_was_stopped_holds_nobody_up_for_long(postgresql_ur
             await waiting
 
 
-async def test_an_error_that_was_passed_over_is_not_committed(postgresql_url: str) -> None:
+async def test_a_swallowed_error_is_not_committed(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world:
 
         async def careless(tx: Transaction) -> None:
@@ -286,7 +284,7 @@ async def test_two_replicas_with_sixteen_writers_each_make_one_log(postgresql_ur
 
 @pytest.fixture
 def own_server() -> Iterator[Server]:
-    """A server that a test may hurt."""
+    """A server that a test may damage."""
     # Not in `tmp_path`: as root, `nobody` must be able to enter it.
     folder = Path(tempfile.mkdtemp(prefix="sluice-tests-"))
     owner = subprocess.Popen(["sleep", "600"])
@@ -297,8 +295,8 @@ def own_server() -> Iterator[Server]:
         owner.wait()
 
 
-async def test_a_server_that_crashes_loses_nothing_that_was_answered(own_server: Server) -> None:
-    """One of its processes is killed: it ends every connection, recovers, and goes on."""
+async def test_a_server_crash_loses_no_answered_record(own_server: Server) -> None:
+    """One of its processes is killed: the server closes every connection and recovers."""
     with own_server.database() as owner:
         url = serving(owner)
         await migrate(owner, url)

@@ -1,4 +1,4 @@
-"""Changes of a policy set, page by page, none left out."""
+"""Changes of a policy set are read page by page, without gaps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def publish(world: World, changed: dict[str, bytes | None]) -> None:
 
 
 async def follow(world: World, limit: int, most_bytes: int) -> dict[str, bytes | None]:
-    """What a sidecar holds that starts with nothing."""
+    """The documents of a sidecar that starts with none and follows the pages."""
     held: dict[str, bytes | None] = {}
     since = 0
     while True:
@@ -74,7 +74,7 @@ async def test_with_nothing_newer_a_page_is_empty(world: World) -> None:
     assert await fetch(world, 9, 10, 100) == documents.ChangePage(1, [], more=False)
 
 
-async def test_following_while_others_publish_leaves_nothing_out(world: World) -> None:
+async def test_following_while_others_publish_misses_nothing(world: World) -> None:
     async def write(number: int) -> None:
         for n in range(20):
             await publish(world, {f"role/{number}/{n % 5}": b"%d" % n})
@@ -100,7 +100,7 @@ async def named(world: World, names: list[str], most_bytes: int = 1000) -> docum
         return await documents.by_name(connection, TENANT, names, most_bytes=most_bytes)
 
 
-async def test_documents_by_name_come_at_one_revision_within_a_budget(world: World) -> None:
+async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: World) -> None:
     bodies: dict[str, bytes | None] = {f"role/{n}": b"x" * 100 for n in range(8)}
     await publish(world, {**bodies, "role/huge": b"y" * 5000, "role/gone": b"z"})
     await publish(world, {"role/gone": None})
@@ -124,8 +124,8 @@ async def test_documents_by_name_come_at_one_revision_within_a_budget(world: Wor
     assert seen == {**bodies, "role/huge": b"y" * 5000}
 
 
-async def test_documents_are_never_of_two_revisions(world: World) -> None:
-    """Each publication writes the same body twice; half of one would be seen."""
+async def test_documents_by_name_never_mix_revisions(world: World) -> None:
+    """Each publication writes the same body twice, so a mixed read would show two bodies."""
     await publish(world, {"role/a": b"0", "role/b": b"0"})
 
     async def write() -> None:
@@ -142,7 +142,7 @@ async def test_documents_are_never_of_two_revisions(world: World) -> None:
     await writing
 
 
-async def test_no_document_is_looked_up_of_an_unknown_tenant(world: World) -> None:
+async def test_an_unknown_tenant_has_no_documents_by_name(world: World) -> None:
     async with world.store.reading("ten_unknown") as connection:
         with pytest.raises(NotFound):
             await documents.by_name(connection, "ten_unknown", ["tenant"], most_bytes=1000)

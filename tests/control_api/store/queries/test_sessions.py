@@ -1,4 +1,4 @@
-"""A session belongs to whoever claims it first, until its end, and never comes back."""
+"""A session belongs to its first claimant until it ends, and can never be claimed again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def claim(
     return await sessions.claim(tenant_id, session_id, role, agent, "u-1", ttl, now)
 
 
-async def test_the_first_claim_makes_the_session(world: World) -> None:
+async def test_the_first_claim_creates_the_session(world: World) -> None:
     row = await claim(SessionClaimer(world.store), ttl=10, now=7)
     assert row == SessionRow("s-1", "support", "agt_1", "u-1", 7, 7 + 10 * MINUTE, None, None)
     assert row.at(7).state == "active"
@@ -33,7 +33,7 @@ async def test_the_first_claim_makes_the_session(world: World) -> None:
         assert await find(connection, OTHER, "s-1") is None
 
 
-async def test_of_many_who_claim_at_once_one_owns(world: World) -> None:
+async def test_one_of_many_concurrent_claims_owns_the_session(world: World) -> None:
     sessions = [SessionClaimer(world.store) for _ in range(4)]
     rows = await asyncio.gather(
         *(claim(random.choice(sessions), agent=f"agt_{n}", now=n) for n in range(64))
@@ -51,13 +51,13 @@ async def test_two_replicas_agree_on_the_owner(postgresql_url: str) -> None:
             assert len(set(rows)) == 5
 
 
-async def test_a_later_claim_moves_nothing(world: World) -> None:
+async def test_a_later_claim_changes_nothing(world: World) -> None:
     sessions = SessionClaimer(world.store)
     first = await claim(sessions, ttl=10, now=0)
     assert await claim(sessions, role="other", agent=None, ttl=999, now=5) == first
 
 
-async def test_an_expired_session_never_comes_back(world: World) -> None:
+async def test_an_expired_session_stays_expired(world: World) -> None:
     sessions = SessionClaimer(world.store)
     end = (await claim(sessions, ttl=10)).expires_at
     assert (await claim(sessions, now=end - 1)).state(end - 1) == "active"
@@ -65,7 +65,7 @@ async def test_an_expired_session_never_comes_back(world: World) -> None:
         assert (await claim(sessions, now=later)).state(later) == "expired"
 
 
-async def test_a_revoked_session_never_comes_back(world: World) -> None:
+async def test_a_revoked_session_stays_revoked(world: World) -> None:
     sessions = SessionClaimer(world.store)
     await claim(sessions)
     await world.rows("UPDATE sessions SET revoked_at = 5, revocation_reason = 'stolen'")
