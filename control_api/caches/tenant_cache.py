@@ -97,7 +97,7 @@ class TenantCache:
         since = state.policy_set.revision
         async with self._store.reading(state.tenant_id) as connection:
             page = await documents.since(
-                connection, state.tenant_id, since, limit=_PAGE, most_bytes=_PAGE_BYTES
+                connection, state.tenant_id, since, limit=_PAGE, max_bytes=_PAGE_BYTES
             )
         if page.more:
             # So much has changed that dropping everything is cheaper than reading the changes.

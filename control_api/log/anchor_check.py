@@ -1,8 +1,8 @@
 """Checks the anchor of a purged log: the rows left below it, the signed notes, the `purge` entry,
 and the tree at each signed size.
 
-Retention is the only way in which a log may lose entries. So whoever removes its oldest rows has to
-show a note that only the log's key can sign, and a `purge` entry that says the same.
+Retention is the only way in which a log may lose entries. So the removal of its oldest rows needs a
+note that only the log's key can sign, and a `purge` entry that says the same.
 """
 
 from collections.abc import Collection, Sequence

@@ -172,9 +172,9 @@ def _larger(one: Any, other: Any) -> Any:
     return case((one > other, one), else_=other)
 
 
-def drop_expired(connection: Connection, tenant_id: str, now: int, most: int = 1000) -> bool:
-    """Deletes expired buckets, at most `most` of each dimension; whether some may be left. Hold the
-    lock of the log's head."""
+def drop_expired(connection: Connection, tenant_id: str, now: int, limit: int = 1000) -> bool:
+    """Deletes expired buckets, at most `limit` of each dimension; whether some may be left. Hold
+    the lock of the log's head."""
     left = False
     for dimension, kept in KEPT.items():
         old = (
@@ -184,10 +184,10 @@ def drop_expired(connection: Connection, tenant_id: str, now: int, most: int = 1
                 tallies.c.facet == int(dimension),
                 tallies.c.bucket < (now - kept) // BUCKETS[dimension],
             )
-            .limit(most)
+            .limit(limit)
         )
         rows = connection.execute(old).all()
-        left = left or len(rows) == most
+        left = left or len(rows) == limit
         if rows:
             connection.exec_driver_sql(
                 _deletion(connection.dialect, empty=False),

@@ -39,7 +39,7 @@ async def all_of(
 
 
 async def top_of(
-    connection: AsyncConnection, tenant_id: str, dimension: Dimension, most: int
+    connection: AsyncConnection, tenant_id: str, dimension: Dimension, limit: int
 ) -> list[CountedValue]:
     """The values with the most decisions; equal ones in order of value."""
     total = tallies.c.allowed + tallies.c.denied
@@ -47,7 +47,7 @@ async def top_of(
         select(tallies.c.value, tallies.c.allowed, tallies.c.denied, tallies.c.last_ts)
         .where(tallies.c.tenant_id == tenant_id, tallies.c.facet == int(dimension))
         .order_by(total.desc(), tallies.c.value)
-        .limit(most)
+        .limit(limit)
     )
     return [CountedValue(*row) for row in found]
 
@@ -96,7 +96,7 @@ async def by_agent(
 
 
 async def sources_of(
-    connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, most: int
+    connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, limit: int
 ) -> list[CountedValue]:
     """The sources that an agent requested since `since`, most requested first. Counts whole
     days."""
@@ -119,7 +119,7 @@ async def sources_of(
         )
         .group_by(tallies.c.value)
         .order_by(total.desc(), tallies.c.value)
-        .limit(most)
+        .limit(limit)
     )
     return [
         CountedValue(value[len(prefix) :], int(allowed), int(denied), last)
@@ -150,9 +150,9 @@ async def window(
 
 
 async def new_accesses(
-    connection: AsyncConnection, tenant_id: str, since: int, until: int, most: int
+    connection: AsyncConnection, tenant_id: str, since: int, until: int, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """How many pairs of role and source were first allowed in that time, and up to `most` of
+    """How many pairs of role and source were first allowed in that time, and up to `limit` of
     them, earliest first."""
     within = (
         first_accesses.c.tenant_id == tenant_id,
@@ -164,6 +164,6 @@ async def new_accesses(
         select(first_accesses.c.agent_role, first_accesses.c.source_id)
         .where(*within)
         .order_by(first_accesses.c.first_ts)
-        .limit(most)
+        .limit(limit)
     )
     return many, [(role, source) for role, source in rows]

@@ -118,8 +118,8 @@ async def settle(
     )
 
 
-async def forget(connection: AsyncConnection, tenant_id: str, before: int, most: int) -> int:
-    """Deletes at most `most` settled deliveries that fired before `before`; returns how many."""
+async def forget(connection: AsyncConnection, tenant_id: str, before: int, limit: int) -> int:
+    """Deletes at most `limit` settled deliveries that fired before `before`; returns how many."""
     old = (
         select(alert_deliveries.c.delivery_id)
         .where(
@@ -127,7 +127,7 @@ async def forget(connection: AsyncConnection, tenant_id: str, before: int, most:
             alert_deliveries.c.fired_at < before,
             alert_deliveries.c.next_attempt_at.is_(None),
         )
-        .limit(most)
+        .limit(limit)
     )
     names = list((await connection.execute(old)).scalars())
     if names:

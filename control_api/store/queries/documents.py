@@ -32,9 +32,9 @@ class ChangePage(NamedTuple):
 
 
 async def since(
-    connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, most_bytes: int
+    connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, max_bytes: int
 ) -> ChangePage:
-    """The changes after `revision`: at most `limit` documents, with bodies of at most `most_bytes`
+    """The changes after `revision`: at most `limit` documents, with bodies of at most `max_bytes`
     together unless the first alone is larger. Raises `NotFound` if there is no such tenant."""
     present, reset_below = await _revisions(connection, tenant_id)
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
@@ -49,7 +49,7 @@ async def since(
         .order_by(documents.c.revision)
         .limit(limit)
     )
-    last, room = revision, most_bytes
+    last, room = revision, max_bytes
     for changed, size in sizes:
         if size > room and last != revision:
             break
@@ -71,14 +71,14 @@ async def since(
 
 
 async def by_name(
-    connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, most_bytes: int
+    connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, max_bytes: int
 ) -> ChangePage:
     """The documents of these names, all read at one revision; a missing one looks like a removed
-    one. Bodies of at most `most_bytes` together, unless the first alone is larger: `more` is
+    one. Bodies of at most `max_bytes` together, unless the first alone is larger: `more` is
     whether names were left out. Raises `NotFound` if there is no such tenant."""
     wanted = {"tenant": tenant_id, "names": sorted(set(names))}
     # Sizes first, so that only the bodies that fit are read.
-    chosen, room = list[str](), most_bytes
+    chosen, room = list[str](), max_bytes
     sizes = {row.name: row.size for row in await connection.execute(_NAMED_SIZES, wanted)}
     for name in wanted["names"]:
         room -= sizes.get(name, 0)

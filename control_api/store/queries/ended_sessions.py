@@ -20,11 +20,11 @@ active."""
 
 
 async def candidates(
-    connection: AsyncConnection, tenant_id: str, cutoff: int, now: int, after: str, most: int
+    connection: AsyncConnection, tenant_id: str, cutoff: int, now: int, after: str, limit: int
 ) -> list[str]:
     """The ids, in order and after `after`, of sessions that ended before `cutoff`."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id > after)
-    found = await connection.execute(query.order_by(sessions.c.session_id).limit(most))
+    found = await connection.execute(query.order_by(sessions.c.session_id).limit(limit))
     return [row.session_id for row in found]
 
 

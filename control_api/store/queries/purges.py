@@ -2,7 +2,7 @@
 
     latest_anchor(connection, tenant_id)                the anchor, None if nothing was purged
     add(...), cover(...)                                begin a purge
-    plan(connection, tenant_id, anchor, most)           plan the next step, without a lock
+    plan(connection, tenant_id, anchor, limit)          plan the next step, without a lock
     remove(connection, tenant_id, anchor, step, now)    run it; the last one sets `finished_at`
 
 INVARIANT: from the commit that creates an anchor, no reader sees entries below its size, whether
@@ -96,11 +96,11 @@ class RemovalStep(NamedTuple):
 
 
 async def plan(
-    connection: AsyncConnection, tenant_id: str, anchor: Anchor, most: int
+    connection: AsyncConnection, tenant_id: str, anchor: Anchor, limit: int
 ) -> RemovalStep:
-    """Plans the next `most` entries below the anchor. Only reads, so no writer waits."""
+    """Plans the next `limit` entries below the anchor. Only reads, so no writer waits."""
     size = anchor.purged.size
-    wanted = {"tenant": tenant_id, "until": size, "most": most}
+    wanted = {"tenant": tenant_id, "until": size, "rows": limit}
     rows = (await connection.execute(_ROWS, wanted)).all()
     counts = BatchCounts()
     spans: dict[tuple[int, str], list[int]] = {}
@@ -112,7 +112,7 @@ async def plan(
             value = row.user_id if name == "user_id" else getattr(at, name)
             if value is not None:
                 spans.setdefault((place, value), [row.seq, 0])[1] = row.seq
-    last = len(rows) < most
+    last = len(rows) < limit
     # The index is sorted by value, so one range delete removes a step's rows of one value.
     indexed = [
         (tenant_id, place, value, first, to)
@@ -207,7 +207,7 @@ _ROWS = (
         log_entries.c.seq < bindparam("until"),
     )
     .order_by(log_entries.c.seq)
-    .limit(bindparam("most"))
+    .limit(bindparam("rows"))
 )
 _ENTRIES = delete(log_entries).where(
     log_entries.c.tenant_id == bindparam("tenant"), log_entries.c.seq < bindparam("until")

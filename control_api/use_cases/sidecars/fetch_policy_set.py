@@ -62,7 +62,7 @@ async def _read(app: AppContext, caller: Caller, since: int) -> documents.Change
             caller.tenant.tenant_id,
             since,
             limit=MAX_DOCUMENTS,
-            most_bytes=MAX_PAGE_BYTES,
+            max_bytes=MAX_PAGE_BYTES,
         )
 
 

@@ -40,6 +40,6 @@ async def look_up_documents(
     """
     async with app.store.reading(caller.tenant.tenant_id) as connection:
         page = await documents.by_name(
-            connection, caller.tenant.tenant_id, request.names, most_bytes=MAX_PAGE_BYTES
+            connection, caller.tenant.tenant_id, request.names, max_bytes=MAX_PAGE_BYTES
         )
     return policy_set_page(app, caller, page, reset=False)

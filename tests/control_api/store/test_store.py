@@ -42,7 +42,7 @@ async def test_published_documents_are_read_back(world: World) -> None:
     assert heard == [(TENANT, 2, {"role/a": b"[1]", "role/b": b"[2]"})]
     async with world.store.reading(TENANT) as connection:
         loaded = await documents.load(connection, TENANT)
-        page = await documents.since(connection, TENANT, 0, limit=10, most_bytes=1000)
+        page = await documents.since(connection, TENANT, 0, limit=10, max_bytes=1000)
     assert loaded == (2, {"role/a": b"[1]", "role/b": b"[2]"})
     assert [(document.name, document.revision) for document in page.documents] == [
         ("role/a", 1),
@@ -66,7 +66,7 @@ async def test_a_removed_document_stays_without_a_body(world: World) -> None:
     assert await publish(world.store, {"role/a": None}) == 2
     assert await publish(world.store, {"role/a": None}) == 2
     async with world.store.reading(TENANT) as connection:
-        page = await documents.since(connection, TENANT, 0, limit=10, most_bytes=1000)
+        page = await documents.since(connection, TENANT, 0, limit=10, max_bytes=1000)
         assert await documents.load(connection, TENANT) == (2, {})
     assert page.documents == [documents.StoredDocument("role/a", 2, None, None)]
     assert await publish(world.store, {"role/a": b"[1]"}) == 3

@@ -171,7 +171,7 @@ async def test_only_expired_buckets_are_dropped(world: World) -> None:
     rounds = 0
 
     def forget(connection: Connection, again: bool) -> bool:
-        return drop_expired(connection, TENANT, world.now(), most=1)
+        return drop_expired(connection, TENANT, world.now(), limit=1)
 
     while await world.store.run(TENANT, forget):
         rounds += 1

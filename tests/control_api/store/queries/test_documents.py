@@ -12,21 +12,21 @@ from policies.ground.errors import NotFound
 from tests.control_api.store.world import TENANT, World
 
 
-async def fetch(world: World, since: int, limit: int, most_bytes: int) -> documents.ChangePage:
+async def fetch(world: World, since: int, limit: int, max_bytes: int) -> documents.ChangePage:
     async with world.store.reading(TENANT) as connection:
-        return await documents.since(connection, TENANT, since, limit=limit, most_bytes=most_bytes)
+        return await documents.since(connection, TENANT, since, limit=limit, max_bytes=max_bytes)
 
 
 async def publish(world: World, changed: dict[str, bytes | None]) -> None:
     await world.store.write(TENANT, lambda tx: tx.publish(changed))
 
 
-async def follow(world: World, limit: int, most_bytes: int) -> dict[str, bytes | None]:
+async def follow(world: World, limit: int, max_bytes: int) -> dict[str, bytes | None]:
     """The documents of a sidecar that starts with none and follows the pages."""
     held: dict[str, bytes | None] = {}
     since = 0
     while True:
-        page = await fetch(world, since, limit, most_bytes)
+        page = await fetch(world, since, limit, max_bytes)
         revisions = [document.revision for document in page.documents]
         assert revisions == sorted(set(revisions))
         held |= {document.name: document.body for document in page.documents}
@@ -43,8 +43,8 @@ async def test_following_page_by_page_gives_what_loading_gives(world: World) -> 
         await publish(world, {f"role/{n}": body for n, body in zip(names, bodies, strict=True)})
     async with world.store.reading(TENANT) as connection:
         _, loaded = await documents.load(connection, TENANT)
-    for limit, most_bytes in ((1, 10_000), (5, 10_000), (100, 1), (100, 100), (1000, 1_000_000)):
-        held = await follow(world, limit, most_bytes)
+    for limit, max_bytes in ((1, 10_000), (5, 10_000), (100, 1), (100, 100), (1000, 1_000_000)):
+        held = await follow(world, limit, max_bytes)
         assert {name: body for name, body in held.items() if body is not None} == loaded
 
 
@@ -92,12 +92,12 @@ async def test_an_unknown_tenant_has_no_documents(world: World) -> None:
         with pytest.raises(NotFound):
             await documents.load(connection, "ten_none")
         with pytest.raises(NotFound):
-            await documents.since(connection, "ten_none", 0, limit=1, most_bytes=1)
+            await documents.since(connection, "ten_none", 0, limit=1, max_bytes=1)
 
 
-async def named(world: World, names: list[str], most_bytes: int = 1000) -> documents.ChangePage:
+async def named(world: World, names: list[str], max_bytes: int = 1000) -> documents.ChangePage:
     async with world.store.reading(TENANT) as connection:
-        return await documents.by_name(connection, TENANT, names, most_bytes=most_bytes)
+        return await documents.by_name(connection, TENANT, names, max_bytes=max_bytes)
 
 
 async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: World) -> None:
@@ -114,7 +114,7 @@ async def test_documents_by_name_share_one_revision_and_fit_the_budget(world: Wo
     }
     left, seen = sorted([*bodies, "role/huge"]), dict[str, bytes | None]()
     while left:
-        page = await named(world, left, most_bytes=350)
+        page = await named(world, left, max_bytes=350)
         assert sum(len(each.body or b"") for each in page.documents) <= 350 or (
             [each.name for each in page.documents] == ["role/huge"]
         )
@@ -145,4 +145,4 @@ async def test_documents_by_name_never_mix_revisions(world: World) -> None:
 async def test_an_unknown_tenant_has_no_documents_by_name(world: World) -> None:
     async with world.store.reading("ten_unknown") as connection:
         with pytest.raises(NotFound):
-            await documents.by_name(connection, "ten_unknown", ["tenant"], most_bytes=1000)
+            await documents.by_name(connection, "ten_unknown", ["tenant"], max_bytes=1000)
