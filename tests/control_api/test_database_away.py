@@ -241,7 +241,10 @@ def test_a_disk_that_is_full_or_read_only_is_told(tmp_path: Path, mount: str) ->
         timeout=60,
         check=True,
     )
-    expected = {"ro": "Unusable `{}`: read-only file system", "size=64k": "Unreachable `{}`: "}
+    expected = {
+        "ro": "UnusableDatabase `{}`: read-only file system",
+        "size=64k": "DatabaseUnreachable `{}`: ",
+    }
     assert done.stdout.startswith(expected[mount].format(f"{place}/sluice.db")), done
 
 

@@ -83,7 +83,7 @@ def test_a_file_with_invalid_endorsements_is_refused_and_unchanged(
 
 
 def test_there_is_no_key_to_rotate_before_the_first_start(tmp_path: Path) -> None:
-    with pytest.raises(UnusableFile, match="is not there"):
+    with pytest.raises(UnusableFile, match="does not exist"):
         log_key.rotate(tmp_path)
 
 
