@@ -32,7 +32,7 @@ from typing import NamedTuple
 from faker import Faker
 
 from policies.ground.masking import masked_text
-from policies.ground.masking.mask import _joined
+from policies.ground.masking.mask import find_spans
 
 TUNED = ("en_US", "de_DE", "fr_FR", "es_ES", "it_IT", "pl_PL", "pt_BR", "en_IN")
 HELD_OUT = (
@@ -140,7 +140,7 @@ class Score:
         self.wrong: list[tuple[str, str, str]] = []
 
     def add(self, text: Text) -> None:
-        spans = _joined(text.text, "")
+        spans = find_spans(text.text, "")
         for start, end, label in text.values:
             if not label:
                 continue

@@ -1,4 +1,4 @@
-"""IP addresses, version 4 and 6; no version numbers, times or C++ names."""
+"""Recognizes IP addresses, version 4 and 6, but not version numbers, times or C++ names."""
 
 import re
 from collections.abc import Iterator

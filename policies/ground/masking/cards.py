@@ -1,5 +1,8 @@
-"""Payment cards: 12 to 19 digits of a brand's prefix and length whose Luhn sum is right, in one
-piece or in groups. After a word such as `card` the Luhn sum is enough."""
+"""Recognizes payment cards: 12 to 19 digits with a brand's prefix and length and a valid Luhn
+checksum, in one piece or in groups.
+
+After a word such as `card`, the Luhn checksum is enough.
+"""
 
 import re
 from collections.abc import Iterator
@@ -29,14 +32,15 @@ _likely = re.compile(r"[0-9](?:[ .\-]?[0-9]){11}").search
 _word = re.compile(r"(?i)\b(?:cards?|cc|visa|mastercard|maestro|amex)\b").search
 
 
-def is_card(digits: str, told: bool = False) -> bool:
-    """`told`: a word before them says that they are one."""
-    if not told:
+def is_card(digits: str, announced: bool = False) -> bool:
+    """Whether the digits are a card number; `announced` if a word before them says so."""
+    if not announced:
         match = _brand(digits)
         if match is None or match.lastindex is None:
             return False
         if len(digits) not in BRANDS[match.lastindex - 1][1]:
             return False
+    # A single repeated digit is a placeholder, such as `0000 0000 0000 0000`.
     if len(set(digits)) == 1:
         return False
     doubled = digits[-2::-2].translate(_DOUBLED)
@@ -47,20 +51,20 @@ def _spans(text: str) -> Iterator[Span]:
     for run in _run(text):
         if run.end() - run.start() < 12:
             continue
-        told = _word(text, max(0, run.start() - 32), run.start()) is not None
+        announced = _word(text, max(0, run.start() - 32), run.start()) is not None
         groups = [group.span() for group in _group(text, run.start(), run.end())]
-        found = list(_windows(text, groups, told))
+        found = list(_windows(text, groups, announced))
         if found:
             yield from found
         elif 12 <= sum(end - start for start, end in groups) <= 19:
-            # Digit by digit: only as a whole.
+            # Written in small groups, such as digit by digit: tested only as a whole.
             digits = "".join(text[start:end] for start, end in groups)
-            if is_card(digits, told):
+            if is_card(digits, announced):
                 yield run.span()
 
 
-def _windows(text: str, groups: list[Span], told: bool) -> Iterator[Span]:
-    """Neighbouring groups that are a card together; all but the last have three digits or more."""
+def _windows(text: str, groups: list[Span], announced: bool) -> Iterator[Span]:
+    """Runs of groups that together are a card; all but the last have three digits or more."""
     reach = 0
     for first, (start, _) in enumerate(groups):
         if start < reach:
@@ -70,7 +74,7 @@ def _windows(text: str, groups: list[Span], told: bool) -> Iterator[Span]:
             digits += text[from_:to]
             if len(digits) > 19:
                 break
-            if len(digits) >= 12 and is_card(digits, told):
+            if len(digits) >= 12 and is_card(digits, announced):
                 yield start, to
                 reach = to
             if to - from_ < 3:

@@ -1,5 +1,5 @@
-"""Secrets: what is given as one (`password=…`, `"api_key": "…"`, `Authorization: …`), and tokens of
-well-known forms wherever they stand."""
+"""Recognizes secrets: values given as one (`password=…`, `"api_key": "…"`, `Authorization: …`), and
+tokens of well-known formats anywhere."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from policies.ground.masking.recognizer import Recognizer, Span
 
 LABEL = "SECRET"
 
-# Names, or ends of names: `db_password`, `clientSecret` and `X-Api-Key` are covered.
+# Names or ends of names, so `db_password`, `clientSecret` and `X-Api-Key` match, too.
 NAMES = (
     "password", "passwd", "passwort", "passphrase", "passcode", "pwd", "secret", "token", "jwt",
     "api[_-]?key", "apikey", "access[_-]?key", "private[_-]?key", "secret[_-]?key",
@@ -16,10 +16,10 @@ NAMES = (
     "access[_-]?key[_-]?id", "authorization", "credentials?", "cookie", "session[_-]?key",
     "contraseña", "mot de passe", "senha",
 )  # fmt: skip
-# Tokens that say themselves what they are.
+# Tokens that can be recognized by their format alone.
 TOKENS = (
     r"slc_[0-9A-Za-z]{20,}",
-    # JWT. Its header is bounded: a text of many beginnings would be searched to the end from each.
+    # JWT. The header's length is bounded: otherwise a text with many starts costs quadratic time.
     r"eyJ[\w-]{8,2048}\.[\w-]{8,}(?:\.[\w-]*){0,3}",
     r"(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}",  # AWS
     r"(?:gh[opsur]_|github_pat_|glpat-|npm_|pypi-AgEI|hf_|whsec_|dop_v1_)[\w-]{16,}",
@@ -37,7 +37,7 @@ _VALUE = (
     r"""|(?!\[[A-Z_]{2,16}\][\s,;&"'}\])]|\[[A-Z_]{2,16}\]\Z)"""
     r"""(?P<bare>(?:\[[A-Z_]{2,16}\]|[^\s,;&"'}\])]){1,4096}))"""
 )
-_given = re.compile(
+_assigned = re.compile(
     rf"(?i)(?:{_NAME})s?\\?[\"'`]?[\])]?[ \t]{{0,3}}(?::=|=>|[:=])[ \t]{{0,3}}(?P<value>{_VALUE})"
 ).finditer
 _token = re.compile(rf"(?<![0-9A-Za-z])(?:{'|'.join(TOKENS)})").finditer
@@ -52,12 +52,12 @@ _likely = re.compile(rf"[:=]|(?i:bearer )|-----BEGIN|{'|'.join(TOKENS)}").search
 
 
 def names_secret(name: str) -> bool:
-    """Whether a member of this name holds a secret."""
+    """Whether a JSON member with this name holds a secret."""
     return len(name) <= 256 and _named(name) is not None
 
 
 def _spans(text: str) -> Iterator[Span]:
-    for match in _given(text):
+    for match in _assigned(text):
         for part in ("double", "single", "bare"):
             if match[part] is not None and not _harmless(match[part]):
                 start = match.start("value") if part == "bare" else match.start(part)

@@ -1,5 +1,7 @@
-"""E-mail addresses. Found by the `@`: what stands right of it must be a domain, and then what
-stands left of it belongs to it."""
+"""Recognizes email addresses.
+
+It starts from each `@`: if a domain follows, the characters before it are the local part.
+"""
 
 import re
 from collections.abc import Iterator

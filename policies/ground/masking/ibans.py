@@ -1,5 +1,7 @@
-"""Bank accounts: IBANs of the length that their country has, with a checksum that holds.
-After the word `IBAN` the form is enough: one that was mistyped is somebody's nearly as well."""
+"""Recognizes bank accounts: IBANs with their country's length and a valid checksum.
+
+After the word `IBAN` the format is enough: a mistyped IBAN still nearly identifies its owner.
+"""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ _likely = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}[ .-]?[0-9A-Za-z]").se
 
 @lru_cache(maxsize=1024)
 def _length(country: str) -> int:
-    """Characters of an IBAN of `country`, 0 where there are none."""
+    """The length of an IBAN of `country`; 0 if the country has no IBANs."""
     from stdnum import numdb
 
     found = numdb.get("iban").info(country)[0][1].get("bban", "")
@@ -23,7 +25,7 @@ def _length(country: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _rest(count: int) -> re.Pattern[str]:
+def _remainder(count: int) -> re.Pattern[str]:
     return re.compile(rf"(?:[ .-]?[0-9A-Za-z]){{{count}}}(?![0-9A-Za-z])")
 
 
@@ -37,7 +39,7 @@ def _spans(text: str) -> Iterator[Span]:
                 yield start.start(), whole.end()
                 continue
         length = _length(start.group()[:2].upper())
-        whole = _rest(length - 4).match(text, start.end()) if length else None
+        whole = _remainder(length - 4).match(text, start.end()) if length else None
         if whole is None:
             continue
         number = text[start.start() : whole.end()]

@@ -1,28 +1,30 @@
-"""A text through all recognisers. Knows how their spans become one text, and none of them.
+"""Runs a text through all recognizers and replaces what they find.
 
-plain form > spans of every likely recogniser > overlaps joined > labels in their place
+    normalize > spans of every likely recognizer > merge overlaps > replace each by its label
+
+Knows how spans become one text, and no recognizer in particular.
 """
 
 import re
 
 from policies.ground.masking.masked import Masked
-from policies.ground.masking.normalize import fold
-from policies.ground.masking.recognizers import RECOGNISERS
+from policies.ground.masking.normalize import normalize
+from policies.ground.masking.recognizers import RECOGNIZERS
 
-PASSES = 6
-"""How often a text is gone through until nothing more is found: what stands beside a label now may
-be read otherwise than what stood beside the number."""
+MAX_PASSES = 6
+"""A text is masked again until nothing more is found: next to a label, other text may match than
+next to the original value."""
 
-# What none of the recognisers can do without one of: most texts have none, and cost this search.
-_anything = re.compile(r"[0-9@:=_-]|[eE][aA][rR][eE][rR] ").search
+# Every recognizer needs at least one of these. Most texts have none, and cost only this search.
+_candidate = re.compile(r"[0-9@:=_-]|[eE][aA][rR][eE][rR] ").search
 
 
 def mask(text: str, context: str = "") -> Masked:
-    """As `masked_text` of the package."""
-    lead = f"{context}: " if context else ""
+    """See `masked_text` of the package."""
+    prefix = f"{context}: " if context else ""
     labels: set[str] = set()
-    for _ in range(PASSES):
-        found = _joined(text, lead)
+    for _ in range(MAX_PASSES):
+        found = find_spans(text, prefix)
         if not found:
             break
         pieces: list[str] = []
@@ -35,16 +37,19 @@ def mask(text: str, context: str = "") -> Masked:
     return Masked(text, tuple(sorted(labels)))
 
 
-def _joined(text: str, lead: str) -> list[tuple[int, int, str]]:
-    """Spans in `text` that do not overlap, in order. Those that overlapped are one, under the label
-    of the longest, then of the first in the table: no part of any stays readable."""
-    plain, places = fold(text)
-    if not _anything(plain):
+def find_spans(text: str, prefix: str = "") -> list[tuple[int, int, str]]:
+    """The spans to mask in `text`, in order, without overlaps: `(start, end, label)`.
+
+    Overlapping spans are merged, so no part of any stays readable. The label is that of the longest
+    span; of equally long ones, that of the recognizer listed first.
+    """
+    plain, positions = normalize(text)
+    if not _candidate(plain):
         return []
-    plain, cut = lead + plain, len(lead)
+    plain, cut = prefix + plain, len(prefix)
     found = sorted(
         (max(start, cut), end, order)
-        for order, each in enumerate(RECOGNISERS)
+        for order, each in enumerate(RECOGNIZERS)
         if each.likely(plain)
         for start, end in each.spans(plain)
         if end > cut
@@ -54,12 +59,12 @@ def _joined(text: str, lead: str) -> list[tuple[int, int, str]]:
     for start, end, order in found:
         rank = (end - start, -order)
         if start >= reach:
-            joined.append((start, end, RECOGNISERS[order].label))
+            joined.append((start, end, RECOGNIZERS[order].label))
             longest, reach = rank, end
             continue
-        longest, label = max((longest, joined[-1][2]), (rank, RECOGNISERS[order].label))
+        longest, label = max((longest, joined[-1][2]), (rank, RECOGNIZERS[order].label))
         reach = max(reach, end)
         joined[-1] = (joined[-1][0], reach, label)
-    if places is None:
+    if positions is None:
         return [(start - cut, end - cut, label) for start, end, label in joined]
-    return [(places[s - cut], places[e - cut - 1] + 1, label) for s, e, label in joined]
+    return [(positions[s - cut], positions[e - cut - 1] + 1, label) for s, e, label in joined]

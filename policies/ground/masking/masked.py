@@ -1,10 +1,10 @@
-"""What masking gives back. Knows nothing of how personal data is recognised."""
+"""The result of masking. Knows nothing of how personal data is recognized."""
 
 from typing import NamedTuple
 
 
 class Masked(NamedTuple):
-    """The text as it may be written, and the labels that now stand in it, sorted."""
+    """The masked text, and the sorted labels of what was masked."""
 
     text: str
     labels: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""National ids of persons, by form and checksum.
+"""Recognizes national ids of persons by format and checksum.
 
-Each row is a form of one country. `sure` is a form whose punctuation, letters or checksum make it
-no accident; `with_words` is one that is taken only where a word before it says what it is. The
-checksums are python-stdnum's, a module of it loaded when its form is first met.
+Each row is a format of one country. `sure` is a format whose punctuation, letters or checksum leave
+little doubt. `with_words` counts only after a word that says what it is. The checksums are
+python-stdnum's; each of its modules is loaded when its format is first found.
 """
 
 import itertools
@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 from policies.ground.masking.recognizer import Recognizer, Span
 
-MOST_CHECKED = 512
-"""Numbers of one text whose checksum is looked at; of those after them the form alone decides."""
-_NEAR = 48
+MAX_CHECKED = 512
+"""Checksums computed for one text. For numbers after those, the format alone decides."""
+_REACH = 48  # characters before a number in which a word may say what it is
 
 
 class _Checked(Protocol):
@@ -24,7 +24,7 @@ class _Checked(Protocol):
 
 
 class Id(NamedTuple):
-    """`module` of stdnum checks it; None where the form alone is enough."""
+    """A format of ids; `module` of stdnum validates it, None if the format alone is enough."""
 
     module: str | None
     sure: str | None
@@ -115,7 +115,7 @@ def _module(name: str) -> _Checked:
 
 
 def _valid(module: str | None, number: str) -> bool:
-    # "000 000 000" satisfies many a checksum.
+    # A repeated digit, such as "000 000 000", satisfies many checksums.
     return module is None or (
         len(set(number) - set(" .-/")) > 1 and _module(module).is_valid(number)
     )
@@ -125,8 +125,8 @@ def _spans(text: str) -> Iterator[Span]:
     checks = itertools.count()
 
     def valid(module: str | None, number: str) -> bool:
-        # A text made of nothing but numbers must not hold everyone up: then the form decides.
-        return next(checks) >= MOST_CHECKED or _valid(module, number)
+        # A text full of numbers must not block the event loop: past the limit, the format decides.
+        return next(checks) >= MAX_CHECKED or _valid(module, number)
 
     for each, form in _SURE:
         for match in form.finditer(text):
@@ -138,7 +138,7 @@ def _spans(text: str) -> Iterator[Span]:
         if not words.search(text):
             continue
         for match in form.finditer(text):
-            near = words.search(text, max(0, match.start() - _NEAR), match.start())
+            near = words.search(text, max(0, match.start() - _REACH), match.start())
             if near and valid(each.module, match.group()):
                 yield match.span()
 

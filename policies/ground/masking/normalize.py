@@ -1,22 +1,23 @@
-"""The plain form of a text, for recognisers: full-width and other digits as ASCII, every space and
-dash as one, nothing invisible. Knows where each character of it came from.
+"""Normalizes text for the recognizers: all digits as ASCII, every space and dash as one character,
+nothing invisible.
 
-Cheap tricks of spelling must not carry a card number past the recognisers; look-alike letters do.
+Cheap tricks of spelling must not carry a card number past the recognizers. Look-alike letters are
+not covered.
 """
 
 import unicodedata
 
-_GONE = "\u200b"
-_MOST = 4096  # characters that are remembered: a stranger chooses which come
+_INVISIBLE = "\u200b"
+_CACHE_LIMIT = 4096  # characters; the input is a stranger's, so the cache needs a bound
 
 
-def _fold(char: str) -> str:
+def _normalize_char(char: str) -> str:
     digit = unicodedata.decimal(char, None)
     if digit is not None:
         return str(digit)
     category = unicodedata.category(char)
     if category in ("Cf", "Mn", "Me"):
-        return _GONE
+        return _INVISIBLE
     if category == "Zs":
         return " "
     if category == "Pd" or char == "\u2212":
@@ -25,25 +26,25 @@ def _fold(char: str) -> str:
     return plain if len(plain) == 1 and plain.isascii() else char
 
 
-class _Folded(dict[int, str]):
+class _Table(dict[int, str]):
     def __missing__(self, code: int) -> str:
         char = chr(code)
-        folded = char if char.isascii() else _fold(char)
-        if len(self) < _MOST:
-            self[code] = folded
-        return folded
+        normal = char if char.isascii() else _normalize_char(char)
+        if len(self) < _CACHE_LIMIT:
+            self[code] = normal
+        return normal
 
 
-_FOLDED = _Folded()
+_TABLE = _Table()
 
 
-def fold(text: str) -> tuple[str, list[int] | None]:
-    """The plain form, and for each of its characters the place in `text`; None where they are the
-    same places."""
+def normalize(text: str) -> tuple[str, list[int] | None]:
+    """The normalized text, and for each of its characters the position in `text`; None if all
+    positions are the same."""
     if text.isascii():
         return text, None
-    plain = text.translate(_FOLDED)
-    if _GONE not in plain:
+    plain = text.translate(_TABLE)
+    if _INVISIBLE not in plain:
         return plain, None
-    places = [place for place, char in enumerate(plain) if char != _GONE]
-    return plain.replace(_GONE, ""), places
+    positions = [position for position, char in enumerate(plain) if char != _INVISIBLE]
+    return plain.replace(_INVISIBLE, ""), positions

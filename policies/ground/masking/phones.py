@@ -1,14 +1,14 @@
-"""Phone numbers, international and as people write them at home.
+"""Recognizes phone numbers, international ones and those that people write at home.
 
-`phonenumbers` knows each country's numbering plan; which spans to ask it about is decided here. Its
-own matcher tries every digit of a text in one region at a time: minutes for 64 KiB, and a number
-without a country belongs to no one region.
+`phonenumbers` knows each country's numbering plan; this module decides which spans to ask it about.
+Its own matcher tries every digit of a text in one region at a time: that takes minutes for 64 KiB,
+and a number without a country code belongs to no one region.
 
     +49 30 123456      possible anywhere in the world
-    030/123456         valid in one of `TRUNK`, whose numbers begin with a 0 at home
-    (212) 555-0142     the form of North America, assigned or not
+    030/123456         valid in one of `TRUNK`, where national numbers begin with a 0
+    (212) 555-0142     the format of North America, assigned or not
     600 123 456        valid in one of `OPEN`, and in groups
-    2125550142         only where a word before it says what it is, 6 to 15 digits in any form
+    2125550142         only after a word that says what it is, 6 to 15 digits in any format
 """
 
 import re
@@ -18,9 +18,9 @@ from policies.ground.masking.recognizer import Recognizer, Span
 
 TRUNK = ("DE", "GB", "FR", "IT", "NL", "BE", "AT", "CH", "SE", "FI", "AU", "IE", "IN", "ZA", "JP")
 OPEN = ("ES", "PL", "BR", "IN", "PT", "DK", "NO", "CZ", "IT", "MX", "SG")
-BUDGET = 64
-"""How many spans of one text are looked up in numbering plans. After those the form alone decides:
-what has hundreds of such numbers is a list of them."""
+MAX_LOOKUPS = 64
+"""Spans of one text that are looked up in numbering plans. After those the format alone decides: a
+text with hundreds of such numbers is a list of phone numbers."""
 
 _candidate = re.compile(
     r"(?<![\w.+])(?<![\w][-/])(?:\+ ?)?\(?\+?[0-9](?:[ ./()-]{0,2}[0-9]){5,17}"
@@ -54,20 +54,20 @@ _others = re.compile(
 
 
 def _spans(text: str) -> Iterator[Span]:
-    budget = [BUDGET]
+    budget = [MAX_LOOKUPS]
     for match in _candidate(text):
         start, end = match.span()
-        told = _words(text, max(0, start - 40), start) is not None
-        other = not told and _others(text, max(0, start - 14), start) is not None
-        told = told or (not other and _hints(text, max(0, start - 24), start) is not None)
+        announced = _words(text, max(0, start - 40), start) is not None
+        other = not announced and _others(text, max(0, start - 14), start) is not None
+        announced = announced or (not other and _hints(text, max(0, start - 24), start) is not None)
         for from_, to in _windows(text, start, end):
-            if _is_phone(text[from_:to], told, other, budget):
+            if _is_phone(text[from_:to], announced, other, budget):
                 yield from_, to
                 break
 
 
 def _windows(text: str, start: int, end: int) -> Iterator[Span]:
-    """The candidate, then with less at either end: a year or a count may stand beside it."""
+    """The candidate, then shortened at either end: a year or a count may be next to the number."""
     yield start, end
     left = start
     for _ in range(2):
@@ -83,17 +83,17 @@ def _windows(text: str, start: int, end: int) -> Iterator[Span]:
         yield start, right
 
 
-def _is_phone(number: str, told: bool, other: bool, budget: list[int]) -> bool:
+def _is_phone(number: str, announced: bool, other: bool, budget: list[int]) -> bool:
     number = _extension(number)[0]
     digits = sum(map(str.isdigit, number))
     if not 6 <= digits <= 19 or _date(number):
         return False
     if number.startswith(("+", "(+")):
-        # In groups it is nothing else, whether or not there is such a country.
+        # With a `+` and in groups it can be nothing else, whether or not the country code exists.
         return digits <= 15 and (len(_groups(number)) > 2 or _possible(number, budget))
     if _america(number):
         return True
-    if told:
+    if announced:
         return digits <= 15 and not _grouped(number)
     if other or not 7 <= digits <= 15 or _grouped(number) or _postal(number):
         return False

@@ -1,4 +1,4 @@
-"""What a recogniser is. Knows none of them."""
+"""The type of a recognizer. Knows none of them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ Span = tuple[int, int]
 class Recognizer:
     """Finds one kind of personal data.
 
-    `likely` is a cheap search: where it finds nothing, `spans` is not asked. `spans` gives the
-    spans in a text whose digits, spaces and dashes are ASCII (`fold.py`); it must not raise, and
-    its time must grow with the text's length and no faster.
+    `likely` is a cheap search; if it finds nothing, `spans` is not called. `spans` finds the spans
+    in a normalized text (`normalize.py`). It must not raise, and its time must be linear in the
+    length of the text.
     """
 
     label: str

@@ -1,7 +1,7 @@
-"""What is looked for, in order. Knows nothing of how each is found.
+"""The recognizers, in order. Knows nothing of how each works.
 
-To add a kind: a module beside the others with a `Recognizer`, a line here, a row in `README.md`,
-and cases in `tests/policies/masking`.
+To add a kind of personal data: a module with a `Recognizer`, a line here, a row in `README.md`, and
+cases in `tests/policies/masking`.
 """
 
 from policies.ground.masking.addresses import IP
@@ -13,5 +13,6 @@ from policies.ground.masking.national_ids import NATIONAL_ID
 from policies.ground.masking.phones import PHONE
 from policies.ground.masking.recognizer import Recognizer
 
-# INVARIANT: of two that claim the same characters the first gives the label: the one that is surer.
-RECOGNISERS: tuple[Recognizer, ...] = (SECRET, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE)
+# INVARIANT: the more certain recognizer comes first. If two match the same characters, its label is
+# used.
+RECOGNIZERS: tuple[Recognizer, ...] = (SECRET, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE)

@@ -1,8 +1,8 @@
-"""A JSON value through the recognisers, such as the free-form `detail` of a lineage action.
+"""Masks a JSON value, such as the free-form `detail` of a lineage action.
 
-Each string is read with the name of its member, so that `{"phone": "2125550142"}` is understood.
-A member whose name is that of a secret is a secret whatever it holds. Of the numbers only card
-numbers are masked, integers of 13 to 19 digits: any other is more often a count than a person.
+Each string is read with the name of its member, so `{"phone": "2125550142"}` is understood. A
+member with the name of a secret is masked whatever its value. Of numbers, only integers of 13 to 19
+digits that are card numbers are masked: any other number is more often a count than personal.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ _CARD = range(10**12, 10**19)
 
 
 def mask_tree(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """As `masked_json` of the package."""
+    """See `masked_json` of the package."""
     labels: set[str] = set()
     return _tree(value, "", False, labels), tuple(sorted(labels))
 
@@ -25,8 +25,8 @@ def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Any:
     if kind is dict:
         made: dict[str, Any] = {}
         for key, member in value.items():
-            hidden = secret or names_secret(key)
-            made[_key(key, made, labels)] = _tree(member, key, hidden, labels)
+            member_secret = secret or names_secret(key)
+            made[_key(key, made, labels)] = _tree(member, key, member_secret, labels)
         return made
     if kind is list:
         return [_tree(each, name, secret, labels) for each in value]
@@ -43,7 +43,7 @@ def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Any:
 
 
 def _key(key: str, taken: dict[str, Any], labels: set[str]) -> str:
-    """Two keys that are masked to one text stay two."""
+    """The masked key, with a number added if another key was masked to the same text."""
     text = _text(key, "", labels)
     unique, count = text, 1
     while unique in taken:

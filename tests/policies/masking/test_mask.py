@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policies.ground.masking import masked_json, masked_text
 from tests.architecture.tree import ROOT
-from tests.policies.masking.test_recognisers import FOUND, LEFT
+from tests.policies.masking.test_recognizers import FOUND, LEFT
 
 PIECES = st.sampled_from(
     [text for text, _ in FOUND]

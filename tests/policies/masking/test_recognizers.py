@@ -3,7 +3,7 @@
 import pytest
 
 from policies.ground.masking import masked_text
-from policies.ground.masking.recognizers import RECOGNISERS
+from policies.ground.masking.recognizers import RECOGNIZERS
 
 FOUND = [
     ("mail ann@example.com, please", "mail [EMAIL], please"),
@@ -97,4 +97,4 @@ def test_a_spelling_that_only_looks_the_same_carries_nothing_past(trick: str) ->
 
 def test_every_label_of_the_table_is_tried_here() -> None:
     found = {label for text, _ in FOUND for label in masked_text(text).labels}
-    assert found == {each.label for each in RECOGNISERS}
+    assert found == {each.label for each in RECOGNIZERS}
