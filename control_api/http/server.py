@@ -121,7 +121,7 @@ class ApiListener:
         sockets = inherited or bind(address, setting)[0]
         loop = asyncio.get_running_loop()
         # The server gets a duplicate of each socket. After it closes its own, `_accept_rest` can
-        # still accept the connections that wait in the backlog of ours.
+        # still accept the connections that wait in the backlog.
         accepting = [
             await loop.create_server(
                 server,

@@ -1,1 +1,2 @@
-"""Changes of policies: what a change would do, and the folders that policies are loaded from."""
+"""Steps that several use cases on policies share: planning a reload, applying it, publishing a
+change."""

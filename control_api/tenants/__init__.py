@@ -1,1 +1,1 @@
-"""Steps that several use cases on tenants share: changing one, publishing its settings."""
+"""Steps that several use cases on tenants share: changing a tenant, publishing its settings."""
