@@ -41,7 +41,7 @@ def created_key(key: StoredKey, secret: str) -> CreatedKey:
         key_id=key.key_id,
         name=key.name,
         key=secret,
-        scope=key.scope,  # type: ignore[arg-type]  # the column holds only `TenantScope` values
+        scope=key.scope,
         expires_at=time_or_none(key.expires_at),
         created_at=rfc3339(key.created_at),
     )
@@ -51,7 +51,7 @@ def listed_key(key: StoredKey) -> ListedKey:
     return ListedKey(
         key_id=key.key_id,
         name=key.name,
-        scope=key.scope,  # type: ignore[arg-type]
+        scope=key.scope,
         bound_agent_id=key.bound_agent_id,
         permitted_roles=list(key.permitted_roles),
         expires_at=time_or_none(key.expires_at),

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from control_api.alerts.measurements import Measurement, measure
 from control_api.app_context import AppContext
+from control_api.responses.alerts import Channel
 from control_api.store.counters.dimensions import MINUTE
 from control_api.store.queries import alerts, deliveries
 from control_api.store.queries.alerts import StoredRule
@@ -97,7 +98,7 @@ def new_deliveries(
 ) -> list[StoredDelivery]:
     """One for each channel of the rule. A rule without a channel gets one with no destination, so
     that its firing is listed."""
-    channels: list[tuple[str, str | None, str | None]] = [
+    channels: list[tuple[Channel, str | None, str | None]] = [
         ("webhook", rule.webhook_url, rule.webhook_secret),
         ("email", rule.email, None),
     ]

@@ -1,4 +1,4 @@
-"""The path, query and body of one request, before its route is known."""
+"""The parts of a request before it is parsed: path, query, headers and body. Knows no route."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -10,7 +10,8 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 ACTIVITY_WINDOW = 7 * 86_400_000_000
 """How far back an agent's activity and deny rates reach, in microseconds."""
 
-Status = Literal["draft", "pending_approval", "approved", "suspended", "deprecated"]
+CredentialType = Literal["api_key", "jwt_oidc", "mtls", "conjur"]
+AgentStatus = Literal["draft", "pending_approval", "approved", "suspended", "deprecated"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,9 @@ class AgentShown:
     owner: str | None
     framework: str | None
     permitted_roles: list[str]
-    credential_type: Literal["api_key", "jwt_oidc", "mtls", "conjur"]
+    credential_type: CredentialType
     bound_key_id: str | None
-    status: Status
+    status: AgentStatus
     created_at: str
     updated_at: str
 

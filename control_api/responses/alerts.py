@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Literal
 _NOW = "2026-01-31T12:00:00.000000Z"
 
 RuleType = Literal["denial_spike", "new_source_access", "isolation_violation", "high_deny_rate"]
+Channel = Literal["webhook", "email", "none"]
+DeliveryStatus = Literal["pending", "delivered", "failed", "no_destination"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +67,9 @@ class FiredAlert:
     rule_type: RuleType
     fired_at: str
     detail: dict[str, Any]
-    channel: Literal["webhook", "email", "none"]
+    channel: Channel
     target: str | None
-    status: Literal["pending", "delivered", "failed", "no_destination"]
+    status: DeliveryStatus
     attempts: int
     last_error: str | None
     next_attempt_at: str | None

@@ -9,6 +9,7 @@ from control_api.responses.audit import Level
 _NOW = "2026-01-31T12:00:00.000000Z"
 
 TenantScope = Literal["evaluate", "read", "admin", "sidecar"]
+PolicyChange = Literal["created", "added", "updated", "deleted", "removed", "restored"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class PolicyVersion:
     policy: PolicyFields
     changed_by: str
     changed_at: str
-    change: Literal["created", "added", "updated", "deleted", "removed", "restored"]
+    change: PolicyChange
 
     example: ClassVar[dict[str, Any]] = {
         "version": 1,

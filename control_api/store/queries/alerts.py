@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.responses.alerts import RuleType
 from control_api.store.schema.tables import alert_rules, log_heads, tenants
 
 
@@ -15,7 +16,7 @@ class StoredRule:
 
     rule_id: str
     name: str
-    rule_type: str
+    rule_type: RuleType
     threshold: int
     window_minutes: int
     cooldown_minutes: int

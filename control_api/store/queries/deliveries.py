@@ -8,6 +8,7 @@ import orjson
 from sqlalchemy import Row, delete, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.responses.alerts import Channel, DeliveryStatus, RuleType
 from control_api.store.schema.tables import alert_deliveries
 
 
@@ -19,14 +20,14 @@ class StoredDelivery:
     delivery_id: str
     rule_id: str
     rule_name: str
-    rule_type: str
+    rule_type: RuleType
     fired_at: int
     detail: dict[str, Any]
-    channel: str
+    channel: Channel
     target: str | None
     address: str | None
     secret: str | None
-    status: str
+    status: DeliveryStatus
     attempts: int
     last_error: str | None
     next_attempt_at: int | None

@@ -7,6 +7,7 @@ import orjson
 from sqlalchemy import Row, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.responses.management import TenantScope
 from control_api.store.schema.tables import api_keys
 from policies.definitions.model import Key
 from policies.ground.canonical import encode
@@ -18,7 +19,7 @@ class StoredKey:
 
     key_id: str
     name: str
-    scope: str
+    scope: TenantScope
     digest: bytes
     bound_agent_id: str | None
     permitted_roles: tuple[str, ...]

@@ -9,6 +9,7 @@ import orjson
 from sqlalchemy import Row, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.responses.management import PolicyChange
 from control_api.store.schema.tables import policies, policy_versions
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode
@@ -53,7 +54,7 @@ class StoredVersion(NamedTuple):
     body: dict[str, Any]
     changed_by: str
     changed_at: int
-    change: str
+    change: PolicyChange
 
 
 _COLUMNS = [column for column in policies.c if column.name != "tenant_id"]

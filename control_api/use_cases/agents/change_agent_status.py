@@ -8,7 +8,7 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel
-from control_api.responses.agents import AgentShown, Status
+from control_api.responses.agents import AgentShown, AgentStatus
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
@@ -36,7 +36,7 @@ class NewStatus(RequestModel):
     example: ClassVar[dict[str, Any]] = {"status": "pending_approval"}
 
     agent_id: Identifier
-    status: Status
+    status: AgentStatus
 
 
 async def change_agent_status(app: AppContext, caller: Caller, request: NewStatus) -> AgentShown:

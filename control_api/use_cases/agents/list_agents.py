@@ -4,7 +4,7 @@ from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, ListRequest, Text
-from control_api.responses.agents import AgentShown, Status
+from control_api.responses.agents import AgentShown, AgentStatus
 from control_api.responses.paging import Page, page_of
 from control_api.store.queries import agents
 
@@ -12,7 +12,7 @@ from control_api.store.queries import agents
 class AgentsRequest(ListRequest):
     """Every filter is an exact match; an agent must match all that are given."""
 
-    status: Status | None = None
+    status: AgentStatus | None = None
     agent_role: Identifier | None = None
     owner: Text | None = None
     framework: Text | None = None

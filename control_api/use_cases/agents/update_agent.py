@@ -1,14 +1,14 @@
 """Changes an agent's registry entry, except its status, which has an operation of its own."""
 
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from control_api.app_context import AppContext
 from control_api.auth.principal import Caller
 from control_api.keys.key_change import refuse_unknown_key
 from control_api.presenters import shown_agent
 from control_api.requests.base import Identifier, RequestModel, Roles, Text
-from control_api.responses.agents import AgentShown
+from control_api.responses.agents import AgentShown, CredentialType
 from control_api.store.queries import agents
 from control_api.store.queries.agents import StoredAgent
 from control_api.store.transaction import Transaction
@@ -30,7 +30,7 @@ class ChangedAgent(RequestModel):
     owner: Text | None = None
     framework: Text | None = None
     permitted_roles: Roles | None = None
-    credential_type: Literal["api_key", "jwt_oidc", "mtls", "conjur"] | None = None
+    credential_type: CredentialType | None = None
     bound_key_id: Identifier | None = None
 
     def changes(self) -> dict[str, Any]:

@@ -31,12 +31,12 @@ def _shown(row: StoredDelivery) -> FiredAlert:
         delivery_id=row.delivery_id,
         rule_id=row.rule_id,
         rule_name=row.rule_name,
-        rule_type=row.rule_type,  # type: ignore[arg-type]  # written from the same sets
+        rule_type=row.rule_type,
         fired_at=rfc3339(row.fired_at),
         detail=row.detail,
-        channel=row.channel,  # type: ignore[arg-type]
+        channel=row.channel,
         target=row.target,
-        status=row.status,  # type: ignore[arg-type]
+        status=row.status,
         attempts=row.attempts,
         last_error=row.last_error,
         next_attempt_at=time_or_none(row.next_attempt_at),

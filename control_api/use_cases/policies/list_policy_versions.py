@@ -37,5 +37,5 @@ def _shown(row: StoredVersion) -> PolicyVersion:
         policy=PolicyFields(**row.body),
         changed_by=row.changed_by,
         changed_at=rfc3339(row.changed_at),
-        change=row.change,  # type: ignore[arg-type]  # written from the same set
+        change=row.change,
     )

@@ -13,6 +13,7 @@ from standardwebhooks.webhooks import Webhook
 
 from control_api.alerts import webhook
 from control_api.alerts.cleanup import delete_old_deliveries
+from control_api.responses.alerts import DeliveryStatus
 from control_api.store.counters.dimensions import DAY
 from control_api.store.queries import deliveries
 from control_api.store.queries.deliveries import StoredDelivery
@@ -282,6 +283,7 @@ def test_two_processes_fire_once(tmp_path: Path, migrated_url: str) -> None:
 
 async def test_deliveries_settled_ninety_days_ago_go_and_no_others(world: World) -> None:
     now = world.now()
+    ages: list[tuple[int, DeliveryStatus]] = [(91, "delivered")] * 600
     rows = [
         StoredDelivery(
             delivery_id=f"dlv_{number}",
@@ -299,9 +301,7 @@ async def test_deliveries_settled_ninety_days_ago_go_and_no_others(world: World)
             last_error=None,
             next_attempt_at=now if status == "pending" else None,
         )
-        for number, (age, status) in enumerate(
-            [(91, "delivered")] * 600 + [(91, "pending"), (89, "failed")]
-        )
+        for number, (age, status) in enumerate([*ages, (91, "pending"), (89, "failed")])
     ]
 
     async def fill(tx: Transaction) -> None:
