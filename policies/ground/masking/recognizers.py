@@ -1,7 +1,7 @@
 """The recognizers, in order. Knows nothing of how each works.
 
 To add a kind of personal data: a module with a `Recognizer`, a line here, a row in `README.md`, and
-cases in `tests/policies/masking`.
+cases in `tests/policies/ground/masking`.
 """
 
 from policies.ground.masking.addresses import IP

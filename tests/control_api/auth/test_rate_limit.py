@@ -1,4 +1,4 @@
-"""How often a key may ask: what is let in, what is refused and how, and what it costs in memory."""
+"""The rate limit: what is admitted, what is refused and how, and its cost in memory."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.control_api.centre import SUPERADMIN, Centre, asked, running
 
 @dataclass
 class Known:
-    """A caller as the limit sees it: a scope, and a name."""
+    """A caller as the limit sees it: a scope and a name."""
 
     by: str
     scope: str = "evaluate"
 
 
 class Limited:
-    """A limit under a clock that only the test moves."""
+    """A rate limit on a clock that only the test moves."""
 
     def __init__(self, rate: int) -> None:
         self.now = 100.0
@@ -108,7 +108,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
 
 
 def over(centre: Centre, method: str, path: str, body: Any, key: str) -> Any:
-    """The first refusal: it comes within a few requests."""
+    """The first refusal, which comes within a few requests."""
     for _ in range(50):
         answer = centre.call(method, path, body, key=key)
         if answer.status == 429:

@@ -1,4 +1,4 @@
-"""Whatever is asked of whichever route: no fault of ours, and no status that is not described."""
+"""Random requests to random routes: no internal error, and no status that is not described."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NUMBERS = [0, 1, -1, 2**31, 2**53, 2**63, 2**64, -(2**63), 10**18, 1.5, 1e308]
 
 
 class Caller:
-    """Makes requests up, the same ones for the same seed."""
+    """Makes random requests, the same ones for the same seed."""
 
     def __init__(self, seed: int, known: list[str]) -> None:
         self.random = random.Random(seed)
@@ -71,7 +71,7 @@ def test_no_request_finds_a_fault_or_an_undescribed_status(either: Centre) -> No
     event_id = either.evaluate(session_id="s1")["event_id"]
     policy_id = either.admin("GET", "/v1/policies")[0]["policy_id"]
     caller = Caller(seed, [event_id, policy_id])
-    # A poll may wait, which would only take time.
+    # A long poll would only cost time.
     routes = [route for route in ROUTES if route.name != "fetch_policy_set"]
     connection = http.client.HTTPConnection("127.0.0.1", either.port, timeout=30)
     headers = {"X-API-Key": either.admin_key, "Content-Type": "application/json"}

@@ -1,4 +1,4 @@
-"""The page at `/docs`: complete, self-contained, and alive in a real browser."""
+"""The page at `/docs`: complete, self-contained, and working in a real browser."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Browser:
         self._calls = 0
 
     async def call(self, method: str, *, fails: bool = False, **params: Any) -> Any:
-        """The result of a method; with `fails`, an empty one where the browser refuses."""
+        """The result of a method; with `fails`, an empty one if the browser refuses."""
         self._calls += 1
         await self._socket.send_json({"id": self._calls, "method": method, "params": params})
         while True:
@@ -119,7 +119,7 @@ class Browser:
                 return answer.get("result", {})
 
     async def run(self, script: str) -> Any:
-        """The value of `script` in the page; a promise is waited for."""
+        """The value of `script` in the page; a promise is awaited."""
         told = await self.call(
             "Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True
         )
@@ -127,7 +127,7 @@ class Browser:
         return told["result"].get("value")
 
     async def at(self, path: str) -> None:
-        """Returns once the page at `path` is there; a navigation under way ends a call."""
+        """Returns once the page at `path` has loaded; a navigation aborts calls under way."""
         async with asyncio.timeout(60):
             answer: Any = {}
             while answer.get("result", {}).get("value") != path:

@@ -1,4 +1,5 @@
-"""A listener that drains: the port is closed at once, whatever waited for it is still answered."""
+"""A draining listener: it closes the port at once, and still answers the connections that were
+waiting."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from tests.sidecar.proxy.certificates import authority
 
 
 class Hello:
-    """What answers every request."""
+    """Answers every request."""
 
     def __init__(self) -> None:
         self.new_request_id = lambda: "1"
@@ -25,7 +26,7 @@ class Hello:
 
 async def test_a_connection_that_waits_is_answered() -> None:
     listener = await ApiListener.open(ListenAddress("127.0.0.1", 0), "X", Hello(), [])
-    # In the kernel's queue: the loop has no turn before the drain begins.
+    # In the kernel's backlog: the event loop gets no turn before the drain begins.
     waiting = socket.create_connection(("127.0.0.1", listener.address.port))
     waiting.setblocking(False)
     waiting.sendall(b"GET /late HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -37,8 +38,8 @@ async def test_a_connection_that_waits_is_answered() -> None:
 
 
 async def test_the_port_is_closed_before_those_that_waited_are_served() -> None:
-    """A connection that came while they are served would be broken off without an answer. One that
-    never shakes hands makes this last as long as it may."""
+    """A connection that arrives while these are served would be reset. One that never finishes its
+    handshake makes the drain last as long as possible."""
     tls = authority().server("127.0.0.1")
     listener = await ApiListener.open(ListenAddress("127.0.0.1", 0), "X", Hello(), [], tls)
     silent = socket.create_connection(("127.0.0.1", listener.address.port))

@@ -1,4 +1,4 @@
-"""Whatever goes wrong, on whatever path: one body, the same headers, and nothing of ours in it."""
+"""Whatever goes wrong, on any path: one error body, the same headers, and no internals in it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ids(route: Route) -> str:
 
 
 def is_error(status: int, headers: Any, body: Any, code: int) -> None:
-    """The one shape (contract, section 1)."""
+    """Check the one shape of an error (contract, section 1)."""
     assert status == code, body
     assert set(body) <= {"error", "message", "code", "details"}
     assert body["code"] == code
@@ -85,13 +85,13 @@ def test_a_fault_of_ours_shows_the_request_s_id_and_nothing_else(
     def broken(*_: object) -> None:
         raise RuntimeError(SECRET)
 
-    # Of every operation the last step: whatever it answers, the fault comes after.
+    # Fails in the last step of every operation, after it has its result.
     monkeypatch.setattr("control_api.http.request_pipeline.render_result", broken)
     headers = {"X-Request-ID": "find-me"}
     path, body = path_of(route, object_id), body_of(route, object_id)
     key = admitted(tenant, route)
     answer = tenant.centre.call(route.method, path, body, key=key, headers=headers)
-    # Where the operation refuses by itself there is nothing to render.
+    # If the operation itself refuses, there is nothing to render.
     own = EXPECTED[route.method, route.path].own
     check(answer, 500 if own < 400 else own)
     assert ("find-me" in answer.body["message"]) == (answer.status == 500)
@@ -198,7 +198,7 @@ def test_a_bearer_token_is_the_key_on_every_guarded_route(tenant: Tenant, form: 
         other = tenant.keys["admin"] if superadmin else SUPERADMIN
         sent = {"Authorization": form.format(key)}
         for headers in (sent, sent | {"X-API-Key": key}):
-            # Past the key and the scope: what is wrong is the body, or the query.
+            # The key and scope are right, so the error is in the body or the query.
             told = centre.call(
                 route.method, f"{path}?colour=red", raw=b"{", key=None, headers=headers
             )

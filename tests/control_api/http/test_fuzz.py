@@ -29,7 +29,7 @@ CHECKS = {
 
 @pytest.mark.parametrize("scope", SCOPES)
 def test_what_is_described_is_what_is_answered(tmp_path: Path, scope: str) -> None:
-    # What a scope may not do is refused before it is read: fewer kinds of data show it.
+    # A wrong scope is refused before the body is read, so fewer kinds of data suffice.
     phases = tuple(each for each in PHASES if each != "coverage" or scope == "admin")
     found = one_round(tmp_path, scope, 1, examples=few(4, at_least=2), phases=phases)
     assert not found.faults, "\n".join(f"{where}\n{told}" for where, told in found.faults.items())

@@ -1,5 +1,5 @@
-"""Requests that can't be served: the right status and the error body on every path, and nothing of
-them in the log (contract, section 1)."""
+"""Requests that can't be served: the right status and error body on every path, and nothing of them
+in the log (contract, section 1)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REQUIRING = [
 CLOSED = [
     route for route in WITH_FIELDS if route.request_type.model_config.get("extra") != "ignore"
 ]
-# Of a sidecar's records the bytes are hashed again where they are taken in.
+# Not a sidecar's records: ingestion hashes their bytes again.
 UNIQUE = [route for route in CLOSED if route.request_type.unique_keys]
 IDENTIFIED = [route for route in ROUTES if route.parameters]
 LISTS = [route for route in ROUTES if route.paged]
@@ -42,14 +42,14 @@ def centre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Centre]:
 
 @pytest.fixture(autouse=True)
 def nothing_recorded(centre: Centre) -> Iterator[None]:
-    """Whatever a test here sends leaves the log as it was."""
+    """No request in this module adds to the log."""
     before = centre.verified()["total"]
     yield
     assert centre.verified()["total"] == before
 
 
 def refused(answer: Answer, status: int) -> dict[str, Any]:
-    """The error body, which has one shape everywhere."""
+    """The error body, checked for its one shape."""
     assert answer.status == status, answer.raw
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["Server"] == "sluice"
@@ -300,7 +300,7 @@ def test_a_fault_of_ours_is_500_and_shows_the_request_id_alone(
 
 
 def raw_request(centre: Centre, request: bytes) -> bytes:
-    """The answer to these bytes, which need not be a request."""
+    """The response to these bytes, which need not be a valid request."""
     received = b""
     with socket.create_connection(("127.0.0.1", centre.port), timeout=10) as connection:
         connection.sendall(request)

@@ -1,4 +1,5 @@
-"""The description: valid, complete, made from what validates, and true of what is answered."""
+"""The API's description: valid, complete, made from the types that validate, and true of the
+responses."""
 
 from __future__ import annotations
 
@@ -117,7 +118,7 @@ def test_every_operation_is_described_under_a_tag_that_is_told_of() -> None:
     assert {tag for _, _, operation in operations() for tag in operation["tags"]} == set(tags)
     for path, _, operation in operations():
         assert operation["description"], path
-        # What the code cites is for whoever reads the code.
+        # Citations are for readers of the code.
         assert not re.search(r"service\.md|contract|parse_|`_", operation["description"]), path
     scheme = DOCUMENT["components"]["securitySchemes"]["ApiKey"]["description"]
     assert all(f"`{scope}`" in scheme for scope in Scope)
@@ -143,7 +144,7 @@ def test_every_answer_tells_of_its_headers() -> None:
 
 
 def test_every_example_fits_its_schema() -> None:
-    """All of them: of parameters, of bodies, of answers, of errors."""
+    """All examples: of parameters, bodies, responses and errors."""
     checked = 0
     for path, method, operation in operations():
         media = [answer["content"] for answer in operation["responses"].values()]
@@ -180,7 +181,7 @@ def test_every_pattern_is_one_for_python_and_for_ecma() -> None:
     for each in patterns:
         pattern = json.loads(f'"{each}"')
         re.compile(pattern)
-        # What only Python knows: ends of text, named groups, and inline flags.
+        # Syntax of Python only: end of text, named groups, inline flags.
         assert not re.search(r"\\[AZ]|\(\?P|\(\?[aiLmsux]", pattern), pattern
         assert pattern.startswith("^"), pattern
         assert pattern.endswith("$"), pattern
@@ -198,7 +199,7 @@ def test_a_write_that_refuses_unknown_fields_says_so() -> None:
 
 
 def test_what_is_answered_is_what_is_declared(centre: Centre) -> None:
-    """Each answer, read strictly against the type that the description was made from."""
+    """Each response, parsed strictly as the type that the description was made from."""
     centre.approved("agt_described")
     event = centre.evaluate(agent_id="agt_described", session_id="described", query="q")
     centre.admin("POST", "/v1/audit/lineage", {"event_id": event["event_id"], "action_type": "a"})

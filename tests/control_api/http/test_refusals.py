@@ -21,7 +21,7 @@ from tests.control_api.http.test_walk import OWNED, ids, object_for
 from tests.control_api.http.world import Tenant, absent_like, body_of, path_of
 
 LOOKS = 5
-"""The service's own loops send statements too, now and then: the shortest of several counts."""
+"""The service's background loops send statements, too: the least of several counts is used."""
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def theirs(centre: Centre) -> Tenant:
 
 
 def sent_for(tenant: Tenant, route: Route, object_id: str) -> list[str]:
-    """The statements that refusing it takes."""
+    """The statements that a refusal takes."""
     return min((_sent_once(tenant, route, object_id) for _ in range(LOOKS)), key=len)
 
 

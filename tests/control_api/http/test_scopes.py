@@ -1,4 +1,4 @@
-"""Who may do what: every route with every kind of key. Nothing is judged before the key is."""
+"""Who may do what: every route with every kind of key. Nothing is checked before the key."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ GUARDED = [route for route in ROUTES if route.scopes is not None]
 OPEN = [route for route in ROUTES if route.scopes is None]
 SCOPES = ("evaluate", "read", "admin", "sidecar")
 
-# A body that each route takes, so that a key of the right scope gets past reading it: the one that
-# its declaration shows, unless that would need something to be there.
+# A valid body for each route, so that a key of the right scope gets past parsing. It is the example
+# of the request model, unless that needs an existing object.
 BODIES: dict[str, Any] = {
     route.name: route.request_type.example for route in ROUTES if route.body
 } | {
@@ -97,7 +97,7 @@ def test_a_key_that_is_not_valid_is_403_before_the_body_is_read(
 
 @pytest.fixture(scope="module")
 def dead(centre: Centre) -> dict[str, str]:
-    """Keys that open nothing, one for each reason."""
+    """Keys that are refused, one for each reason."""
     revoked = centre.admin("POST", "/v1/keys", {"name": "revoked", "scope": "admin"})
     centre.admin("DELETE", f"/v1/keys/{revoked['key_id']}")
     expired = centre.admin(
@@ -143,7 +143,7 @@ def dead(centre: Centre) -> dict[str, str]:
 
 
 def _publish(centre: Centre, expired: dict[str, Any], orphan: str) -> None:
-    """The documents by which the two are known: what their own operations would publish."""
+    """The documents that the operations on the two would publish."""
     engine = create_engine(f"sqlite:///{centre.directory / 'data' / 'sluice.db'}")
     with engine.begin() as connection:
         name = key_name(key_digest(expired["key"]))

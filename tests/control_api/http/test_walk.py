@@ -1,5 +1,5 @@
-"""Every route × every kind of key × own, another tenant's and absent objects: the status is what
-the table of `expected` says, and another tenant's object is as absent as one that never was."""
+"""Every route × every kind of key × own, foreign and absent objects: the status is the one in the
+table of `expected`, and another tenant's object looks absent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.control_api.http.world import (
 GUARDED = [route for route in ROUTES if route.scopes is not None]
 OPEN_PATHS = {"/health", "/health/ready", "/metrics", "/openapi.json", "/docs", "/"}
 OBJECTS = [route for route in GUARDED if object_kind(route)]
-# The superadmin's objects are tenants, and belong to no tenant.
+# The superadmin's objects are tenants, which belong to no tenant.
 OWNED = [route for route in OBJECTS if object_kind(route) != "tenant_id"]
 WITH_BODY = [route for route in GUARDED if route.has_body]
 
@@ -55,7 +55,7 @@ def theirs(centre: Centre) -> Tenant:
 
 @pytest.fixture(scope="module")
 def dead(centre: Centre) -> dict[str, str]:
-    """Admin keys that open nothing any more, one for each reason."""
+    """Admin keys that no longer work, one for each reason."""
     doomed = Tenant.made(centre, "doomed")
     revoked = doomed.post("/v1/keys", {"name": "revoked", "scope": "admin"})
     revoke = f"/v1/keys/{revoked['key_id']}"
@@ -122,13 +122,13 @@ def test_another_tenant_s_object_is_answered_like_an_absent_one(
     one, other = (ours.call(route, scope, each) for each in (foreign, absent))
     assert one.status == (404 if scope in expected(route).may else 403)
     assert told(one, foreign) == told(other, absent)
-    # It is theirs, as it was: nothing was done to it.
+    # The object still exists for its owner, unchanged.
     still = theirs.call(route, next(iter(expected(route).may)), foreign)
     assert still.status == expected(route).own, still.raw
 
 
 def told(answer: Answer, object_id: str) -> tuple[int, list[tuple[str, str]], bytes]:
-    """All that a caller sees, but for the id that it gave itself, the request's and the time."""
+    """All that a caller sees, except the id it sent, the request id and the time."""
     passing = {"x-request-id", "date"}
     headers = [pair for pair in answer.headers.items() if pair[0].lower() not in passing]
     return answer.status, headers, answer.raw.replace(object_id.encode(), b"<id>")
@@ -188,7 +188,7 @@ def test_a_query_that_is_not_known_is_judged_after_the_scope(ours: Tenant, route
 
 
 SHARED = {"/v1/sessions/revoke"}
-"""Whose last segment may be an object's name too: a session's id is the caller's choice."""
+"""Routes whose last segment may also be an object's id: callers choose the ids of sessions."""
 METHODS = ("GET", "PUT", "POST", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND")
 
 
@@ -198,7 +198,7 @@ def test_a_method_that_a_path_has_not_is_405_after_the_key(
 ) -> None:
     has = {route.method for route in ROUTES if route.path == path}
     target = path.replace("{", "").replace("}", "")
-    # Another path may be of the same form: `reload` is no policy's id.
+    # Another path may have the same form: `reload` is not a policy's id.
     alike = {r.method for r in ROUTES if r.path != path and same_form(r.path, target)}
     for method in sorted(set(METHODS) - has - alike):
         assert ours.centre.call(method, target, key=None).status == 401

@@ -39,11 +39,11 @@ class Tenant:
         return answer.body
 
     def call(self, route: Route, scope: str, object_id: str) -> Answer:
-        """The route, asked for this object; where it has none, asked so that it succeeds."""
+        """A request to the route for this object; without an object, one that succeeds."""
         path, body = path_of(route, object_id), body_of(route, object_id)
         answer = self.centre.call(route.method, path, body, key=self.keys[scope])
         if route.name == "freeze_tenant":
-            # What is made later of this tenant takes evaluations.
+            # Objects made later need a tenant that evaluates.
             lifted = self.centre.call("DELETE", path, key=self.keys["admin"])
             assert lifted.status == 200, lifted.raw
         return answer
@@ -55,13 +55,13 @@ def path_of(route: Route, object_id: str) -> str:
 
 
 def body_of(route: Route, object_id: str) -> Any:
-    """What its declaration shows, under a name that is not taken yet."""
+    """The example of the request model, with an unused name."""
     if not route.body:
         return None
     special = {
         "evaluate_context": asked(),
         "ingest_events": {"source": "s", "instance": "i", "records": []},
-        # From the first state, which every new agent is in.
+        # From the first status, which every new agent has.
         "change_agent_status": {"status": "pending_approval"},
     }
     body = dict(special.get(route.name, route.request_type.example))
@@ -81,7 +81,7 @@ def _event(tenant: Tenant) -> str:
 
 
 def _session(tenant: Tenant) -> str:
-    """With an event, so that it has a trail; it is owned although the decision is a denial."""
+    """A session with an event, so that it has a trail. The denied call still claims it."""
     session_id = f"session-{next(_numbers):08}"
     tenant.post("/v1/context/evaluate", asked(session_id=session_id))
     return session_id
@@ -131,13 +131,13 @@ MAKERS: dict[str, Callable[[Tenant], str]] = {
 
 
 def object_kind(route: Route) -> str | None:
-    """What kind of object the route is about, in its path or in its body."""
+    """The kind of object that the route's path or body names."""
     named = NAMED_IN_BODY.get((route.method, route.path))
     return route.parameters[0] if route.parameters else named
 
 
 def absent_like(object_id: str) -> str:
-    """An id of the same form and length that nothing has."""
+    """An unused id of the same form and length."""
     letters, digits = "abcdefghijklmnopqrstuvwxyz", "0123456789"
     swap = str.maketrans(letters + digits, letters[1:] + "a" + digits[1:] + "0")
     head, mark, tail = object_id.rpartition("_" if "_" in object_id else "-")

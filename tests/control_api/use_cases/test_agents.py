@@ -1,4 +1,4 @@
-"""The agent registry: registration, the status machine, lists."""
+"""The agent registry: registration, status changes, lists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAY = {
 
 
 def listed(centre: Centre, agent_id: str) -> Any:
-    """The agent, without what it did lately."""
+    """The agent, without its activity."""
     shown = centre.admin("GET", f"/v1/agents/{agent_id}")
     shown.pop("activity")
     return shown

@@ -128,7 +128,7 @@ def test_a_bound_key_records_lineage_as_its_binding_allows(fresh: Centre) -> Non
 
 
 def _bind(centre: Centre, key: str, key_id: str, agent_id: str) -> None:
-    """As the binding operation will: the document that is decided by."""
+    """Bind a key as the operation does: by its document."""
     body = key_document(Key(key_id, "evaluate", agent_id))
     with sqlite3.connect(centre.directory / "data" / "sluice.db") as database:
         database.execute(

@@ -1,4 +1,4 @@
-"""What sidecars tell of themselves, who is live, and waiting until all decide by a revision."""
+"""Sidecar reports, which sidecars are live, and waiting until all have a revision."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def epoch(centre: Centre) -> str:
 
 
 def waited(centre: Centre, revision: int, timeout: int) -> tuple[list[str], float]:
-    """Who is behind, and after how many seconds that was said."""
+    """The sidecars that are behind, and the seconds until the response."""
     started = time.monotonic()
     rows = centre.admin("GET", f"{LIST}?wait_for={revision}&timeout={timeout}")
     return [row["sidecar_id"] for row in rows], time.monotonic() - started

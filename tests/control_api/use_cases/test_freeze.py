@@ -1,4 +1,4 @@
-"""A frozen tenant by the API: every evaluation denied and recorded, until the freeze is lifted."""
+"""A frozen tenant over the API: every evaluation is denied and recorded until the freeze ends."""
 
 from __future__ import annotations
 

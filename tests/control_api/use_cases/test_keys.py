@@ -1,4 +1,4 @@
-"""API keys: made once, listed without secrets, dead at once when revoked."""
+"""API keys: shown once, listed without secrets, dead at once when revoked."""
 
 from __future__ import annotations
 
@@ -104,14 +104,14 @@ def test_pages_show_every_key_once_newest_first(fresh: Centre) -> None:
     for rows in fresh.pages("/v1/keys?limit=3"):
         assert len(rows) <= 3
         seen += [row["key_id"] for row in rows]
-        # Written between two pages: it stands before what was seen, and moves nothing.
+        # Written between two pages: it sorts before the rows seen, and shifts nothing.
         fresh.admin("POST", "/v1/keys", {"name": "in between", "scope": "read"})
     assert seen[:7] == made[::-1]
     assert len(seen) == 8  # and the first admin's
 
 
 def whoever(key: str, centre: Centre, **changed: Any) -> str:
-    """The policy name of what an evaluation with this key is answered; empty on an ALLOW."""
+    """The policy name in the response to an evaluation with this key; empty on an ALLOW."""
     answer = centre.call("POST", "/v1/context/evaluate", asked(**changed), key=key)
     assert answer.status == 200, answer.raw
     return "" if answer.body["decision"] == "ALLOW" else str(answer.body["policy_name"])

@@ -1,4 +1,4 @@
-"""A tenant's own setting, or the service's for all of them: from the next call on it is masked."""
+"""Masking by the tenant's own setting or the service's, from the next call on."""
 
 from pathlib import Path
 

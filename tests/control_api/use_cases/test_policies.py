@@ -1,4 +1,4 @@
-"""Policies from disk: all or nothing, versions, what a user decided stays, and the watch."""
+"""Policies from files: all or nothing, versions, user changes that stay, and the watcher."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def definitions(*pairs: tuple[str, str]) -> str:
 
 @pytest.fixture
 def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Files are read when they are asked for alone: a test must see its own reload."""
+    """No watcher: files are read only on request, so a test sees its own reload."""
 
     async def never(self: Any) -> None:
         await self._app.stopping.wait()
@@ -292,7 +292,7 @@ def test_a_plan_that_was_overtaken_is_made_again(
 def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
     fresh: Centre, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At a reload by its own tenant, and in the log for whoever runs the service."""
+    """They are warnings of a reload by their tenant, and in the log for the operator."""
     acme = fresh.admin("POST", "/v1/admin/tenants", {"name": "acme"})
     root = fresh.policy_file.parents[2]
     for folder in ("defualt", "acme", "somewhere-else"):
@@ -303,7 +303,7 @@ def test_a_folder_of_no_tenant_is_a_warning_that_names_the_nearest(
         f"policy folder `acme` belongs to no tenant: did you mean `{acme['tenant_id']}`?",
         "policy folder `somewhere-else` belongs to no tenant",
     }
-    # The watch tells of folders that come while the service runs.
+    # The watcher reports folders that appear while the service runs.
     within(10, lambda: told <= set(caplog.messages))
     caplog.clear()
     assert reload(fresh)["warnings"] == [

@@ -1,4 +1,4 @@
-"""Policies by hand: created, replaced, deleted, restored, and what is decided then."""
+"""Policies over the API: created, replaced, deleted, restored, and what is decided then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions by the API: claimed by who is first, listed, shown, revoked for good."""
+"""Sessions over the API: owned by the first claim, listed, shown, revoked for good."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sidecars are served: the policy set by long poll, session claims."""
+"""What sidecars fetch: the policy set by long poll, and session claims."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def whole(centre: Centre) -> tuple[dict[str, Any], dict[str, str | None]]:
 
 
 def waiting(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    """`work` in a thread: what it returns, and when."""
+    """Run `work` in a thread: its result, and the time of it."""
     seen: list[Any] = []
 
     def run() -> None:

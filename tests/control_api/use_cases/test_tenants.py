@@ -1,4 +1,4 @@
-"""Tenants: made by the superadmin, apart from each other, switched off and on."""
+"""Tenants: created by the superadmin, isolated from each other, deactivated and reactivated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures: made by one key, refused for every other, and never shown."""
+"""Signatures: made by one key, rejected for every other. Private keys are never shown."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from policies.ground.signing import Signer, receipt_message, verify
 
 SIGNER = Signer(bytes(range(32)))
 
-# RFC 8032, 7.1, test 2.
+# RFC 8032, section 7.1, test 2.
 SEED = "4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb"
 PUBLIC = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c"
 SIGNATURE = (

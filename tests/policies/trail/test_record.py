@@ -28,8 +28,8 @@ from policies.trail.record import (
     retrieval_lineage,
 )
 from policies.trail.spool_chain import src_member
+from tests.policies.ground.test_canonical import VALUES
 from tests.policies.strategies import CHARACTERS, IDENTIFIERS, situations
-from tests.policies.test_canonical import VALUES
 from tests.policies.world import FACTS, FULL, RETRIEVAL, START, decided, full_facts, salt
 
 Situation = tuple[Retrieval, Facts, list[Policy]]

@@ -1,4 +1,4 @@
-"""A sidecar's batches: taken in exactly once, signed for, and compressed on their way."""
+"""A sidecar's batches: ingested exactly once, receipted, and compressed in transit."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_bad_record_is_422_and_nothing_of_its_batch_is_recorded(centre: Centre
 
 
 def packed(spool: Spool, records: list[Any]) -> bytes:
-    """As a sidecar sends it: the batch, then what its shipper makes of that."""
+    """The batch, as the sidecar's shipper sends it."""
     payloads = b",".join(orjson.dumps(each, option=orjson.OPT_SORT_KEYS) for each in records)
     envelope = orjson.dumps({"instance": spool.instance, "source": spool.source})
     return zlib.compress(b'%b,"records":[%b]}' % (envelope[:-1], payloads), 1, 31)

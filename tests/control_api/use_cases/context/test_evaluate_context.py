@@ -1,4 +1,4 @@
-"""`POST /v1/context/evaluate`: all ten checks over HTTP, sessions, and a record for each answer."""
+"""`POST /v1/context/evaluate`: all ten checks over HTTP, sessions, and the records of decisions."""
 
 from __future__ import annotations
 

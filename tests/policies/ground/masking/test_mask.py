@@ -1,4 +1,4 @@
-"""Masking as a whole: what holds for any text."""
+"""Masking as a whole: properties that hold for any text."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from policies.ground.masking import masked_json, masked_text
 from tests.architecture.tree import ROOT
-from tests.policies.masking.test_recognizers import FOUND, LEFT
+from tests.policies.ground.masking.test_recognizers import FOUND, LEFT
 
 PIECES = st.sampled_from(
     [text for text, _ in FOUND]
@@ -64,7 +64,7 @@ def test_labels_are_told_and_stand_in_the_text(text: str) -> None:
     assert list(masked.labels) == sorted(set(masked.labels))
     assert (masked.text == text) == (not masked.labels)
     for label in masked.labels:
-        # A wider span of a later pass may have taken in an earlier label.
+        # A wider span of a later pass may have replaced an earlier label.
         assert f"[{label}]" in masked.text or len(masked.labels) > 1
 
 
@@ -126,7 +126,7 @@ def test_twice_the_text_takes_no_more_than_some_twice_the_time(piece: str) -> No
         return time.process_time() - began
 
     seconds(4096)
-    # Quadratic, 64 KiB took 64 times what 8 KiB takes; the floor is what a clock can't tell.
+    # If it were quadratic, 64 KiB would take 64 times as long as 8 KiB. The floor is clock noise.
     assert min(seconds(65536) for _ in range(2)) < 24 * max(seconds(8192), 0.002)
 
 

@@ -1,4 +1,4 @@
-"""What each recogniser finds, and what it leaves alone."""
+"""What each recognizer finds, and what it leaves alone."""
 
 import pytest
 

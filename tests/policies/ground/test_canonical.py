@@ -1,4 +1,4 @@
-"""The encoding, its profile, times and base64."""
+"""The canonical encoding and its profile, times and base64."""
 
 import base64
 import json

@@ -1,17 +1,13 @@
-"""Bodies, errors, addresses, settings: what both services answer alike."""
+"""Parsing JSON bodies and identifiers."""
 
 from contextlib import suppress
-from http import HTTPStatus
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.ground.errors import Invalid, Malformed, SluiceError, error_body, invalid
+from policies.ground.errors import Malformed
 from policies.ground.json_body import identifier_fault, is_json, parse_object
-from policies.ground.listen_address import ListenAddress
-from policies.ground.settings import SettingsError
 
 JSON = "application/json"
 
@@ -110,69 +106,3 @@ def test_an_identifier_is_any_text_without_control_characters(good: str) -> None
 )  # fmt: skip
 def test_what_is_no_identifier_is_told_so(bad: object, fault: str) -> None:
     assert fault in (identifier_fault(bad) or "")
-
-
-FAMILY = [SluiceError, *SluiceError.__subclasses__()]
-
-
-@pytest.mark.parametrize("error", FAMILY, ids=lambda each: each.__name__)
-def test_every_error_has_the_one_body(error: type[SluiceError]) -> None:
-    plain, full = error(), error("said", details="a\nb")
-    assert plain.body() == {
-        "error": HTTPStatus(error.status).phrase,
-        "message": error.__doc__,
-        "code": error.status,
-    }
-    assert str(plain) == error.__doc__
-    assert orjson.loads(full.encoded()) == full.body()
-    assert full.body() | {"error": ""} == {
-        "error": "",
-        "message": "said",
-        "code": error.status,
-        "details": "a\nb",
-    }
-
-
-def test_an_error_body_has_details_only_where_there_are_some() -> None:
-    assert error_body(404, "no such policy").keys() == {"error", "message", "code"}
-
-
-def test_complaints_are_told_a_line_each() -> None:
-    one, two = invalid(["a: is required"]), invalid(["a: is required", "b: must be 1"], "query")
-    assert isinstance(one, Invalid)
-    assert (one.message, one.details) == ("1 field is not valid in the body", "a: is required")
-    assert two.message == "2 fields are not valid in the query"
-    assert two.details == "a: is required\nb: must be 1"
-
-
-def test_unusable_settings_say_everything_at_once() -> None:
-    error = SettingsError(["`a` is not a number", "`b` is not known"])
-    assert error.complaints == ["`a` is not a number", "`b` is not known"]
-    assert str(error) == "`a` is not a number\n`b` is not known"
-
-
-@pytest.mark.parametrize(
-    ("text", "listen"),
-    [
-        ("127.0.0.1:8700", ListenAddress("127.0.0.1", 8700)),
-        ("0.0.0.0:0", ListenAddress("0.0.0.0", 0)),
-        ("localhost:65535", ListenAddress("localhost", 65535)),
-        ("[::1]:8700", ListenAddress("::1", 8700)),
-        ("[::]:0", ListenAddress("::", 0)),
-        ("control.sluice.svc:80", ListenAddress("control.sluice.svc", 80)),
-    ],
-)
-def test_an_address_is_read_and_written_back(text: str, listen: ListenAddress) -> None:
-    assert ListenAddress.parse(text) == listen
-    assert str(listen) == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", ":", "8700", ":8700", "localhost", "localhost:", "localhost:http", "localhost:-1",
-     "localhost:65536", "localhost:1.5", "localhost:٨٠", "::1:8700", "[::1]", "[]:80", "::1",
-     "localhost:+80", "localhost: 80", "localhost:80 ", "localhost:" + "9" * 5000],
-)  # fmt: skip
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not host:port|needs brackets"):
-        ListenAddress.parse(text)

@@ -1,4 +1,4 @@
-"""Which addresses are public, held against IANA's registries."""
+"""Which addresses are public, checked against IANA's registries."""
 
 from ipaddress import ip_address, ip_network
 
@@ -46,8 +46,8 @@ def test_what_lies_beside_them_is_public(network: str) -> None:
 
 @pytest.mark.parametrize("inner", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "8.8.8.8"])
 def test_an_address_within_another_is_not_public(inner: str) -> None:
-    """By each form that embeds one; even a public one, since a gateway of somebody else's choice
-    would go on to it."""
+    """In every form that embeds one, even if the embedded address is public: a gateway that someone
+    else chose would forward to it."""
     number = int(ip_address(inner))
     forms = {
         "compatible": number,

@@ -1,4 +1,4 @@
-"""Keys that follow one another: what leads from one to the next, and what does not."""
+"""Keys that succeed one another: which chains of endorsements are valid."""
 
 import base64
 

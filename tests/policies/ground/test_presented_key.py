@@ -1,4 +1,4 @@
-"""Which key a request presents, by its two headers (contract, section 6)."""
+"""The key that a request presents in its two headers (contract, section 6)."""
 
 import pytest
 

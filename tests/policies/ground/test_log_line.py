@@ -1,4 +1,4 @@
-"""A log line is one line, whatever stands in it, and JSON always parses."""
+"""A log line is one line whatever it contains, and JSON always parses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_value_can_not_begin_a_line_of_its_own(end: str) -> None:
     assert not {"\r", "\x1b", "\x85", "\u2028", "\x0b", "\x00", "\u202e"} & set(line)
     assert all(each.startswith("    | ") for each in line.split("\n")[1:])
     assert json.loads(json_line(Entry(0, "info", "a", forged)))["message"] == forged
-    # `splitlines` knows more ends than `\n`, and so do other readers.
+    # `splitlines` splits at more characters than `\n`, and so do other readers.
     assert len(json_line(Entry(0, "info", "a", forged, forged, forged)).splitlines()) == 1
 
 

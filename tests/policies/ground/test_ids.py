@@ -1,4 +1,4 @@
-"""Identifiers and keys: their form, their order, and what a mistyped one is."""
+"""Identifiers and keys: their format, their order, and mistyped keys."""
 
 import hashlib
 import re
@@ -35,8 +35,8 @@ def test_uuid7s_of_different_milliseconds_are_ordered_by_time(
 
 
 def test_every_random_bit_of_a_uuid7_is_drawn_for_itself() -> None:
-    """74 bits are free beside time, version and variant; each follows one bit of the entropy, and
-    no two the same."""
+    """74 bits are free beside time, version and variant. Each depends on one bit of the entropy,
+    and no two on the same."""
     base = UUID(uuid7(0, bytes(10))).int
     moved = [UUID(uuid7(0, (1 << bit).to_bytes(10, "big"))).int ^ base for bit in range(80)]
     changing = [change for change in moved if change]

@@ -20,7 +20,7 @@ from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import Record, decision_record, lineage_record, masked_user
 from policies.trail.spool_chain import read_payload, src_member
 from policies.trail.verify import Verifier
-from tests.policies.masking.test_mask import TEXTS
+from tests.policies.ground.masking.test_mask import TEXTS
 from tests.policies.world import FACTS, RETRIEVAL, START, Log, decided, salt
 
 MASKING = FACTS._replace(settings=TenantSettings("default", pii_masking=True))
@@ -32,7 +32,7 @@ def event(record: Record) -> dict[str, Any]:
 
 
 def payload(record: Record) -> dict[str, Any]:
-    """As a sidecar sends it."""
+    """The record as a sidecar sends it."""
     core = record.core(src_member("sidecar-1", "i1", 0, "", rfc3339(START)))
     return {"core": orjson.loads(core), "open": orjson.loads(record.openings)}
 
