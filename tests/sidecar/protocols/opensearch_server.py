@@ -62,7 +62,7 @@ class Server:
             case ["_search", "scroll", *rest]:
                 return self._scrolled(method, rest[0] if rest else body["scroll_id"])
             case [*_, "_search", "point_in_time"] | [*_, "_pit"] if method == "POST":
-                token = self._page([], self._concrete(parts[0]))
+                token = self._page([], self.concrete(parts[0]))
                 return 200, {"pit_id" if parts[-1] == "point_in_time" else "id": token}
             case [*_, "_search", "point_in_time"] | ["_pit"]:
                 return 200, {"pits": []}
@@ -109,7 +109,7 @@ class Server:
             case ["_mapping"] | ["_settings"]:
                 return 200, {name: {"mappings": {}} for name in self.indices}
             case [index, "_mapping" | "_settings"] | [index] if method in ("GET", "HEAD"):
-                return 200, {name: {"mappings": {}} for name in self._concrete(index)}
+                return 200, {name: {"mappings": {}} for name in self.concrete(index)}
             case [index] if method == "PUT":
                 self.indices[index] = {}
                 return 200, {"acknowledged": True, "index": index}
@@ -138,7 +138,7 @@ class Server:
             for name in matching(self.streams)
         ]}  # fmt: skip
 
-    def _concrete(self, expression: str) -> list[str]:
+    def concrete(self, expression: str) -> list[str]:
         names: list[str] = []
         for each in expression.split(","):
             found = self._resolved("*" if each in ("_all", "") else each, "open")
@@ -153,7 +153,7 @@ class Server:
 
     def _search(self, expression: str, body: Any, given: dict[str, str]) -> Any:
         pit = body.get("pit")
-        names = self.pages[pit["id"]][1] if pit else self._concrete(expression)
+        names = self.pages[pit["id"]][1] if pit else self.concrete(expression)
         asked = {"query_string": given["q"]} if "q" in given else body.get("query")
         found = [
             (name, identity, document)
@@ -209,7 +209,7 @@ class Server:
         return True
 
     def _doc(self, index: str, identity: str) -> Any:
-        [name] = self._concrete(index)
+        [name] = self.concrete(index)
         found = self.indices[name].get(identity)
         if found is None:
             return {"_index": name, "_id": identity, "found": False}
@@ -247,7 +247,7 @@ class Server:
         return {"took": 1, "errors": False, "items": items}
 
     def _aliased(self, index: str, name: list[str]) -> Answer:
-        made: dict[str, Any] = {each: {"aliases": {}} for each in self._concrete(index)}
+        made: dict[str, Any] = {each: {"aliases": {}} for each in self.concrete(index)}
         for alias, targets in self.aliases.items():
             for each in targets:
                 if each in made and (not name or fnmatchcase(alias, name[0])):

@@ -90,7 +90,7 @@ async def test_a_cursor_stands_for_its_query(front: Minimal) -> None:
 
 async def test_a_token_from_elsewhere_is_denied(front: Minimal, server: Server) -> None:
     # A token that the server knows, begun past the sidecar on the shut index.
-    server.pages["theirs"] = ([], server._concrete("shut_docs"))
+    server.pages["theirs"] = ([], server.concrete("shut_docs"))
     for method, target, body in (
         ("POST", "/_search/scroll", {"scroll_id": "theirs"}),
         ("GET", "/_search/scroll/theirs", None),

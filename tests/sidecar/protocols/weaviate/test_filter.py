@@ -10,7 +10,7 @@ import pytest
 import weaviate
 
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
-from tests.sidecar.protocols.weaviate.test_routes import arrived, client, q
+from tests.sidecar.protocols.weaviate.front import arrived, client, q
 from tests.sidecar.protocols.weaviate_server import Server
 from tests.sidecar.proxy.stand import policy
 

@@ -1,0 +1,50 @@
+"""What the tests of AWS signatures share: a listener of the kind `s3` in front of a scripted data
+source."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from sidecar.settings.model import Aws, Source
+from tests.sidecar.protocols.aws import (
+    ACCESS,
+    SECRET,
+)
+from tests.sidecar.protocols.conftest import Ticking
+from tests.sidecar.proxy.stand import (
+    Answered,
+    DataSource,
+    Sidecar,
+    ask,
+    data_source,
+    listening,
+    sidecar,
+    source,
+)
+
+SECRETS = {ACCESS: SECRET}
+
+
+class Stand:
+    """A listener of the kind `s3` in front of a scripted data source."""
+
+    def __init__(self, port: int, upstream: DataSource, made: Sidecar, ticking: Ticking) -> None:
+        self.port = port
+        self.upstream = upstream
+        self.sidecar = made
+        self.ticking = ticking
+
+    async def ask(self, method: str, target: str, *fields: str, body: bytes = b"") -> Answered:
+        lines = [f"{method} {target} HTTP/1.1", "Host: kb", "Connection: close", *fields]
+        if body:
+            lines.append(f"Content-Length: {len(body)}")
+        return await ask(self.port, "\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+
+@asynccontextmanager
+async def standing(tmp_path: Path, aws: Aws) -> AsyncIterator[Stand]:
+    ticking = Ticking()
+    async with data_source() as upstream, sidecar(tmp_path) as made:
+        configured: Source = source(upstream.port, "s3", writes="allow", aws=aws)
+        async with listening(made, configured, clock=ticking.clock) as port:
+            yield Stand(port, upstream, made, ticking)
