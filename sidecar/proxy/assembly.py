@@ -1,7 +1,7 @@
-"""All ways through the sidecar to its data sources, put together: the sources, each once, and the
-ports that lead to them.
+"""Assembles the proxy: one endpoint per source, and the listeners that lead to them.
 
-Knows which parts there are, and their order: sources open before their ports and close after them.
+Knows which parts there are, and their order: endpoints open before the listeners, and close after
+them.
 """
 
 import asyncio
@@ -15,18 +15,23 @@ from sidecar.http.body_budget import BodyBudget
 from sidecar.http.tls_contexts import server_context
 from sidecar.identity import AgentIdentity
 from sidecar.proxy.background_tasks import BackgroundTasks
-from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor, UnreadPort
+from sidecar.proxy.downstream.connection_acceptor import TcpAcceptor
 from sidecar.proxy.forward_proxy import ForwardProxy
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.listener import ProxyListener
 from sidecar.proxy.pipeline.passthrough import Passthrough
-from sidecar.proxy.routing.source_endpoint import SourceEndpoint
+from sidecar.proxy.routing.source_endpoint import SharedParts, SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceTable
 from sidecar.proxy.routing.unknown_destination import UnknownDestination
 from sidecar.proxy.routing.virtual_hosts import VirtualHosts
 from sidecar.proxy.tunnel.connect import Connect
 from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
-from sidecar.proxy.tunnel.transparent import Meant, Transparent, by_socket, twin_of
+from sidecar.proxy.tunnel.transparent import (
+    DestinationLookup,
+    Transparent,
+    ipv6_twin,
+    socket_destination,
+)
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch
 from sidecar.proxy.upstream.egress_policy import Egress
 from sidecar.proxy.worker_thread import WorkerThread
@@ -36,20 +41,20 @@ FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 
 
 class ProxyPorts(NamedTuple):
-    """The ways on which an agent says by name where it means to go. `hidden` is whether a TLS hello
-    may hide that name; `meant` tells where a redirected connection was to go."""
+    """The ports on which agents name their destination. `allow_encrypted_hello` permits a TLS hello
+    to hide that name; `original_destination` finds where a redirected connection was going."""
 
     forward_proxy: ListenAddress | None
-    hidden: bool = False
+    allow_encrypted_hello: bool = False
     transparent: ListenAddress | None = None
-    meant: Meant = by_socket
+    original_destination: DestinationLookup = socket_destination
 
 
-NOT_NAMED = ProxyPorts(None)
+NO_NAMED_PORTS = ProxyPorts(None)
 
 
 class Proxy:
-    """The ways to `sources` for one agent."""
+    """Leads one agent to `sources`."""
 
     def __init__(
         self,
@@ -59,142 +64,131 @@ class Proxy:
         clock: Clock,
         egress: Egress,
         limits: ProxyLimits = LIMITS,
-        named: ProxyPorts = NOT_NAMED,
+        named: ProxyPorts = NO_NAMED_PORTS,
         bodies: BodyBudget | None = None,
     ) -> None:
-        """`bodies` limits what request bodies hold together; without one, that of these ways."""
+        """`bodies` limits the request bodies that are held; without it, the proxy has a budget of
+        its own."""
         bodies = bodies or BodyBudget(limits.held_bytes)
         self._agent = agent
         self._enforcer = enforcer
         self._egress = egress
         self._limits = limits
         self._worker = WorkerThread()
-        self._sources = [
-            SourceEndpoint(source, agent, enforcer, clock, egress, self._worker, limits, bodies)
-            for source in sources
-        ]
-        self._ports: dict[str, ProxyListener] = {}
-        for listen, guarded in self._by_port():
-            made = self._reverse(listen, guarded)
-            self._ports |= {each.source.alias: made for each in guarded}
+        shared = SharedParts(agent, enforcer, clock, egress, self._worker, limits, bodies)
+        self.endpoints = [SourceEndpoint(source, shared) for source in sources]
+        self.listeners: dict[str, ProxyListener] = {}
+        """By the alias of each source that they lead to, or `FORWARD_PROXY`, or `TRANSPARENT`."""
+        for listen, endpoints in self._by_port():
+            listener = self._reverse(listen, endpoints)
+            self.listeners |= {each.source.alias: listener for each in endpoints}
         if named.forward_proxy is not None:
-            self._ports[FORWARD_PROXY] = self._forward(named.forward_proxy, named)
+            self.listeners[FORWARD_PROXY] = self._forward(named.forward_proxy, named)
         if named.transparent is not None:
-            self._ports[TRANSPARENT] = self._transparent(named.transparent, named)
+            self.listeners[TRANSPARENT] = self._transparent(named.transparent, named)
 
     async def start(self) -> None:
-        """Opens the ports. Raises `OSError` where one is taken, `RuntimeError` where a server does
-        not behave as it was told to."""
-        for guarded in self._sources:
-            await guarded.open()
-        for port in dict.fromkeys(self._ports.values()):
-            self._egress.own.add(await port.start())
+        """Opens the ports. Raises `OSError` if one is taken, `RuntimeError` if aiohttp did not take
+        the settings."""
+        for endpoint in self.endpoints:
+            await endpoint.open()
+        for listener in dict.fromkeys(self.listeners.values()):
+            # From now on no source may lead back to this port.
+            self._egress.own.add(await listener.start())
 
-    def port(self, alias: str) -> int:
-        """The port on which this source is found, or that of `FORWARD_PROXY` or `TRANSPARENT`."""
-        return self._ports[alias].port
+    def port(self, name: str) -> int:
+        """The port of a source, by its alias, or that of `FORWARD_PROXY` or `TRANSPARENT`."""
+        return self.listeners[name].port
 
     @property
     def agent_connections(self) -> int:
-        """How many of agents are open."""
-        return sum(each.connections for each in set(self._ports.values()))
+        """How many connections from agents are open."""
+        return sum(each.connections for each in set(self.listeners.values()))
 
     @property
     def source_connections(self) -> int:
-        """How many to data sources are open, in use or at rest."""
-        return sum(each.connections for each in self._sources)
+        """How many connections to data sources are open, in use or idle."""
+        return sum(each.connections for each in self.endpoints)
 
     @property
     def received(self) -> int:
-        """Bytes that came from agents."""
-        return sum(each.flow.received for each in self._flowing())
+        """Bytes received from agents."""
+        return sum(each.flow.received for each in self._counting())
 
     @property
     def sent(self) -> int:
-        """Bytes that went to agents."""
-        return sum(each.flow.sent for each in self._flowing())
+        """Bytes sent to agents."""
+        return sum(each.flow.sent for each in self._counting())
 
     async def close(self, seconds: float) -> None:
-        """Takes no more connections, lets what is under way finish for `seconds`, then ends it."""
+        """Stops accepting, lets requests finish for `seconds`, then ends them."""
         try:
-            await asyncio.gather(*(each.close(seconds) for each in set(self._ports.values())))
+            await asyncio.gather(*(each.close(seconds) for each in set(self.listeners.values())))
         finally:
-            for guarded in self._sources:
-                await guarded.close()
+            for endpoint in self.endpoints:
+                await endpoint.close()
             self._worker.close()
 
-    def _flowing(self) -> list[ProxyListener | Passthrough]:
-        """What counts bytes: the ports, and what joins connections past them."""
-        return [*set(self._ports.values()), *(each.opaque for each in self._sources)]
+    def _counting(self) -> list[ProxyListener | Passthrough]:
+        """What counts bytes: the listeners, and the connections that bypass their parsers."""
+        return [*set(self.listeners.values()), *(each.passthrough for each in self.endpoints)]
 
     def _by_port(self) -> list[tuple[ListenAddress, Sequence[SourceEndpoint]]]:
-        found: dict[ListenAddress, list[SourceEndpoint]] = {}
-        apart: list[tuple[ListenAddress, Sequence[SourceEndpoint]]] = []
-        for guarded in self._sources:
-            listen = guarded.source.listen
+        shared: dict[ListenAddress, list[SourceEndpoint]] = {}
+        separate: list[tuple[ListenAddress, Sequence[SourceEndpoint]]] = []
+        for endpoint in self.endpoints:
+            listen = endpoint.source.listen
             if listen is None:
                 continue
             if listen.port:
-                found.setdefault(listen, []).append(guarded)
+                shared.setdefault(listen, []).append(endpoint)
             else:
-                # The system chooses one for each.
-                apart.append((listen, [guarded]))
-        return [*found.items(), *apart]
+                # Port 0: the system chooses a different one for each.
+                separate.append((listen, [endpoint]))
+        return [*shared.items(), *separate]
 
-    def _reverse(self, listen: ListenAddress, guarded: Sequence[SourceEndpoint]) -> ProxyListener:
-        first = guarded[0]
+    def _reverse(self, listen: ListenAddress, endpoints: Sequence[SourceEndpoint]) -> ProxyListener:
+        first, limits = endpoints[0], self._limits
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
-        if len(guarded) == 1 and first.source.path is None and first.source.kind != "tcp":
-            handler, record, short_way = first.gate.serve, first.record, first.short_way
-            return ProxyListener(
-                listen, handler, record, self._limits, short_way=short_way, tls=tls
-            )
-        outside = UnknownDestination(str(listen), self._agent, self._enforcer)
+        if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
+            serve, record, fast_path = first.pipeline.serve, first.record, first.fast_path
+            return ProxyListener(listen, serve, record, limits, fast_path=fast_path, tls=tls)
+        unknown = self._unknown(listen)
         if first.source.kind == "tcp":
-            errands = BackgroundTasks()
-            arrivals = UnreadPort(first, outside, errands, self._limits)
-            return self._arriving(listen, arrivals, errands)
-        switch = VirtualHosts(listen, guarded, outside)
-        return ProxyListener(listen, switch.serve, outside.record, self._limits, tls=tls)
+            acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
+            return ProxyListener.of_acceptor(listen, acceptor, limits)
+        hosts = VirtualHosts(listen, endpoints, unknown)
+        return ProxyListener(listen, hosts.serve, unknown.record, limits, tls=tls)
 
     def _forward(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
-        outside, errands, passage = self._passage(listen, named)
-        connect = Connect(passage, outside, errands, self._limits)
-        proxy = ForwardProxy(passage.places, outside, connect)
-        return ProxyListener(listen, proxy.serve, outside.record, self._limits, errands=errands)
+        tasks, unknown = BackgroundTasks(), self._unknown(listen)
+        dispatch = self._dispatch(unknown, tasks, named)
+        connect = Connect(dispatch, unknown, tasks, self._limits)
+        proxy = ForwardProxy(dispatch.destinations, unknown, connect)
+        return ProxyListener(
+            listen, proxy.serve, unknown.record, self._limits, background_tasks=tasks
+        )
 
     def _transparent(self, listen: ListenAddress, named: ProxyPorts) -> ProxyListener:
-        outside, errands, passage = self._passage(listen, named)
-        own = self._egress.own
-        arrivals = Transparent(passage, outside, errands, own, self._limits, named.meant)
-        return self._arriving(listen, arrivals, errands, twin_of(listen))
+        tasks, unknown = BackgroundTasks(), self._unknown(listen)
+        dispatch = self._dispatch(unknown, tasks, named)
+        acceptor = Transparent(
+            dispatch, unknown, tasks, self._egress.own, self._limits, named.original_destination
+        )
+        return ProxyListener.of_acceptor(listen, acceptor, self._limits, ipv6_twin(listen))
 
-    def _arriving(
-        self,
-        listen: ListenAddress,
-        arrivals: ConnectionAcceptor,
-        errands: BackgroundTasks,
-        twin: str | None = None,
-    ) -> ProxyListener:
-        return ProxyListener(
-            listen,
-            arrivals.serve,
-            arrivals.outside.record,
-            self._limits,
-            errands=errands,
-            arrivals=arrivals,
-            twin=twin,
+    def _dispatch(
+        self, unknown: UnknownDestination, tasks: BackgroundTasks, named: ProxyPorts
+    ) -> TunnelDispatch:
+        destinations = NamedDestinations(
+            SourceTable([each.source for each in self.endpoints]),
+            {each.source.alias: each for each in self.endpoints},
+        )
+        allow = named.allow_encrypted_hello
+        return TunnelDispatch(
+            destinations, unknown, tasks, self._limits, allow_encrypted_hello=allow
         )
 
-    def _passage(
-        self, listen: ListenAddress, named: ProxyPorts
-    ) -> tuple[UnknownDestination, BackgroundTasks, TunnelDispatch]:
-        by_alias = {guarded.source.alias: guarded for guarded in self._sources}
-        places = NamedDestinations(SourceTable([each.source for each in self._sources]), by_alias)
-        outside, errands = (
-            UnknownDestination(str(listen), self._agent, self._enforcer),
-            BackgroundTasks(),
-        )
-        passage = TunnelDispatch(places, outside, errands, self._limits, hidden=named.hidden)
-        return outside, errands, passage
+    def _unknown(self, listen: ListenAddress) -> UnknownDestination:
+        return UnknownDestination(str(listen), self._agent, self._enforcer)

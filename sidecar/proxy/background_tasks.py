@@ -1,5 +1,5 @@
-"""Tasks that no request waits for, kept until they are done: a denial that has nobody left to hear
-of it is still recorded. Knows tasks."""
+"""Tasks that no request waits for, kept until they are done. A denial is still recorded when the
+agent is gone."""
 
 import asyncio
 import logging
@@ -15,14 +15,15 @@ class BackgroundTasks:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(self, errand: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(errand)
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        # The event loop holds only weak references to its tasks.
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def close(self, seconds: float) -> None:
-        """Waits for them for `seconds`, then ends them."""
+        """Waits up to `seconds` for the tasks, then cancels what is left."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         left = set(self._tasks)

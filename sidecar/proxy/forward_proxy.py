@@ -1,10 +1,11 @@
-"""The HTTP forward proxy: what an agent reaches with `HTTP_PROXY`. It names the data source by the
-address it means to reach, in the request's target; what leads to no configured source is denied.
+"""The HTTP forward proxy: what agents reach through `HTTP_PROXY`. The request's target names the
+data source by the address that the agent means to reach. A target that leads to no configured
+source is denied.
 
-A request in absolute form is that source's from here on: its gate judges it, and the data source
-gets the path below its own address (RFC 9112 section 3.2.2). CONNECT is `connect.py`'s.
+A request in absolute form goes to that source's pipeline, and the data source gets the path below
+its own address (RFC 9112 section 3.2.2). `tunnel/connect.py` handles CONNECT.
 
-Knows the directory, and the forms of a target. Knows nothing of what is asked.
+Knows how sources are found, and the forms of a target. Knows nothing of what a request asks for.
 """
 
 import re
@@ -19,83 +20,84 @@ from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
-from sidecar.proxy.routing.unknown_destination import UnknownDestination, place_of
+from sidecar.proxy.routing.unknown_destination import UnknownDestination, requested_source
 from sidecar.proxy.tunnel.connect import Connect
 from sidecar.proxy.tunnel.fixed_destination import NamedDestinations
 
-# Whatever is no printable ASCII, userinfo included, is no authority of anybody's.
+# The authority is printable ASCII here; `parse_absolute` refuses userinfo.
 _ABSOLUTE = re.compile(r"(https?)://([!-~]+?)((?:[/?#\\].*)?)\Z", re.IGNORECASE | re.DOTALL)
 
 
 class AbsoluteForm(NamedTuple):
-    """A target in absolute form, taken apart; `rest` is its path and query."""
+    """A target in absolute form, parsed. `rest` is its path and query."""
 
     scheme: str
     where: Authority
     rest: str
 
 
-def absolute(target: str) -> AbsoluteForm:
-    """Raises `Malformed` for any other form, and for what has two readings."""
+def parse_absolute(target: str) -> AbsoluteForm:
+    """Raises `Malformed` for any other form, and for a target that could be read in two ways."""
     found = _ABSOLUTE.match(target)
     if found is None:
-        raise Malformed("the target is not http://host or https://host and a path")
+        raise Malformed("the target is not `http://` or `https://` with a host and a path")
     scheme, where, rest = found.groups()
     if "@" in where:
-        raise Malformed("the target holds a user")
+        # Clients disagree on where userinfo ends, and so on which host the target names.
+        raise Malformed("the target contains a user name")
     scheme = scheme.lower()
     rest = rest if rest.startswith("/") else f"/{rest}"
     return AbsoluteForm(scheme, authority(where, DEFAULT_PORTS[scheme]), rest)
 
 
-def check_host(head: RequestHead, where: Authority, default: int) -> None:
-    """The header `host`, where there is one, means what the target means."""
+def check_host(head: RequestHead, where: Authority, default_port: int) -> None:
+    """Raises `Malformed` if the header `host` names another server than the target."""
     raw = head.one(b"host")
-    if raw is not None and authority(raw.decode("latin-1"), default) != where:
-        raise Malformed("the header `host` and the target name two servers")
+    if raw is not None and authority(raw.decode("latin-1"), default_port) != where:
+        raise Malformed("the header `host` names another server than the target")
 
 
 class ForwardProxy:
-    """For one port."""
+    """The requests of one port."""
 
     def __init__(
-        self, places: NamedDestinations, outside: UnknownDestination, connect: Connect
+        self, destinations: NamedDestinations, unknown: UnknownDestination, connect: Connect
     ) -> None:
-        self._places = places
-        self._outside = outside
+        self._destinations = destinations
+        self._unknown = unknown
         self._connect = connect
 
     async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request. Whatever is refused has been recorded."""
+        """Answers one request. Every refusal has been recorded."""
         if request.fault is None and request.method == "CONNECT":
             return await self._connect.serve(request)
         try:
-            guarded = self._found(request)
+            endpoint = self._find(request)
         except Refused as refused:
-            return await self._outside.refuse(request, refused)
-        return await guarded.gate.serve(request)
+            return await self._unknown.refuse(request, refused)
+        return await endpoint.pipeline.serve(request)
 
-    def _found(self, request: AgentRequest) -> SourceEndpoint:
-        outside = self._outside
-        head = outside.read(request)
-        who = outside.who(head)
+    def _find(self, request: AgentRequest) -> SourceEndpoint:
+        unknown = self._unknown
+        head = unknown.read(request)
+        who = unknown.who(head)
         try:
-            scheme, where, rest = absolute(request.target)
+            scheme, where, rest = parse_absolute(request.target)
             check_host(head, where, DEFAULT_PORTS[scheme])
             target = canonical(rest)
         except Malformed as error:
-            raise outside.unreadable(error.message) from error
-        group = self._places.names.at(where)
-        found = None if group is None else _spoken(group, scheme).find(target)
+            raise unknown.unreadable(error.message) from error
+        group = self._destinations.table.at(where)
+        found = None if group is None else _at_least_as_safe(group, scheme).find(target)
         if found is None:
-            reason = "no source of the configuration has this address and path"
-            raise outside.unknown(reason, who, place_of(scheme, where))
+            reason = "no configured source has this address and path"
+            raise unknown.no_source(reason, who, requested_source(scheme, where))
         request.target = found.target
-        return self._places.guarded[found.source.alias]
+        return self._destinations.endpoints[found.source.alias]
 
 
-def _spoken(group: SourceGroup, scheme: str) -> SourceGroup:
-    """Of these sources those that speak HTTP, and no less safely than was asked for."""
+def _at_least_as_safe(group: SourceGroup, scheme: str) -> SourceGroup:
+    """The sources that speak HTTP, with TLS if the agent asked for TLS."""
     return SourceGroup(
         tuple(
             row

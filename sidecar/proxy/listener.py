@@ -1,5 +1,5 @@
-"""A port on which agents speak HTTP to the proxy, over TLS where it has a certificate, from its
-first connection to its last. Knows nothing of what passes through: a handler answers."""
+"""One listening port of the proxy: plain HTTP, HTTPS, or connections whose protocol has to be found
+out. Knows nothing of what passes through; a handler answers."""
 
 import asyncio
 import ssl
@@ -18,87 +18,114 @@ from sidecar.proxy.pipeline.authorizer import UNREADABLE
 from sidecar.proxy.pipeline.fast_path import FastPath
 from sidecar.proxy.proxy_metrics import Flow
 
-Record = Callable[[str, str], Coroutine[Any, Any, None]]
+RecordDenial = Callable[[str, str], Coroutine[Any, Any, None]]
 """Records a denial: its policy name, and the reason."""
+
+_BACKLOG = 1024
 
 
 class ProxyListener:
-    """Listens on `listen` and answers by `handler`, or by `short_way` what may take it. With `tls`
-    it speaks TLS, and `record`s what is none. With `arrivals` these take it first; `twin` is
-    another host on which it listens too."""
+    """Listens on `listen`; `handler` answers the requests, and `record` records connections that
+    aren't valid TLS. Each keyword adds one thing:
+
+    `fast_path`   offers simple requests to the fast path first
+    `tls`         speaks TLS with this context
+    `acceptor`    takes each connection first, and finds out what it is
+    `ipv6_twin`   listens on this host, too
+    """
 
     def __init__(
         self,
         listen: ListenAddress,
         handler: Handler,
-        record: Record,
+        record: RecordDenial,
         limits: ProxyLimits = LIMITS,
         *,
-        short_way: FastPath | None = None,
+        fast_path: FastPath | None = None,
         tls: ssl.SSLContext | None = None,
-        errands: BackgroundTasks | None = None,
-        arrivals: ConnectionAcceptor | None = None,
-        twin: str | None = None,
+        background_tasks: BackgroundTasks | None = None,
+        acceptor: ConnectionAcceptor | None = None,
+        ipv6_twin: str | None = None,
     ) -> None:
         self._listen = listen
-        self._hosts = [listen.host] if twin is None else [listen.host, twin]
+        self._hosts = [listen.host] if ipv6_twin is None else [listen.host, ipv6_twin]
         self._handler = handler
         self._record = record
-        self._short_way = short_way
+        self._fast_path = fast_path
         self._limits = limits
         self._tls = tls
-        self._arrivals = arrivals
-        self._errands = errands or BackgroundTasks()
-        self._server: DownstreamServer | None = None
+        self._acceptor = acceptor
+        self._background_tasks = background_tasks or BackgroundTasks()
+        self.server: DownstreamServer | None = None
         self._sockets: asyncio.Server | None = None
 
+    @classmethod
+    def of_acceptor(
+        cls,
+        listen: ListenAddress,
+        acceptor: ConnectionAcceptor,
+        limits: ProxyLimits,
+        ipv6_twin: str | None = None,
+    ) -> "ProxyListener":
+        """A port whose connections `acceptor` handles."""
+        return cls(
+            listen,
+            acceptor.serve,
+            acceptor.unknown.record,
+            limits,
+            background_tasks=acceptor.background_tasks,
+            acceptor=acceptor,
+            ipv6_twin=ipv6_twin,
+        )
+
     async def start(self) -> Sequence[Any]:
-        """Opens the port, and gives its sockets. Raises `OSError` where it is taken, `RuntimeError`
-        where the server does not behave as it was told to."""
-        self._server = DownstreamServer(self._handler, self._limits, self._short_way)
-        self._server.prove_settings()
-        made: Callable[[], asyncio.Protocol] = self._server
-        if self._arrivals is not None:
-            made = partial(self._arrivals.arrive, self._server)
-        elif self._tls is not None:
-            made = partial(self._over_tls, self._tls)
+        """Opens the port, and returns its sockets. Raises `OSError` if it is taken, `RuntimeError`
+        if aiohttp did not take the settings."""
+        self.server = DownstreamServer(self._handler, self._limits, self._fast_path)
+        self.server.prove_settings()
         self._sockets = await asyncio.get_running_loop().create_server(
-            made, self._hosts, self._listen.port, backlog=1024
+            self.protocol_factory(), self._hosts, self._listen.port, backlog=_BACKLOG
         )
         return self._sockets.sockets
 
+    def protocol_factory(self) -> Callable[[], asyncio.Protocol]:
+        """Creates the protocol of each new connection. Only once the listener has started."""
+        assert self.server is not None
+        if self._acceptor is not None:
+            return partial(self._acceptor.protocol_factory, self.server)
+        if self._tls is None:
+            return self.server
+        seconds = self._limits.handshake_seconds
+        return partial(TlsLayer, self._tls, self.server, seconds, self._not_tls)
+
     @property
     def connections(self) -> int:
-        """How many of agents are open."""
-        if self._arrivals is not None:
-            return self._arrivals.connections
-        return 0 if self._server is None else len(self._server.connections)
+        """How many connections from agents are open."""
+        if self._acceptor is not None:
+            return self._acceptor.connections
+        return 0 if self.server is None else len(self.server.connections)
 
     @property
     def flow(self) -> Flow:
-        """The bytes on those so far."""
-        return Flow() if self._server is None else self._server.flow
+        """Bytes on those connections so far."""
+        return Flow() if self.server is None else self.server.flow
 
     @property
     def port(self) -> int:
-        """The port that is open, where the configuration left the choice to the system."""
+        """The open port; the system chose it if the configuration says 0."""
         assert self._sockets is not None
         port: int = self._sockets.sockets[0].getsockname()[1]
         return port
 
     async def close(self, seconds: float) -> None:
-        """Takes no more connections, lets what is under way finish for `seconds`, then ends it."""
+        """Stops accepting, lets requests finish for `seconds`, then ends them."""
         if self._sockets is not None:
             self._sockets.close()
-        closing: list[Awaitable[None]] = [self._errands.close(seconds)]
-        if self._server is not None:
-            self._server.pre_shutdown()
-            closing.append(self._server.shutdown(seconds))
+        closing: list[Awaitable[None]] = [self._background_tasks.close(seconds)]
+        if self.server is not None:
+            self.server.pre_shutdown()
+            closing.append(self.server.shutdown(seconds))
         await asyncio.gather(*closing)
 
-    def _over_tls(self, context: ssl.SSLContext) -> TlsLayer:
-        assert self._server is not None
-        return TlsLayer(context, self._server, self._limits.handshake_seconds, self._failed)
-
-    def _failed(self, reason: str) -> None:
-        self._errands.run(self._record(UNREADABLE, reason))
+    def _not_tls(self, reason: str) -> None:
+        self._background_tasks.run(self._record(UNREADABLE, reason))

@@ -1,5 +1,5 @@
-"""Answers of the proxy's own, in one piece: denials and errors (contract, section 5). What comes
-from the data source is `relay.py`'s to pass on."""
+"""Responses that the proxy makes itself: denials and errors (contract, section 5). What comes from
+the data source is relayed by `messages/response_relay.py`."""
 
 from http import HTTPStatus
 
@@ -13,20 +13,20 @@ from sidecar.protocols.messages import FetchedResponse
 Fields = tuple[tuple[bytes, bytes], ...]
 
 _JSON = (b"Content-Type", b"application/json")
-_OWN = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
+_OWN_FIELDS = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 
 
-def fields_of_event(event_id: str, *, let_through: bool = False) -> Fields:
-    """What the answer to a request that went on tells of its decision; `let_through` is a denial by
-    a source whose mode is `report`."""
-    told = ((b"X-Sluice-Event-Id", event_id.encode()),)
-    return (*told, (b"X-Sluice-Decision", b"DENY")) if let_through else told
+def event_fields(event_id: str, *, report_only: bool = False) -> Fields:
+    """The header fields about the decision on a request that was forwarded. `report_only` is a
+    denial by a source in mode `report`."""
+    fields = ((b"X-Sluice-Event-Id", event_id.encode()),)
+    return (*fields, (b"X-Sluice-Decision", b"DENY")) if report_only else fields
 
 
 class LocalResponse:
-    """An answer that is still to be written. `close` ends the connection with it."""
+    """A response that is still to be written. `close` ends the connection after it."""
 
-    __slots__ = ("body", "close", "decision", "fields", "keep_alive", "status")
+    __slots__ = ("body", "close", "decision", "fields", "status")
 
     def __init__(self, status: int, fields: Fields, body: bytes, *, close: bool = False) -> None:
         self.status = status
@@ -34,65 +34,64 @@ class LocalResponse:
         self.body = body
         self.close = close
         self.decision: dict[str, str] = {}
-        """Of a denial, the four fields of an evaluation."""
-        self.keep_alive = False
-        """Set when it is written: whether the connection carries on."""
+        """For a denial, the four fields of an evaluation."""
 
     @classmethod
     def of_error(
         cls, error: SluiceError, *, event: Fields = (), close: bool = False
     ) -> "LocalResponse":
-        """`event` tells of the decision by which it went on that then failed."""
+        """`event` are the fields about the decision, if the request failed after it."""
         if isinstance(error, BodyBudgetExceeded):
             event = (*event, (b"Retry-After", b"%d" % error.retry_after))
-        return cls(error.status, (_JSON, *event, *_OWN), error.encoded(), close=close)
+        return cls(error.status, (_JSON, *event, *_OWN_FIELDS), error.encoded(), close=close)
 
     @classmethod
     def of_denial(
         cls, status: int, decision: Decision, event_id: str, *, close: bool = False
     ) -> "LocalResponse":
-        """The error body with one member more: `decision`, the four fields of an evaluation."""
+        """The error body with one more member: `decision`, the four fields of an evaluation."""
         body = error_body(status, decision.reason)
-        told_of = {
+        evaluation = {
             "decision": decision.decision,
             "policy_name": decision.policy_name,
             "reason": decision.reason,
             "event_id": event_id,
         }
-        body["decision"] = told_of
-        told = (
+        body["decision"] = evaluation
+        fields = (
+            _JSON,
             (b"X-Sluice-Decision", decision.decision.encode()),
             (b"X-Sluice-Event-Id", event_id.encode()),
+            *_OWN_FIELDS,
         )
-        reply = cls(status, (_JSON, *told, *_OWN), orjson.dumps(body), close=close)
-        reply.decision = told_of
-        return reply
+        response = cls(status, fields, orjson.dumps(body), close=close)
+        response.decision = evaluation
+        return response
 
-    def in_words_of(self, own: FetchedResponse) -> "LocalResponse":
-        """The same denial as a data source's protocol tells of one."""
-        told = [field for field in self.fields if field != _JSON]
-        return LocalResponse(own.status, (*own.fields, *told), own.body, close=self.close)
+    def in_protocol_format(self, own: FetchedResponse) -> "LocalResponse":
+        """The same denial in the format of the data source's protocol, which is `own`."""
+        fields = [field for field in self.fields if field != _JSON]
+        return LocalResponse(own.status, (*own.fields, *fields), own.body, close=self.close)
 
-    def end(self) -> None:
-        """It is the last on its connection."""
+    def end_connection(self) -> None:
+        """Makes this the last response on its connection."""
         self.close = True
 
-    def encode(self, *, keep_alive: bool, empty: bool, old: bool) -> bytes:
-        """The whole answer; without its body where `empty` (to a HEAD). `old` is HTTP/1.0, where
-        keeping the connection has to be said."""
-        self.keep_alive = keep_alive and not self.close
+    def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
+        """The whole response, without its body if it answers a HEAD (`omit_body`). HTTP/1.0 closes
+        connections unless told otherwise, HTTP/1.1 keeps them."""
         lines = [b"HTTP/1.1 %d %b" % (self.status, HTTPStatus(self.status).phrase.encode())]
         lines += [b"%b: %b" % field for field in self.fields]
         lines.append(b"Content-Length: %d" % len(self.body))
-        if not self.keep_alive:
+        if self.close or not keep_alive:
             lines.append(b"Connection: close")
-        elif old:
+        elif http10:
             lines.append(b"Connection: keep-alive")
-        return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if empty else self.body)
+        return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if omit_body else self.body)
 
 
 class ResponseSent:
-    """An answer that is on its way already; `status` 0 where none was begun."""
+    """A response that has been written, or is being written. `status` is 0 if none was begun."""
 
     __slots__ = ("keep_alive", "status")
 
@@ -100,6 +99,6 @@ class ResponseSent:
         self.keep_alive = keep_alive
         self.status = status
 
-    def end(self) -> None:
-        """It is the last on its connection."""
+    def end_connection(self) -> None:
+        """Makes this the last response on its connection."""
         self.keep_alive = False

@@ -1,7 +1,7 @@
-"""What passes through the proxy, in numbers: requests by what became of them, failures of data
-sources by their cause, bytes. Labels are of closed sets: the source's kind, never its name.
+"""Counts what passes through the proxy: requests by their outcome, failures of data sources by
+their cause, bytes. Labels come from closed sets: the source's kind, never its name.
 
-Knows metrics. Knows nothing of requests but what they came to.
+Knows metrics. Of a request it knows only the outcome.
 """
 
 from policies.ground.errors import UpstreamFailed
@@ -10,61 +10,61 @@ from sidecar.protocols.messages import ResponseTooLarge
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 
 UNDECIDED = "none"
-"""In place of a decision, of a request that needs none, or never came so far."""
+"""The decision label of a request that needs no decision, or never got that far."""
 
-_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "other", "other", "other", "other")
-"""By the first of a status' three digits, all of which data sources may make use of."""
+_STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "other", "other", "other", "other")
+"""By the first of a status' three digits. Data sources may use any."""
 
 
 class UpstreamUnreachable(UpstreamFailed):
     """the data source can't be reached"""
 
 
-class Unverified(UpstreamFailed):
+class UpstreamUnverified(UpstreamFailed):
     """the data source can't be verified"""
 
 
-class Unanswered(UpstreamFailed):
-    """the data source gave no answer that can be read"""
+class UpstreamNoResponse(UpstreamFailed):
+    """the data source sent no response that can be read"""
 
 
-class BrokenOff(UpstreamFailed):
-    """the data source broke off its answer"""
+class UpstreamBrokeOff(UpstreamFailed):
+    """the data source broke off its response"""
 
 
 CAUSES: dict[type[UpstreamFailed], str] = {
     UpstreamUnreachable: "unreachable",
-    Unverified: "unverified",
-    Unanswered: "unanswered",
-    BrokenOff: "broken_off",
+    UpstreamUnverified: "unverified",
+    UpstreamNoResponse: "unanswered",
+    UpstreamBrokeOff: "broken_off",
     ResponseTooLarge: "too_large",
 }
-"""Any other is `unjudged`: an answer that tells what nobody here can judge."""
+"""Any other failure is `unjudged`: a response whose contents the sidecar can't check."""
 
 
 class ProxyMetrics:
-    """Of one source."""
+    """The counts of one source."""
 
     def __init__(self, metrics: Metrics, kind: str) -> None:
         self._requests = metrics.requests
         self._failures = metrics.upstream_failures
         self._kind = kind
 
-    def answered(self, decision: str, status: int) -> None:
-        """`decision` is ALLOW, DENY or `UNDECIDED`; `status` 0 where the agent heard none."""
-        self._requests.add(self._kind, decision, _CLASSES[status // 100])
+    def count_request(self, decision: str, status: int) -> None:
+        """`decision` is ALLOW, DENY or `UNDECIDED`; `status` is 0 if the agent got no response."""
+        self._requests.add(self._kind, decision, _STATUS_CLASSES[status // 100])
 
-    def came_to(self, decision: str, answer: LocalResponse | ResponseSent | None) -> None:
-        """As `answered`, None where the request ended without an answer."""
-        self.answered(decision, 0 if answer is None else answer.status)
+    def count_response(self, decision: str, response: LocalResponse | ResponseSent | None) -> None:
+        """As `count_request`; None if the request ended without a response."""
+        self.count_request(decision, 0 if response is None else response.status)
 
-    def failed(self, error: UpstreamFailed) -> None:
-        """The data source did not do what it should."""
+    def count_failure(self, error: UpstreamFailed) -> None:
+        """A failure of the data source."""
         self._failures.add(self._kind, CAUSES.get(type(error), "unjudged"))
 
 
 class Flow:
-    """Bytes on the agents' connections of one port, framing included."""
+    """Bytes on the agents' connections to one port, framing included."""
 
     __slots__ = ("received", "sent")
 

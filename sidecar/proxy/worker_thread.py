@@ -1,12 +1,12 @@
-"""Keeps long computations off the event loop. What walks a body or an answer of more than 64 KiB
-runs in one thread beside the loop, so that the loop waits for it by turns (the interpreter switches
-threads every 5 ms) and for no more than one call into C at a time.
+"""Keeps long computations off the event loop. Anything that walks a body of more than 64 KiB runs
+in one thread beside the loop, so that the loop waits only for its turns: the interpreter switches
+threads every 5 ms, but not during a call into C.
 
-Such a call holds the interpreter's lock: `bodies.is_crowded` bounds the longest, which is to make a
-parsed body's objects. Together the two keep one request from blocking the loop for 100 ms (the
-benchmark `blocking` prints the figures).
+Such a call holds the interpreter's lock. The longest creates the objects of a parsed body, and
+`strict_body.has_too_many_brackets` bounds it. Together the two keep one request from blocking the
+loop for 100 ms (the benchmark `blocking` prints the figures).
 
-Knows nothing of what is computed. What runs here may not touch the policy set or the loop.
+Knows nothing of what is computed. Nothing that runs here may touch the policy set or the loop.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from policies.ground.errors import SluiceError
 from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 
 LONGEST_INLINE = 64 * 1024
-"""What walks fewer bytes runs on the loop: a thread costs more than it would take."""
+"""Up to this many bytes are walked on the loop: switching to the thread would take longer."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Fresh = Callable[[], None]
-"""Called on the loop right before something runs in the thread: see `Permitting.refresh`."""
+Refresh = Callable[[], None]
+"""Called on the loop right before something runs in the thread: see `Permission.refresh`."""
 
 
-def as_it_is() -> None:
+def no_refresh() -> None:
     """For a computation that needs nothing from the loop."""
 
 
-class _Wanted(NamedTuple):
+class _LookupRequested(NamedTuple):
     """A look-up that a coroutine waits for."""
 
     target: str
@@ -43,22 +43,22 @@ class _Done(NamedTuple):
     value: Any
 
 
-class _Ask:
-    """Awaited in place of a look-up: hands the target to `WorkerThread.drive`, and gets the
-    answer."""
+class _Lookup:
+    """Awaited in place of a look-up: passes the target to `WorkerThread.drive`, and returns the
+    response that comes back."""
 
     __slots__ = ("_target",)
 
     def __init__(self, target: str) -> None:
         self._target = target
 
-    def __await__(self) -> Generator[_Wanted, FetchedResponse, FetchedResponse]:
-        return (yield _Wanted(self._target))
+    def __await__(self) -> Generator[_LookupRequested, FetchedResponse, FetchedResponse]:
+        return (yield _LookupRequested(self._target))
 
 
 class WorkerThread:
-    """One thread for all sources of a sidecar, started when it is first needed. What waits for it
-    is bounded by the bodies that the sidecar holds."""
+    """One thread for all sources of a sidecar, started when it is first needed. Its queue is
+    bounded by the bodies that the sidecar holds."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(1, "proxy-worker")
@@ -73,8 +73,8 @@ class WorkerThread:
         *arguments: P.args,
         **more: P.kwargs,
     ) -> T:
-        """What `work` returns or raises; `size` is how many bytes it walks. If the caller is
-        cancelled, work that has not begun is given up."""
+        """What `work` returns or raises. `size` is how many bytes it walks. If the caller is
+        cancelled, work that hasn't begun is dropped."""
         if size <= LONGEST_INLINE:
             return work(*arguments, **more)
         loop = asyncio.get_running_loop()
@@ -82,54 +82,56 @@ class WorkerThread:
 
     async def drive(
         self,
-        asked: RoutedRequest,
+        routed: RoutedRequest,
         size: int,
         begin: Callable[[RoutedRequest], Coroutine[Any, Any, T]],
-        fresh: Fresh = as_it_is,
+        refresh: Refresh = no_refresh,
     ) -> T:
-        """What the coroutine that `begin` makes comes to. It runs step by step, from one look-up to
-        the next: each step where `call` would run it, each look-up on the loop. `size` are the
-        bytes of the body; an answer that is larger counts in its place."""
-        coroutine = begin(asked._replace(fetch=_ask))
+        """Runs the coroutine that `begin` creates, step by step from one look-up to the next. Each
+        step runs where `call` would run it, each look-up on the loop. `size` is the size of the
+        body in bytes; the size of a larger look-up response replaces it."""
+        coroutine = begin(routed._replace(fetch=_request_lookup))
         resume: Callable[[], Any] = partial(coroutine.send, None)
         walked = size
         try:
             while True:
                 if walked > LONGEST_INLINE:
-                    fresh()
+                    refresh()
                 step = await self.call(walked, _step, resume)
                 if isinstance(step, _Done):
                     value: T = step.value
                     return value
-                resume, walked = await _looked_up(coroutine, asked.fetch, step.target, size)
+                resume, walked = await _look_up(coroutine, routed.fetch, step.target, size)
         finally:
-            # Cancelled in the middle of a step, the thread still has it: it ends with that step.
+            # If this was cancelled in the middle of a step, the thread is still running the
+            # coroutine, which can't be closed then. It ends with that step.
             with contextlib.suppress(ValueError):
                 coroutine.close()
 
 
-async def _ask(target: str) -> FetchedResponse:
-    return await _Ask(target)
+async def _request_lookup(target: str) -> FetchedResponse:
+    return await _Lookup(target)
 
 
-def _step(resume: Callable[[], Any]) -> _Wanted | _Done:
+def _step(resume: Callable[[], Any]) -> _LookupRequested | _Done:
     # `StopIteration` can't pass through a future.
     try:
-        wanted = resume()
+        requested = resume()
     except StopIteration as done:
         return _Done(done.value)
-    assert isinstance(wanted, _Wanted)
-    return wanted
+    assert isinstance(requested, _LookupRequested)
+    return requested
 
 
-async def _looked_up(
+async def _look_up(
     coroutine: Coroutine[Any, Any, Any],
     fetch: Callable[[str], Awaitable[FetchedResponse]],
     target: str,
     size: int,
 ) -> tuple[Callable[[], Any], int]:
+    """How to resume `coroutine` with the result of its look-up, and how many bytes that walks."""
     try:
-        answer = await fetch(target)
+        response = await fetch(target)
     except SluiceError as error:
         return partial(coroutine.throw, error), size
-    return partial(coroutine.send, answer), max(size, len(answer.body))
+    return partial(coroutine.send, response), max(size, len(response.body))

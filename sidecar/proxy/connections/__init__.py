@@ -1,1 +1,1 @@
-"""Bytes in both directions: buffered connections, TLS over one, and the splice of two."""
+"""Bytes in both directions: buffered connections, TLS on top of one, and the splice of two."""

@@ -1,6 +1,6 @@
-"""One end of a connection, from when nobody knows yet what is spoken on it: holds what arrives, and
-is then given to a protocol, or joined to another end. It hears of the connection's end whatever has
-become of it.
+"""One end of a connection whose protocol isn't known yet: buffers what arrives, until the
+connection is handed to a protocol or joined to another one. Learns of the connection's end in
+either case.
 
 Knows bytes and ends. Knows nothing of what they mean.
 """
@@ -11,17 +11,17 @@ from typing import cast
 
 from sidecar.proxy.connections.splice import Splice, SpliceDirection
 
-Lost = Callable[[Exception | None], None]
+OnLost = Callable[[Exception | None], None]
 
 
 class BufferedConnection(asyncio.Protocol):
-    """Holds at most `most` bytes, and what one read gave beyond them. `lost` is called when the
-    connection is."""
+    """Buffers up to `limit` bytes, plus the rest of one read. `on_lost` is called when the
+    connection is lost."""
 
-    def __init__(self, most: int, lost: Lost | None = None) -> None:
-        self._most = most
-        self._lost = lost
-        self._held = bytearray()
+    def __init__(self, limit: int, on_lost: OnLost | None = None) -> None:
+        self._limit = limit
+        self._on_lost = on_lost
+        self._buffer = bytearray()
         self._inner: asyncio.Protocol | None = None
         self._splice: Splice | None = None
         self._out: SpliceDirection | None = None
@@ -29,71 +29,72 @@ class BufferedConnection(asyncio.Protocol):
         self._arrived: asyncio.Future[None] | None = None
         self._paused = False
         self.ended = False
-        """Whether nothing more will come."""
-        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Whether nothing more will arrive."""
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is lost."""
 
     def adopt(
-        self, transport: asyncio.BaseTransport, held: bytes = b"", *, ended: bool = False
+        self, transport: asyncio.BaseTransport, data: bytes = b"", *, ended: bool = False
     ) -> "BufferedConnection":
-        """Takes a connection over from another protocol, with what that has left; `ended` where
-        nothing more will come."""
-        # uvloop's transports are none of asyncio's by type.
+        """Takes over a connection from another protocol, with the `data` that it left. `ended` says
+        that nothing more will arrive."""
+        # uvloop's transports don't inherit from asyncio's.
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_protocol(self)
-        if held:
-            self.data_received(held)
+        if data:
+            self.data_received(data)
         self.ended = ended
         return self
 
     @property
-    def held(self) -> bytes:
-        return bytes(self._held)
+    def buffered(self) -> bytes:
+        return bytes(self._buffer)
 
-    def held_from(self, at: int) -> bytes:
-        """What is held, without its first `at` bytes."""
-        return bytes(self._held[at:])
+    def buffered_from(self, at: int) -> bytes:
+        """The buffer without its first `at` bytes."""
+        return bytes(self._buffer[at:])
 
-    async def more(self) -> bool:
-        """Waits until more is held; False where nothing more will come."""
-        size = len(self._held)
+    async def wait_for_more(self) -> bool:
+        """Waits until more is buffered; False if nothing more will arrive."""
+        size = len(self._buffer)
         if self._paused:
             self._paused = False
             self.transport.resume_reading()
-        while len(self._held) == size and not self.ended:
+        while len(self._buffer) == size and not self.ended:
             self._arrived = asyncio.get_running_loop().create_future()
             await self._arrived
-        return len(self._held) > size
+        return len(self._buffer) > size
 
-    def give(self, inner: asyncio.Protocol) -> None:
-        """From now on `inner` speaks on the connection, beginning with what is held."""
-        if self.over.done():
+    def hand_to(self, inner: asyncio.Protocol) -> None:
+        """From now on `inner` runs the connection, starting with what is buffered."""
+        if self.closed.done():
             return
         self._inner = inner
         inner.connection_made(self.transport)
-        held, self._held = bytes(self._held), bytearray()
-        if held:
-            inner.data_received(held)
+        data, self._buffer = bytes(self._buffer), bytearray()
+        if data:
+            inner.data_received(data)
         if self.ended and not inner.eof_received():
             self.transport.close()
         elif self._paused:
             self.transport.resume_reading()
 
     def join(self, splice: Splice, out: SpliceDirection, into: SpliceDirection) -> None:
-        """From now on what arrives goes out, beginning with what is held; see `Splice`."""
-        if self.over.done():
-            splice.lost()
+        """From now on what arrives goes `out`, starting with what is buffered, and `into` is what
+        is written here; see `Splice`."""
+        if self.closed.done():
+            splice.abort()
             return
         self._splice, self._out, self._into = splice, out, into
-        held, self._held = bytes(self._held), bytearray()
-        if held:
-            out.arrived(held)
+        data, self._buffer = bytes(self._buffer), bytearray()
+        if data:
+            out.forward(data)
         if self.ended:
-            out.end()
+            out.forward_end()
         elif self._paused:
             self.transport.resume_reading()
 
-    # -------------------------------------------------------------------------------- what happens
+    # -------------------------------------------------------------------------- asyncio's callbacks
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -102,10 +103,10 @@ class BufferedConnection(asyncio.Protocol):
         if self._inner is not None:
             self._inner.data_received(data)
         elif self._out is not None:
-            self._out.arrived(data)
+            self._out.forward(data)
         else:
-            self._held += data
-            if len(self._held) >= self._most and not self._paused:
+            self._buffer += data
+            if len(self._buffer) >= self._limit and not self._paused:
                 self._paused = True
                 self.transport.pause_reading()
             self._wake()
@@ -115,7 +116,7 @@ class BufferedConnection(asyncio.Protocol):
             return self._inner.eof_received()
         self.ended = True
         if self._out is not None:
-            self._out.end()
+            self._out.forward_end()
         self._wake()
         return True
 
@@ -133,15 +134,15 @@ class BufferedConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
-        if not self.over.done():
-            self.over.set_result(None)
+        if not self.closed.done():
+            self.closed.set_result(None)
         if self._inner is not None:
             self._inner.connection_lost(exc)
         elif self._splice is not None:
-            self._splice.lost()
+            self._splice.abort()
         self._wake()
-        if self._lost is not None:
-            self._lost(exc)
+        if self._on_lost is not None:
+            self._on_lost(exc)
 
     def _wake(self) -> None:
         if self._arrived is not None and not self._arrived.done():

@@ -1,10 +1,10 @@
-"""Two connections joined: what arrives on one goes out on the other, byte for byte, until both
-have ended. For what is decided once, before a byte of it passes: tunnels, web sockets, protocols
-that are not HTTP.
+"""Joins two connections: what arrives on one goes out on the other, byte for byte, until both have
+ended. For what is decided once, before its first byte passes: tunnels, WebSockets, protocols other
+than HTTP.
 
-What the taker does not take is not read. An end is passed on as an end, so that a half-closed
-connection still gets its answer; a loss breaks both. The protocols that own the transports tell
-what happens on them. Knows transports. Knows nothing of what passes.
+Nothing is read that the other side hasn't room for. An end is passed on as an end, so that a
+half-closed connection still gets its response; a loss breaks both. The protocols that own the
+transports report what happens on them. Knows transports. Knows nothing of what passes.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ class Ended(Enum):
     """How a splice ended."""
 
     BOTH = "both"
-    """Both sides ended in good order."""
+    """Both sides ended in an orderly way."""
     LOST = "lost"
-    """One side was lost, or broken off."""
+    """One side was lost or broken off."""
     IDLE = "idle"
-    """Nothing had passed for as long as is allowed."""
+    """Nothing passed for `idle_seconds`."""
 
 
 class Spliced(NamedTuple):
-    """What passed, in bytes: `up` from the agent, `down` to it."""
+    """How it ended, and what passed in bytes: `up` from the agent, `down` to it."""
 
     how: Ended
     up: int
@@ -48,55 +48,55 @@ class SpliceDirection:
         self.count = 0
         self.ended = False
 
-    def arrived(self, data: bytes) -> None:
-        """Data of the source's."""
+    def forward(self, data: bytes) -> None:
+        """The source sent `data`."""
         if self.ended or self._splice.over:
             return
         self.count += len(data)
-        self._splice.passed(self, data)
+        self._splice.count(self, data)
         self._sink.write(data)
 
-    def end(self) -> None:
+    def forward_end(self) -> None:
         """The source sends nothing more."""
         if self.ended:
             return
         self.ended = True
         if self._sink.can_write_eof():
             self._sink.write_eof()
-            self._splice.check()
+            self._splice.close_if_ended()
         else:
-            # TLS here has no half-close: an end is the end of both.
+            # TLS has no half-close here, so the end of one side ends both.
             self._splice.close()
 
     def sink_full(self) -> None:
-        """The sink takes no more for the moment."""
+        """The sink's buffer is full."""
         if not self._splice.over and not self.ended:
             self._source.pause_reading()
 
     def sink_free(self) -> None:
-        """The sink takes more."""
+        """The sink has room again."""
         if not self._splice.over and not self.ended:
             self._source.resume_reading()
 
 
 class Splice:
-    """`up` is from the agent to the data source, `down` the other way. `seen` gets what goes down.
-    `idle_seconds` without a byte end it."""
+    """`up` runs from the agent to the data source, `down` the other way. `on_down` gets the bytes
+    that go down. Ends after `idle_seconds` without a byte."""
 
     def __init__(
         self,
         agent: asyncio.Transport,
         upstream: asyncio.Transport,
         idle_seconds: float,
-        seen: Callable[[bytes], None] | None = None,
+        on_down: Callable[[bytes], None] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._transports = agent, upstream
         self._idle_seconds = idle_seconds
-        self._seen = seen
+        self._on_down = on_down
         self._finished: asyncio.Future[Ended] = self._loop.create_future()
         self._last = self._loop.time()
-        self._timer = self._loop.call_later(idle_seconds, self._look)
+        self._timer = self._loop.call_later(idle_seconds, self._check_idle)
         self.up = SpliceDirection(self, agent, upstream)
         self.down = SpliceDirection(self, upstream, agent)
 
@@ -110,45 +110,46 @@ class Splice:
         return self._finished.result() if self._finished.done() else None
 
     async def finished(self) -> Spliced:
-        """Returns once it is over; cancelled, it breaks both connections."""
+        """Returns once it is over. If cancelled, breaks both connections."""
         try:
-            # Not the future itself, which would be cancelled with whoever waits for it.
+            # Awaiting the future itself would cancel it together with the task that waits.
             await asyncio.wait((self._finished,))
         except asyncio.CancelledError:
-            self.lost()
+            self.abort()
             raise
         return Spliced(self._finished.result(), self.up.count, self.down.count)
 
-    def passed(self, way: SpliceDirection, data: bytes) -> None:
+    def count(self, direction: SpliceDirection, data: bytes) -> None:
         self._last = self._loop.time()
-        if way is self.down and self._seen is not None:
-            self._seen(data)
+        if direction is self.down and self._on_down is not None:
+            self._on_down(data)
 
-    def check(self) -> None:
+    def close_if_ended(self) -> None:
         if self.up.ended and self.down.ended:
             self.close()
 
     def close(self) -> None:
-        """Ends both sides once what was written is out."""
-        if self._over(Ended.BOTH):
+        """Closes both sides once everything written has been sent."""
+        if self._finish(Ended.BOTH):
             for transport in self._transports:
                 transport.close()
 
-    def lost(self) -> None:
-        """One side is gone, or is to go: the other must not take that for a good end."""
-        if self._over(Ended.LOST):
+    def abort(self) -> None:
+        """Breaks both sides, because one is lost or must go: the other side must not take that for
+        an orderly end."""
+        if self._finish(Ended.LOST):
             for transport in self._transports:
                 reset(transport)
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         left = self._last + self._idle_seconds - self._loop.time()
         if left > 0:
-            self._timer = self._loop.call_later(left, self._look)
-        elif self._over(Ended.IDLE):
+            self._timer = self._loop.call_later(left, self._check_idle)
+        elif self._finish(Ended.IDLE):
             for transport in self._transports:
                 reset(transport)
 
-    def _over(self, how: Ended) -> bool:
+    def _finish(self, how: Ended) -> bool:
         self._timer.cancel()
         if self._finished.done():
             return False
@@ -157,9 +158,9 @@ class Splice:
 
 
 def reset(transport: asyncio.Transport) -> None:
-    """Breaks a connection so that its end can't be taken for a good one."""
+    """Breaks a connection with a TCP reset, so that its end can't be taken for an orderly one."""
     sock = transport.get_extra_info("socket")
     if sock is not None:
-        # Without this the system ends the connection in good order.
+        # A linger time of 0 makes the system send RST instead of FIN.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     transport.abort()

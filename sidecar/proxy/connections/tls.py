@@ -1,8 +1,10 @@
-"""TLS that ends here: between a connection of the agent's and a protocol that knows nothing of it.
+"""TLS that ends at the sidecar: a layer between a connection from an agent and a protocol that
+knows nothing of TLS.
 
-One layer for all of it (a port that speaks TLS, a tunnel that is opened, a redirected connection),
-on the standard library's TLS over buffers in memory, because neither event loop's own can begin on
-bytes that were read already, or lets an agent that ended its sending side hear its answer.
+One layer serves ports that speak TLS, tunnels that are terminated, and redirected connections. It
+uses the standard library's TLS over in-memory buffers, because the TLS of neither event loop can
+start on bytes that were read already, nor let an agent that ended its sending side get its
+response.
 
 Knows TLS, and when each side may send. Knows nothing of what is said.
 """
@@ -19,35 +21,35 @@ _READ = 65536
 
 
 class TlsLayer(asyncio.Protocol):
-    """What `made` makes speaks through it once the handshake is done, which may take `seconds`.
-    `failed` is called where what arrived is no TLS, with what is wrong."""
+    """Runs the protocol that `factory` creates once the handshake is done, for which it allows
+    `handshake_seconds`. Calls `on_invalid` with the reason if what arrives isn't valid TLS."""
 
     def __init__(
         self,
         context: ssl.SSLContext,
-        made: Callable[[], asyncio.Protocol],
-        seconds: float,
-        failed: Callable[[str], None],
+        factory: Callable[[], asyncio.Protocol],
+        handshake_seconds: float,
+        on_invalid: Callable[[str], None],
     ) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._made = made
-        self._seconds = seconds
-        self._failed = failed
+        self._factory = factory
+        self._handshake_seconds = handshake_seconds
+        self._on_invalid = on_invalid
         self._inner: asyncio.Protocol | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._paused = self._ended = self._lost = False
         self.closing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are none of asyncio's by type.
+        # uvloop's transports don't inherit from asyncio's.
         self.raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.call_later(self._seconds, self.raw.abort)
+        self._deadline = self._loop.call_later(self._handshake_seconds, self.raw.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self.closing = True
-        self._settled()
+        self._cancel_deadline()
         if self._inner is not None:
             self._inner.connection_lost(exc)
 
@@ -60,12 +62,12 @@ class TlsLayer(asyncio.Protocol):
             self._inner.resume_writing()
 
     def eof_received(self) -> bool:
-        """An end without a word of TLS is no orderly one: whatever was on its way is cut off."""
+        """An end without TLS's close_notify may be a truncation attack: cut the connection."""
         return False
 
     def data_received(self, data: bytes) -> None:
         self._incoming.write(data)
-        if self._inner is not None or self._shaken():
+        if self._inner is not None or self._handshake():
             self._read()
 
     def set_inner(self, inner: asyncio.BaseProtocol) -> None:
@@ -76,10 +78,10 @@ class TlsLayer(asyncio.Protocol):
     def inner(self) -> asyncio.Protocol | None:
         return self._inner
 
-    # ----------------------------------------------------------------------------- what is received
+    # ------------------------------------------------------------------------------------ receiving
 
-    def _shaken(self) -> bool:
-        """Whether hands are shaken, now that more has arrived."""
+    def _handshake(self) -> bool:
+        """Continues the handshake; whether it is complete."""
         try:
             self.tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -87,16 +89,16 @@ class TlsLayer(asyncio.Protocol):
             return False
         except ssl.SSLError as error:
             self._flush()
-            # Where the agent refuses our certificate it is the agent that says no.
+            # An alert means that the agent refuses, for instance the sidecar's certificate.
             if "ALERT" not in str(error):
-                self._failed("what arrived is no TLS that can be read")
+                self._on_invalid("what arrived is not valid TLS")
             log.debug("TLS: %s", error)
             self.closing = True
             self.raw.close()
             return False
         self._flush()
-        self._settled()
-        self._inner = self._made()
+        self._cancel_deadline()
+        self._inner = self._factory()
         self._inner.connection_made(TlsTransport(self))
         return True
 
@@ -122,12 +124,12 @@ class TlsLayer(asyncio.Protocol):
                     self.close()
         self._flush()
 
-    def _settled(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    # --------------------------------------------------------------------------------- what is sent
+    # -------------------------------------------------------------------------------------- sending
 
     def write(self, data: bytes) -> None:
         if self.closing:
@@ -138,11 +140,11 @@ class TlsLayer(asyncio.Protocol):
         self._flush()
 
     def end(self) -> None:
-        """Says that nothing more will be sent."""
+        """Sends close_notify: nothing more will be sent."""
         try:
             self.tls.unwrap()
         except ssl.SSLError as error:
-            # It waits for the other side to say the same; we don't.
+            # It wants to wait for the other side's close_notify. There is no need to.
             log.debug("TLS: %s", error)
         self._flush()
 
@@ -157,7 +159,7 @@ class TlsLayer(asyncio.Protocol):
         if data and not self._lost:
             self.raw.write(data)
 
-    # ----------------------------------------------------------------------------------------- flow
+    # --------------------------------------------------------------------------------- flow control
 
     def pause(self) -> None:
         if not (self._paused or self.closing or self.raw.is_closing()):
@@ -168,7 +170,7 @@ class TlsLayer(asyncio.Protocol):
         if self._paused and not (self.closing or self.raw.is_closing()):
             self._paused = False
             self.raw.resume_reading()
-            # What was decrypted already is handed over from the loop, not from within the caller.
+            # What is decrypted already is handed over from the loop, not from inside the caller.
             self._loop.call_soon(self._read)
 
     @property
@@ -177,7 +179,7 @@ class TlsLayer(asyncio.Protocol):
 
 
 class TlsTransport(asyncio.Transport):
-    """What the protocol within speaks to."""
+    """The transport that the inner protocol gets."""
 
     def __init__(self, layer: TlsLayer) -> None:
         super().__init__()

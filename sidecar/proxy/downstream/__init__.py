@@ -1,3 +1,1 @@
-"""The agent's side: connections accepted, requests read from them one after the other, responses
-written.
-"""
+"""The agent's side: accepts connections, reads requests one after the other, writes responses."""

@@ -1,5 +1,5 @@
-"""Connections of which nobody knows yet what is spoken on them: each is held, and seen through to
-its end in a task of its own. Knows connections. Knows nothing of what becomes of one."""
+"""Accepts connections whose protocol isn't known yet. Each is buffered, and handled to its end in a
+task of its own. Knows connections. Leaves to its subclasses what becomes of one."""
 
 import asyncio
 
@@ -17,19 +17,19 @@ from sidecar.proxy.routing.unknown_destination import UnknownDestination
 
 
 class ConnectionAcceptor:
-    """Of one port. What is HTTP after all, `server` speaks on."""
+    """The connections of one port. Those that turn out to be HTTP are handed to a server."""
 
     def __init__(
-        self, outside: UnknownDestination, errands: BackgroundTasks, limits: ProxyLimits
+        self, unknown: UnknownDestination, background_tasks: BackgroundTasks, limits: ProxyLimits
     ) -> None:
-        self.outside = outside
-        self._errands = errands
+        self.unknown = unknown
+        self.background_tasks = background_tasks
         self._limits = limits
         self._open: set[BufferedConnection] = set()
 
-    def arrive(self, server: DownstreamServer) -> BufferedConnection:
-        """The protocol of a connection that is about to come."""
-        return _NewConnection(self, server, self._limits.buffer_bytes)
+    def protocol_factory(self, server: DownstreamServer) -> BufferedConnection:
+        """The protocol for a new connection."""
+        return _AcceptedConnection(self, server, self._limits.buffer_bytes)
 
     @property
     def connections(self) -> int:
@@ -37,61 +37,61 @@ class ConnectionAcceptor:
         return len(self._open)
 
     async def serve(self, request: AgentRequest) -> LocalResponse:
-        """A request that nobody has led to a source."""
-        refused = self.outside.unknown("the connection leads to no source", self.outside.agent)
-        return await self.outside.refuse(request, refused)
+        """Refuses a request that no other handler has taken to a source."""
+        refused = self.unknown.no_source("the connection leads to no source", self.unknown.default)
+        return await self.unknown.refuse(request, refused)
 
-    async def see_through(self, agent: BufferedConnection, server: DownstreamServer) -> None:
-        """Returns when nobody speaks on it any more but by `agent.transport`."""
+    async def handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
+        """Returns when nothing but `agent.transport` writes to the connection any more."""
         raise NotImplementedError
 
-    def came(self, agent: BufferedConnection, server: DownstreamServer) -> None:
+    def connected(self, agent: BufferedConnection, server: DownstreamServer) -> None:
         self._open.add(agent)
-        self._errands.run(self._seen_through(agent, server))
+        self.background_tasks.run(self._handle(agent, server))
 
-    async def _seen_through(self, agent: BufferedConnection, server: DownstreamServer) -> None:
+    async def _handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
         try:
-            await self.see_through(agent, server)
-            await agent.over
+            await self.handle(agent, server)
+            await agent.closed
         finally:
             self._open.discard(agent)
             agent.transport.abort()
 
 
-async def join(agent: BufferedConnection, guarded: SourceEndpoint) -> None:
-    """Joins it to a connection of the data source's, if that may be; else breaks it: what was
-    decided is recorded, and bytes of ours would be taken for the data source's."""
+async def pass_through(agent: BufferedConnection, endpoint: SourceEndpoint) -> None:
+    """Joins the agent to the data source if that is allowed. Otherwise resets the connection: the
+    decision is recorded, and an answer would be taken for the data source's."""
     try:
-        passed = await guarded.opaque.open(guarded.who)
+        tunnel = await endpoint.passthrough.open(endpoint.who)
     except (Denied, Refused, SluiceError):
         reset(agent.transport)
         return
-    await passed.carry(agent)
+    await tunnel.run(agent)
 
 
-class UnreadPort(ConnectionAcceptor):
+class TcpAcceptor(ConnectionAcceptor):
     """The `listen` of a source of the kind `tcp`."""
 
     def __init__(
         self,
-        guarded: SourceEndpoint,
-        outside: UnknownDestination,
-        errands: BackgroundTasks,
+        endpoint: SourceEndpoint,
+        unknown: UnknownDestination,
+        background_tasks: BackgroundTasks,
         limits: ProxyLimits,
     ) -> None:
-        super().__init__(outside, errands, limits)
-        self._guarded = guarded
+        super().__init__(unknown, background_tasks, limits)
+        self._endpoint = endpoint
 
-    async def see_through(self, agent: BufferedConnection, _server: DownstreamServer) -> None:
-        await join(agent, self._guarded)
+    async def handle(self, agent: BufferedConnection, _server: DownstreamServer) -> None:
+        await pass_through(agent, self._endpoint)
 
 
-class _NewConnection(BufferedConnection):
-    def __init__(self, arrivals: ConnectionAcceptor, server: DownstreamServer, most: int) -> None:
-        super().__init__(most)
-        self._arrivals = arrivals
+class _AcceptedConnection(BufferedConnection):
+    def __init__(self, acceptor: ConnectionAcceptor, server: DownstreamServer, limit: int) -> None:
+        super().__init__(limit)
+        self._acceptor = acceptor
         self._server = server
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._arrivals.came(self, self._server)
+        self._acceptor.connected(self, self._server)

@@ -1,4 +1,4 @@
-"""Makes the connections of a listening port, with the settings meant. Knows no message."""
+"""Creates the connections of a listening port, with the limits of the proxy. Knows no message."""
 
 from aiohttp import StreamReader
 from aiohttp.http_parser import HttpRequestParser, HttpRequestParserPy
@@ -7,6 +7,7 @@ from aiohttp.web_response import StreamResponse
 from aiohttp.web_server import Server
 
 from sidecar.proxy.downstream.downstream_connection import DownstreamConnection
+from sidecar.proxy.downstream.fast_connection import FastDownstreamConnection
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.request import Handler
 from sidecar.proxy.pipeline.fast_path import FastPath
@@ -14,46 +15,56 @@ from sidecar.proxy.proxy_metrics import Flow
 
 
 class DownstreamServer(Server):
-    """Every connection has these limits and answers by `handler`."""
+    """All its connections share `limits` and are answered by `handler`."""
 
     def __init__(
-        self, handler: Handler, limits: ProxyLimits, short_way: FastPath | None = None
+        self, handler: Handler, limits: ProxyLimits, fast_path: FastPath | None = None
     ) -> None:
-        # With `handler_cancellation` an agent that goes away ends its request.
+        # With `handler_cancellation` an agent that leaves cancels its request.
         super().__init__(_unused, handler_cancellation=True)
         self._handler = handler
         self._limits = limits
         self.flow = Flow()
-        self._short_way = short_way
+        self._fast_path = fast_path
 
     def __call__(self) -> DownstreamConnection:
-        # aiohttp's own drops every setting, limits included, when it is given one it doesn't know.
-        return DownstreamConnection(self, self._handler, self._limits, self.flow, self._short_way)
+        # Not aiohttp's own `__call__`: given one setting it doesn't know, it drops all of them,
+        # limits included.
+        if self._fast_path is None:
+            return self.within(self._handler)
+        return FastDownstreamConnection(
+            self, self._handler, self._limits, self.flow, self._fast_path
+        )
 
     def within(self, handler: Handler) -> DownstreamConnection:
-        """A connection of this server's on one that is there already, answered by `handler`."""
+        """An HTTP connection inside an existing one, such as a tunnel. `handler` answers it."""
         return DownstreamConnection(self, handler, self._limits, self.flow)
 
     def prove_settings(self) -> None:
-        """Raises `RuntimeError` unless a connection is as it was told to be (proxy.md 0 fact 4):
-        bodies arrive as sent, limits hold, the parser is the strict one in C."""
-        made = self()
-        parser = made._parser
+        """Raises `RuntimeError` unless aiohttp took every setting (proxy.md 0 fact 4): bodies
+        arrive as sent, the limits hold, and the parser is the strict one in C."""
+        connection = self()
+        parser = connection._parser
         if HttpRequestParser is HttpRequestParserPy or not isinstance(parser, HttpRequestParser):
             raise RuntimeError("aiohttp runs without its C parser")
         limits = self._limits
-        kept = (made.keepalive_timeout, made.max_line_size, made.max_field_size, made.max_headers)
-        told = (limits.idle_seconds, limits.line_bytes, limits.field_bytes, limits.fields)
+        actual = (
+            connection.keepalive_timeout,
+            connection.max_line_size,
+            connection.max_field_size,
+            connection.max_headers,
+        )
+        expected = (limits.idle_seconds, limits.line_bytes, limits.field_bytes, limits.fields)
         [(_, body)], _, _ = parser.feed_data(
             b"POST / HTTP/1.1\r\nHost: self-check\r\nContent-Encoding: gzip\r\n"
             b"Content-Length: 5\r\n\r\nplain"
         )
-        # `plain` is no gzip: inflated, it would be an exception.
+        # `plain` is not gzip: if aiohttp tried to inflate it, the body would hold an exception.
         inflated = type(body) is not StreamReader or body.exception() is not None
-        if inflated or kept != told or not self.handler_cancellation:
+        if inflated or actual != expected or not self.handler_cancellation:
             raise RuntimeError("aiohttp did not take the settings of the listener")
 
 
 async def _unused(_request: BaseRequest) -> StreamResponse:
-    """aiohttp wants a handler of its own kind; `DownstreamConnection` calls ours."""
-    raise RuntimeError("aiohttp's own loop runs in place of ours")
+    """aiohttp requires a handler of its own kind; `DownstreamConnection` calls ours instead."""
+    raise RuntimeError("aiohttp ran its own request loop instead of the proxy's")

@@ -1,3 +1,2 @@
 """Requests and responses as the pipeline handles them: read, relayed, filtered. Knows no
-decision.
-"""
+decision."""

@@ -1,9 +1,7 @@
-"""One request of the agent's, and what can be done about it on its connection. Knows nothing of
-what is asked."""
+"""One request from an agent, and what can be done about it on its connection. Knows nothing of what
+the request asks for."""
 
 import asyncio
-import socket
-import struct
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -14,10 +12,10 @@ from aiohttp.web_protocol import ERROR
 from policies.ground.errors import Malformed
 from sidecar.http.headers import RequestHead
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
+from sidecar.proxy.connections.splice import reset
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_RESET = struct.pack("ii", 1, 0)
 
 
 class AgentConnection(Protocol):
@@ -29,52 +27,50 @@ class AgentConnection(Protocol):
 
     @property
     def writing_paused(self) -> bool:
-        """Whether more was written than the agent takes at the moment."""
+        """Whether the agent takes less than was written."""
 
     @property
     def transport(self) -> asyncio.Transport | None:
         """None once the connection is lost."""
 
     def write(self, data: bytes) -> None:
-        """`ConnectionResetError` where the agent is gone."""
+        """Raises `ConnectionResetError` if the agent is gone."""
 
     async def drain(self) -> None:
         """Waits until the agent has taken enough of what was written."""
 
-    def answering(self) -> None:
-        """From now on a write shows whether the agent is still there."""
+    def on_response_started(self) -> None:
+        """The first bytes of the response have been written."""
 
-    def until_agent_closes(self) -> None:
-        """The response ends when the agent closes its sending side."""
+    def end_on_agent_close(self) -> None:
+        """Ends the response when the agent closes its sending side."""
 
     def stop_reading(self) -> None:
-        """Nothing behind the current request is read."""
+        """Reads nothing after the current request."""
 
-    def tunnel(self, most: int) -> "tuple[BufferedConnection, Within]":
-        """Leaves the connection to another protocol."""
+    def tunnel(self, buffer_bytes: int) -> "tuple[BufferedConnection, ConnectionFactory]":
+        """Hands the connection over to another protocol."""
 
 
 class AgentRequest:
-    """One request of the agent's.
+    """One request from an agent, with target and fields as they were written.
 
-    `fault` is None unless the parser could make nothing of it; then the rest says nothing. `old` is
-    whether the agent speaks HTTP/1.0, `begun` whether any of an answer went out,
-    `partly_read` whether some of the body was taken off it to be judged. `head` is what
-    was made of the fields, once that is known. `target` and
-    `fields` are as they were written.
+    `fault` is set if the parser couldn't read the request; the other attributes then mean nothing.
+    `head` holds the sorted fields once they are known. `body_partly_read` says that some of the
+    body was taken off the stream to decide about it.
     """
 
     __slots__ = (
         "_connection",
-        "_last",
-        "begun",
+        "_should_close",
         "body",
+        "body_partly_read",
         "fault",
         "fields",
         "head",
+        "http10",
         "method",
-        "old",
-        "partly_read",
+        "response_started",
         "target",
         "version",
     )
@@ -82,30 +78,33 @@ class AgentRequest:
     def __init__(self, message: object, body: StreamReader, connection: AgentConnection) -> None:
         self.fault: Malformed | None = None
         if not isinstance(message, RawRequestMessage):
-            # The parser's words echo the offending line; what is told is that there was one.
+            # The parser's error would echo the offending line, which may hold a credential.
             self.fault = Malformed("the request is not HTTP/1.1")
             message = ERROR
         self.method = message.method
         self.target = message.path
         self.version = message.version
         self.fields = message.raw_headers
-        self.old = message.version == HttpVersion10
+        self.http10 = message.version == HttpVersion10
         self.body = body
-        self.begun = False
+        self.response_started = False
         self.head: RequestHead | None = None
-        self.partly_read = False
-        self._last = message.should_close
+        self.body_partly_read = False
+        self._should_close = message.should_close
         self._connection = connection
 
     @classmethod
-    def plain(cls, method: str, target: str, connection: AgentConnection) -> "AgentRequest":
-        """A request that was read without the parser, its body included."""
+    def without_parser(
+        cls, method: str, target: str, connection: AgentConnection
+    ) -> "AgentRequest":
+        """A request that the fast path read, with its body."""
         request = cls.__new__(cls)
         request.fault = None
         request.method, request.target, request.version = method, target, HttpVersion11
         request.fields = ()
         request.head = None
-        request.old = request.begun = request.partly_read = request._last = False
+        request.http10 = request.response_started = request.body_partly_read = False
+        request._should_close = False
         request.body = EMPTY_PAYLOAD
         request._connection = connection
         return request
@@ -113,62 +112,60 @@ class AgentRequest:
     @property
     def keep_alive(self) -> bool:
         """Whether the connection may carry another request after this one."""
-        return not self._last and not self._connection.ending
+        return not self._should_close and not self._connection.ending
 
-    def begin(self, data: bytes) -> None:
-        """The first bytes of the answer. `ConnectionResetError` where the agent is gone."""
+    def start_response(self, data: bytes) -> None:
+        """Writes the first bytes of the response. `ConnectionResetError` if the agent is gone."""
         self._connection.write(data)
-        self._connection.answering()
-        self.begun = True
+        self._connection.on_response_started()
+        self.response_started = True
 
     def write(self, data: bytes) -> None:
-        """More of the answer. `ConnectionResetError` where the agent is gone."""
+        """Writes more of the response. `ConnectionResetError` if the agent is gone."""
         self._connection.write(data)
 
     @property
     def congested(self) -> bool:
-        """Whether more was written than the agent takes for the moment."""
+        """Whether the agent takes less than was written."""
         return self._connection.writing_paused
 
     async def drain(self) -> None:
         """Waits until the agent has taken enough of what was written."""
         await self._connection.drain()
 
-    def until_agent_closes(self) -> None:
-        """The answer has no end of its own: an agent that closes its sending side is not waiting
-        for it."""
-        self._connection.until_agent_closes()
+    def end_on_agent_close(self) -> None:
+        """For a response without an end, such as an event stream: an agent that closes its sending
+        side isn't waiting for the end."""
+        self._connection.end_on_agent_close()
 
-    def welcome_body(self) -> None:
-        """Tells an agent that waits before it sends its body to go on."""
+    def send_continue(self) -> None:
+        """Tells an agent that sent `Expect: 100-continue` to send its body."""
         if not self.body.is_eof() and not self.body.total_bytes:
             self._connection.write(_CONTINUE)
 
     def stop_reading(self) -> None:
-        """Nothing behind this request is read: it may not be HTTP (RFC 9931)."""
+        """Reads nothing after this request: it may not be HTTP (RFC 9931)."""
         self._connection.stop_reading()
 
-    def tunnel(self, most: int) -> "tuple[BufferedConnection, Within]":
-        """Its connection, as the one end of a tunnel, and who makes connections within it. This
-        request is answered when the tunnel has ended. See `BufferedConnection` for `most`."""
-        return self._connection.tunnel(most)
+    def tunnel(self, buffer_bytes: int) -> "tuple[BufferedConnection, ConnectionFactory]":
+        """Turns the connection into one end of a tunnel, and returns it with a factory for HTTP
+        connections inside it. `buffer_bytes` as in `BufferedConnection`. The request counts as
+        answered when the tunnel has ended."""
+        return self._connection.tunnel(buffer_bytes)
 
     def reset(self) -> None:
-        """Breaks the connection so that the agent can't take its end for the body's."""
+        """Breaks the connection so that the agent can't take its end for the end of the body."""
         transport = self._connection.transport
         if transport is not None:
-            # Without this the system ends the connection in good order.
-            sock = transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            transport.abort()
+            reset(transport)
 
     def _cancel(self, error: BaseException) -> None:
-        # aiohttp calls this when the connection is lost: whoever reads the body must know.
+        # aiohttp calls this when the connection is lost, to fail whatever reads the body.
         if self.body is not EMPTY_PAYLOAD:
             self.body.set_exception(error)
 
 
 Handler = Callable[[AgentRequest], Awaitable[LocalResponse | ResponseSent]]
 
-Within = Callable[[Handler], asyncio.Protocol]
-"""Makes a connection within another one, on which the handler answers."""
+ConnectionFactory = Callable[[Handler], asyncio.Protocol]
+"""Creates an HTTP connection inside another connection, answered by the handler."""

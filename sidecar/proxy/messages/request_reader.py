@@ -1,7 +1,7 @@
-"""From bytes to a question: a request's head and, where it is judged, its body. Whatever a reader
-could take in two ways ends here, as `Malformed`.
+"""Reads a request's head and, if the decision needs it, its body; and builds the request that goes
+to the data source. Anything that could be read in two ways ends here, as `Malformed`.
 
-Knows HTTP and JSON. Knows no policy and no data source.
+Knows HTTP. Knows no policy and no data source.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from sidecar.http.request_target import Target
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.framing import check_frame
 from sidecar.proxy.messages.request import AgentRequest
-from sidecar.proxy.messages.upgrade import asks
+from sidecar.proxy.messages.upgrade import asks_websocket
 from sidecar.proxy.upstream.client import UpstreamRequest
 
-# What would make an answer that must be read partial, or none.
+# Fields that could make a response partial or empty, where the sidecar has to read all of it.
 _CONDITIONS = frozenset(
     (
         b"accept-encoding",
@@ -31,15 +31,16 @@ _CONDITIONS = frozenset(
         b"if-unmodified-since",
     )
 )
-_OF_A_BODY = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))
+_BODY_FIELDS = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))
 _IDENTITY = (b"Accept-Encoding", b"identity")
 
 
 def read_head(request: AgentRequest) -> RequestHead:
-    """The head of a request whose frame can be trusted; `Malformed` for any other.
+    """The head of a request. Raises `Malformed` unless its framing can be trusted.
 
-    It is kept with its request, whose reader before the source is known and whose gate both ask,
-    and not for the next one: credentials stand in it."""
+    The head is kept with its request, since both the routing and the pipeline ask for it. It isn't
+    kept any longer, because it holds credentials.
+    """
     if request.fault is not None:
         raise request.fault
     if request.head is None:
@@ -52,8 +53,8 @@ def read_head(request: AgentRequest) -> RequestHead:
 async def read_body(
     request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> tuple[bytes, str | None]:
-    """The body as sent, and its media type; `Malformed` where it can't be judged (data-sources.md
-    R3, R6), `BodyBudgetExceeded` where `lease` can't grow that far."""
+    """The body as sent, and its media type. Raises `Malformed` if no decision can rest on it
+    (data-sources.md R3, R6), and `BodyBudgetExceeded` if `lease` can't grow that far."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be judged")
@@ -62,29 +63,30 @@ async def read_body(
     limit = limits.inspected_bytes
     if length is not None and int(length) > limit:
         raise Malformed(f"the body is larger than {limit} bytes, so it can't be judged")
-    raw = await _whole(request, head, limits, lease)
+    raw = await _read_whole(request, head, limits, lease)
     return raw, None if media is None else media.decode("latin-1")
 
 
-async def _whole(
+async def _read_whole(
     request: AgentRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> bytes:
     body = request.body
+    too_large = f"the body is larger than {limits.inspected_bytes} bytes, so it can't be judged"
     if body.is_eof() and body.exception() is None:
         raw = body.read_nowait(-1)
         if len(raw) > limits.inspected_bytes:
-            raise Malformed("the body is too large to be judged")
+            raise Malformed(too_large)
         lease.grow(len(raw))
         return raw
     if b"expect" in head.read:
-        request.welcome_body()
-    request.partly_read = True
+        request.send_continue()
+    request.body_partly_read = True
     whole = bytearray()
     try:
         async with asyncio.timeout(limits.inspected_seconds):
             while part := await body.readany():
                 if len(whole) + len(part) > limits.inspected_bytes:
-                    raise Malformed("the body is too large to be judged")
+                    raise Malformed(too_large)
                 lease.grow(len(part))
                 whole += part
     except TimeoutError:
@@ -94,11 +96,11 @@ async def _whole(
     return bytes(whole)
 
 
-def forwarded(
+def forwarded_request(
     request: AgentRequest, head: RequestHead, target: Target, body: bytes | None, *, readable: bool
 ) -> UpstreamRequest:
-    """The request as the data source gets it. `body` is what was read of it to be judged. With
-    `readable` it is asked so that its answer can be read here: whole, and not encoded."""
+    """The request as the data source gets it. `body` is what was read of it for the decision. With
+    `readable`, the response must come whole and unencoded, so that the sidecar can read it."""
     stream = None
     if body is None:
         body = b""
@@ -109,18 +111,19 @@ def forwarded(
                 stream = request.body
     method, lines, length = request.method, head.lines, head.length
     if readable:
-        # To a HEAD there would be nothing to read; the agent still gets none of it.
+        # A response to HEAD has nothing to read. The agent still gets no body.
         method = "GET" if method == "HEAD" else method
         lines = _readable_lines(head, _CONDITIONS)
     chunked = length is None and b"transfer-encoding" in head.read
     return UpstreamRequest(
-        method, target.forwarded, lines, length, chunked, body, stream, asks(head)
+        method, target.forwarded, lines, length, chunked, body, stream, asks_websocket(head)
     )
 
 
-def lookup(head: RequestHead, target: str) -> UpstreamRequest:
-    """A GET of the sidecar's own in the agent's name: with its credentials, and no more."""
-    return UpstreamRequest("GET", target, _readable_lines(head, _CONDITIONS | _OF_A_BODY))
+def lookup_request(head: RequestHead, target: str) -> UpstreamRequest:
+    """A GET that the sidecar makes itself, with the agent's credentials and no other field that
+    would change the response."""
+    return UpstreamRequest("GET", target, _readable_lines(head, _CONDITIONS | _BODY_FIELDS))
 
 
 def _readable_lines(head: RequestHead, without: frozenset[bytes]) -> bytes:

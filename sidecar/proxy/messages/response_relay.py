@@ -1,7 +1,7 @@
-"""Passes the data source's answer on to the agent, byte for byte and as it comes: what was not
-taken is not read, so a slow agent costs a slow data source, and no memory.
+"""Relays the data source's response to the agent, byte for byte and as it arrives. Nothing is read
+that the agent hasn't room for: a slow agent slows the data source, and costs no memory.
 
-Knows heads and bodies. Knows nothing of decisions but that fields tell of their event.
+Knows heads and bodies. Of a decision it knows only the header fields that name its event.
 """
 
 import hashlib
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.protocols.messages import FetchedResponse
 from sidecar.proxy.local_response import Fields, ResponseSent
-from sidecar.proxy.messages.filtered_response import FilteredStream
 from sidecar.proxy.messages.request import AgentRequest
-from sidecar.proxy.messages.sse import is_event_stream
+from sidecar.proxy.messages.sse import FilteredStream, is_event_stream
 from sidecar.proxy.upstream.response import UpstreamResponse
 
 _NO_CONTENT = 204
@@ -20,13 +20,13 @@ _NO_CONTENT = 204
 
 @dataclass(slots=True)
 class RelayedResponse:
-    """What was handed on of an answer: its status as the agent got it, the bytes of its body, and
-    their SHA-256, how many documents were left out, how often it was asked again, and how it ended
-    where that is known already."""
+    """What the agent got of a response: the status, the bytes of the body and their SHA-256, and
+    how many documents were left out. `outcome` is how it ended, if that is known already; `retries`
+    is how often the request was sent again."""
 
     status: int = 0
     size: int = 0
-    begun: bool = False
+    started: bool = False
     withheld: int = 0
     retries: int = 0
     outcome: str | None = None
@@ -40,8 +40,8 @@ class RelayedResponse:
         else:
             self._digest.update(data)
 
-    def carried(self, outcome: str, size: int, sha256: str) -> None:
-        """All of it at once, of what passed unread."""
+    def record_tunnel(self, outcome: str, size: int, sha256: str) -> None:
+        """Sets everything at once, for bytes that were passed through unread."""
         self.outcome, self.size, self._sha256 = outcome, size, sha256
 
     @property
@@ -55,66 +55,66 @@ class RelayedResponse:
 
 async def relay(
     request: AgentRequest,
-    exchange: UpstreamResponse,
+    response: UpstreamResponse,
     event: Fields,
-    tally: RelayedResponse,
+    relayed: RelayedResponse,
     events: FilteredStream | None = None,
 ) -> ResponseSent:
-    """Writes the answer of `exchange`; of one that comes as `events`, what they let pass. Raises
-    `UpstreamFailed` where it breaks off on the way, and `ConnectionError` where the agent does."""
+    """Writes `response` to the agent; if it is a stream of `events`, what the filter lets through.
+    Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent does."""
     if events is not None:
-        exchange.length = None
-    empty = exchange.empty or request.method == "HEAD"
-    old = request.old
-    # HTTP/1.0 has no chunks: there the end of the connection is the end of the body.
-    delimited = exchange.length is None and old and not empty
-    chunked = exchange.length is None and not old and not empty
-    keep_alive = request.keep_alive and not delimited
-    head = _head(exchange, event, chunked=chunked, keep_alive=keep_alive, old=old)
-    tally.status = exchange.status
-    tally.retries = exchange.retries
-    tally.begun = True
+        response.length = None
+    empty = response.empty or request.method == "HEAD"
+    http10 = request.http10
+    # HTTP/1.0 has no chunks: there, the end of the connection is the end of the body.
+    ends_by_close = response.length is None and http10 and not empty
+    chunked = response.length is None and not http10 and not empty
+    keep_alive = request.keep_alive and not ends_by_close
+    head = _head(response, event, chunked=chunked, keep_alive=keep_alive, http10=http10)
+    relayed.status = response.status
+    relayed.retries = response.retries
+    relayed.started = True
     if empty:
-        request.begin(head)
-        return ResponseSent(keep_alive=keep_alive, status=exchange.status)
-    whole = None if events is not None else exchange.at_hand()
+        request.start_response(head)
+        return ResponseSent(keep_alive=keep_alive, status=response.status)
+    whole = None if events is not None else response.read_now()
     if whole is not None:
-        # The usual case: an answer that came in one piece goes on in one piece.
-        tally.count(whole)
-        request.begin(head + (_chunk(whole, last=True) if chunked else whole))
+        # The usual case: a response that arrived in one piece leaves in one piece.
+        relayed.count(whole)
+        request.start_response(head + (_chunk(whole, last=True) if chunked else whole))
         if request.congested:
             await request.drain()
-        return ResponseSent(keep_alive=keep_alive, status=exchange.status)
+        return ResponseSent(keep_alive=keep_alive, status=response.status)
     try:
-        await _stream(request, exchange, head, tally, events, chunked=chunked)
+        await _stream(request, response, head, relayed, events, chunked=chunked)
     except UpstreamFailed:
-        if delimited:
-            # An orderly end would look like the end of the body.
+        if ends_by_close:
+            # An orderly end of the connection would look like the end of the body.
             request.reset()
         raise
-    return ResponseSent(keep_alive=keep_alive, status=exchange.status)
+    return ResponseSent(keep_alive=keep_alive, status=response.status)
 
 
 async def _stream(
     request: AgentRequest,
-    exchange: UpstreamResponse,
+    response: UpstreamResponse,
     head: bytes,
-    tally: RelayedResponse,
+    relayed: RelayedResponse,
     events: FilteredStream | None,
     *,
     chunked: bool,
 ) -> None:
-    if is_event_stream(exchange.fields):
-        request.until_agent_closes()
-    # A data source may think long between head and body: the agent gets the head when it is there.
-    request.begin(head)
-    while part := await exchange.next():
+    if is_event_stream(response.fields):
+        request.end_on_agent_close()
+    # The body may take long: the agent gets the head at once.
+    request.start_response(head)
+    while part := await response.next():
         if events is not None:
             part = await events.feed(part)
-            tally.withheld = events.withheld
+            relayed.withheld = events.withheld
             if not part:
                 continue
-        tally.count(part)
+        relayed.count(part)
         request.write(_chunk(part) if chunked else part)
         if request.congested:
             await request.drain()
@@ -123,50 +123,47 @@ async def _stream(
 
 
 async def write_whole(
-    request: AgentRequest,
-    status: int,
-    reason: str,
-    fields: list[tuple[bytes, bytes]],
-    body: bytes,
-    event: Fields,
+    request: AgentRequest, response: FetchedResponse, event: Fields
 ) -> ResponseSent:
-    """Writes an answer that was read whole, or put together here."""
-    old = request.old
+    """Writes a response that was read whole, or composed by the sidecar."""
+    status, reason, fields, body = response
+    http10 = request.http10
     keep_alive = request.keep_alive
     lines = [b"HTTP/1.1 %d %b" % (status, reason.encode("utf-8", "surrogateescape"))]
     lines += [b"%b: %b" % each for each in fields]
     if status != _NO_CONTENT:
         lines.append(b"Content-Length: %d" % len(body))
-    head = _finished(lines, event, keep_alive=keep_alive, old=old)
-    request.begin(head if request.method == "HEAD" else head + body)
+    head = _encode_head(lines, event, keep_alive=keep_alive, http10=http10)
+    request.start_response(head if request.method == "HEAD" else head + body)
     if request.congested:
         await request.drain()
     return ResponseSent(keep_alive=keep_alive, status=status)
 
 
 def _head(
-    exchange: UpstreamResponse, event: Fields, *, chunked: bool, keep_alive: bool, old: bool
+    response: UpstreamResponse, event: Fields, *, chunked: bool, keep_alive: bool, http10: bool
 ) -> bytes:
-    reason = exchange.reason.encode("utf-8", "surrogateescape")
-    lines = [b"HTTP/1.1 %d %b" % (exchange.status, reason)]
-    lines += [b"%b: %b" % each for each in exchange.fields]
-    if exchange.length is not None and exchange.status != _NO_CONTENT:
-        lines.append(b"Content-Length: " + exchange.length)
+    reason = response.reason.encode("utf-8", "surrogateescape")
+    lines = [b"HTTP/1.1 %d %b" % (response.status, reason)]
+    lines += [b"%b: %b" % each for each in response.fields]
+    if response.length is not None and response.status != _NO_CONTENT:
+        lines.append(b"Content-Length: " + response.length)
     elif chunked:
         lines.append(b"Transfer-Encoding: chunked")
-    return _finished(lines, event, keep_alive=keep_alive, old=old)
+    return _encode_head(lines, event, keep_alive=keep_alive, http10=http10)
 
 
-def _finished(lines: list[bytes], event: Fields, *, keep_alive: bool, old: bool) -> bytes:
+def _encode_head(lines: list[bytes], event: Fields, *, keep_alive: bool, http10: bool) -> bytes:
     lines += [b"%b: %b" % each for each in event]
     if not keep_alive:
         lines.append(b"Connection: close")
-    elif old:
+    elif http10:
         lines.append(b"Connection: keep-alive")
     head = b"\r\n".join(lines)
-    # The parser reads answers leniently. A line break inside a field would be one of ours.
+    # aiohttp parses responses leniently. A line break inside a field would let the data source
+    # write header fields of ours (response splitting).
     if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
-        raise UpstreamFailed("the data source's answer has a line break inside a header field")
+        raise UpstreamFailed("the data source's response has a line break inside a header field")
     return head + b"\r\n\r\n"
 
 

@@ -1,11 +1,12 @@
-"""Requests of the plainest form, taken apart without the parser: what nearly every client sends.
-Anything else is None here, and the parser's to read.
+"""Reads requests of the simplest form without the parser. Nearly every client sends them; anything
+else is None here, and left to the parser.
 
-INVARIANT: what is taken apart here the parser takes apart alike. One space after the colon, no
-white space at an end, ASCII, every field once, a length and no transfer coding: there is nothing in
-it that two readers could read in two ways.
+INVARIANT: this reads a request exactly as the parser would. One space after the colon, no other
+white space around a value, ASCII, every field once, a length and no transfer coding: nothing in it
+could be read in two ways.
 
-Pure. Judges no field: `headers.py`, `framing.py` and `attribution.py` do, for these as for others.
+Pure. Checks no field itself: `headers.py`, `framing.py` and `attribution.py` do, as for any other
+request.
 """
 
 import re
@@ -19,10 +20,10 @@ from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.proxy.messages.framing import check_frame
 
 LONGEST = 4096
-"""The longest head, in bytes, that is read here."""
+"""The longest head that is read here, in bytes."""
 
 MOST_FIELDS = 64
-"""The most fields of a head that is read here: fewer than a connection takes."""
+"""The most fields of a head that is read here: fewer than a connection accepts."""
 
 FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [!-~](?:[ -~]*[!-~])?"
 """The form of a field, without its line end."""
@@ -31,17 +32,17 @@ _FIELDS = re.compile(rb"(?:%b\r\n)+\r\n" % FIELD).fullmatch
 _LINE = re.compile(rb"(GET|POST) (/[!-~]*) HTTP/1\.1").fullmatch
 _LENGTH = re.compile(rb"[0-9]{1,9}").fullmatch
 
-NOT_PLAIN = frozenset(
+SPECIAL_FIELDS = frozenset(
     (b"expect", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"proxy-connection")
 )
-"""What makes a message more than its fields and so many bytes."""
+"""Fields that make a message more than a head and a number of bytes."""
 
 
 class SimpleHead(NamedTuple):
-    """What a request's fields say, without what they hold: this is kept for the next request that
-    has the same. `runs` are the parts of the block, from byte to byte, that are forwarded; None
-    where they are not forwarded as they stand. `stated` is the value of `Content-Length`, `length`
-    what it comes to."""
+    """What a request's fields mean, without their values: it is cached for the next request with
+    the same fields. `runs` are the ranges of bytes in the block that are forwarded; None if the
+    fields can't be forwarded as they are. `stated` is the value of `Content-Length`, `length` the
+    number."""
 
     who: Attribution
     stated: bytes | None
@@ -50,7 +51,7 @@ class SimpleHead(NamedTuple):
     runs: tuple[tuple[int, int], ...] | None
 
     def lines(self, block: bytes) -> bytes:
-        """Of the block that this was read from, the lines that are forwarded."""
+        """The forwarded lines of the block that this was read from."""
         runs = self.runs
         assert runs is not None
         if len(runs) == 1:
@@ -59,15 +60,17 @@ class SimpleHead(NamedTuple):
         return b"".join([block[begin:end] for begin, end in runs])
 
 
-def request_line(line: bytes) -> tuple[str, str] | None:
-    """Method and target of a request line without its end."""
+def parse_request_line(line: bytes) -> tuple[str, str] | None:
+    """The method and target of a request line, which comes without its line end."""
     found = _LINE(line)
     return None if found is None else (found[1].decode(), found[2].decode())
 
 
-def request_fields(block: bytes, default: Attribution) -> tuple[SimpleHead, RequestHead] | None:
-    """The fields of a request, up to and with the empty line; None too where they are refused:
-    a refusal has to be recorded, and that is not done here."""
+def parse_request_fields(
+    block: bytes, default: Attribution
+) -> tuple[SimpleHead, RequestHead] | None:
+    """Reads the fields of a request, up to and including the empty line. None also if they are
+    refused: the slow path refuses them again, and records it."""
     fields = _split(block)
     if fields is None:
         return None
@@ -90,20 +93,21 @@ def request_fields(block: bytes, default: Attribution) -> tuple[SimpleHead, Requ
 def _runs(
     fields: list[tuple[bytes, bytes]], head: RequestHead
 ) -> tuple[tuple[int, int], ...] | None:
-    """Where the forwarded fields stand; None where one was changed, or moved."""
+    """The ranges of the forwarded fields; None if a field was changed or moved."""
     runs: list[tuple[int, int]] = []
-    at, left = 0, iter(head.forward)
-    due = next(left, None)
+    at, remaining = 0, iter(head.forward)
+    expected = next(remaining, None)
     for field in fields:
         end = at + len(field[0]) + len(field[1]) + 4
-        if field is due:
-            due = next(left, None)
+        # By identity: `head.forward` holds the same objects, as long as they are unchanged.
+        if field is expected:
+            expected = next(remaining, None)
             if runs and runs[-1][1] == at:
                 runs[-1] = runs[-1][0], end
             else:
                 runs.append((at, end))
         at = end
-    return tuple(runs) if due is None else None
+    return tuple(runs) if expected is None else None
 
 
 def _split(block: bytes) -> list[tuple[bytes, bytes]] | None:
@@ -117,7 +121,7 @@ def _split(block: bytes) -> list[tuple[bytes, bytes]] | None:
         if lower == b"connection":
             if value.lower() != b"keep-alive":
                 return None
-        elif lower in NOT_PLAIN:
+        elif lower in SPECIAL_FIELDS:
             return None
         fields.append((name, value))
         names.add(lower)

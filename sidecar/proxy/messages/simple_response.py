@@ -1,9 +1,9 @@
-"""Answers of the plainest form, taken apart line by line without the parser: a status line, fields
-with one space after the colon, a length, and all of the body. Anything else is None here, and the
-parser's to read (see `plain.py`, whose promise holds here too).
+"""Reads responses of the simplest form without the parser: a status line, fields with one space
+after the colon, a length, and all of the body. Anything else is None here, and left to the parser.
+The invariant of `simple_request.py` holds here too.
 
-A data source sends the same lines over and over: what is made of one is kept, for a bounded number
-of small ones. Pure otherwise.
+A data source sends the same lines over and over, so what a line means is cached, for a bounded
+number of short ones. Pure otherwise.
 """
 
 import re
@@ -11,12 +11,12 @@ from enum import Enum
 from typing import NamedTuple
 
 from sidecar.http.headers import sort_response_fields
-from sidecar.proxy.messages.simple_request import FIELD, LONGEST, MOST_FIELDS, NOT_PLAIN
+from sidecar.proxy.messages.simple_request import FIELD, LONGEST, MOST_FIELDS, SPECIAL_FIELDS
 
-_MOST_KNOWN = 2048
-_LONGEST_KNOWN = 256
+_CACHE_ENTRIES = 2048
+_LONGEST_CACHED = 256
 
-_KEPT = frozenset(
+_CACHED_FIELDS = frozenset(
     (
         b"accept-ranges",
         b"access-control-allow-origin",
@@ -36,7 +36,7 @@ _KEPT = frozenset(
         b"x-powered-by",
     )
 )
-"""The fields of which lines are kept."""
+"""The fields whose lines are cached. Any other field may hold a credential."""
 
 _FIELD = re.compile(FIELD).fullmatch
 _STATUS_LINE = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) [!-~](?:[ -~]*[!-~])?").fullmatch
@@ -45,7 +45,7 @@ _NO_BODY = frozenset((204, 205, 304))
 
 
 class SimpleResponse(NamedTuple):
-    """A whole answer: its status line, and the `fields` to pass on, each with its line end."""
+    """A whole response: its status line, and the `fields` to forward, each with its line end."""
 
     status: int
     line: bytes
@@ -53,75 +53,75 @@ class SimpleResponse(NamedTuple):
     body: bytes
 
 
-class _Kind(Enum):
+class _LineKind(Enum):
     STATUS = 0
-    PASSES = 1
-    ENDS_HERE = 2
+    FORWARDED = 1
+    DROPPED = 2
     LENGTH = 3
-    STRANGE = 4
+    UNKNOWN = 4
 
 
 class _Line(NamedTuple):
-    kind: _Kind
+    kind: _LineKind
     number: int = 0
 
 
-_known: dict[bytes, _Line] = {}
-_STRANGE = _Line(_Kind.STRANGE)
+_line_cache: dict[bytes, _Line] = {}
+_UNKNOWN = _Line(_LineKind.UNKNOWN)
 
 
-def plain_answer(data: bytes) -> SimpleResponse | None:
-    """The answer in `data` where that is one whole answer that has a body and its length."""
+def parse_simple_response(data: bytes) -> SimpleResponse | None:
+    """The response in `data`, if that is exactly one complete response with a length."""
     end = data.find(b"\r\n\r\n")
     if not 0 < end <= LONGEST:
         return None
     lines = data[:end].split(b"\r\n")
-    known = _known
-    status = known.get(lines[0]) or _learnt(lines[0], _status(lines[0]))
-    if status.kind is not _Kind.STATUS or len(lines) > MOST_FIELDS:
+    cache = _line_cache
+    status = cache.get(lines[0]) or _remember(lines[0], _status(lines[0]))
+    if status.kind is not _LineKind.STATUS or len(lines) > MOST_FIELDS:
         return None
-    passed, length = [], -1
+    forwarded, length = [], -1
     for line in lines[1:]:
-        kind, number = known.get(line) or _learnt(line, _field(line))
-        if kind is _Kind.PASSES:
-            passed.append(line)
-        elif kind is _Kind.LENGTH and length < 0:
+        kind, number = cache.get(line) or _remember(line, _field(line))
+        if kind is _LineKind.FORWARDED:
+            forwarded.append(line)
+        elif kind is _LineKind.LENGTH and length < 0:
             length = number
-        elif kind is not _Kind.ENDS_HERE:
+        elif kind is not _LineKind.DROPPED:
             return None
     if len(data) != end + 4 + length or length < 0:
         return None
-    passed.append(b"")
-    return SimpleResponse(status.number, lines[0], b"\r\n".join(passed), data[end + 4 :])
+    forwarded.append(b"")
+    return SimpleResponse(status.number, lines[0], b"\r\n".join(forwarded), data[end + 4 :])
 
 
 def _status(line: bytes) -> _Line:
     found = _STATUS_LINE(line)
     if found is None or int(found[1]) in _NO_BODY:
-        return _STRANGE
-    return _Line(_Kind.STATUS, int(found[1]))
+        return _UNKNOWN
+    return _Line(_LineKind.STATUS, int(found[1]))
 
 
 def _field(line: bytes) -> _Line:
     name, _, value = line.partition(b": ")
-    if not _FIELD(line) or name.lower() in NOT_PLAIN:
-        return _STRANGE
+    if not _FIELD(line) or name.lower() in SPECIAL_FIELDS:
+        return _UNKNOWN
     head = sort_response_fields([(name, value)])
     if head.forward:
-        return _Line(_Kind.PASSES)
+        return _Line(_LineKind.FORWARDED)
     if head.lengths:
-        return _Line(_Kind.LENGTH, int(value)) if _NUMBER(value) else _STRANGE
+        return _Line(_LineKind.LENGTH, int(value)) if _NUMBER(value) else _UNKNOWN
     if name.lower() == b"connection" and value.lower() != b"keep-alive":
-        return _STRANGE
-    return _Line(_Kind.ENDS_HERE)
+        return _UNKNOWN
+    return _Line(_LineKind.DROPPED)
 
 
-def _learnt(line: bytes, made: _Line) -> _Line:
+def _remember(line: bytes, meaning: _Line) -> _Line:
     name, colon, _ = line.partition(b":")
-    # Any other line may hold a credential, as `Set-Cookie` does: it is read anew each time.
-    kept = not colon or name.lower() in _KEPT
-    if kept and len(line) <= _LONGEST_KNOWN:
-        if len(_known) >= _MOST_KNOWN:
-            _known.clear()
-        _known[line] = made
-    return made
+    # Other lines may hold a credential, as `Set-Cookie` does: they are read anew each time.
+    cacheable = not colon or name.lower() in _CACHED_FIELDS
+    if cacheable and len(line) <= _LONGEST_CACHED:
+        if len(_line_cache) >= _CACHE_ENTRIES:
+            _line_cache.clear()
+        _line_cache[line] = meaning
+    return meaning

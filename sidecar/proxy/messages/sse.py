@@ -1,6 +1,6 @@
-"""Judges a `text/event-stream` answer event by event (WHATWG HTML, section 9.2, "Server-sent
-events"). An event is passed on as it was written unless its data change, and only once all of it
-has arrived.
+"""Filters a `text/event-stream` response event by event (WHATWG HTML, section 9.2, "Server-sent
+events"). An event is passed on once all of it has arrived, as it was written unless its data are
+changed.
 
 Knows how events are delimited. Knows nothing of what their data mean.
 """
@@ -10,17 +10,18 @@ from collections.abc import Callable
 
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import Fields, ForwardedPart
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, WorkerThread
 
 _BOM = b"\xef\xbb\xbf"
 
 # Fields of an event whose lines each begin after a `\n` and end before one. One space after the
 # colon is not part of the value.
 _DATA = re.compile(rb"\ndata(?:: ?([^\n]*))?(?=\n)")
-_PLACE_IN_STREAM = re.compile(rb"\n(?:id|retry)(?::[^\n]*)?(?=\n)")
+_POSITION_FIELDS = re.compile(rb"\n(?:id|retry)(?::[^\n]*)?(?=\n)")
 
 
 def is_event_stream(fields: Fields) -> bool:
-    """Whether an answer with these header fields comes as events."""
+    """Whether a response with these header fields is a stream of events."""
     kinds = [value for name, value in fields if name.lower() == b"content-type"]
     return bool(kinds) and all(
         kind.partition(b";")[0].strip().lower() == b"text/event-stream" for kind in kinds
@@ -28,8 +29,9 @@ def is_event_stream(fields: Fields) -> bool:
 
 
 class EventParser:
-    """One stream. `event` is given the data of each event (see `Prepared.event`). An event of more
-    than `limit` bytes, its line ends included, is an answer that can't be read.
+    """Parses one stream, and passes the data of each event to `event` (see
+    `ForwardPlan.filter_event`). An event of more than `limit` bytes, line ends included, fails the
+    response.
 
     The result does not depend on how the stream is cut into pieces, and the work is linear in its
     length: each byte is copied into the buffer once, and the search for an event's end resumes
@@ -42,30 +44,30 @@ class EventParser:
         # INVARIANT: the buffer begins with the `\n` that ended the previous line, so that an
         # event ends at `\n\n` even where it has no line at all.
         self._buffer = bytearray(b"\n")
-        self._start: bytes | None = b""  # of the stream, until it is known to hold a BOM or not
+        self._start: bytes | None = b""  # until it is known whether the stream starts with a BOM
         self._after_cr = False
         self.withheld = 0
 
     @property
     def held(self) -> int:
-        """Bytes of an event of which the end has not arrived."""
+        """Bytes of the event whose end has not arrived."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> bytes:
-        """What may go on now that `data` has arrived. Raises `UpstreamFailed`."""
+        """What may be forwarded now that `data` has arrived. Raises `UpstreamFailed`."""
         data = self._without_bom(self._with_plain_lines(data))
         buffer = self._buffer
         searched = len(buffer) - 1
         buffer += data
         begin = 0
-        passed = bytearray()
+        forwarded = bytearray()
         while (end := buffer.find(b"\n\n", searched)) >= 0:
-            self._check(end - begin)
-            passed += self._finished(bytes(buffer[begin : end + 1]))
+            self._check_size(end - begin)
+            forwarded += self._filtered(bytes(buffer[begin : end + 1]))
             begin = searched = end + 1
         del buffer[:begin]
-        self._check(len(buffer) - 1)
-        return bytes(passed)
+        self._check_size(len(buffer) - 1)
+        return bytes(forwarded)
 
     def _with_plain_lines(self, data: bytes) -> bytes:
         """`data` with `\\n` for each line end. A `\\r` ends a line at once: should a `\\n` come
@@ -90,25 +92,47 @@ class EventParser:
         self._start = None
         return start.removeprefix(_BOM)
 
-    def _check(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         if size > self._limit:
-            raise UpstreamFailed(f"an event of the answer is larger than {self._limit} bytes")
+            raise UpstreamFailed(f"an event of the response is larger than {self._limit} bytes")
 
-    def _finished(self, event: bytes) -> bytes:
-        """What goes on of an event: `\\n`, then its lines, each with its `\\n`."""
+    def _filtered(self, event: bytes) -> bytes:
+        """What is forwarded of `event`, which is `\\n`, then its lines, each with its `\\n`."""
         data = _DATA.findall(event)
         if not data:
             # A comment that keeps the connection alive, or an `id` by itself.
             return event[1:] + b"\n"
         whole = b"\n".join(data)
-        passed = self._event(whole)
-        if passed is None:
+        part = self._event(whole)
+        if part is None:
             self.withheld += 1
-            # The place in the stream is told all the same, or the agent would resume before it.
-            marks = b"".join(_PLACE_IN_STREAM.findall(event))
-            return marks[1:] + b"\n\n" if marks else b""
-        self.withheld += passed.withheld
-        if passed.body == whole:
+            # The position in the stream still goes on, or the agent would resume before it.
+            position = b"".join(_POSITION_FIELDS.findall(event))
+            return position[1:] + b"\n\n" if position else b""
+        self.withheld += part.withheld
+        if part.body == whole:
             return event[1:] + b"\n"
         others = _DATA.sub(b"", event)
-        return others[1:] + b"data: " + passed.body.replace(b"\n", b"\ndata: ") + b"\n\n"
+        return others[1:] + b"data: " + part.body.replace(b"\n", b"\ndata: ") + b"\n\n"
+
+
+class FilteredStream:
+    """The events of one response: short ones are filtered on the loop, long ones in the worker
+    thread. `refresh` is called before the worker sees any."""
+
+    def __init__(self, events: EventParser, worker: WorkerThread, refresh: Refresh) -> None:
+        self._events = events
+        self._worker = worker
+        self._refresh = refresh
+
+    @property
+    def withheld(self) -> int:
+        """How many documents were left out so far."""
+        return self._events.withheld
+
+    async def feed(self, data: bytes) -> bytes:
+        """What may be forwarded now that `data` has arrived. Raises `UpstreamFailed`."""
+        size = self._events.held + len(data)
+        if size > LONGEST_INLINE:
+            self._refresh()
+        return await self._worker.call(size, self._events.feed, data)

@@ -1,3 +1,1 @@
-"""The steps of a request, in order: classify, resolve, authorize, forward, record what was
-returned.
-"""
+"""The steps of a request, in order: classify, resolve, authorize, forward, record the lineage."""

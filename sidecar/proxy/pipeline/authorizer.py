@@ -1,8 +1,8 @@
-"""Asks whether a request may happen, and makes every refusal a recorded one.
+"""Asks whether a request may happen, and sees that every refusal is recorded.
 
 A request concerns a set of sources, and every one must be allowed (data-sources.md R4). What can't
-be read, told or classed is denied under a name of its own. Knows the agent, the source's settings
-and the enforcer. Knows nothing of bytes or connections.
+be read, resolved or classified is denied under a policy name of its own. Knows the agent, the
+source's settings and the enforcer. Knows nothing of bytes or connections.
 """
 
 import logging
@@ -30,9 +30,9 @@ _LONGEST_REASON = 512
 
 
 class Refused(Exception):
-    """A request that may not happen for a reason that is none of the ten checks. Nothing is
-    recorded yet: `Authorizer.refuse` does that. `place` is what it asks for, as far as that is
-    known."""
+    """A request that is refused for a reason other than the ten checks. It isn't recorded yet:
+    `Authorizer.refuse` does that. `source` is what it asks for, as far as that is known; `close`
+    ends the connection."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Refused(Exception):
         reason: str,
         who: Attribution,
         *,
-        place: SourceRef | None = None,
+        source: SourceRef | None = None,
         close: bool = False,
     ) -> None:
         super().__init__(reason)
@@ -49,27 +49,26 @@ class Refused(Exception):
         self.policy_name = policy_name
         self.reason = reason
         self.who = who
-        self.place = place
+        self.source = source
         self.close = close
 
 
 class Denied(Exception):
-    """A request that may not happen; its record is durable, and the agent is to be told with
-    `status`."""
+    """A request that is denied and whose record is durable. The agent gets `status`."""
 
-    def __init__(self, status: int, pending: RecordedDecision, *, close: bool = False) -> None:
+    def __init__(self, status: int, recorded: RecordedDecision, *, close: bool = False) -> None:
         super().__init__()
         self.status = status
-        self.pending = pending
-        self.decision = pending.decision
-        self.event_id = pending.event_id
+        self.recorded = recorded
+        self.decision = recorded.decision
+        self.event_id = recorded.event_id
         self.close = close
 
 
 class Authorizer:
-    """Decides for one agent about one data source: `kind` is the audit trail's `source_type`,
-    `whole` what is named where a request can't be told more closely. Where it `reports`, what would
-    be denied is recorded as that and goes on (the source's `mode`)."""
+    """Decides for one agent about one data source. `kind` is the audit trail's `source_type`,
+    `whole` names the source when a request can't be resolved any closer. With `reports`, a request
+    that would be denied is recorded as such and goes on (the source's `mode`)."""
 
     def __init__(
         self,
@@ -86,52 +85,53 @@ class Authorizer:
         self._agent = agent
         self._enforcer = enforcer
 
-    async def allow(self, places: Iterable[SourceRef], who: Attribution) -> list[RecordedDecision]:
-        """One pending decision for each place, every one of which passes; else raises `Denied`, or
-        `Refused` for a name that the audit trail can't hold."""
+    async def allow(self, sources: Iterable[SourceRef], who: Attribution) -> list[RecordedDecision]:
+        """One decision for each source, all of which pass. Otherwise raises `Denied`, or `Refused`
+        for a name that the audit trail can't hold."""
         key = self._agent.key()
-        asked = []
-        for place in places:
-            fault = identifier_fault(place.source_id)
+        retrievals = []
+        for source in sources:
+            fault = identifier_fault(source.source_id)
             if fault is not None:
                 raise Refused(400, UNREADABLE, f"the source's name {fault}", who)
-            asked.append(self._retrieval(place, who))
-        if not asked:
+            retrievals.append(self._retrieval(source, who))
+        if not retrievals:
             return []
-        pendings = await self._enforcer.submit_together(asked, key, report_mode=self.reports)
-        for pending in pendings:
-            if not pending.passes:
-                await pending.durable
-                raise Denied(403, pending)
-        return pendings
+        decisions = await self._enforcer.submit_together(retrievals, key, report_mode=self.reports)
+        for recorded in decisions:
+            if not recorded.passes:
+                await recorded.durable
+                raise Denied(403, recorded)
+        return decisions
 
-    async def still(self, places: Iterable[SourceRef], who: Attribution) -> None:
-        """Raises `Denied`, recorded, where one of them may not be any more."""
-        permits = await self.permitting(who)
-        denied = [place for place in places if not permits(place)]
+    async def reauthorize(self, sources: Iterable[SourceRef], who: Attribution) -> None:
+        """Raises `Denied`, recorded, if one of the sources is no longer allowed."""
+        permits = await self.permission(who)
+        denied = [source for source in sources if not permits(source)]
         if denied:
             await self.allow(denied, who)
 
-    def at_once(self, place: SourceRef, who: Attribution) -> RecordedDecision | None:
-        """The decision for one place where it can be made without waiting for anybody; None where
-        it can't, and nothing is recorded."""
-        if identifier_fault(place.source_id) is not None:
+    def decide_now(self, source: SourceRef, who: Attribution) -> RecordedDecision | None:
+        """The decision for one source if it can be made without waiting. None if it can't; then
+        nothing is recorded."""
+        if identifier_fault(source.source_id) is not None:
             return None
-        retrieval, key = self._retrieval(place, who), self._agent.key()
+        retrieval, key = self._retrieval(source, who), self._agent.key()
         try:
             if self._enforcer.must_claim(retrieval, key):
                 return None
             return self._enforcer.decide(retrieval, key, report_mode=self.reports)
         except (MissingDocument, SpoolError):
-            return None  # the long way comes to the same, or brings what is lacking
+            # The slow path fetches the document, or comes to the same failure and reports it.
+            return None
 
-    async def permitting(self, who: Attribution) -> "Permission":
-        """Whether a name may be seen in a list. Not recorded: nothing is read."""
+    async def permission(self, who: Attribution) -> "Permission":
+        """Which sources this caller may see in a list. Not recorded, because nothing is read."""
         await self._enforcer.prepare(self._retrieval(self._whole, who), self._agent.key())
-        return self.permits_at_once(who)
+        return self.permission_now(who)
 
-    def permits_at_once(self, who: Attribution) -> "Permission":
-        """As `permitting`, by the documents that are here."""
+    def permission_now(self, who: Attribution) -> "Permission":
+        """As `permission`, by the policy documents that are here already."""
         outlook = partial(self._outlook, who)
         return Permission(partial(self._retrieval, who=who), outlook, everything=self._everything)
 
@@ -142,34 +142,34 @@ class Authorizer:
         return self._enforcer.outlook(self._retrieval(self._whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused) -> Denied:
-        """Records it; what the agent is to be told, unless it goes on."""
-        place = refused.place
-        # One record that the log can't hold would hold up all that come after it: what the agent
-        # wrote is named only as far as it fits.
-        if place is None or identifier_fault(place.source_id) is not None:
-            place = self._whole
-        retrieval = self._retrieval(place, refused.who)
-        # INVARIANT: what can be read in two ways goes on to nobody, whatever the mode.
+        """Records the refusal; returns what the agent gets unless the request goes on."""
+        source = refused.source
+        # A record that the log can't hold would block all records after it. So a name that the
+        # agent chose is only used if it fits.
+        if source is None or identifier_fault(source.source_id) is not None:
+            source = self._whole
+        retrieval = self._retrieval(source, refused.who)
+        # INVARIANT: a request that could be read in two ways is never forwarded, in any mode.
         reports = self.reports and refused.policy_name != UNREADABLE
         reason = refused.reason[:_LONGEST_REASON].encode(errors="replace").decode()
-        pending = await self._enforcer.refuse(
+        recorded = await self._enforcer.refuse(
             retrieval, refused.policy_name, reason, report_mode=reports
         )
-        return Denied(refused.status, pending, close=refused.close)
+        return Denied(refused.status, recorded, close=refused.close)
 
     async def record(self, refused: Refused) -> None:
-        """As `refuse`, where nobody is left to be told."""
+        """As `refuse`, for a connection on which no answer can be sent."""
         try:
             await self.refuse(refused)
         except SluiceError as error:
-            log.warning("a denial by `%s` can't be recorded: %s", refused.policy_name, error)
+            log.warning("can't record a denial by `%s`: %s", refused.policy_name, error)
 
-    def _retrieval(self, place: SourceRef, who: Attribution) -> Retrieval:
+    def _retrieval(self, source: SourceRef, who: Attribution) -> Retrieval:
         return Retrieval(
             self._agent.role,
             who.user,
-            place.source_id,
-            who.level(place.sensitivity),
+            source.source_id,
+            who.level(source.sensitivity),
             who.session,
             who.task,
             self._agent.id,
@@ -179,11 +179,12 @@ class Authorizer:
 
 
 class Permission:
-    """Whether one caller may see a name, by place.
+    """Whether one caller may see a source.
 
-    On the loop it looks at the policy set anew for each name: a stream may last for hours, and the
-    key be revoked meanwhile. In the worker thread, which may not touch the policy set, it goes by
-    what `refresh` found on the loop right before the work began; without that it permits nothing.
+    On the event loop it consults the policy set anew for each source: a stream may last for hours,
+    and the key may be revoked meanwhile. In the worker thread, which must not touch the policy set,
+    it goes by the facts that `refresh` gathered on the loop right before the work began; without
+    them it permits nothing.
     """
 
     __slots__ = ("_all", "_everything", "_facts", "_loop", "_outlook", "_retrieval")
@@ -203,16 +204,16 @@ class Permission:
         self._loop = get_ident()
 
     def refresh(self) -> None:
-        """Looks at the policy set. On the loop only."""
+        """Consults the policy set. Only on the event loop."""
         self._all = self._everything()
         self._facts = self._outlook()
 
-    def __call__(self, place: SourceRef) -> bool:
+    def __call__(self, source: SourceRef) -> bool:
         if get_ident() == self._loop:
             self.refresh()
         if self._all:
             return True
-        retrieval = self._retrieval(place)
+        retrieval = self._retrieval(source)
         if identifier_fault(retrieval.source_id) is not None:
             return False
         return self._facts is not None and allows(retrieval, self._facts)

@@ -1,12 +1,13 @@
-"""What a request is for, as far as it can be told before anybody decides: its head, its target in
-the one canonical form, and the row of the protocol's table. What can be read in two ways, what no
-row covers, and what is closed ends here.
+"""Classifies a request before anything is decided: reads its head, makes its target canonical, and
+finds the row of the protocol's table. Refuses what could be read in two ways, what no row covers,
+and what is closed.
 
-Knows what is refused under which name. Knows nothing of policies or of any data source.
+Knows the policy name of each refusal. Knows nothing of policies or of any data source.
 """
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution, attribution
@@ -17,8 +18,7 @@ from sidecar.protocols.messages import FetchedResponse, RoutedRequest
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ALWAYS_DENIED, ProtocolRoute, RouteClass, RouteMatch
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.messages import request_reader as intake
-from sidecar.proxy.messages import upgrade
+from sidecar.proxy.messages import request_reader, upgrade
 from sidecar.proxy.messages.framing import Tunnelling
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Refused
@@ -29,113 +29,122 @@ UNCLASSIFIED = "unclassified_route"
 WRITE_DENIED = "write_denied"
 ROUTE_DENIED = "route_denied"
 
-Reading = tuple[ProtocolRoute, RoutedRequest, RequestHead]
+ClassifiedRequest = tuple[ProtocolRoute, RoutedRequest, RequestHead]
 
-_BARRED = ALWAYS_DENIED | {RouteClass.WRITE}
+_RESTRICTED = ALWAYS_DENIED | {RouteClass.WRITE}
 
-_MOST_KNOWN = 512
-_LONGEST_KNOWN = 512
+_CACHE_ENTRIES = 512
+_LONGEST_CACHED = 512
+
+
+class SourceRules(NamedTuple):
+    """What the settings of a source say about its requests."""
+
+    default: Attribution
+    """Who makes a request that names no user."""
+    writes: bool
+    """Whether writes are decided like reads; otherwise they are denied without a look."""
+    level_field: str | None
+    """The field in which the data source marks its documents with their level, if it does."""
 
 
 class RequestClassifier:
-    """Reads requests to one data source. `writes` is whether writes are judged, or denied without a
-    look; `fetch` asks the data source for a target in the name of whoever sent a head."""
+    """Classifies requests to one data source. `fetch` asks the data source for a target with the
+    credentials in a head."""
 
     def __init__(
         self,
-        dialect: SourceProtocol,
-        default: Attribution,
+        protocol: SourceProtocol,
+        rules: SourceRules,
         fetch: Callable[[RequestHead, str], Awaitable[FetchedResponse]],
         limits: ProxyLimits,
-        *,
-        writes: bool,
     ) -> None:
-        self._dialect = dialect
-        self._default = default
+        self._protocol = protocol
+        self._rules = rules
         self._fetch = fetch
         self._limits = limits
-        self._writes = writes
-        self._known: dict[tuple[str, str, bytes | None], tuple[Target, RouteMatch | None]] = {}
+        self._cache: dict[tuple[str, str, bytes | None], tuple[Target, RouteMatch | None]] = {}
 
-    def read(self, request: AgentRequest, case: RequestContext) -> Reading:
-        """The request as far as its head tells; raises `Refused`."""
-        who = self._default
+    def classify(self, request: AgentRequest, context: RequestContext) -> ClassifiedRequest:
+        """Reads the head and finds the route. Raises `Refused`."""
+        who = self._rules.default
         try:
-            case.head = head = intake.read_head(request)
+            context.head = head = request_reader.read_head(request)
         except Malformed as error:
             if isinstance(error, Tunnelling):
                 request.stop_reading()
-            # Where one request ends and the next begins can't be trusted any more.
+            # It is no longer certain where this request ends and the next begins.
             raise Refused(400, UNREADABLE, error.message, who, close=True) from error
         try:
             who = attribution(head, who)
-            host = head.one(b"host") if self._dialect.uses_host else None
-            target, match = self.found(request.method, request.target, host)
+            host = head.one(b"host") if self._protocol.uses_host else None
+            target, match = self.match(request.method, request.target, host)
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
         values = () if match is None else match.path_params
         budget = Budget()
         fetch = Lookups(partial(self._fetch, head), budget, self._limits.lookup_seconds)
-        asked = RoutedRequest(
+        routed = RoutedRequest(
             request.method, target, values, None, fetch, head.forward, who, budget
         )
-        case.read = asked
+        context.from_head = routed
         if match is None:
-            reason = f"the data source has no route for `{request.method}` of this path known here"
+            reason = f"no known route of the data source covers `{request.method}` of this path"
             raise Refused(403, UNCLASSIFIED, reason, who)
-        case.route = route = match.route
-        if route.route_class in _BARRED:
-            self._check_open(route, asked)
-        if upgrade.asks(head) and not _streams(route):
-            reason = f"`{route.methods} {route.pattern}` is no route for WebSocket"
+        context.route = route = match.route
+        if route.route_class in _RESTRICTED:
+            self._check_open(route, routed)
+        if upgrade.asks_websocket(head) and not _streams(route):
+            reason = f"`{route.methods} {route.pattern}` does not accept WebSocket"
             raise Refused(403, ROUTE_DENIED, reason, who)
-        return route, asked, head
+        return route, routed, head
 
-    def opened(self, route: ProtocolRoute | None, asked: RoutedRequest) -> ProtocolRoute:
-        """The row that a body came to; raises `Refused`."""
+    def check_refined(self, route: ProtocolRoute | None, routed: RoutedRequest) -> ProtocolRoute:
+        """The row that the body led to. Raises `Refused` if there is none or it is closed."""
         if route is None:
-            reason = "the data source has no method as in this body known here"
-            raise Refused(403, UNCLASSIFIED, reason, asked.attribution)
-        if route.route_class in _BARRED:
-            self._check_open(route, asked)
+            reason = "no known route of the data source covers the method in this body"
+            raise Refused(403, UNCLASSIFIED, reason, routed.attribution)
+        if route.route_class in _RESTRICTED:
+            self._check_open(route, routed)
         return route
 
-    def found(
+    def match(
         self, method: str, raw: str, host: bytes | None = None
     ) -> tuple[Target, RouteMatch | None]:
-        """The canonical form of a target, and the row of the table. Raises `Malformed`.
+        """The canonical form of a target, and the row that covers it. Raises `Malformed`.
 
-        What a method and a path come to is the same every time, and agents ask the same paths
-        over and over: it is kept, for a bounded number of short ones."""
-        known = self._known.get((method, raw, host))
-        if known is not None:
-            return known
+        The result depends on nothing else, and agents ask for the same paths over and over: it is
+        cached, for a bounded number of short targets.
+        """
+        cached = self._cache.get((method, raw, host))
+        if cached is not None:
+            return cached
         target = canonical(raw)
         if host is not None:
-            target = self._dialect.apply_host(host.decode("ascii"), target)
-        found = target, self._dialect.match(method, target)
-        # A query may hold a credential, and is not kept beyond its request.
-        if "?" not in raw and len(raw) + len(host or b"") <= _LONGEST_KNOWN:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[method, raw, host] = found
+            target = self._protocol.apply_host(host.decode("ascii"), target)
+        found = target, self._protocol.match(method, target)
+        # A query may hold a credential, which must not outlive its request.
+        if "?" not in raw and len(raw) + len(host or b"") <= _LONGEST_CACHED:
+            if len(self._cache) >= _CACHE_ENTRIES:
+                self._cache.clear()
+            self._cache[method, raw, host] = found
         return found
 
-    def _check_open(self, route: ProtocolRoute, asked: RoutedRequest) -> None:
-        who = asked.attribution
+    def _check_open(self, route: ProtocolRoute, routed: RoutedRequest) -> None:
+        who = routed.attribution
+        name = f"`{routed.method} {route.pattern}`"
         if route.route_class in ALWAYS_DENIED:
-            reason = f"`{asked.method} {route.pattern}` is closed: {route.route_class.value}"
-            raise Refused(403, ROUTE_DENIED, reason, who)
-        if not self._writes:
-            place = None if route.hint_source is None else route.hint_source(self._dialect, asked)
-            reason = (
-                f"`{asked.method} {route.pattern}` writes, and `writes` is `deny` for this source"
+            raise Refused(403, ROUTE_DENIED, f"{name} is closed: {route.route_class.value}", who)
+        if not self._rules.writes:
+            source = (
+                None if route.hint_source is None else route.hint_source(self._protocol, routed)
             )
-            raise Refused(403, WRITE_DENIED, reason, who, place=place)
+            reason = f"{name} writes, and `writes` is `deny` for this source"
+            raise Refused(403, WRITE_DENIED, reason, who, source=source)
 
 
 def _streams(route: ProtocolRoute) -> bool:
-    """Whether nothing of its bodies has to be read, so that they may be of any protocol."""
+    """Whether neither body has to be read, so that they may follow any protocol."""
     reads = (
         route.parse_body,
         route.refine,

@@ -1,24 +1,25 @@
-"""The short way through the proxy. A request of the plainest form, of which nobody has to be asked
-anything, is judged and sent on in the turn of the loop in which it arrived, and answered in the
-turn in which its answer and its record are there: no parser, no task.
+"""The fast path: decides and forwards a simple request in the turn of the event loop in which it
+arrives, and answers in the turn in which both its response and its record are there. No parser, no
+task, no future.
 
-Whatever else goes the long way (`gate.py`). Before the decision, that is as if it had never been
-here; after it, `carried_on` takes over what was sent.
+Everything else takes the slow path (`pipeline.py`): long bodies, routes that need a look-up,
+requests with no idle connection to the data source. Before the decision, a request that
+turns out not to be simple leaves no trace here. After it, `FastPathExchange` hands over what was
+decided and sent.
 
-INVARIANT: nothing is judged or forwarded here that the long way would judge or forward in another
-way. Fields, target, route, body and decision are read and made by the same functions.
+INVARIANT: the fast path decides and forwards exactly what the slow path would. Both use the same
+functions for fields, target, route, body and decision.
 
-Knows what may take it. What becomes of a request that does is `under_way.py`'s.
+Knows which requests qualify. `fast_path_exchange.py` knows what happens to one that does.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from enum import Enum
 
 from policies.ground.errors import Malformed
 from sidecar.http.attribution import Attribution
 from sidecar.http.head_digest import HeadDigest
 from sidecar.http.headers import decode_fields
-from sidecar.http.request_target import Target
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import (
     FORWARD_UNCHANGED,
@@ -28,49 +29,31 @@ from sidecar.protocols.messages import (
     Unresolved,
     Visibility,
 )
-from sidecar.protocols.route_table import ProtocolRoute, RouteClass, RouteMatch
-from sidecar.proxy.messages import simple_request as plain
+from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.pipeline.fast_path_exchange import (
     FastPathConnection,
     FastPathExchange,
     SimpleRequest,
 )
+from sidecar.proxy.pipeline.fast_path_heads import HeadReader
 from sidecar.proxy.pipeline.pipeline import ProxyPipeline
-from sidecar.proxy.upstream.client import UpstreamRequest, framing
-from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.proxy.upstream.connection import UpstreamConnection
 from sidecar.recorder import RecordedDecision
 
-LONGEST_BODY = 64 * 1024
-"""A request with a longer body goes the long way."""
-
-LONG, BEGUN = -1, 0
-"""What became of what arrived: for the long way, as nothing was done; on its way. A larger number
-is how many bytes of the body are still to come, with which all of it is to be offered again."""
-
-_MOST_KNOWN = 256
-_END = b"\r\n\r\n"
-_READS = (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN)
+_HEAD_END = b"\r\n\r\n"
 
 
-class _RequestLine(NamedTuple):
-    method: str
-    target: Target
-    route: ProtocolRoute
-    values: tuple[str, ...]
+class FastPathResult(Enum):
+    """What became of a message that was offered."""
+
+    SLOW_PATH = "slow_path"
+    """Nothing was done: the message must take the slow path."""
+    STARTED = "started"
+    """It is decided, and an exchange is under way."""
 
 
-class _Known(NamedTuple):
-    """What a head came to; its fields begin at the byte `begins`, and `front` is how the head
-    begins that the data source gets."""
-
-    line: _RequestLine
-    head: plain.SimpleHead
-    begins: int
-    front: bytes
-
-
-class _Fields:
-    """The forwarded fields, taken apart for the few protocols that look at them."""
+class _LazyFields:
+    """The forwarded fields, parsed only for the few protocols that look at them."""
 
     __slots__ = ("_lines",)
 
@@ -82,170 +65,111 @@ class _Fields:
 
 
 class FastPath:
-    """Of one gate. What was made of a head is kept, for a bounded number of small ones."""
+    """The fast path of one source's pipeline."""
 
-    def __init__(self, gate: ProxyPipeline, digest: HeadDigest) -> None:
-        self._gate = gate
-        self._digest = digest
-        # INVARIANT: what is kept holds no value of a field that is forwarded, and no query.
-        self._heads: dict[bytes, _Known] = {}
-        self._blocks: dict[bytes, plain.SimpleHead] = {}
-        self._lines: dict[bytes, _RequestLine] = {}
+    def __init__(self, pipeline: ProxyPipeline, digest: HeadDigest) -> None:
+        self._pipeline = pipeline
+        self._heads = HeadReader(pipeline, digest)
 
-    def begin(self, connection: FastPathConnection, data: bytes) -> int:
-        """`LONG`, `BEGUN`, or how many bytes are missing. `data` begins a message, and nothing else
-        is under way."""
-        end = data.find(_END) + 4
-        known = self._read(data, end)
-        if known is None:
-            return LONG
-        missing = end + known.length - len(data)
+    def begin(self, connection: FastPathConnection, data: bytes) -> FastPathResult | int:
+        """Offers `data`, which starts a message while no other request is under way. A number says
+        how many bytes are missing: offer the whole message again once they have arrived."""
+        head_end = data.find(_HEAD_END) + 4
+        request = self._heads.read(data, head_end)
+        if request is None:
+            return FastPathResult.SLOW_PATH
+        missing = head_end + request.length - len(data)
         if missing:
-            return missing if missing > 0 else LONG
-        gate, route = self._gate, known.route
-        started = gate.now()
-        body = data[end:]
-        budget = Budget()
-        try:
-            read = None
-            if route.parse_body is not None:
-                read = route.parse_body(body, known.media, budget)
-            ask, values = known.ask, known.values
-            fields = _Fields(ask.lines)
-            asked = RoutedRequest(
-                ask.method, known.target, values, read, _fetch, fields, known.who, budget
-            )
-            places = (
-                ()
-                if route.find_sources_now is None
-                else route.find_sources_now(gate.dialect, asked)
-            )
-        except (Malformed, Unresolved):
-            return LONG
-        if places is None or len(places) > 1:
-            return LONG
-        if not places and route.route_class is RouteClass.RETRIEVE:
-            return LONG
-        if route.plan_forward is not None and not self._as_it_is(route, asked, places):
-            return LONG
-        wire = gate.upstream.resting()
-        if wire is None:
-            return LONG
-        pending = None
-        if places:
-            pending = self._judged(gate.levelled(route, places)[0], asked.attribution, wire)
-            if pending is None:
-                return LONG
-        # The decision is made, and its record is under way.
+            # More than one message arrived: the parser has to separate them.
+            return missing if missing > 0 else FastPathResult.SLOW_PATH
+        pipeline = self._pipeline
+        started = pipeline.now()
+        body = data[head_end:]
+        resolved = self._resolve(request, body)
+        if resolved is None:
+            return FastPathResult.SLOW_PATH
+        routed, sources = resolved
+        upstream_connection = pipeline.upstream.take_idle()
+        if upstream_connection is None:
+            return FastPathResult.SLOW_PATH
+        recorded = None
+        if sources:
+            source = pipeline.effective_sources(request.route, sources)[0]
+            recorded = self._decide(source, routed.attribution, upstream_connection)
+            if recorded is None:
+                return FastPathResult.SLOW_PATH
+        # The decision is made and its record is on its way to the disk. From here on the request
+        # must end in `FastPathExchange`: deciding it again would record it twice.
         FastPathExchange(
-            gate, connection, known, asked, places, body, pending, wire, started
+            pipeline,
+            connection,
+            request,
+            routed,
+            sources,
+            body,
+            recorded,
+            upstream_connection,
+            started,
         ).start()
-        return BEGUN
+        return FastPathResult.STARTED
 
-    def _read(self, data: bytes, end: int) -> SimpleRequest | None:
-        if end < 4 or end > plain.LONGEST:
+    def _resolve(
+        self, request: SimpleRequest, body: bytes
+    ) -> tuple[RoutedRequest, tuple[SourceRef, ...]] | None:
+        """The request with its body read, and its source, if any. None for the slow path."""
+        route, protocol, budget = request.route, self._pipeline.protocol, Budget()
+        upstream_request = request.upstream_request
+        try:
+            parsed = None
+            if route.parse_body is not None:
+                parsed = route.parse_body(body, request.media, budget)
+            routed = RoutedRequest(
+                upstream_request.method,
+                request.target,
+                request.values,
+                parsed,
+                _no_lookup,
+                _LazyFields(upstream_request.lines),
+                request.who,
+                budget,
+            )
+            sources: tuple[SourceRef, ...] | None = ()
+            if route.find_sources_now is not None:
+                sources = route.find_sources_now(protocol, routed)
+        except (Malformed, Unresolved):
+            # The slow path comes to the same refusal, and records it.
             return None
-        digest = self._digest(data[:end])
-        known = self._heads.get(digest)
-        if known is None:
-            return self._read_anew(data, end, digest)
-        line, head, begins, front = known
-        return self._made(line, head, head.lines(data[begins:end]), front)
-
-    def _read_anew(self, data: bytes, end: int, digest: bytes) -> SimpleRequest | None:
-        line_end = data.find(b"\r\n")
-        raw, begins = data[:line_end], line_end + 2
-        line = self._lines.get(raw) or self._read_line(raw)
-        if line is None:
+        if sources is None or len(sources) > 1:
             return None
-        block = data[begins:end]
-        block_digest = self._digest(block)
-        head = self._blocks.get(block_digest)
-        if head is not None:
-            lines = head.lines(block)
-        else:
-            read = plain.request_fields(block, self._gate.default)
-            if read is None:
-                return None
-            head, lines = read[0], read[1].lines
-            if head.runs is not None:
-                _keep(self._blocks, block_digest, head)
-        if head.length > LONGEST_BODY:
+        if not sources and route.route_class is RouteClass.RETRIEVE:
             return None
-        front = self._gate.upstream.front(line.method, line.target.forwarded)
-        if head.runs is not None and line.target.query is None:
-            _keep(self._heads, digest, _Known(line, head, begins, front))
-        return self._made(line, head, lines, front)
+        if route.plan_forward is not None and not self._unfiltered(route, routed, sources):
+            return None
+        return routed, sources
 
-    def _made(
-        self, line: _RequestLine, head: plain.SimpleHead, lines: bytes, front: bytes
-    ) -> SimpleRequest:
-        method, target, route, values = line
-        ask = UpstreamRequest(method, target.forwarded, lines, head.stated)
-        sent = b"%b%b%b\r\n" % (front, lines, framing(head.stated, chunked=False))
-        return SimpleRequest(route, target, values, head.who, ask, sent, head.length, head.media)
-
-    def _judged(
-        self, place: SourceRef, who: Attribution, wire: UpstreamConnection
+    def _decide(
+        self, source: SourceRef, who: Attribution, upstream_connection: UpstreamConnection
     ) -> RecordedDecision | None:
-        pending = None
+        recorded = None
         try:
-            pending = self._gate.judge.at_once(place, who)
-            return pending
+            recorded = self._pipeline.authorizer.decide_now(source, who)
+            return recorded
         finally:
-            if pending is None:
-                self._gate.upstream.give_back(wire)
+            if recorded is None:
+                self._pipeline.upstream.release(upstream_connection)
 
-    def _as_it_is(
-        self, route: ProtocolRoute, asked: RoutedRequest, places: tuple[SourceRef, ...]
+    def _unfiltered(
+        self, route: ProtocolRoute, routed: RoutedRequest, sources: tuple[SourceRef, ...]
     ) -> bool:
-        """Whether the answer passes as it comes."""
-        gate = self._gate
-        if gate.marked is not None or route.plan_forward is None:
+        """Whether the response passes as it comes, with nothing to read or leave out."""
+        pipeline = self._pipeline
+        if pipeline.level_field is not None or route.plan_forward is None:
             return False
-        sight = Visibility(gate.judge.permits_at_once(asked.attribution), "", None)
-        return route.plan_forward(gate.dialect, asked, places, sight) is FORWARD_UNCHANGED
-
-    def _read_line(self, raw: bytes) -> _RequestLine | None:
-        if len(raw) > plain.LONGEST:
-            return None
-        read = plain.request_line(raw)
-        if read is None:
-            return None
-        try:
-            target, match = self._gate.found(*read)
-        except Malformed:
-            return None
-        dialect = self._gate.dialect
-        if match is None or dialect.uses_host or dialect.signs_requests or not _is_short(match):
-            return None
-        line = _RequestLine(read[0], target, *match)
-        if target.query is None:
-            _keep(self._lines, raw, line)
-        return line
+        visibility = Visibility(pipeline.authorizer.permission_now(routed.attribution), "", None)
+        return (
+            route.plan_forward(pipeline.protocol, routed, sources, visibility) is FORWARD_UNCHANGED
+        )
 
 
-def _keep(known: dict[bytes, Any], raw: bytes, made: object) -> None:
-    if len(known) >= _MOST_KNOWN:
-        known.clear()
-    known[raw] = made
-
-
-def _is_short(match: RouteMatch) -> bool:
-    route = match.route
-    waits = (
-        route.compose_response,
-        route.refine,
-        route.response_source,
-        route.before_forward,
-        route.after_forward,
-    )
-    if route.route_class not in _READS or any(each is not None for each in waits):
-        return False
-    return route.find_sources_now is not None or (
-        route.find_sources is None and route.route_class is RouteClass.OPEN
-    )
-
-
-async def _fetch(_target: str) -> FetchedResponse:
-    raise AssertionError("nothing is looked up on the short way")
+async def _no_lookup(_target: str) -> FetchedResponse:
+    raise AssertionError("the fast path makes no look-ups")

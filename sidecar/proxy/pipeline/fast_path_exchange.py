@@ -1,7 +1,8 @@
-"""A request on the short way, from its decision to its answer: sent while its record is on the way
-to the disk, answered once both the answer and the record are there.
+"""One request on the fast path, from its decision to its response. The request goes to the data
+source while its record is on the way to the disk; the agent is answered once the response and the
+record are both there.
 
-Knows the order of those. What is out of the ordinary it hands to the long way.
+Knows that order. Hands anything out of the ordinary to the slow path.
 """
 
 import asyncio
@@ -14,194 +15,209 @@ from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.response_relay import RelayedResponse
-from sidecar.proxy.messages.simple_response import SimpleResponse, plain_answer
-from sidecar.proxy.pipeline.forward import AllowedRequest
+from sidecar.proxy.messages.simple_response import SimpleResponse, parse_simple_response
 from sidecar.proxy.pipeline.lineage import COMPLETED, TRUNCATED
 from sidecar.proxy.pipeline.pipeline import ProxyPipeline
+from sidecar.proxy.pipeline.request_context import AllowedRequest
 from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest
-from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.proxy.upstream.connection import UpstreamConnection
 from sidecar.recorder import RecordedDecision
 
 
 class FastPathConnection(Protocol):
-    """What the short way needs of the agent's connection."""
+    """What the fast path needs of the connection from the agent."""
 
-    def begun(self, under_way: "FastPathExchange") -> None:
-        """A request is under way, and nothing else until it is answered."""
+    def exchange_started(self, exchange: "FastPathExchange") -> None:
+        """A request is under way. No other is read until it is answered."""
         ...
 
-    def tell(self, head: bytes, body: bytes) -> bool:
-        """The answer, its head without the empty line; whether the agent was there."""
+    def respond(self, head: bytes, body: bytes) -> bool:
+        """Writes the response; `head` lacks its empty line. False if the agent is gone."""
         ...
 
-    def carry_on(self) -> None:
-        """The request under way is to be answered by its `carried_on`."""
+    def fall_back(self) -> None:
+        """Continue the request under way with its `continue_on_slow_path`."""
         ...
 
 
 class SimpleRequest(NamedTuple):
-    """What a head came to: everything that its body does not change. It ends with its
-    request. `sent` is the head that the data source gets, `length` how many bytes follow it."""
+    """What a request's head says: everything that its body doesn't change. Lives as long as its
+    request. `sent` is the head that the data source gets, `length` the size of the body in
+    bytes."""
 
     route: ProtocolRoute
     target: Target
     values: tuple[str, ...]
     who: Attribution
-    ask: UpstreamRequest
+    upstream_request: UpstreamRequest
     sent: bytes
     length: int
     media: str | None
 
 
 class FastPathExchange:
-    """One request from its decision to its answer. Belongs to its connection, which ends it."""
+    """One request under way. Belongs to its connection from the agent, which ends it.
+
+    The constructor takes its nine arguments unbundled: it runs once per request on the path where
+    every microsecond counts.
+    """
 
     __slots__ = (
-        "_answer",
-        "_asked",
         "_body",
         "_connection",
-        "_gate",
-        "_kept",
+        "_durable",
         "_over",
-        "_pending",
-        "_places",
+        "_pipeline",
+        "_recorded",
+        "_response",
+        "_routed",
+        "_sources",
         "_started",
-        "_wire",
-        "known",
+        "_upstream_connection",
+        "request",
     )
 
     def __init__(
         self,
-        gate: ProxyPipeline,
+        pipeline: ProxyPipeline,
         connection: FastPathConnection,
-        known: SimpleRequest,
-        asked: RoutedRequest,
-        places: tuple[SourceRef, ...],
+        request: SimpleRequest,
+        routed: RoutedRequest,
+        sources: tuple[SourceRef, ...],
         body: bytes,
-        pending: RecordedDecision | None,
-        wire: UpstreamConnection,
+        recorded: RecordedDecision | None,
+        upstream_connection: UpstreamConnection,
         started: float,
     ) -> None:
-        self.known = known
-        self._gate = gate
+        self.request = request
+        self._pipeline = pipeline
         self._connection = connection
-        self._asked = asked
-        self._places = places
+        self._routed = routed
+        self._sources = sources
         self._body = body
-        self._pending = pending
-        self._wire: UpstreamConnection | None = wire
+        self._recorded = recorded
+        self._upstream_connection: UpstreamConnection | None = upstream_connection
         self._started = started
-        self._kept = pending is None
-        self._answer: SimpleResponse | None = None
+        self._durable = recorded is None
+        """Whether the record is on disk, or none is needed."""
+        self._response: SimpleResponse | None = None
         self._over = False
-        """Whether it is answered, handed over, or nobody's any more."""
+        """Whether the fast path is done with it: answered, handed over, or the agent left."""
 
     def start(self) -> None:
-        wire, pending = self._wire, self._pending
-        assert wire is not None
-        self._connection.begun(self)
-        if pending is None or pending.passes:
-            # The data source has the request while the record is on its way to the disk. If the
-            # record can't be kept, its answer goes nowhere.
+        connection, recorded = self._upstream_connection, self._recorded
+        assert connection is not None
+        self._connection.exchange_started(self)
+        if recorded is None or recorded.passes:
+            # The data source gets the request while the record is on its way to the disk. If the
+            # record is lost, the response is dropped and the agent gets 503.
             try:
-                self._gate.upstream.post(wire, self.known.sent + self._body, self)
+                self._pipeline.upstream.post(connection, self.request.sent + self._body, self)
             except ConnectionError:
-                # Nothing was sent yet.
-                self._gate.upstream.discard(wire)
-                self._wire = None
-                self.unsure()
+                # Nothing was sent yet, so the slow path may send it.
+                self._pipeline.upstream.discard(connection)
+                self._upstream_connection = None
+                self.fall_back()
         else:
-            self._gate.upstream.give_back(wire)
-            self._wire = None
-        if pending is not None:
-            pending.durable.add_done_callback(self._durable)
+            self._pipeline.upstream.release(connection)
+            self._upstream_connection = None
+        if recorded is not None:
+            recorded.durable.add_done_callback(self._on_durable)
 
-    def arrived(self, data: bytes) -> bool:
-        """The data source's first bytes; whether they were the whole answer. If not, they and what
-        follows are the parser's."""
-        # INVARIANT: once it is over, nothing is answered from here. The record may have been lost,
-        # and the long way, whose turn comes next, is to say so.
-        answer = None if self._over else plain_answer(data)
-        if answer is None:
-            self.unsure()
+    # ------------------------------------------------------ what happens on the upstream connection
+
+    def intercept(self, data: bytes) -> bool:
+        """Takes the first bytes of the response. False unless they are the whole response: then
+        they and what follows belong to the parser."""
+        # INVARIANT: once the exchange is over, nothing is answered from here. The record may have
+        # been lost, and the slow path, which runs next, reports that.
+        response = None if self._over else parse_simple_response(data)
+        if response is None:
+            self.fall_back()
             return False
-        assert self._wire is not None
-        self._gate.upstream.give_back(self._wire)
-        self._wire = None
-        self._answer = answer
-        if self._kept:
-            self._finish(answer)
+        assert self._upstream_connection is not None
+        self._pipeline.upstream.release(self._upstream_connection)
+        self._upstream_connection = None
+        self._response = response
+        if self._durable:
+            self._finish(response)
         return True
 
-    def unsure(self) -> None:
-        """What the data source does is no matter for the short way."""
+    def fall_back(self) -> None:
+        """Leaves the rest to the slow path."""
         if not self._over:
             self._over = True
-            self._connection.carry_on()
+            self._connection.fall_back()
 
-    def gone(self) -> None:
-        """The agent is, before any answer. What is upstream is broken off; what was decided is in
-        the log. Not to be called once `carried_on` has begun."""
-        self._over = True
-        if self._wire is not None:
-            self._gate.upstream.discard(self._wire)
-            self._wire = None
-        self._gate.traffic.answered(self._decision(), 0)
-        if self.known.route.route_class is RouteClass.RETRIEVE and not self._denied():
-            self._gate.note(self._allowed(), RelayedResponse(), TRUNCATED)
-
-    async def carried_on(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """The rest of it, on the long way."""
-        wire, self._wire = self._wire, None
-        allowed = self._allowed()
-        return await self._gate.carried_on(request, allowed, self._pending, wire)
-
-    def _allowed(self) -> AllowedRequest:
-        pendings = [] if self._pending is None else [self._pending]
-        ask = self.known.ask._replace(body=self._body)
-        return AllowedRequest(
-            self.known.route,
-            self._asked,
-            ask,
-            FORWARD_UNCHANGED,
-            self._places,
-            pendings,
-            self._started,
+    async def continue_on_slow_path(self, request: AgentRequest) -> LocalResponse | ResponseSent:
+        connection, self._upstream_connection = self._upstream_connection, None
+        return await self._pipeline.continue_exchange(
+            request, self._allowed(), self._recorded, connection
         )
 
-    def _durable(self, durable: asyncio.Future[None]) -> None:
+    # ------------------------------------------------------------------- what happens on the others
+
+    def on_client_closed(self) -> None:
+        """The agent left before any response. Breaks off the request upstream; the decision stays
+        in the log. Not to be called once `continue_on_slow_path` has begun."""
+        self._over = True
+        if self._upstream_connection is not None:
+            self._pipeline.upstream.discard(self._upstream_connection)
+            self._upstream_connection = None
+        self._pipeline.metrics.count_request(self._decision(), 0)
+        if self.request.route.route_class is RouteClass.RETRIEVE and not self._denied():
+            allowed = self._allowed()
+            self._pipeline.lineage.note(
+                allowed.decisions, RelayedResponse(), TRUNCATED, self._started
+            )
+
+    def _on_durable(self, durable: asyncio.Future[None]) -> None:
         if self._over:
             return
         if durable.cancelled() or durable.exception() is not None or self._denied():
-            self.unsure()
+            self.fall_back()
             return
-        self._kept = True
-        if self._answer is not None:
-            self._finish(self._answer)
+        self._durable = True
+        if self._response is not None:
+            self._finish(self._response)
+
+    def _allowed(self) -> AllowedRequest:
+        decisions = [] if self._recorded is None else [self._recorded]
+        upstream_request = self.request.upstream_request._replace(body=self._body)
+        return AllowedRequest(
+            self.request.route,
+            self._routed,
+            upstream_request,
+            FORWARD_UNCHANGED,
+            self._sources,
+            decisions,
+            self._started,
+        )
 
     def _denied(self) -> bool:
-        return self._pending is not None and not self._pending.passes
+        return self._recorded is not None and not self._recorded.passes
 
     def _decision(self) -> str:
-        pending = self._pending
-        if pending is None:
+        recorded = self._recorded
+        if recorded is None:
             return UNDECIDED
-        return "DENY" if pending.report_only else pending.decision.decision
+        return "DENY" if recorded.report_only else recorded.decision.decision
 
-    def _finish(self, answer: SimpleResponse) -> None:
+    def _finish(self, response: SimpleResponse) -> None:
         self._over = True
-        status, line, fields, body = answer
-        pending = self._pending
-        event = b"" if pending is None else b"X-Sluice-Event-Id: %b\r\n" % pending.event_id.encode()
-        if pending is not None and pending.report_only:
-            event += b"X-Sluice-Decision: DENY\r\n"
+        status, line, fields, body = response
+        recorded = self._recorded
+        event = b""
+        if recorded is not None:
+            event = b"X-Sluice-Event-Id: %b\r\n" % recorded.event_id.encode()
+            if recorded.report_only:
+                event += b"X-Sluice-Decision: DENY\r\n"
         head = b"%b\r\n%bContent-Length: %d\r\n%b" % (line, fields, len(body), event)
-        if not self._connection.tell(head, body):
-            return  # the connection is ending, and says so by `gone`
-        self._gate.traffic.answered(self._decision(), status)
-        if pending is not None and self.known.route.route_class is RouteClass.RETRIEVE:
-            tally = RelayedResponse(status)
-            tally.count(body)
-            self._gate.noted(pending, tally, COMPLETED, self._started)
+        if not self._connection.respond(head, body):
+            return  # the connection is being lost, and will call `on_client_closed`
+        self._pipeline.metrics.count_request(self._decision(), status)
+        if recorded is not None and self.request.route.route_class is RouteClass.RETRIEVE:
+            relayed = RelayedResponse(status)
+            relayed.count(body)
+            self._pipeline.lineage.note((recorded,), relayed, COMPLETED, self._started)

@@ -1,28 +1,30 @@
-"""What allowed retrievals returned, handed to the enforcer a moment later and many at once: the
-agent has its answer, nobody waits, and a spool that is woken for each would serve fewer.
+"""Records what allowed retrievals returned. Gathers for a moment and hands many to the enforcer at
+once: the agent has its response already, and waking the spool for each would cost throughput.
 
-Knows outcomes. Knows nothing of answers or of how they are recorded.
+Knows outcomes. Knows nothing of how they are recorded.
 """
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from sidecar.enforce import Enforcer
+from sidecar.proxy.messages.response_relay import RelayedResponse
 from sidecar.recorder import RecordedDecision
 
 COMPLETED, TRUNCATED, FAILED = "completed", "truncated", "failed"
 
 DELAY_SECONDS = 0.01
-MOST = 256
-"""Gathered, they are handed over without waiting: memory stays flat."""
+MOST_GATHERED = 256
+"""This many are handed over without waiting, so that memory stays flat."""
 
 
 class ReturnedDocuments(NamedTuple):
-    """What one retrieval returned. `sha256` in hex, of the body as it was handed on;
-    `withheld` counts the documents that were left out of it, `retries` how often the request was
-    sent again."""
+    """What one retrieval returned. `size` in bytes and `sha256` in hex are of the body as the agent
+    got it. `withheld` counts the documents left out of it, `retries` how often the request was sent
+    again."""
 
-    pending: RecordedDecision
+    recorded: RecordedDecision
     outcome: str
     status: int
     size: int
@@ -33,23 +35,48 @@ class ReturnedDocuments(NamedTuple):
 
 
 class LineageRecorder:
-    """Gathers for `DELAY_SECONDS`."""
+    """Gathers for `DELAY_SECONDS`. `now` is the monotonic clock by which requests start."""
 
-    def __init__(self, enforcer: Enforcer) -> None:
+    def __init__(self, enforcer: Enforcer, now: Callable[[], float]) -> None:
         self._enforcer = enforcer
+        self.now = now
         self._gathered: list[ReturnedDocuments] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def note(self, returned: ReturnedDocuments) -> None:
-        # If we die before it is handed over, the retrieval is in the log without what it returned.
+    def note(
+        self,
+        decisions: Iterable[RecordedDecision],
+        relayed: RelayedResponse,
+        outcome: str,
+        started: float,
+    ) -> None:
+        """What an allowed retrieval returned, for each of its decisions."""
+        duration_ms = int((self.now() - started) * 1000)
+        size, digest = relayed.size, relayed.sha256
+        for recorded in decisions:
+            self.add(
+                ReturnedDocuments(
+                    recorded,
+                    outcome,
+                    relayed.status,
+                    size,
+                    digest,
+                    duration_ms,
+                    relayed.withheld,
+                    relayed.retries,
+                )
+            )
+
+    def add(self, returned: ReturnedDocuments) -> None:
+        # If we die before it is handed over, the log has the retrieval but not what it returned.
         self._gathered.append(returned)
-        if len(self._gathered) >= MOST:
+        if len(self._gathered) >= MOST_GATHERED:
             self.flush()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(DELAY_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Hand over what is gathered."""
+        """Hands over what is gathered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -64,4 +91,4 @@ class LineageRecorder:
             }
             if returned.retries:
                 detail["retries"] = returned.retries
-            self._enforcer.note_retrieval(returned.pending, detail, returned.outcome)
+            self._enforcer.note_retrieval(returned.recorded, detail, returned.outcome)

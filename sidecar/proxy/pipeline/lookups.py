@@ -1,8 +1,8 @@
-"""The look-ups of one request: what the sidecar asks of the data source, in the agent's name, to
-find out what the request is for.
+"""The look-ups of one request: what the sidecar asks the data source, with the agent's credentials,
+to find out what the request concerns.
 
-They end with the request. They run in its task, so an agent that leaves cancels the one under way,
-and together they have a deadline. Each distinct target is asked for once. Knows no protocol.
+They run in the request's task, so an agent that leaves cancels the one under way. Together they
+have one deadline, and each distinct target is fetched once. Knows no protocol.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.budget import Budget
 from sidecar.protocols.messages import FetchedResponse
 
-_KEPT_BYTES = 64 * 1024
-"""A longer answer is not kept: what a request may hold in memory is bounded too."""
+_LONGEST_KEPT = 64 * 1024
+"""A longer response isn't kept, in bytes: this bounds what a request may hold in memory."""
 
 
 class Lookups:
-    """`fetch` gets a target of the data source; `seconds` are for all of them together, counted
-    from the first. To be called with a target. Raises `OverBudget` and `UpstreamFailed`."""
+    """Call it with a target of the data source. `seconds` is the time for all look-ups together,
+    counted from the first. Raises `OverBudget` and `UpstreamFailed`."""
 
-    __slots__ = ("_budget", "_fetch", "_known", "_seconds", "_until")
+    __slots__ = ("_budget", "_deadline", "_fetch", "_responses", "_seconds")
 
     def __init__(
         self, fetch: Callable[[str], Awaitable[FetchedResponse]], budget: Budget, seconds: float
@@ -28,22 +28,22 @@ class Lookups:
         self._fetch = fetch
         self._budget = budget
         self._seconds = seconds
-        self._until: float | None = None
-        self._known: dict[str, FetchedResponse] = {}
+        self._deadline: float | None = None
+        self._responses: dict[str, FetchedResponse] = {}
 
     async def __call__(self, target: str) -> FetchedResponse:
-        known = self._known.get(target)
+        known = self._responses.get(target)
         if known is not None:
             return known
         self._budget.charge_lookup()
-        if self._until is None:
-            self._until = asyncio.get_running_loop().time() + self._seconds
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._seconds
         try:
-            async with asyncio.timeout_at(self._until):
-                answer = await self._fetch(target)
+            async with asyncio.timeout_at(self._deadline):
+                response = await self._fetch(target)
         except TimeoutError:
             late = f"the look-ups took longer than {self._seconds:g} s"
             raise UpstreamFailed(late) from None
-        if len(answer.body) <= _KEPT_BYTES:
-            self._known[target] = answer
-        return answer
+        if len(response.body) <= _LONGEST_KEPT:
+            self._responses[target] = response
+        return response

@@ -1,9 +1,9 @@
-"""A connection whose bytes nobody here reads: decided once for the whole data source, before one of
-them passes, and then joined to a connection of its own.
+"""Connections that are passed through unread: decided once for the whole data source before the
+first byte passes, then joined to an upstream connection of their own.
 
-Through it anything may be read and written, so it is judged as reading the whole source
-(`<kind>://<alias>`) at the highest level that the source has, and where `writes` are denied it is
-denied. While it lasts it is judged again every second: a revocation cuts it.
+Anything may be read and written through such a connection. So it is decided as reading the whole
+source (`<kind>://<alias>`) at the highest level that the source has, and denied if the source
+denies `writes`. It is decided again every second while it lasts, so a revocation cuts it.
 
 Knows decisions and connections. Knows nothing of what passes.
 """
@@ -21,148 +21,149 @@ from sidecar.proxy.connections.splice import Splice
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Authorizer, Denied, Refused
 from sidecar.proxy.pipeline.lineage import FAILED, LineageRecorder, ReturnedDocuments
-from sidecar.proxy.pipeline.request_context import decided
-from sidecar.proxy.pipeline.tunnel_session import TunnelSession, joined
+from sidecar.proxy.pipeline.request_context import decision_label
+from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
 from sidecar.proxy.proxy_metrics import Flow, ProxyMetrics
-from sidecar.proxy.upstream.dialler import Dialler, EarlyData
+from sidecar.proxy.upstream.dialler import Dialler, EarlyDataProtocol
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 from sidecar.spool.errors import SpoolError
 
 WRITE_DENIED = "write_denied"
 
-_NOTHING = TunnelSession(FAILED, 0, 0, hashlib.sha256().hexdigest())
+_NOTHING_PASSED = TunnelResult(FAILED, 0, 0, hashlib.sha256().hexdigest())
 
 
 class Passthrough:
-    """The connections to one source that nobody reads."""
+    """The unread connections to one source."""
 
     def __init__(
         self,
         source: Source,
-        judge: Authorizer,
+        authorizer: Authorizer,
         dialler: Dialler,
         lineage: LineageRecorder,
-        traffic: ProxyMetrics,
+        metrics: ProxyMetrics,
         limits: ProxyLimits,
     ) -> None:
-        self._place = SourceRef(f"{source.kind}://{source.alias}", _highest(source))
-        # What is no HTTP has no writes that could be told from reads.
+        self._whole_source = SourceRef(f"{source.kind}://{source.alias}", _highest_level(source))
+        # Without HTTP, writes can't be told from reads, so `writes` doesn't apply to `tcp`.
         self._writes = source.writes == "allow" or source.kind == "tcp"
-        self._judge = judge
+        self._authorizer = authorizer
         self._dialler = dialler
         self._lineage = lineage
-        self._traffic = traffic
-        self._carried = Flow()
+        self._metrics = metrics
+        self._ended_flow = Flow()
         self._open: set[Splice] = set()
         self._limits = limits
 
     async def open(self, who: Attribution) -> "AllowedTunnel":
-        """Decides, and connects once the record is on disk. Raises `Denied` or `Refused`,
-        `UpstreamFailed` where the data source can't be reached, `SpoolError`."""
+        """Decides, and connects once the record is on disk. Raises `Denied`, `Refused`,
+        `SpoolError`, and `UpstreamFailed` if the data source can't be reached."""
         started = asyncio.get_running_loop().time()
         try:
-            pendings = await self._judged(who)
+            decisions = await self._authorize(who)
         except Denied as denied:
-            self._traffic.answered("DENY", denied.status)
+            self._metrics.count_request("DENY", denied.status)
             raise
         try:
-            for pending in pendings:
-                await pending.durable
+            for recorded in decisions:
+                await recorded.durable
             connection = await self._dialler.connect()
         except SpoolError:
-            raise  # there may be no event for lineage to stand on
+            raise  # there may be no event for the lineage to refer to
         except BaseException as error:
-            self._note(pendings, _NOTHING, 502, started)
+            self._note(decisions, _NOTHING_PASSED, 502, started)
             if isinstance(error, UpstreamFailed):
-                self._traffic.failed(error)
-                self._traffic.answered(decided(pendings), error.status)
+                self._metrics.count_failure(error)
+                self._metrics.count_request(decision_label(decisions), error.status)
             raise
-        transport, heard = connection.transport, connection.protocol
+        transport, early = connection.transport, connection.protocol
         assert transport is not None
-        assert isinstance(heard, EarlyData)
-        self._traffic.answered(decided(pendings), 200)
+        assert isinstance(early, EarlyDataProtocol)
+        self._metrics.count_request(decision_label(decisions), 200)
 
-        def lost(_exc: Exception | None) -> None:
+        def on_lost(_exc: Exception | None) -> None:
             connection.close()
 
-        side = BufferedConnection(self._limits.buffer_bytes, lost).adopt(transport, heard.held)
-        if heard.ended:
-            side.eof_received()
-        return AllowedTunnel(self, who, pendings, side, started)
+        upstream = BufferedConnection(self._limits.buffer_bytes, on_lost).adopt(
+            transport, early.held
+        )
+        if early.ended:
+            upstream.eof_received()
+        return AllowedTunnel(self, who, decisions, upstream, started)
 
-    async def carry(self, agent: BufferedConnection, passed: "AllowedTunnel") -> None:
-        """Joins the two until both have ended, one is lost, nothing passes for long, or it may be
-        no longer."""
-        who = passed.who
+    async def run(self, agent: BufferedConnection, tunnel: "AllowedTunnel") -> None:
+        """Joins the two until both have ended, one is lost, nothing passes for too long, or the
+        tunnel is no longer allowed."""
 
-        async def still() -> None:
-            await self._judge.still((self._place,), who)
+        async def reauthorize() -> None:
+            await self._authorizer.reauthorize((self._whole_source,), tunnel.who)
 
-        def done(carried: TunnelSession) -> None:
-            self._carried.received += carried.up
-            self._carried.sent += carried.down
-            self._note(passed.pendings, carried, 200, passed.started)
+        def done(result: TunnelResult) -> None:
+            self._ended_flow.received += result.up
+            self._ended_flow.sent += result.down
+            self._note(tunnel.decisions, result, 200, tunnel.started)
 
-        await joined(agent, passed.upstream, self._limits, still, done, self._open)
+        await run_tunnel(agent, tunnel.upstream, self._limits, reauthorize, done, self._open)
 
     @property
     def connections(self) -> int:
-        """How many are joined."""
+        """How many are open."""
         return len(self._open)
 
     @property
     def flow(self) -> Flow:
-        """The bytes that were passed on so far, from agents and to them."""
+        """Bytes passed so far, from agents and to them."""
         flow = Flow()
-        flow.received = self._carried.received + sum(each.up.count for each in self._open)
-        flow.sent = self._carried.sent + sum(each.down.count for each in self._open)
+        flow.received = self._ended_flow.received + sum(each.up.count for each in self._open)
+        flow.sent = self._ended_flow.sent + sum(each.down.count for each in self._open)
         return flow
 
-    def drop(self, passed: "AllowedTunnel") -> None:
-        passed.upstream.transport.abort()
-        self._note(passed.pendings, _NOTHING, 502, passed.started)
+    def drop(self, tunnel: "AllowedTunnel") -> None:
+        tunnel.upstream.transport.abort()
+        self._note(tunnel.decisions, _NOTHING_PASSED, 502, tunnel.started)
 
-    async def _judged(self, who: Attribution) -> list[RecordedDecision]:
+    async def _authorize(self, who: Attribution) -> list[RecordedDecision]:
         if self._writes:
-            return await self._judge.allow((self._place,), who)
+            return await self._authorizer.allow((self._whole_source,), who)
         reason = (
             "what passes through an encrypted tunnel can't be held to `writes: deny`: a source "
             "that is reached by one needs `terminate`, or `writes: allow`"
         )
-        denied = await self._judge.refuse(Refused(403, WRITE_DENIED, reason, who))
-        if not denied.pending.report_only:
+        denied = await self._authorizer.refuse(Refused(403, WRITE_DENIED, reason, who))
+        if not denied.recorded.report_only:
             raise denied
-        return [denied.pending]
+        return [denied.recorded]
 
     def _note(
-        self, pendings: list[RecordedDecision], carried: TunnelSession, status: int, started: float
+        self, decisions: list[RecordedDecision], result: TunnelResult, status: int, started: float
     ) -> None:
         took = int((asyncio.get_running_loop().time() - started) * 1000)
-        outcome, _, size, sha256 = carried
-        for pending in pendings:
-            self._lineage.note(ReturnedDocuments(pending, outcome, status, size, sha256, took, 0))
+        outcome, _, size, sha256 = result
+        for recorded in decisions:
+            self._lineage.add(ReturnedDocuments(recorded, outcome, status, size, sha256, took, 0))
 
 
 class AllowedTunnel(NamedTuple):
-    """A connection that may be: on whose behalf and why, and the way to the data source."""
+    """A connection that is allowed: for whom, by which decisions, and its upstream side."""
 
-    opaque: Passthrough
+    passthrough: Passthrough
     who: Attribution
-    pendings: list[RecordedDecision]
+    decisions: list[RecordedDecision]
     upstream: BufferedConnection
     started: float
 
-    async def carry(self, agent: BufferedConnection) -> None:
-        """Lasts as long as the connection."""
-        await self.opaque.carry(agent, self)
+    async def run(self, agent: BufferedConnection) -> None:
+        """Returns when the tunnel has ended."""
+        await self.passthrough.run(agent, self)
 
     def drop(self) -> None:
-        """It came to nothing after all."""
-        self.opaque.drop(self)
+        """Closes a tunnel that turned out not to be needed."""
+        self.passthrough.drop(self)
 
 
-def _highest(source: Source) -> str:
+def _highest_level(source: Source) -> str:
     if source.sensitivity_field is not None:
         return "critical"
     levels = [source.sensitivity]

@@ -1,17 +1,15 @@
-"""One proxied request, from what was read of it to whether it may happen:
+"""Takes one request through the steps that decide about it:
 
-    read         the head, once; what two readers could read in two ways is refused
-    route        what the protocol's table says it is; what nobody knows is refused
-    resolve      the set of sources it concerns, by the request alone
-    judge        every one of them; each record goes to the spool
-    forward      the same bytes that were judged (`forward.py`)
+    classify     read the head once, find the route; refuse what could be read in two ways
+    resolve      find the set of sources it concerns, from the request alone
+    authorize    decide about every source; each record goes to the spool
+    forward      send exactly what was decided (`forward.py`)
 
-Knows the order, and what is refused under which name. Knows nothing of bytes, of policies or of any
-data source.
+Knows this order, and the policy name of each refusal. Knows nothing of bytes, policies or any data
+source.
 """
 
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable
 
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.attribution import Attribution
@@ -29,227 +27,236 @@ from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse, ResponseSent
-from sidecar.proxy.messages import request_reader as intake
-from sidecar.proxy.messages import upgrade
+from sidecar.proxy.messages import request_reader, upgrade
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Denied, Refused
-from sidecar.proxy.pipeline.classifier import WRITE_DENIED, RequestClassifier
-from sidecar.proxy.pipeline.forward import AllowedRequest, Forwarder
+from sidecar.proxy.pipeline.classifier import WRITE_DENIED, RequestClassifier, SourceRules
+from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.protocol_calls import ProtocolCalls
-from sidecar.proxy.pipeline.request_context import RequestContext, decided
+from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContext, decision_label
 from sidecar.proxy.upstream.client import UpstreamRequest
-from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.proxy.upstream.connection import UpstreamConnection
 from sidecar.recorder import RecordedDecision
 
 UNRESOLVED = "unresolved_source"
 
+Response = LocalResponse | ResponseSent
+
 
 class ProxyPipeline:
-    """What stands between one agent and one data source. `writes` is whether writes are judged, or
-    denied without a look; `marked` where the data source marks its documents with their level, None
-    where it does not."""
+    """The pipeline between one agent and one data source."""
 
     def __init__(
         self,
-        dialect: SourceProtocol,
-        judge: Authorizer,
-        forward: Forwarder,
-        default: Attribution,
+        protocol: SourceProtocol,
+        authorizer: Authorizer,
+        forwarder: Forwarder,
+        rules: SourceRules,
         limits: ProxyLimits,
         bodies: BodyBudget,
-        *,
-        writes: bool,
-        marked: str | None = None,
     ) -> None:
-        self.dialect = dialect
-        self.judge = judge
-        self._forward = forward
-        self.upstream = forward.upstream
-        self.traffic = forward.traffic
-        self.note = forward.note
-        self.noted = forward.noted
-        self.now = forward.now
-        self.default = default
+        self.protocol = protocol
+        self.authorizer = authorizer
+        self._forwarder = forwarder
+        self.upstream = forwarder.upstream
+        self.metrics = forwarder.metrics
+        self.lineage = forwarder.lineage
+        self.now = forwarder.lineage.now
+        self.default = rules.default
+        self.level_field = rules.level_field
         self._limits = limits
-        self._calls = ProtocolCalls(dialect, judge, forward.worker, marked)
-        self._bodies = bodies
-        self.marked = marked
-        self._reader = RequestClassifier(dialect, default, forward.fetch, limits, writes=writes)
-        self.found = self._reader.found
+        self._calls = ProtocolCalls(protocol, authorizer, forwarder.worker, rules.level_field)
+        self.bodies = bodies
+        self._classifier = RequestClassifier(protocol, rules, forwarder.fetch, limits)
+        self.match = self._classifier.match
 
-    async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request. Whatever is refused has been recorded; where even that can't be,
-        the answer is the spool's 503."""
-        with self._bodies.lease() as lease:
-            case = RequestContext(self.now(), lease)
-            return await self._answered(request, case, self._serve(request, case))
+    async def serve(self, request: AgentRequest) -> Response:
+        """Answers one request. Every refusal has been recorded; if even that fails, the response is
+        the spool's 503."""
+        with self.bodies.lease() as lease:
+            context = RequestContext(self.now(), lease)
+            return await self._respond(request, context, self._process(request, context))
 
-    async def carried_on(
+    async def continue_exchange(
         self,
         request: AgentRequest,
         allowed: AllowedRequest,
-        pending: RecordedDecision | None,
-        wire: UpstreamConnection | None,
-    ) -> LocalResponse | ResponseSent:
-        """The rest of a request that was decided on the short way, and was sent on `wire`."""
-        with self._bodies.lease() as lease:
-            case = RequestContext(allowed.started, lease, allowed.asked)
-            carried = self._carried(request, case, allowed, pending, wire)
-            return await self._answered(request, case, carried)
+        recorded: RecordedDecision | None,
+        upstream_connection: UpstreamConnection | None,
+    ) -> Response:
+        """Finishes a request that the fast path decided, and has sent on `upstream_connection`."""
+        with self.bodies.lease() as lease:
+            context = RequestContext(allowed.started, lease, allowed.routed)
+            finishing = self._finish_exchange(
+                request, context, allowed, recorded, upstream_connection
+            )
+            return await self._respond(request, context, finishing)
 
-    async def _carried(
+    async def _finish_exchange(
         self,
         request: AgentRequest,
-        case: RequestContext,
+        context: RequestContext,
         allowed: AllowedRequest,
-        pending: RecordedDecision | None,
-        wire: UpstreamConnection | None,
-    ) -> LocalResponse | ResponseSent:
-        if pending is not None and not pending.passes:
-            await pending.durable
-            raise Denied(403, pending)
-        if wire is None and pending is not None and pending.durable.done():
-            # A lost record ends it here. Its answer may have come: nothing is sent twice.
-            pending.durable.result()
-        case.decision = decided(allowed.pendings)
-        return await self._forward.passed(request, allowed, wire)
+        recorded: RecordedDecision | None,
+        upstream_connection: UpstreamConnection | None,
+    ) -> Response:
+        if recorded is not None and not recorded.passes:
+            await recorded.durable
+            raise Denied(403, recorded)
+        if upstream_connection is None and recorded is not None and recorded.durable.done():
+            # If the record is lost, this raises. The data source may have answered already, so
+            # nothing may be sent a second time.
+            recorded.durable.result()
+        context.decision = decision_label(allowed.decisions)
+        return await self._forwarder.forward(request, allowed, upstream_connection)
 
-    async def _answered(
-        self,
-        request: AgentRequest,
-        case: RequestContext,
-        serving: Coroutine[Any, Any, LocalResponse | ResponseSent],
-    ) -> LocalResponse | ResponseSent:
-        answer: LocalResponse | ResponseSent | None = None
+    async def _respond(
+        self, request: AgentRequest, context: RequestContext, processing: Awaitable[Response]
+    ) -> Response:
+        response: Response | None = None
         try:
-            answer = await self._came_to(request, case, serving)
-            if case.head is not None and upgrade.asks(case.head):
-                # RFC 9931: what follows may be no HTTP, whatever became of the request.
+            response = await self._handle_refusals(request, context, processing)
+            if context.head is not None and upgrade.asks_websocket(context.head):
+                # RFC 9931: what follows may not be HTTP, whatever became of the request.
                 request.stop_reading()
-                answer.end()
-            return answer
+                response.end_connection()
+            return response
         finally:
-            self.traffic.came_to(case.decision, answer)
+            self.metrics.count_response(context.decision, response)
 
-    async def _came_to(
-        self,
-        request: AgentRequest,
-        case: RequestContext,
-        serving: Coroutine[Any, Any, LocalResponse | ResponseSent],
-    ) -> LocalResponse | ResponseSent:
+    async def _handle_refusals(
+        self, request: AgentRequest, context: RequestContext, processing: Awaitable[Response]
+    ) -> Response:
         try:
             try:
-                return await serving
+                return await processing
             except Refused as refused:
-                case.decision = "DENY"
-                denied = await self.judge.refuse(refused)
-                if denied.pending.report_only:
-                    let_through = case.let_through(request, denied.pending)
-                    return await self._forward.passed(request, let_through)
+                context.decision = "DENY"
+                denied = await self.authorizer.refuse(refused)
+                if denied.recorded.report_only:
+                    unchanged = context.forward_unchanged(request, denied.recorded)
+                    return await self._forwarder.forward(request, unchanged)
             except Denied as error:
-                case.decision = "DENY"
+                context.decision = "DENY"
                 denied = error
-            return self._told(case, denied)
+            return self._denial_response(context, denied)
         except SluiceError as error:
             if isinstance(error, UpstreamFailed):
-                self.traffic.failed(error)  # when it was asked for a name
+                self.metrics.count_failure(error)  # a look-up failed
             return LocalResponse.of_error(error, close=not request.body.is_eof())
         except ConnectionError:
-            # The agent is gone. What was asked and decided is in the log.
+            # The agent is gone. What it asked for and what was decided is in the log.
             return ResponseSent(keep_alive=False)
 
-    async def _serve(
-        self, request: AgentRequest, case: RequestContext
-    ) -> LocalResponse | ResponseSent:
-        route, asked, head = self._reader.read(request, case)
-        case.asked = asked
-        who = asked.attribution
+    async def _process(self, request: AgentRequest, context: RequestContext) -> Response:
+        """INVARIANT: each step relies on the ones before it. Nothing is sent to the data source
+        before every source is decided, except look-ups with the agent's own credentials."""
+        route, routed, head = self._classifier.classify(request, context)
+        context.routed = routed
+        who = routed.attribution
         try:
-            route, asked = await self._read_body(request, case, route, head)
+            route, routed = await self._read_body(request, context, route, head)
             if route.compose_response is not None:
-                answer = await self._calls.composed(route, asked, case.size)
-                return await self._forward.composed(request, answer)
-            places = await self._calls.places(route, asked, case.size)
+                response = await self._calls.composed(route, routed, context.size)
+                return await self._forwarder.send_composed(request, response)
+            sources = await self._calls.sources(route, routed, context.size)
         except Unresolved as error:
             raise Refused(403, UNRESOLVED, str(error), who) from error
         except MissingSource as error:
-            raise Refused(403, WRITE_DENIED, str(error), who, place=error.source) from error
+            raise Refused(403, WRITE_DENIED, str(error), who, source=error.source) from error
         except Malformed as error:
             close = not request.body.is_eof()
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
-        pendings: list[RecordedDecision] = []
+        decisions: list[RecordedDecision] = []
         if route.route_class is not RouteClass.OPEN:
-            places = self._to_judge(route, places, who)
-            pendings = await self.judge.allow(places, who)
-            case.decision = decided(pendings)
+            sources = self._sources_to_authorize(route, sources, who)
+            decisions = await self.authorizer.allow(sources, who)
+            context.decision = decision_label(decisions)
         if route.route_class is RouteClass.WRITE:
-            # A write can't be taken back: its record comes first.
-            for pending in pendings:
-                await pending.durable
-        prepared, fresh = await self._calls.prepared(route, asked, places, case.size)
-        ask = self._ask(request, case, head, route, prepared)
-        allowed = AllowedRequest(route, asked, ask, prepared, places, pendings, case.started, fresh)
-        return await self._forward.passed(request, allowed)
+            # A write can't be undone, so its record must be on disk before it is sent.
+            for recorded in decisions:
+                await recorded.durable
+        prepared, refresh = await self._calls.prepared(route, routed, sources, context.size)
+        upstream_request = self._upstream_request(request, context, head, route, prepared)
+        allowed = AllowedRequest(
+            route, routed, upstream_request, prepared, sources, decisions, context.started, refresh
+        )
+        return await self._forwarder.forward(request, allowed)
 
-    def _ask(
+    def _upstream_request(
         self,
         request: AgentRequest,
-        case: RequestContext,
+        context: RequestContext,
         head: RequestHead,
         route: ProtocolRoute,
         prepared: ForwardPlan,
     ) -> UpstreamRequest:
         """The allowed request as the data source gets it."""
-        asked = case.asked
-        assert asked is not None
+        routed = context.routed
+        assert routed is not None
         if route.replacement_target is not None:
-            return intake.lookup(head, route.replacement_target(self.dialect, asked))
-        if case.body is None and b"expect" in head.read:
-            request.welcome_body()
+            return request_reader.lookup_request(
+                head, route.replacement_target(self.protocol, routed)
+            )
+        if context.body is None and b"expect" in head.read:
+            request.send_continue()
         readable = route.response_source is not None or prepared.filter_response is not None
         readable = readable or prepared.filter_event is not None
-        ask = intake.forwarded(request, head, asked.target, case.body, readable=readable)
-        return ask if prepared.body is None else ask.with_body(prepared.body)
+        upstream_request = request_reader.forwarded_request(
+            request, head, routed.target, context.body, readable=readable
+        )
+        if prepared.body is None:
+            return upstream_request
+        return upstream_request.with_body(prepared.body)
 
     async def _read_body(
-        self, request: AgentRequest, case: RequestContext, route: ProtocolRoute, head: RequestHead
+        self,
+        request: AgentRequest,
+        context: RequestContext,
+        route: ProtocolRoute,
+        head: RequestHead,
     ) -> tuple[ProtocolRoute, RoutedRequest]:
-        """The route and what is asked, with the body where it has to be read."""
-        asked = case.asked
-        assert asked is not None
+        """The route and the request, once the body is read if the route needs it."""
+        routed = context.routed
+        assert routed is not None
         if route.parse_body is not None:
-            case.body, media = await intake.read_body(request, head, self._limits, case.lease)
-            case.asked = asked = await self._calls.inspected(route, asked, case.body, media)
+            context.body, media = await request_reader.read_body(
+                request, head, self._limits, context.lease
+            )
+            routed = await self._calls.inspected(route, routed, context.body, media)
+            context.routed = routed
         if route.refine is not None:
-            refined = await self._calls.refined(route, asked, case.size)
-            route = self._reader.opened(refined, asked)
-        return route, asked
+            refined = await self._calls.refined(route, routed, context.size)
+            route = self._classifier.check_refined(refined, routed)
+        return route, routed
 
-    def _to_judge(
-        self, route: ProtocolRoute, places: tuple[SourceRef, ...], who: Attribution
+    def _sources_to_authorize(
+        self, route: ProtocolRoute, sources: tuple[SourceRef, ...], who: Attribution
     ) -> tuple[SourceRef, ...]:
-        if not places and route.route_class is not RouteClass.METADATA:
-            # Of none, every one is allowed, and nobody was asked.
-            raise Refused(403, UNRESOLVED, "the request names nothing that could be judged", who)
-        return self.levelled(route, places)
+        if not sources and route.route_class is not RouteClass.METADATA:
+            # "Every source is allowed" would hold for an empty set, without any decision.
+            raise Refused(
+                403, UNRESOLVED, "the request names no source that a decision could be about", who
+            )
+        return self.effective_sources(route, sources)
 
-    def levelled(
-        self, route: ProtocolRoute, places: tuple[SourceRef, ...]
+    def effective_sources(
+        self, route: ProtocolRoute, sources: tuple[SourceRef, ...]
     ) -> tuple[SourceRef, ...]:
-        """The places at the level at which they are judged."""
+        """The sources at the sensitivity level that the decision is about."""
         if (
-            self.marked is None
+            self.level_field is None
             or route.route_class is not RouteClass.RETRIEVE
             or route.filters_documents
         ):
-            return places
-        # It may return any document, so it is judged as if it returned the worst.
-        return tuple(place._replace(sensitivity="critical") for place in places)
+            return sources
+        # The response may hold any document, so the decision assumes the most sensitive one.
+        return tuple(source._replace(sensitivity="critical") for source in sources)
 
-    def _told(self, case: RequestContext, denied: Denied) -> LocalResponse:
-        reply = LocalResponse.of_denial(
+    def _denial_response(self, context: RequestContext, denied: Denied) -> LocalResponse:
+        response = LocalResponse.of_denial(
             denied.status, denied.decision, denied.event_id, close=denied.close
         )
-        refusal = DenialResponse(denied.status, denied.decision.reason, reply.decision)
-        own = self.dialect.render_denial(case.asked, refusal)
-        return reply if own is None else reply.in_words_of(own)
+        denial = DenialResponse(denied.status, denied.decision.reason, response.decision)
+        own = self.protocol.render_denial(context.routed, denial)
+        return response if own is None else response.in_protocol_format(own)

@@ -1,8 +1,8 @@
-"""Calls a protocol's functions for one request: on the loop where the body is short, in the worker
-thread where it is long (`worker.py`). Knows which function needs which arguments, and that what
-filters by the policy set needs a fresh look at it. Refuses nothing by itself.
+"""Calls a protocol's functions for one request: on the event loop if the body is short, in the
+worker thread if it is long (`worker_thread.py`). Knows which arguments each function needs, and
+that filters by the policy set need fresh facts. Refuses nothing by itself.
 
-`size` is how many bytes the request's body has.
+`size` is the size of the request's body in bytes.
 """
 
 from collections.abc import Coroutine
@@ -22,88 +22,93 @@ from sidecar.protocols.messages import (
 from sidecar.protocols.protocol import SourceProtocol
 from sidecar.protocols.route_table import ProtocolRoute
 from sidecar.proxy.pipeline.authorizer import Authorizer
-from sidecar.proxy.worker_thread import LONGEST_INLINE, Fresh, WorkerThread, as_it_is
+from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, WorkerThread, no_refresh
 
-Places = tuple[SourceRef, ...]
+Sources = tuple[SourceRef, ...]
 
 
 class ProtocolCalls:
-    """Of one data source. `marked` as `Gate` has it."""
+    """Calls the protocol of one data source. `level_field` as in `SourceRules`."""
 
     def __init__(
-        self, dialect: SourceProtocol, judge: Authorizer, worker: WorkerThread, marked: str | None
+        self,
+        protocol: SourceProtocol,
+        authorizer: Authorizer,
+        worker: WorkerThread,
+        level_field: str | None,
     ) -> None:
-        self._dialect = dialect
-        self._judge = judge
+        self._protocol = protocol
+        self._authorizer = authorizer
         self._worker = worker
-        self._marked = marked
+        self._level_field = level_field
 
     async def inspected(
-        self, route: ProtocolRoute, asked: RoutedRequest, raw: bytes, media: str | None
+        self, route: ProtocolRoute, routed: RoutedRequest, raw: bytes, media: str | None
     ) -> RoutedRequest:
         """The request with its body as the route reads it. Raises `Malformed`."""
         assert route.parse_body is not None
-        call, budget = self._worker.call, asked.budget
-        return asked._replace(body=await call(len(raw), route.parse_body, raw, media, budget))
+        call, budget = self._worker.call, routed.budget
+        return routed._replace(body=await call(len(raw), route.parse_body, raw, media, budget))
 
     async def refined(
-        self, route: ProtocolRoute, asked: RoutedRequest, size: int
+        self, route: ProtocolRoute, routed: RoutedRequest, size: int
     ) -> ProtocolRoute | None:
-        """The route that the body comes to. Raises `Malformed` and `Unresolved`."""
+        """The route that the body leads to. Raises `Malformed` and `Unresolved`."""
         assert route.refine is not None
-        return await self._worker.call(size, route.refine, self._dialect, asked)
+        return await self._worker.call(size, route.refine, self._protocol, routed)
 
     async def composed(
-        self, route: ProtocolRoute, asked: RoutedRequest, size: int
+        self, route: ProtocolRoute, routed: RoutedRequest, size: int
     ) -> FetchedResponse:
-        """The answer that is put together here. Raises as `ProtocolRoute.composed`."""
-        permits = await self._judge.permitting(asked.attribution)
+        """The response that the protocol composes itself. Raises as
+        `ProtocolRoute.compose_response`."""
+        permits = await self._authorizer.permission(routed.attribution)
         composed = route.compose_response
         assert composed is not None
 
-        def compose(asked: RoutedRequest) -> Coroutine[Any, Any, FetchedResponse]:
-            return composed(self._dialect, asked, permits)
+        def compose(routed: RoutedRequest) -> Coroutine[Any, Any, FetchedResponse]:
+            return composed(self._protocol, routed, permits)
 
-        return await self._worker.drive(asked, size, compose, permits.refresh)
+        return await self._worker.drive(routed, size, compose, permits.refresh)
 
-    async def places(self, route: ProtocolRoute, asked: RoutedRequest, size: int) -> Places:
-        """The sources that the request concerns, charged to its budget; none where the route names
-        none. Raises as `ProtocolRoute.places`, and `OverBudget`."""
+    async def sources(self, route: ProtocolRoute, routed: RoutedRequest, size: int) -> Sources:
+        """The sources that the request concerns, charged to its budget; empty if the route names
+        none. Raises as `ProtocolRoute.find_sources`, and `OverBudget`."""
         drive, visible = self._worker.drive, route.find_visible_sources
-        places: Places = ()
+        sources: Sources = ()
         if visible is not None:
-            permits = await self._judge.permitting(asked.attribution)
+            permits = await self._authorizer.permission(routed.attribution)
 
-            def see(asked: RoutedRequest) -> Coroutine[Any, Any, Places]:
-                return visible(self._dialect, asked, permits)
+            def find(routed: RoutedRequest) -> Coroutine[Any, Any, Sources]:
+                return visible(self._protocol, routed, permits)
 
-            places = await drive(asked, size, see, permits.refresh)
+            sources = await drive(routed, size, find, permits.refresh)
         elif route.find_sources is not None:
-            places = await drive(asked, size, partial(route.find_sources, self._dialect))
-        asked.budget.charge_sources(place.source_id for place in places)
-        return places
+            sources = await drive(routed, size, partial(route.find_sources, self._protocol))
+        routed.budget.charge_sources(source.source_id for source in sources)
+        return sources
 
     async def prepared(
-        self, route: ProtocolRoute, asked: RoutedRequest, places: Places, size: int
-    ) -> tuple[ForwardPlan, Fresh]:
-        """What becomes of the allowed request and its answer, and what is to be called before the
-        worker looks at the answer."""
+        self, route: ProtocolRoute, routed: RoutedRequest, sources: Sources, size: int
+    ) -> tuple[ForwardPlan, Refresh]:
+        """How the request and its response are to be changed, and what to call before the worker
+        reads the response."""
         if route.plan_forward is None:
-            return FORWARD_UNCHANGED, as_it_is
-        permits = await self._judge.permitting(asked.attribution)
-        sight = self._sight(places, permits)
+            return FORWARD_UNCHANGED, no_refresh
+        permits = await self._authorizer.permission(routed.attribution)
+        visibility = self._visibility(sources, permits)
         if size > LONGEST_INLINE:
             permits.refresh()
         call = self._worker.call
-        prepared = await call(size, route.plan_forward, self._dialect, asked, places, sight)
+        prepared = await call(size, route.plan_forward, self._protocol, routed, sources, visibility)
         return prepared, permits.refresh
 
-    def _sight(self, places: Places, permits: Permits) -> Visibility:
-        if self._marked is None:
+    def _visibility(self, sources: Sources, permits: Permits) -> Visibility:
+        if self._level_field is None:
             return Visibility(permits, "", None)
         levels = tuple(
             level
             for level in SENSITIVITIES
-            if all(permits(place._replace(sensitivity=level)) for place in places)
+            if all(permits(source._replace(sensitivity=level)) for source in sources)
         )
-        return Visibility(permits, self._marked, None if levels == SENSITIVITIES else levels)
+        return Visibility(permits, self._level_field, None if levels == SENSITIVITIES else levels)

@@ -1,67 +1,98 @@
-"""What is known of a request so far, and what it comes to where it is refused and goes on
-nevertheless, by its source's mode (`report`). Judges nothing."""
+"""What the pipeline has learnt about a request so far, and the request it allows in the end.
+Decides nothing."""
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.http.body_budget import Lease
 from sidecar.http.headers import RequestHead
-from sidecar.protocols.messages import FORWARD_UNCHANGED, RoutedRequest
+from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, SourceRef
 from sidecar.protocols.route_table import ProtocolRoute, RouteClass
-from sidecar.proxy.messages import request_reader as intake
+from sidecar.proxy.messages import request_reader
 from sidecar.proxy.messages.request import AgentRequest
-from sidecar.proxy.pipeline.forward import AllowedRequest
 from sidecar.proxy.proxy_metrics import UNDECIDED
+from sidecar.proxy.upstream.client import UpstreamRequest
+from sidecar.proxy.worker_thread import Refresh, no_refresh
 from sidecar.recorder import RecordedDecision
 
 
+class AllowedRequest(NamedTuple):
+    """A request that may happen, with one of `decisions` for each of `sources`. Both are empty if
+    there was nothing to decide. `started` is when its head was read, by the monotonic clock."""
+
+    route: ProtocolRoute
+    routed: RoutedRequest
+    upstream_request: UpstreamRequest
+    prepared: ForwardPlan
+    sources: tuple[SourceRef, ...]
+    decisions: list[RecordedDecision]
+    started: float
+    refresh: Refresh = no_refresh
+    """Called before `prepared` reads a response in the worker thread."""
+
+
 class RequestContext:
-    """`read` is what the request's head says, `asked` what it is once a row of the table covers
-    it; `body` is the whole body where it had to be read, and `lease` what that
-    holds; `decision` what it came to. `started` is
-    when it began."""
+    """Filled in as the request moves down the pipeline.
 
-    __slots__ = ("asked", "body", "decision", "head", "lease", "read", "route", "started")
+    `from_head` is what the head says, `routed` the request once a row of the table covers it.
+    `body` is the whole body if it had to be read, and `lease` accounts for its bytes. `decision` is
+    the label for the metrics.
+    """
 
-    def __init__(self, started: float, lease: Lease, asked: RoutedRequest | None = None) -> None:
+    __slots__ = ("body", "decision", "from_head", "head", "lease", "route", "routed", "started")
+
+    def __init__(self, started: float, lease: Lease, routed: RoutedRequest | None = None) -> None:
         self.lease = lease
         self.started = started
         self.decision = UNDECIDED
         self.head: RequestHead | None = None
-        self.read: RoutedRequest | None = None
+        self.from_head: RoutedRequest | None = None
         self.route: ProtocolRoute | None = None
-        self.asked = asked
+        self.routed = routed
         self.body: bytes | None = None
 
     @property
     def size(self) -> int:
-        """Bytes of the body that was read; 0 where there is none."""
+        """Bytes of the body that were read; 0 if there are none."""
         return 0 if self.body is None else len(self.body)
 
-    def let_through(self, request: AgentRequest, pending: RecordedDecision) -> AllowedRequest:
-        """The request as it came, for `pending`, whose record is durable. Raises `Malformed` where
-        it was not read that far."""
-        head, asked = self.head, self.read
-        if head is None or asked is None:
+    def forward_unchanged(
+        self, request: AgentRequest, recorded: RecordedDecision
+    ) -> AllowedRequest:
+        """The request as it came, although it was refused: its source only reports (`mode:
+        report`). The record of `recorded` is durable. Raises `Malformed` if the request wasn't read
+        far enough to forward it."""
+        head, routed = self.head, self.from_head
+        if head is None or routed is None:
             raise Malformed("the request can't be read")
-        if self.body is None and request.partly_read:
+        if self.body is None and request.body_partly_read:
             raise Malformed("the beginning of the body was read, and is not kept")
         if self.body is None and b"expect" in head.read:
-            request.welcome_body()
-        ask = intake.forwarded(request, head, asked.target, self.body, readable=False)
+            request.send_continue()
+        upstream_request = request_reader.forwarded_request(
+            request, head, routed.target, self.body, readable=False
+        )
         return AllowedRequest(
-            _as_it_is(self.route), asked, ask, FORWARD_UNCHANGED, (), [pending], self.started
+            _without_inspection(self.route),
+            routed,
+            upstream_request,
+            FORWARD_UNCHANGED,
+            (),
+            [recorded],
+            self.started,
         )
 
 
-def decided(pendings: Iterable[RecordedDecision]) -> str:
-    """In one word, what a set of decisions that all pass came to."""
-    passing = [pending.report_only for pending in pendings]
-    return UNDECIDED if not passing else "DENY" if any(passing) else "ALLOW"
+def decision_label(decisions: Iterable[RecordedDecision]) -> str:
+    """The metrics label for decisions that all let the request pass."""
+    reported = [each.report_only for each in decisions]
+    return UNDECIDED if not reported else "DENY" if any(reported) else "ALLOW"
 
 
-def _as_it_is(route: ProtocolRoute | None) -> ProtocolRoute:
-    """Nothing is read of what it returns; what it may change of names is still heard of."""
+def _without_inspection(route: ProtocolRoute | None) -> ProtocolRoute:
+    """A route whose response isn't read. `before` and `after` stay: the request may still change
+    what names mean."""
     if route is None:
         return ProtocolRoute("*", "/**", RouteClass.RETRIEVE)
     class_ = RouteClass.WRITE if route.route_class is RouteClass.WRITE else RouteClass.RETRIEVE

@@ -1,7 +1,7 @@
-"""What lasts as long as two joined connections do: the splice between them, and the question, asked
-again every while, whether they may still be joined. A revocation cuts them.
+"""Runs a tunnel: splices two connections, and asks once a second whether they may stay joined. A
+revocation cuts them.
 
-Knows connections. Knows nothing of what may be: `still` does.
+Knows connections. Leaves the decision to its caller.
 """
 
 import asyncio
@@ -20,8 +20,9 @@ from sidecar.proxy.pipeline.lineage import COMPLETED, TRUNCATED
 log = logging.getLogger(__name__)
 
 
-class TunnelSession(NamedTuple):
-    """How it ended, bytes from the agent and to it, and the SHA-256 in hex of the latter."""
+class TunnelResult(NamedTuple):
+    """How a tunnel ended, the bytes from the agent (`up`) and to it (`down`), and the SHA-256 of
+    the latter in hex."""
 
     outcome: str
     up: int
@@ -29,32 +30,36 @@ class TunnelSession(NamedTuple):
     sha256: str
 
 
-async def joined(
+async def run_tunnel(
     agent: BufferedConnection,
     upstream: BufferedConnection,
     limits: ProxyLimits,
-    still: Callable[[], Awaitable[None]],
-    done: Callable[[TunnelSession], None],
-    lasting: set[Splice],
+    reauthorize: Callable[[], Awaitable[None]],
+    done: Callable[[TunnelResult], None],
+    open_splices: set[Splice],
 ) -> None:
-    """Joins the two until both have ended, one is lost, nothing passes for long, or `still` raises
-    `Denied`: it has been recorded, and there is nobody to tell but by the end of the connection.
-    `done` hears what came of it, also where this is cancelled; it is among `lasting` meanwhile."""
+    """Joins the two connections until both have ended, one is lost, nothing passes for
+    `tunnel_idle_seconds`, or `reauthorize` raises `Denied`. That denial has been recorded; the
+    agent can only be told by the end of the connection.
+
+    Calls `done` with the result, even when cancelled. The splice is in `open_splices` meanwhile.
+    """
     digest = hashlib.sha256()
     splice = Splice(agent.transport, upstream.transport, limits.tunnel_idle_seconds, digest.update)
     agent.join(splice, splice.up, splice.down)
     upstream.join(splice, splice.down, splice.up)
-    lasting.add(splice)
+    open_splices.add(splice)
     finished = asyncio.get_running_loop().create_task(splice.finished())
     try:
-        while not (await asyncio.wait((finished,), timeout=limits.rejudge_seconds))[0]:
-            await still()
+        while not (await asyncio.wait((finished,), timeout=limits.reauthorize_seconds))[0]:
+            await reauthorize()
     except (Denied, SluiceError) as error:
         log.info("a tunnel is cut: %s", error)
     finally:
-        # Whoever runs this may be cancelled by the very end of the connection.
+        # The task that runs this may be cancelled by the very end of the connection, so the result
+        # is reported here.
         outcome = COMPLETED if splice.how is Ended.BOTH else TRUNCATED
-        splice.lost()
+        splice.abort()
         finished.cancel()
-        lasting.remove(splice)
-        done(TunnelSession(outcome, splice.up.count, splice.down.count, digest.hexdigest()))
+        open_splices.remove(splice)
+        done(TunnelResult(outcome, splice.up.count, splice.down.count, digest.hexdigest()))

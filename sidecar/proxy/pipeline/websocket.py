@@ -1,8 +1,9 @@
-"""A web socket: judged by its handshake like any retrieval, and joined to the data source once that
-has said 101. Not a byte behind the request goes there before (Pingora CVE-2026-2833).
+"""WebSocket connections: the handshake is decided like any retrieval, and the two connections are
+joined once the data source has answered 101. Until then, no byte that follows the request reaches
+the data source (Pingora CVE-2026-2833).
 
-What passes afterwards is not read; whether it may go on is asked again every while. Knows
-handshakes and connections. Knows nothing of what may be.
+Frames aren't read. Whether the connection may go on is asked again every second. Knows handshakes
+and connections. Leaves the decision to its caller.
 """
 
 import asyncio
@@ -11,117 +12,113 @@ from collections.abc import Awaitable, Callable, Iterable
 import aiohttp
 
 from sidecar.http.headers import Fields
-from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.messages.response_relay import RelayedResponse
-from sidecar.proxy.messages.upgrade import ASKS, answered
-from sidecar.proxy.pipeline.tunnel_session import TunnelSession, joined
-from sidecar.proxy.proxy_metrics import Unanswered
+from sidecar.proxy.messages.upgrade import UPGRADE_LINES, switching_head
+from sidecar.proxy.pipeline.tunnel_session import TunnelResult, run_tunnel
+from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
-from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.proxy.upstream.connection import UpstreamConnection
 from sidecar.proxy.upstream.response import UpstreamResponse
 
-LONGEST = 16 * 1024
-"""The longest head of an answer, in bytes, that may grant one."""
+LONGEST_HEAD = 16 * 1024
+"""The longest head of a 101 response, in bytes."""
 
-_SWITCHES = b"HTTP/1.1 101"
+_SWITCHING = b"HTTP/1.1 101"
 
 
 class WebSocket:
-    """One, to the data source of `upstream`. `still` raises `Denied` where it may not go on."""
+    """One WebSocket to the data source of `upstream`. `reauthorize` raises `Denied` when it may not
+    go on."""
 
     def __init__(
-        self, upstream: UpstreamClient, limits: ProxyLimits, still: Callable[[], Awaitable[None]]
+        self,
+        upstream: UpstreamClient,
+        limits: ProxyLimits,
+        reauthorize: Callable[[], Awaitable[None]],
     ) -> None:
         self._upstream = upstream
         self._limits = limits
-        self._still = still
+        self._reauthorize = reauthorize
 
-    async def carry(
+    async def run(
         self,
         request: AgentRequest,
-        ask: UpstreamRequest,
+        upstream_request: UpstreamRequest,
         first: Iterable[Awaitable[None]],
         event: Fields,
-        tally: RelayedResponse,
+        relayed: RelayedResponse,
     ) -> UpstreamResponse | None:
-        """Lasts as long as the web socket, and returns None; the exchange where the data source
-        answered something else. Nothing is granted before all of `first` is done."""
-        wire = await self._upstream.connect()
+        """Lasts as long as the WebSocket, and returns None; returns the response if the data source
+        answered something other than 101. The agent gets nothing before all of `first` is done."""
+        connection = await self._upstream.connect()
         try:
-            head, tail = await self._shaken(wire, ask, first)
+            handshake = Handshake(connection)
+            connection.expect(body=True)
+            lines = upstream_request.lines + UPGRADE_LINES
+            connection.write(self._upstream.head(upstream_request._replace(lines=lines)))
+            for each in first:
+                await each
+            head = await handshake.head()
             if head is None:
-                return await self._upstream.received(wire, ask, ())
-            request.begin(answered(head, event))
-            tally.status, tally.begun = 101, True
+                return await self._upstream.receive(connection, upstream_request, ())
+            request.start_response(switching_head(head, event))
+            relayed.status, relayed.started = 101, True
             agent, _ = request.tunnel(self._limits.buffer_bytes)
-            source = self._upstream.tunnel(wire, tail)
+            source = self._upstream.detach(connection, handshake.tail)
         except BaseException as error:
-            self._upstream.discard(wire)
+            self._upstream.discard(connection)
             if isinstance(error, aiohttp.ClientError):
-                raise Unanswered from error
+                raise UpstreamNoResponse from error
             raise
-        await self._joined(agent, source, tally)
+
+        def done(result: TunnelResult) -> None:
+            relayed.record_tunnel(result.outcome, result.down, result.sha256)
+
+        await run_tunnel(agent, source, self._limits, self._reauthorize, done, set())
         return None
-
-    async def _shaken(
-        self, wire: UpstreamConnection, ask: UpstreamRequest, first: Iterable[Awaitable[None]]
-    ) -> tuple[bytes | None, bytes]:
-        handshake = Handshake(wire)
-        wire.expect(body=True)
-        wire.write(self._upstream.head(ask._replace(lines=ask.lines + ASKS)))
-        for each in first:
-            await each
-        return await handshake.granted(), handshake.tail
-
-    async def _joined(
-        self, agent: BufferedConnection, source: BufferedConnection, tally: RelayedResponse
-    ) -> None:
-        def done(carried: TunnelSession) -> None:
-            tally.carried(carried.outcome, carried.down, carried.sha256)
-
-        await joined(agent, source, self._limits, self._still, done, set())
 
 
 class Handshake:
-    """The answer to a handshake that was sent on `wire`, before the parser sees it."""
+    """Reads the response to a handshake sent on `connection`, before the parser sees it. The parser
+    must not: what follows a 101 isn't HTTP."""
 
-    def __init__(self, wire: UpstreamConnection) -> None:
-        self._wire = wire
+    def __init__(self, connection: UpstreamConnection) -> None:
+        self._connection = connection
         self._read = b""
         self._head: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
         self.tail = b""
-        """What came behind the head."""
-        wire.short = self
+        """What followed the head."""
+        connection.interceptor = self
 
-    async def granted(self) -> bytes | None:
-        """The head of the 101; None where the answer is another, which is then the parser's."""
+    async def head(self) -> bytes | None:
+        """The head of the 101; None for any other response, which is left to the parser."""
         return await self._head
 
-    def arrived(self, data: bytes) -> bool:
+    def intercept(self, data: bytes) -> bool:
         self._read += data
-        begun = self._read[: len(_SWITCHES)]
-        if _SWITCHES.startswith(begun) and len(self._read) <= LONGEST:
+        start = self._read[: len(_SWITCHING)]
+        if _SWITCHING.startswith(start) and len(self._read) <= LONGEST_HEAD:
             end = self._read.find(b"\r\n\r\n") + 4
             if end < 4:
-                self._wire.short = self
+                # Not complete yet: ask for the next bytes too.
+                self._connection.interceptor = self
                 return True
-            if begun == _SWITCHES:
-                # What comes next is no HTTP, and not for the parser.
-                if self._wire.transport is not None:
-                    self._wire.transport.pause_reading()
+            if start == _SWITCHING:
+                if self._connection.transport is not None:
+                    self._connection.transport.pause_reading()
                 self.tail = self._read[end:]
-                self._tell(self._read[:end])
+                self._finish(self._read[:end])
                 return True
         whole, self._read = self._read, b""
-        self._tell(None)
-        self._wire.data_received(whole)
+        self._finish(None)
+        self._connection.data_received(whole)
         return True
 
-    def unsure(self) -> None:
-        self._tell(None)
+    def fall_back(self) -> None:
+        self._finish(None)
 
-    def _tell(self, head: bytes | None) -> None:
+    def _finish(self, head: bytes | None) -> None:
         if not self._head.done():
             self._head.set_result(head)

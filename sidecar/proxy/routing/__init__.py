@@ -1,4 +1,2 @@
-"""Which source a request is for, by the listener, host and path that it came by, and the endpoint
-that
-guards this source.
-"""
+"""Finds the source that a request is for, by the listener, host and path it came by, and holds the
+endpoint of each source."""

@@ -1,8 +1,10 @@
-"""One configured data source and what stands before it: its protocol, its judge, its gate, its
-connections. There is one of these a source, whichever of the ways in leads to it.
+"""One configured data source with everything that serves it: its protocol, authorizer, pipeline and
+connections. There is one endpoint per source, whichever listeners lead to it.
 
 Knows which parts there are. Knows no port, and nothing of what passes through.
 """
+
+from dataclasses import dataclass
 
 from policies.ground.clock import Clock
 from sidecar.enforce import Enforcer
@@ -14,6 +16,7 @@ from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Authorizer, Refused
+from sidecar.proxy.pipeline.classifier import SourceRules
 from sidecar.proxy.pipeline.fast_path import FastPath
 from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.lineage import LineageRecorder
@@ -28,74 +31,66 @@ from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import Source
 
 
-class SourceEndpoint:
-    """`source` behind its `gate`, for one agent; `who` asks where a request does not say."""
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What all endpoints of a sidecar share."""
 
-    def __init__(
-        self,
-        source: Source,
-        agent: AgentIdentity,
-        enforcer: Enforcer,
-        clock: Clock,
-        egress: Egress,
-        worker: WorkerThread,
-        limits: ProxyLimits,
-        bodies: BodyBudget,
-    ) -> None:
+    agent: AgentIdentity
+    enforcer: Enforcer
+    clock: Clock
+    egress: Egress
+    worker: WorkerThread
+    limits: ProxyLimits
+    bodies: BodyBudget
+    """Limits the bytes of request bodies that are held, over all sources."""
+
+
+class SourceEndpoint:
+    """`source` behind its `pipeline`, for one agent. `who` makes a request that names no user."""
+
+    def __init__(self, source: Source, shared: SharedParts) -> None:
         self.source = source
+        agent, enforcer, limits = shared.agent, shared.enforcer, shared.limits
         host = upstream_parts(source.upstream).authority.host
-        guard = Guard(host, source.addresses, egress)
-        self._upstream = UpstreamClient(
-            source.upstream, Dialler(source.upstream, source.tls, guard, limits), limits
-        )
-        # For those who speak TLS, or no HTTP, through a connection that we only open.
-        unread = Dialler(source.upstream, source.tls, guard, limits, raw=True)
-        self._unread = unread
-        self._lineage = LineageRecorder(enforcer)
-        dialect = load_protocol(source, clock.monotonic)
+        guard = Guard(host, source.addresses, shared.egress)
+        dialler = Dialler(source.upstream, source.tls, guard, limits)
+        self.upstream = UpstreamClient(source.upstream, dialler, limits)
+        # For agents that speak TLS, or a protocol other than HTTP, through the connection.
+        self._raw_dialler = Dialler(source.upstream, source.tls, guard, limits, raw=True)
+        self._lineage = LineageRecorder(enforcer, shared.clock.monotonic)
+        protocol = load_protocol(source, shared.clock.monotonic)
         self.who = default_attribution(source.defaults, agent.id or agent.role)
-        reports = source.mode == "report"
         whole = SourceNames(source).whole
-        self.judge = judge = Authorizer(source.kind, whole, agent, enforcer, reports=reports)
-        traffic = ProxyMetrics(enforcer.metrics, source.kind)
-        self.gate = ProxyPipeline(
-            dialect,
-            judge,
-            Forwarder(
-                dialect,
-                self._upstream,
-                judge,
-                self._lineage,
-                traffic,
-                clock.monotonic,
-                limits,
-                worker,
-            ),
-            self.who,
-            limits,
-            bodies,
-            writes=source.writes == "allow",
-            marked=source.sensitivity_field,
+        self.authorizer = authorizer = Authorizer(
+            source.kind, whole, agent, enforcer, reports=source.mode == "report"
         )
-        self.short_way = FastPath(self.gate, HeadDigest(enforcer.random_bytes(KEY_BYTES)))
-        self.opaque = Passthrough(source, judge, unread, self._lineage, traffic, limits)
+        metrics = ProxyMetrics(enforcer.metrics, source.kind)
+        forwarder = Forwarder(
+            protocol, self.upstream, authorizer, self._lineage, metrics, limits, shared.worker
+        )
+        rules = SourceRules(self.who, source.writes == "allow", source.sensitivity_field)
+        self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
+        self.fast_path = FastPath(self.pipeline, HeadDigest(enforcer.random_bytes(KEY_BYTES)))
+        self.passthrough = Passthrough(
+            source, authorizer, self._raw_dialler, self._lineage, metrics, limits
+        )
 
     async def record(self, policy_name: str, reason: str) -> None:
-        """Records a denial that nobody can be told of, under the source's own name."""
-        await self.judge.record(Refused(403, policy_name, reason, self.who))
+        """Records a denial under the source's own name, for a connection that gets no answer."""
+        await self.authorizer.record(Refused(403, policy_name, reason, self.who))
 
     @property
     def connections(self) -> int:
-        """How many to the data source are open."""
-        return self._upstream.connections + self.opaque.connections
+        """How many connections to the data source are open."""
+        return self.upstream.connections + self.passthrough.connections
 
     async def open(self) -> None:
-        """Before the first request; connects to nothing yet."""
-        await self._upstream.open()
-        self._unread.open()
+        """Call before the first request. Opens no connection yet."""
+        await self.upstream.open()
+        self._raw_dialler.open()
 
     async def close(self) -> None:
-        """After the last request: hands over what is to be recorded, and closes connections."""
+        """Call after the last request: hands over the lineage, and closes connections."""
         self._lineage.flush()
-        await self._upstream.close()
-        await self._unread.close()
+        await self.upstream.close()
+        await self._raw_dialler.close()

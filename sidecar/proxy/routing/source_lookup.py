@@ -1,12 +1,12 @@
-"""Which configured source a request is for: by the name and the path that it is asked under.
+"""Finds which configured source a request is for, by the name and path it is asked under.
 
-    Shared    several sources on one listening address, told apart by `hosts` and `path`
-    Names     the forward and the transparent proxy: by the name and port that the agent means to
-              reach, which are the upstream's own, or those of `hosts`
+    SharedPort    several sources on one listening address, told apart by `hosts` and `path`
+    SourceTable   the forward and the transparent proxy: by the name and port that the agent asks
+                  for, which are those of the upstream or of `hosts`
 
-What leads nowhere is None, and may not happen: there is no default source. Paths are compared in
-their canonical form, segment by segment, so that no spelling is below a path that is not (proxy.md
-B 11). Pure. Knows no connection, and nothing of what is asked.
+A request that matches no source gets None, and is denied: there is no default source. Paths are
+compared in their canonical form, segment by segment, so that no spelling can get below a path that
+it isn't below (proxy.md B 11). Pure. Knows no connection, and nothing of what a request asks for.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,14 +22,14 @@ Segments = tuple[str, ...]
 
 
 class FoundSource(NamedTuple):
-    """A source, and what is asked of it: the target below the path that leads to it."""
+    """A source, and the target below the path that leads to it."""
 
     source: Source
     target: str
 
 
 class HostPattern(NamedTuple):
-    """An entry of `hosts`: a name, or with `wild` every name below it; `port` None for any."""
+    """An entry of `hosts`: a name, or with `wild` every name below it. `port` is None for any."""
 
     name: str
     port: int | None
@@ -37,7 +37,7 @@ class HostPattern(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "HostPattern":
-        """`name`, `*.name`, either with a port; raises `Malformed`."""
+        """Parses `name` or `*.name`, either with a port. Raises `Malformed`."""
         wild = text.startswith("*.")
         name = text[2:] if wild else text
         if ":" in name.rpartition("]")[2]:
@@ -60,25 +60,25 @@ class _Row(NamedTuple):
 
 
 class SharedPort:
-    """The sources that listen on one address. A source whose `hosts` name the host comes before one
-    that has none, an exact name before a wild one, and a longer path before a shorter."""
+    """The sources that listen on one address. A source whose `hosts` match comes before one that
+    has none, an exact name before a wildcard, and a longer path before a shorter one."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        # Alone on its address a source is meant whatever the host says: clients only changed their
-        # port.
+        # A source that is alone on its address gets every request, whatever its host: agents that
+        # only changed the port still send the host they know.
         alone = len(sources) == 1
         rows = [
             _Row(source, pattern, path_segments(source.path))
             for source in sources
-            for pattern in _told_by(source, alone=alone)
+            for pattern in _patterns_of(source, alone=alone)
         ]
         self._rows = sorted(rows, key=_order)
 
     def find(self, host: Authority | None, target: Target) -> FoundSource | None:
-        """`host` is what the request calls its server, port 0 where it names none; None where it
-        does not say."""
+        """`host` is the server that the request names, with port 0 if it names none; None if the
+        request names no host."""
         for source, pattern, below in self._rows:
-            if pattern is not None and not _called(pattern, host):
+            if pattern is not None and not _matches(pattern, host):
                 continue
             rest = _below(below, target)
             if rest is not None:
@@ -87,13 +87,13 @@ class SharedPort:
 
 
 class SourceGroup(NamedTuple):
-    """The sources at one name and port, the longest path first."""
+    """The sources at one name and port, longest path first."""
 
     rows: tuple[_Row, ...]
 
     @property
     def sole(self) -> Source | None:
-        """The one source there; None where only a path could tell."""
+        """The source, if there is only one; None if the path has to decide."""
         return self.rows[0].source if len(self.rows) == 1 else None
 
     @property
@@ -101,8 +101,8 @@ class SourceGroup(NamedTuple):
         return tuple(row.source.alias for row in self.rows)
 
     @property
-    def opaque(self) -> bool:
-        """Whether what passes to it is no HTTP, and the data source may speak first."""
+    def is_tcp(self) -> bool:
+        """Whether the source speaks a protocol other than HTTP, in which it may speak first."""
         return self.rows[0].source.kind == "tcp"
 
     def find(self, target: Target) -> FoundSource | None:
@@ -114,7 +114,7 @@ class SourceGroup(NamedTuple):
 
 
 class SourceTable:
-    """Sources by the name and port under which an agent knows them."""
+    """Sources by the name and port under which agents reach them."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         exact: dict[Authority, list[_Row]] = {}
@@ -127,17 +127,17 @@ class SourceTable:
         self._exact = {name: _group(rows) for name, rows in exact.items()}
         self._wild = {name: _group(rows) for name, rows in wild.items()}
 
-    def at(self, asked: Authority) -> SourceGroup | None:
-        """The sources that the agent means by `asked`; None where there are none."""
-        found = self._exact.get(asked)
-        name = asked.host
+    def at(self, requested: Authority) -> SourceGroup | None:
+        """The sources at `requested`; None if there are none."""
+        found = self._exact.get(requested)
+        name = requested.host
         while found is None and "." in name:
             name = name.partition(".")[2]
-            found = self._wild.get(Authority(name, asked.port))
+            found = self._wild.get(Authority(name, requested.port))
         return found
 
     def clashes(self) -> Iterator[tuple[Source, Source, Authority]]:
-        """Two sources that nothing tells apart, and the name they share."""
+        """Pairs of sources that nothing tells apart, with the name they share."""
         for groups in (self._exact, self._wild):
             for name, group in groups.items():
                 seen: dict[Segments, Source] = {}
@@ -148,7 +148,7 @@ class SourceTable:
 
 
 class UpstreamParts(NamedTuple):
-    """A source's upstream, taken apart; `path` is `/` where it has none."""
+    """A source's upstream, parsed. `path` is `/` if it has none."""
 
     scheme: str
     authority: Authority
@@ -156,7 +156,7 @@ class UpstreamParts(NamedTuple):
 
 
 def upstream_parts(url: str) -> UpstreamParts:
-    """Of an address that the settings have accepted."""
+    """Parses a URL that the settings have accepted."""
     parsed = urlsplit(url)
     default = DEFAULT_PORTS.get(parsed.scheme)
     return UpstreamParts(parsed.scheme, authority(parsed.netloc, default), parsed.path or "/")
@@ -167,21 +167,21 @@ def patterns(source: Source) -> list[HostPattern]:
 
 
 def path_segments(path: str | None) -> Segments:
-    """The segments of a path that others stand below; none of `/`, or of none."""
+    """The segments of a path that leads to a source; empty for `/` or None."""
     segments = canonical(path or "/").segments
     return segments[:-1] if segments[-1] == "" else segments
 
 
-def _told_by(source: Source, *, alone: bool) -> Sequence[HostPattern | None]:
+def _patterns_of(source: Source, *, alone: bool) -> Sequence[HostPattern | None]:
     return (None,) if alone or not source.hosts else patterns(source)
 
 
 def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
-    """The names and ports of a source; with True all names below one."""
+    """The names and ports of a source. True stands for all names below one."""
     own = upstream_parts(source.upstream).authority
     yield own, False
     for pattern in patterns(source):
-        # Only HTTP has ports that go without saying.
+        # Only HTTP URLs may leave out their port.
         usual = () if source.kind == "tcp" else tuple(DEFAULT_PORTS.values())
         ports = (own.port, *usual) if pattern.port is None else (pattern.port,)
         for port in ports:
@@ -198,14 +198,14 @@ def _order(row: _Row) -> tuple[int, int, int]:
     return kind, 0 if pattern is None else -len(pattern.name), -len(row.below)
 
 
-def _called(pattern: HostPattern, host: Authority | None) -> bool:
+def _matches(pattern: HostPattern, host: Authority | None) -> bool:
     if host is None or not pattern.covers(host.host):
         return False
     return pattern.port is None or pattern.port == host.port
 
 
 def _below(segments: Segments, target: Target) -> str | None:
-    """The target without the first `segments`; None where it does not stand below them."""
+    """The target without its first `segments`; None if it isn't below them."""
     if not segments:
         return target.forwarded
     count = len(segments)

@@ -1,6 +1,7 @@
-"""What leads to no configured source: denied, and recorded under the name that was asked for
-(`<scheme>://<host>:<port>`), or that of the port where it came in. Its level is the highest there
-is: nobody knows what lies there. No policy allows it, and nothing is connected.
+"""Requests and connections that lead to no configured source. They are denied, and recorded under
+the name that was asked for (`<scheme>://<host>:<port>`) or that of the port where they arrived, at
+the highest level, since nothing is known about what lies there. No policy allows them, and nothing
+is connected.
 
 Knows the agent and the enforcer. Knows no source.
 """
@@ -26,63 +27,65 @@ _KIND = "web"
 _LEVEL = "critical"
 
 
-def place_of(scheme: str, where: Authority | str) -> SourceRef:
-    """What is asked for, as the audit trail names it."""
+def requested_source(scheme: str, where: Authority | str) -> SourceRef:
+    """What was asked for, as the audit trail names it."""
     return SourceRef(f"{scheme}://{where}", _LEVEL)
 
 
 class UnknownDestination:
-    """`door` names the port at which it arrived."""
+    """For one listening port, named `port_name` in the audit trail."""
 
-    def __init__(self, door: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
-        self._traffic = ProxyMetrics(enforcer.metrics, _KIND)
-        self._judge = Authorizer(_KIND, place_of(_KIND, door), agent, enforcer)
+    def __init__(self, port_name: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
+        self._metrics = ProxyMetrics(enforcer.metrics, _KIND)
+        self._authorizer = Authorizer(_KIND, requested_source(_KIND, port_name), agent, enforcer)
         self._default = Attribution(agent.id or agent.role, None, None, None)
 
     @property
-    def agent(self) -> Attribution:
-        """Who asks where nothing says so."""
+    def default(self) -> Attribution:
+        """Who makes a request that names no user."""
         return self._default
 
-    def read(self, request: AgentRequest, place: SourceRef | None = None) -> RequestHead:
-        """The request's head; raises `Refused` where its frame can't be trusted. `place` is where
+    def read(self, request: AgentRequest, source: SourceRef | None = None) -> RequestHead:
+        """The request's head. Raises `Refused` unless its framing can be trusted. `source` is where
         it leads, as far as that is known."""
         try:
             return read_head(request)
         except Malformed as error:
             if isinstance(error, Tunnelling):
                 request.stop_reading()
-            raise self.unreadable(error.message, place) from error
+            raise self.unreadable(error.message, source) from error
 
     def who(
-        self, head: RequestHead, place: SourceRef | None = None, default: Attribution | None = None
+        self, head: RequestHead, source: SourceRef | None = None, default: Attribution | None = None
     ) -> Attribution:
-        """Who asks, `default` where the request does not say; raises `Refused`."""
+        """Who makes the request; `default` if it names no user. Raises `Refused`."""
         try:
             return attribution(head, default or self._default)
         except Malformed as error:
-            raise self.unreadable(error.message, place) from error
+            raise self.unreadable(error.message, source) from error
 
-    def unreadable(self, reason: str, place: SourceRef | None = None) -> Refused:
-        """Where one request ends and the next begins can't be trusted any more."""
-        return Refused(400, UNREADABLE, reason, self._default, place=place, close=True)
+    def unreadable(self, reason: str, source: SourceRef | None = None) -> Refused:
+        """Closes the connection: it is no longer certain where the next request begins."""
+        return Refused(400, UNREADABLE, reason, self._default, source=source, close=True)
 
-    def unknown(self, reason: str, who: Attribution, place: SourceRef | None = None) -> Refused:
-        return Refused(403, UNKNOWN, reason, who, place=place)
+    def no_source(self, reason: str, who: Attribution, source: SourceRef | None = None) -> Refused:
+        return Refused(403, UNKNOWN, reason, who, source=source)
 
-    async def record(self, policy_name: str, reason: str, place: SourceRef | None = None) -> None:
-        """Records what nobody can be told."""
-        self._traffic.answered("DENY", 0)
-        await self._judge.record(Refused(403, policy_name, reason, self._default, place=place))
+    async def record(self, policy_name: str, reason: str, source: SourceRef | None = None) -> None:
+        """Records a denial on a connection that gets no answer."""
+        self._metrics.count_request("DENY", 0)
+        await self._authorizer.record(
+            Refused(403, policy_name, reason, self._default, source=source)
+        )
 
     async def refuse(self, request: AgentRequest, refused: Refused) -> LocalResponse:
-        """Records it; what the agent is told."""
+        """Records the refusal; returns the response to the agent."""
         try:
-            denied = await self._judge.refuse(refused)
+            denied = await self._authorizer.refuse(refused)
         except SluiceError as error:
-            self._traffic.answered("DENY", error.status)
+            self._metrics.count_request("DENY", error.status)
             return LocalResponse.of_error(error, close=not request.body.is_eof())
-        self._traffic.answered("DENY", denied.status)
+        self._metrics.count_request("DENY", denied.status)
         return LocalResponse.of_denial(
             denied.status, denied.decision, denied.event_id, close=denied.close
         )

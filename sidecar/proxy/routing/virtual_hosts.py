@@ -1,8 +1,9 @@
-"""Several data sources on one listening address: finds the one that a request is for, by the host
-it names and the path it asks for, and leaves the rest to that source's gate.
+"""Several data sources on one listening address: finds the source that a request is for, by its
+host and path, and leaves the rest to that source's pipeline.
 
-The path that leads to a source is taken off here, on the canonical form: the gate judges, and the
-data source gets, what is left. Knows the directory. Knows nothing of what is asked.
+The path that leads to a source is taken off here, on the canonical form: the pipeline decides about
+what is left, and the data source gets that. Knows how sources are found. Knows nothing of what a
+request asks for.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,49 +17,54 @@ from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SharedPort
-from sidecar.proxy.routing.unknown_destination import UnknownDestination, place_of
+from sidecar.proxy.routing.unknown_destination import UnknownDestination, requested_source
 
 
 class VirtualHosts:
-    """The sources at `listen`."""
+    """The sources that listen on `listen`."""
 
     def __init__(
-        self, listen: ListenAddress, guarded: Sequence[SourceEndpoint], outside: UnknownDestination
+        self,
+        listen: ListenAddress,
+        endpoints: Sequence[SourceEndpoint],
+        unknown: UnknownDestination,
     ) -> None:
         self._listen = listen
-        self._shared = SharedPort([each.source for each in guarded])
-        self._guarded: Mapping[str, SourceEndpoint] = {each.source.alias: each for each in guarded}
-        self._outside = outside
+        self._shared_port = SharedPort([each.source for each in endpoints])
+        self._endpoints: Mapping[str, SourceEndpoint] = {
+            each.source.alias: each for each in endpoints
+        }
+        self._unknown = unknown
 
     async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request. Whatever is refused has been recorded."""
+        """Answers one request. Every refusal has been recorded."""
         try:
-            guarded = self._found(request)
+            endpoint = self._find(request)
         except Refused as refused:
-            return await self._outside.refuse(request, refused)
-        return await guarded.gate.serve(request)
+            return await self._unknown.refuse(request, refused)
+        return await endpoint.pipeline.serve(request)
 
-    def _found(self, request: AgentRequest) -> SourceEndpoint:
-        outside = self._outside
-        head = outside.read(request)
-        who = outside.who(head)
+    def _find(self, request: AgentRequest) -> SourceEndpoint:
+        unknown = self._unknown
+        head = unknown.read(request)
+        who = unknown.who(head)
         host: Authority | None = None
         try:
             raw = head.one(b"host")
-            # Port 0 is none that anybody could name.
+            # Port 0 stands for "none given": no request can name it.
             host = None if raw is None else authority(raw.decode("latin-1"), default=0)
             target = canonical(request.target)
         except Malformed as error:
-            raise outside.unreadable(error.message) from error
-        found = self._shared.find(host, target)
+            raise unknown.unreadable(error.message) from error
+        found = self._shared_port.find(host, target)
         if found is None:
-            place = place_of("http", self._where(host))
-            reason = "no source that listens here has this name and path"
-            raise outside.unknown(reason, who, place)
+            source = requested_source("http", self._requested(host))
+            reason = "no source on this port has this name and path"
+            raise unknown.no_source(reason, who, source)
         request.target = found.target
-        return self._guarded[found.source.alias]
+        return self._endpoints[found.source.alias]
 
-    def _where(self, host: Authority | None) -> Authority:
+    def _requested(self, host: Authority | None) -> Authority:
         if host is None:
             return Authority(self._listen.host, self._listen.port)
         return host._replace(port=host.port or self._listen.port)

@@ -1,4 +1,2 @@
-"""Connections that are not plain requests to a listener: CONNECT, redirected connections, TLS that
-is
-passed through or opened.
-"""
+"""Connections that don't start as a plain request to a listener: CONNECT, redirected connections,
+and TLS that is terminated or passed through."""

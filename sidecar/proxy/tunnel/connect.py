@@ -1,8 +1,8 @@
 """CONNECT: a tunnel to a configured source, and to nothing else (RFC 9110 section 9.3.6, RFC 9931).
 
-What leads nowhere, or may not be, gets its answer and the end of the connection; nothing behind it
-is read. What will pass unread is decided, and connected, before it is granted, so that a denial is
-one that the agent can read. What is spoken in the tunnel is `passage.py`'s.
+A CONNECT that is refused gets its response and the end of the connection; nothing that follows it
+is read. A tunnel that will be passed through unread is decided and connected before it is granted,
+so that the agent can read a denial. `tunnel_dispatch.py` handles what the tunnel carries.
 
 Knows the forms of a CONNECT. Knows nothing of what follows it.
 """
@@ -16,115 +16,122 @@ from sidecar.http.authority import Authority, authority
 from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.local_response import LocalResponse, ResponseSent, fields_of_event
+from sidecar.proxy.local_response import LocalResponse, ResponseSent, event_fields
 from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Denied, Refused
 from sidecar.proxy.pipeline.passthrough import AllowedTunnel
-from sidecar.proxy.routing.unknown_destination import UnknownDestination, place_of
+from sidecar.proxy.routing.unknown_destination import UnknownDestination, requested_source
 from sidecar.proxy.tunnel.fixed_destination import Destination
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch
 
-# RFC 9209.
-_WHY = {400: b"http_request_error", 403: b"http_request_denied", 502: b"destination_unavailable"}
+# The error types of `Proxy-Status` (RFC 9209 section 2.3), by status.
+_ERROR_TYPES = {
+    400: b"http_request_error",
+    403: b"http_request_denied",
+    502: b"destination_unavailable",
+}
 
 
 class Connect:
-    """The CONNECTs of one port."""
+    """The CONNECT requests of one port."""
 
     def __init__(
         self,
-        passage: TunnelDispatch,
-        outside: UnknownDestination,
-        errands: BackgroundTasks,
+        dispatch: TunnelDispatch,
+        unknown: UnknownDestination,
+        background_tasks: BackgroundTasks,
         limits: ProxyLimits,
     ) -> None:
-        self._passage = passage
-        self._outside = outside
-        self._errands = errands
+        self._dispatch = dispatch
+        self._unknown = unknown
+        self._background_tasks = background_tasks
         self._limits = limits
 
     async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request; where it is granted, once the tunnel has ended."""
+        """Answers one request; if it is granted, returns when the tunnel has ended."""
         try:
-            to = self._found(request)
-            passed = await self._decided(to)
+            destination = self._find(request)
+            tunnel = await self._decide(destination)
         except Refused as refused:
-            return _last(request, await self._outside.refuse(request, refused))
+            return _refusal(request, await self._unknown.refuse(request, refused))
         except Denied as denied:
-            reply = LocalResponse.of_denial(denied.status, denied.decision, denied.event_id)
-            return _last(request, reply)
+            response = LocalResponse.of_denial(denied.status, denied.decision, denied.event_id)
+            return _refusal(request, response)
         except SluiceError as error:
-            return _last(request, LocalResponse.of_error(error))
+            return _refusal(request, LocalResponse.of_error(error))
         try:
-            side, within = request.tunnel(self._limits.buffer_bytes)
+            agent, within = request.tunnel(self._limits.buffer_bytes)
         except ConnectionError:
-            if passed is not None:
-                passed.drop()
+            if tunnel is not None:
+                tunnel.drop()
             raise
-        side.transport.write(_granted(passed))
-        # Whatever becomes of this request, what is under way is recorded to its end.
-        going = self._errands.run(self._passage.go(side, within, to, passed))
+        agent.transport.write(_granted(tunnel))
+        # In a task of its own: if this request is cancelled, the tunnel is still recorded to its
+        # end.
+        running = self._background_tasks.run(self._dispatch.run(agent, within, destination, tunnel))
         try:
-            await asyncio.wait((going,))
+            await asyncio.wait((running,))
         except asyncio.CancelledError:
-            side.transport.abort()
+            agent.transport.abort()
             raise
         return ResponseSent(keep_alive=False)
 
-    def _found(self, request: AgentRequest) -> Destination:
-        outside = self._outside
+    def _find(self, request: AgentRequest) -> Destination:
+        unknown, destinations = self._unknown, self._dispatch.destinations
         try:
             head = sort_request_fields(request.fields)
-            where = _framed(request, head)
+            where = _requested_authority(request, head)
         except Malformed as error:
-            raise outside.unreadable(error.message) from error
-        place = place_of("tcp", where)
-        group = self._passage.places.names.at(where)
+            raise unknown.unreadable(error.message) from error
+        source = requested_source("tcp", where)
+        group = destinations.table.at(where)
         if group is None:
-            reason = "no source of the configuration has this address"
-            raise outside.unknown(reason, outside.who(head, place), place)
-        guarded = self._passage.places.at(group)
-        who = outside.who(head, place, None if guarded is None else guarded.who)
+            reason = "no configured source has this address"
+            raise unknown.no_source(reason, unknown.who(head, source), source)
+        endpoint = destinations.sole_endpoint(group)
+        who = unknown.who(head, source, None if endpoint is None else endpoint.who)
         return Destination(where, group, who)
 
-    async def _decided(self, to: Destination) -> AllowedTunnel | None:
-        """What is decided for the whole tunnel; None where each request in it will be judged."""
-        guarded = self._passage.opaque(to.group)
-        return None if guarded is None else await guarded.opaque.open(to.who)
+    async def _decide(self, destination: Destination) -> AllowedTunnel | None:
+        """The decision about the whole tunnel; None if each request in it will be decided."""
+        endpoint = self._dispatch.passthrough_endpoint(destination.group)
+        return None if endpoint is None else await endpoint.passthrough.open(destination.who)
 
 
-def _granted(passed: AllowedTunnel | None) -> bytes:
-    """The answer, which tells of a denial that the source's mode lets through."""
-    told = [] if passed is None else [each for each in passed.pendings if each.report_only]
-    fields = fields_of_event(told[0].event_id, let_through=True) if told else ()
+def _granted(tunnel: AllowedTunnel | None) -> bytes:
+    """The response that grants a tunnel. It names a denial that was only reported."""
+    reported = [] if tunnel is None else [each for each in tunnel.decisions if each.report_only]
+    fields = event_fields(reported[0].event_id, report_only=True) if reported else ()
     lines = b"".join(b"%b: %b\r\n" % field for field in fields)
     return b"HTTP/1.1 200 Connection established\r\n%b\r\n" % lines
 
 
-def _framed(request: AgentRequest, head: RequestHead) -> Authority:
-    """Where a CONNECT leads whose frame can be trusted; `Malformed` for any other."""
-    read = head.read
-    if request.version not in (HttpVersion10, HttpVersion11):
-        raise Malformed("the version of HTTP is not 1.0 or 1.1")
+def _requested_authority(request: AgentRequest, head: RequestHead) -> Authority:
+    """Where a CONNECT leads. Raises `Malformed` unless its framing can be trusted."""
+    version = request.version
+    if version not in (HttpVersion10, HttpVersion11):
+        raise Malformed(f"HTTP version {version.major}.{version.minor} is not 1.0 or 1.1")
     for name in (b"transfer-encoding", b"content-length", b"upgrade", b"expect"):
-        if name in read:
-            raise Malformed(f"a CONNECT with the header `{name.decode()}`")
+        # A body or an upgrade would leave open where the tunnel's bytes begin.
+        if name in head.read:
+            raise Malformed(f"a CONNECT may not have the header `{name.decode()}`")
     if not request.target.isascii():
-        raise Malformed("the target of a CONNECT is host:port")
+        raise Malformed("the target of a CONNECT must be `host:port` in ASCII")
     where = authority(request.target)
     host = head.one(b"host")
     if host is None and request.version == HttpVersion11:
         raise Malformed("the header `host` is missing")
     if host is not None and authority(host.decode("latin-1"), where.port) != where:
-        raise Malformed("the header `host` and the target name two servers")
+        raise Malformed("the header `host` names another server than the target")
     return where
 
 
-def _last(request: AgentRequest, reply: LocalResponse) -> LocalResponse:
-    """Nothing behind a tunnel that is not granted is read: it may be what was to go through it."""
+def _refusal(request: AgentRequest, response: LocalResponse) -> LocalResponse:
+    """Ends the connection: what follows a refused CONNECT may be meant for the tunnel."""
     request.stop_reading()
-    reply.close = True
-    why = _WHY.get(reply.status)
-    if why is not None:
-        reply.fields = (*reply.fields, (b"Proxy-Status", b"sluice; error=" + why))
-    return reply
+    response.close = True
+    error_type = _ERROR_TYPES.get(response.status)
+    if error_type is not None:
+        proxy_status = (b"Proxy-Status", b"sluice; error=" + error_type)
+        response.fields = (*response.fields, proxy_status)
+    return response

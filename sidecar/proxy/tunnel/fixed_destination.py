@@ -1,8 +1,8 @@
-"""Requests on a connection whose destination is settled: inside a tunnel, opened or plain, or one
-that was redirected here. Each is judged by the gate of its source; its `Host` must be of the same
-destination, since what it names otherwise is somewhere nobody asked to go (proxy.md B 19).
+"""Requests on a connection whose destination is settled: inside a tunnel, terminated or plain. Each
+goes to the pipeline of its source. Its `Host` must name the same destination, or the agent would
+reach a server that the tunnel wasn't opened to (proxy.md B 19).
 
-Knows the destination. Knows nothing of what is asked.
+Knows the destination. Knows nothing of what a request asks for.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,15 @@ from sidecar.proxy.messages.request import AgentRequest
 from sidecar.proxy.pipeline.authorizer import Refused
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, SourceTable
-from sidecar.proxy.routing.unknown_destination import NAME_MISMATCH, UnknownDestination, place_of
+from sidecar.proxy.routing.unknown_destination import (
+    NAME_MISMATCH,
+    UnknownDestination,
+    requested_source,
+)
 
 
 class Destination(NamedTuple):
-    """Where a connection goes: `group` are the sources at `where`, `who` asks."""
+    """Where a connection leads: the sources of `group` at `where`, on behalf of `who`."""
 
     where: Authority
     group: SourceGroup
@@ -30,59 +34,59 @@ class Destination(NamedTuple):
 
 
 class NamedDestinations(NamedTuple):
-    """Every source that can be reached by a name: `names` finds it, `guarded` has it by its
-    alias."""
+    """Every source that can be reached by name: `table` finds it, `endpoints` holds it by alias."""
 
-    names: SourceTable
-    guarded: Mapping[str, SourceEndpoint]
+    table: SourceTable
+    endpoints: Mapping[str, SourceEndpoint]
 
-    def at(self, group: SourceGroup) -> SourceEndpoint | None:
-        """The one source there; None where only a path could tell."""
-        return None if group.sole is None else self.guarded[group.sole.alias]
+    def sole_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
+        """The endpoint, if the group has one source; None if the path has to decide."""
+        return None if group.sole is None else self.endpoints[group.sole.alias]
 
 
 class FixedDestination:
-    """Answers the requests of one connection. `scheme` is what is spoken on it."""
+    """Answers the requests of one connection, which speaks `scheme`."""
 
     def __init__(
         self,
         destination: Destination,
-        places: NamedDestinations,
-        outside: UnknownDestination,
+        destinations: NamedDestinations,
+        unknown: UnknownDestination,
         scheme: str,
     ) -> None:
         self._destination = destination
-        self._places = places
-        self._outside = outside
+        self._destinations = destinations
+        self._unknown = unknown
         self._scheme = scheme
 
     async def serve(self, request: AgentRequest) -> LocalResponse | ResponseSent:
-        """Answers one request. Whatever is refused has been recorded."""
+        """Answers one request. Every refusal has been recorded."""
         try:
-            guarded = self._found(request)
+            endpoint = self._find(request)
         except Refused as refused:
-            return await self._outside.refuse(request, refused)
-        return await guarded.gate.serve(request)
+            return await self._unknown.refuse(request, refused)
+        return await endpoint.pipeline.serve(request)
 
-    def _found(self, request: AgentRequest) -> SourceEndpoint:
-        outside, destination = self._outside, self._destination
-        place = place_of(self._scheme, destination.where)
-        head = outside.read(request, place)
-        who = outside.who(head, place)
+    def _find(self, request: AgentRequest) -> SourceEndpoint:
+        unknown, destination = self._unknown, self._destination
+        source = requested_source(self._scheme, destination.where)
+        head = unknown.read(request, source)
+        who = unknown.who(head, source)
         try:
             host = self._host(head)
             target = canonical(request.target)
         except Malformed as error:
-            raise outside.unreadable(error.message, place) from error
-        group = self._places.names.at(host)
+            raise unknown.unreadable(error.message, source) from error
+        group = self._destinations.table.at(host)
         if group is None or group.aliases != destination.group.aliases:
             reason = "the header `host` names another server than the connection leads to"
-            raise Refused(403, NAME_MISMATCH, reason, who, place=place_of(self._scheme, host))
+            named = requested_source(self._scheme, host)
+            raise Refused(403, NAME_MISMATCH, reason, who, source=named)
         found = destination.group.find(target)
         if found is None or found.source.kind == "tcp":
-            raise outside.unknown("no source there has this path", who, place)
+            raise unknown.no_source("no source at this destination has this path", who, source)
         request.target = found.target
-        return self._places.guarded[found.source.alias]
+        return self._destinations.endpoints[found.source.alias]
 
     def _host(self, head: RequestHead) -> Authority:
         raw = head.one(b"host")

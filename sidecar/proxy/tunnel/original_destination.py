@@ -1,8 +1,8 @@
-"""Where a connection was meant to go before the packet filter redirected it here (Linux,
-`SO_ORIGINAL_DST` of netfilter's connection tracking, for either version of IP).
+"""Where a connection was going before the packet filter redirected it here (Linux,
+`SO_ORIGINAL_DST` of netfilter's connection tracking, for IPv4 and IPv6).
 
-It is what the agent's socket asked for, and no more: whoever lives at that address, and whatever
-name led there, is not known by it. Knows sockets.
+It shows which address the agent's socket asked for, and no more: not who lives there, nor which
+name led there. Knows sockets.
 """
 
 import socket
@@ -16,13 +16,13 @@ from sidecar.http.authority import Authority
 # IP6T_SO_ORIGINAL_DST: the same number at two levels.
 _OPTION = 80
 # sockaddr_in: family, port, address, padding. sockaddr_in6: family, port, flow, address, scope.
-# The family is in the host's order, the port in the network's.
+# The family is in the host's byte order, the port in the network's.
 _IPV4 = struct.Struct("=2x2s4s8x")
 _IPV6 = struct.Struct("=2x2s4x16s4x")
 
 
 class SocketLike(Protocol):
-    """As much of a socket as is asked."""
+    """The part of a socket that is used here."""
 
     @property
     def family(self) -> int: ...
@@ -30,26 +30,26 @@ class SocketLike(Protocol):
 
 
 def original_destination(sock: SocketLike) -> Authority | None:
-    """The address and port, as they stand in the configuration; None where the system knows of no
-    redirection. A connection that came straight here may have our own port for an answer."""
+    """The original address and port, in the form of the configuration; None if the system tracks no
+    redirection. For a connection that came straight here it may be the sidecar's own port."""
     if sock.family == socket.AF_INET6:
-        told = _asked(sock, socket.IPPROTO_IPV6, _IPV6)
-        if told is not None:
-            port, address = told
+        found = _query(sock, socket.IPPROTO_IPV6, _IPV6)
+        if found is not None:
+            port, address = found
             return Authority(str(IPv6Address(address)), int.from_bytes(port))
-    # An IPv4 connection to a socket of IPv6 is asked about as what it is.
-    told = _asked(sock, socket.IPPROTO_IP, _IPV4)
-    if told is None:
+    # An IPv4 connection to an IPv6 socket is tracked as IPv4.
+    found = _query(sock, socket.IPPROTO_IP, _IPV4)
+    if found is None:
         return None
-    port, address = told
+    port, address = found
     return Authority(str(IPv4Address(address)), int.from_bytes(port))
 
 
-def _asked(sock: SocketLike, level: int, form: struct.Struct) -> tuple[bytes, bytes] | None:
+def _query(sock: SocketLike, level: int, layout: struct.Struct) -> tuple[bytes, bytes] | None:
     try:
-        told = sock.getsockopt(level, _OPTION, form.size)
+        raw = sock.getsockopt(level, _OPTION, layout.size)
     except OSError:
-        # No connection tracking, or none of this connection.
+        # There is no connection tracking, or it doesn't know this connection.
         return None
-    port, address = form.unpack(told)
+    port, address = layout.unpack(raw)
     return port, address

@@ -1,8 +1,8 @@
-"""The sources whose connections nobody reads (kind `tcp`), by the port that a redirected connection
-was meant for. Such a data source may speak first: nothing that the agent says can be waited for, so
-port and address are all there is.
+"""Finds the source of the kind `tcp` that a redirected connection is for, by its original port.
+Such a server may speak first, so there is no waiting for what the agent says: port and address are
+all there is to go by.
 
-Pure. Which connection is meant is settled here; what it reaches is what the configuration says.
+Pure. The configuration says where the connection then leads.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,44 +11,45 @@ from sidecar.http.authority import Authority
 from sidecar.proxy.routing.source_lookup import SourceGroup, SourceTable, names_of, upstream_parts
 from sidecar.settings.model import Source
 
-NOBODY = SourceGroup(())
+AMBIGUOUS = SourceGroup(())
+"""Several sources have the port, and none of them the address."""
 
 
 class TcpSources:
-    """Of all `sources`, those of the kind `tcp`."""
+    """Those of `sources` that are of the kind `tcp`."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        self._ports: dict[int, list[Source]] = {}
+        self._by_port: dict[int, list[Source]] = {}
         self._others: dict[int, Source] = {}
         for source in sources:
             for port in dict.fromkeys(name.port for name, _ in names_of(source)):
                 if source.kind == "tcp":
-                    self._ports.setdefault(port, []).append(source)
+                    self._by_port.setdefault(port, []).append(source)
                 else:
                     self._others.setdefault(port, source)
 
-    def at(self, meant: Authority) -> SourceGroup | None:
-        """The source that a connection to this address and port means; None where the port is that
-        of none, `NOBODY` where it is that of several and the address is none of theirs."""
-        there = self._ports.get(meant.port)
-        if there is None:
+    def at(self, original: Authority) -> SourceGroup | None:
+        """The source for a connection that was going to `original`; None if no source of the kind
+        has that port."""
+        sources = self._by_port.get(original.port)
+        if sources is None:
             return None
-        if len(there) > 1:
-            return SourceTable(there).at(meant) or NOBODY
-        return SourceTable(there).at(upstream_parts(there[0].upstream).authority)
+        if len(sources) > 1:
+            return SourceTable(sources).at(original) or AMBIGUOUS
+        return SourceTable(sources).at(upstream_parts(sources[0].upstream).authority)
 
     def clashes(self) -> Iterator[tuple[Source, Source, int]]:
         """A source of the kind, another that can't be told from it, and the port they share."""
-        for port, there in self._ports.items():
+        for port, sources in self._by_port.items():
             if port in self._others:
-                yield there[0], self._others[port], port
-            vague = [each for each in there if not _addressed(each, port)]
-            if len(there) > 1 and vague:
-                first = there[0] if vague[0] is not there[0] else there[1]
+                yield sources[0], self._others[port], port
+            vague = [each for each in sources if not _has_address(each, port)]
+            if len(sources) > 1 and vague:
+                first = sources[0] if vague[0] is not sources[0] else sources[1]
                 yield first, vague[0], port
 
 
-def _addressed(source: Source, port: int) -> bool:
-    """Whether one of its names at this port is an address."""
+def _has_address(source: Source, port: int) -> bool:
+    """Whether one of the source's names at this port is an address."""
     hosts = [name.host for name, _ in names_of(source) if name.port == port]
     return any(":" in host or host.rpartition(".")[2].isdigit() for host in hosts)

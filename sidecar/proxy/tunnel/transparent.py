@@ -1,17 +1,17 @@
-"""The port to which the packet filter redirects what an agent sends to the world. What becomes of a
-connection is told by the address and port it was meant for, and its first bytes:
+"""The port to which the packet filter redirects the agent's connections. The original address and
+port, and the first bytes, decide what becomes of each:
 
-    port of a `tcp` source    that source, at once: such a data source may speak first
+    port of a `tcp` source    that source, at once, because such a server may speak first
     TLS                       the source that the hello names at that port
-    HTTP                      per request, the source that `Host` names at that port
+    HTTP                      for each request, the source that `Host` names at that port
 
-The address that was meant is never connected to: it is what a resolver of the agent's said, or the
-agent itself, and whatever lives there is not who the name says. The connection to the data source
-goes where the configuration says. That is also why a name is not held against the address: answers
-of resolvers differ and change, so it would deny what is honest, and nothing else goes there.
+The original address is never connected to: it comes from the agent, or from a resolver that the
+agent asked, and need not belong to the name. The connection to the data source leads where the
+configuration says. For the same reason the name isn't checked against the address: resolvers answer
+differently, so a check would deny honest agents, and an attacker would gain nothing without it.
 
-Whoever was not redirected, or means one of our own ports, means nobody. Knows how a destination is
-found. Knows nothing of what is asked.
+A connection that wasn't redirected, or was going to one of the sidecar's own ports, is denied.
+Knows how a destination is found. Knows nothing of what a request asks for.
 """
 
 import asyncio
@@ -26,35 +26,40 @@ from sidecar.http.loop_guard import LoopGuard
 from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.splice import reset
-from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor, join
+from sidecar.proxy.downstream.connection_acceptor import ConnectionAcceptor, pass_through
 from sidecar.proxy.downstream.server import DownstreamServer
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE
 from sidecar.proxy.routing.source_lookup import SourceGroup
-from sidecar.proxy.routing.unknown_destination import UNKNOWN, UnknownDestination, place_of
+from sidecar.proxy.routing.unknown_destination import (
+    UNKNOWN,
+    UnknownDestination,
+    requested_source,
+)
 from sidecar.proxy.tunnel.client_hello import Hello
 from sidecar.proxy.tunnel.fixed_destination import Destination
 from sidecar.proxy.tunnel.original_destination import original_destination
 from sidecar.proxy.tunnel.redirected_http import RedirectedHttp
 from sidecar.proxy.tunnel.tcp_sources import TcpSources
-from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, opening
+from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, read_hello
 
-_TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::"}  # noqa: S104  # nothing is bound by this
+_IPV6_TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::"}  # noqa: S104  # nothing is bound by this
 
-Meant = Callable[[asyncio.Transport], Authority | None]
-"""Where a connection was meant to go; None where it was not redirected."""
+DestinationLookup = Callable[[asyncio.Transport], Authority | None]
+"""Finds where a connection was going; None if it wasn't redirected."""
 
 
-def by_socket(transport: asyncio.Transport) -> Authority | None:
-    """As the system has it."""
+def socket_destination(transport: asyncio.Transport) -> Authority | None:
+    """Asks the operating system."""
     sock = transport.get_extra_info("socket")
     return None if sock is None else original_destination(sock)
 
 
-def twin_of(listen: ListenAddress) -> str | None:
-    """The same host of IPv6, to which the packet filter redirects what is IPv6; None where there is
-    none, this host has no such address, or each port would be another."""
-    twin = _TWINS.get(listen.host)
+def ipv6_twin(listen: ListenAddress) -> str | None:
+    """The IPv6 counterpart of a host, to which the packet filter redirects IPv6 connections. None
+    if there is none, this machine lacks the address, or the port is 0, which would give each its
+    own."""
+    twin = _IPV6_TWINS.get(listen.host)
     if twin is None or not listen.port:
         return None
     try:
@@ -66,78 +71,85 @@ def twin_of(listen: ListenAddress) -> str | None:
 
 
 class Transparent(ConnectionAcceptor):
-    """The connections of one port. `own` are the ports of this sidecar."""
+    """The redirected connections of one port. `own` are the sidecar's ports."""
 
     def __init__(
         self,
-        passage: TunnelDispatch,
-        outside: UnknownDestination,
-        errands: BackgroundTasks,
+        dispatch: TunnelDispatch,
+        unknown: UnknownDestination,
+        background_tasks: BackgroundTasks,
         own: LoopGuard,
         limits: ProxyLimits,
-        meant: Meant = by_socket,
+        find_original: DestinationLookup = socket_destination,
     ) -> None:
-        super().__init__(outside, errands, limits)
-        self._passage = passage
-        self._places = passage.places
-        self._unread = TcpSources([each.source for each in passage.places.guarded.values()])
+        super().__init__(unknown, background_tasks, limits)
+        self._dispatch = dispatch
+        self._destinations = dispatch.destinations
+        endpoints = dispatch.destinations.endpoints.values()
+        self._tcp_sources = TcpSources([each.source for each in endpoints])
         self._own = own
-        self._meant = meant
+        self._find_original = find_original
 
-    async def see_through(self, agent: BufferedConnection, server: DownstreamServer) -> None:
-        to = self._meant(agent.transport)
-        if to is None or self._own.reaches_self(ip_address(to.host), to.port):
-            reason = "it was not redirected here, or was meant for a port of this sidecar"
-            await self._break(agent, UNKNOWN, reason, to)
+    async def handle(self, agent: BufferedConnection, server: DownstreamServer) -> None:
+        original = self._find_original(agent.transport)
+        if original is None or self._own.reaches_self(ip_address(original.host), original.port):
+            reason = "the connection was not redirected, or was going to a port of this sidecar"
+            await self._deny(agent, UNKNOWN, reason, original)
             return
-        unread = self._unread.at(to)
-        if unread is not None:
-            await self._joined(agent, to, unread)
+        tcp_group = self._tcp_sources.at(original)
+        if tcp_group is not None:
+            await self._pass_through(agent, original, tcp_group)
             return
         try:
-            async with asyncio.timeout(self._limits.opening_seconds):
-                hello = await opening(agent)
-        except (Malformed, TimeoutError) as error:
-            why = error.message if isinstance(error, Malformed) else "its first bytes are late"
-            await self._break(agent, UNREADABLE, why, to)
+            hello = await read_hello(agent, self._limits.opening_seconds)
+        except Malformed as error:
+            await self._deny(agent, UNREADABLE, error.message, original)
             return
         if hello is None:
-            agent.give(server.within(RedirectedHttp(to, self._places, self.outside).serve))
+            handler = RedirectedHttp(original, self._destinations, self.unknown)
+            agent.hand_to(server.within(handler.serve))
         else:
-            await self._named(agent, server, to, hello)
+            await self._dispatch_tls(agent, server, original, hello)
 
-    async def _joined(self, agent: BufferedConnection, to: Authority, group: SourceGroup) -> None:
-        guarded = self._places.at(group) if group.rows else None
-        if guarded is None:
+    async def _pass_through(
+        self, agent: BufferedConnection, original: Authority, group: SourceGroup
+    ) -> None:
+        endpoint = self._destinations.sole_endpoint(group) if group.rows else None
+        if endpoint is None:
             reason = "several sources have this port, and none of them this address"
-            await self._break(agent, UNKNOWN, reason, to)
+            await self._deny(agent, UNKNOWN, reason, original)
         else:
-            await join(agent, guarded)
+            await pass_through(agent, endpoint)
 
-    async def _named(
-        self, agent: BufferedConnection, server: DownstreamServer, to: Authority, hello: Hello
+    async def _dispatch_tls(
+        self, agent: BufferedConnection, server: DownstreamServer, original: Authority, hello: Hello
     ) -> None:
         name = hello.server_name
-        lacks = self._passage.nameless(hello)
-        if lacks is not None or name is None:
-            assert lacks is not None
-            await self._passage.refuse(agent, *lacks, place_of("https", to))
+        problem = self._dispatch.name_problem(hello)
+        if problem is not None or name is None:
+            assert problem is not None
+            await self._dispatch.refuse(agent, *problem, requested_source("https", original))
             return
-        where = Authority(name, to.port)
-        group = self._places.names.at(where)
+        where = Authority(name, original.port)
+        group = self._destinations.table.at(where)
         if group is None:
-            reason = "no source of the configuration has this name and port"
-            await self._passage.refuse(agent, UNKNOWN, reason, place_of("https", where))
+            reason = "no configured source has this name and port"
+            await self._dispatch.refuse(agent, UNKNOWN, reason, requested_source("https", where))
             return
-        guarded = self._places.at(group)
-        who = self.outside.agent if guarded is None else guarded.who
-        await self._passage.go(agent, server.within, Destination(where, group, who), None)
+        endpoint = self._destinations.sole_endpoint(group)
+        who = self.unknown.default if endpoint is None else endpoint.who
+        await self._dispatch.run(agent, server.within, Destination(where, group, who), None)
 
-    async def _break(
-        self, agent: BufferedConnection, policy_name: str, reason: str, to: Authority | None
+    async def _deny(
+        self,
+        agent: BufferedConnection,
+        policy_name: str,
+        reason: str,
+        original: Authority | None,
     ) -> None:
-        """Records it, unless the agent went away before it had said anything."""
-        if agent.held or not agent.ended:
-            place = None if to is None else place_of("tcp", to)
-            await self.outside.record(policy_name, reason, place)
+        """Records the denial, unless the agent left without sending anything, and resets the
+        connection."""
+        if agent.buffered or not agent.ended:
+            source = None if original is None else requested_source("tcp", original)
+            await self.unknown.record(policy_name, reason, source)
         reset(agent.transport)

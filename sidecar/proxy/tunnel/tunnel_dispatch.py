@@ -1,12 +1,12 @@
-"""What becomes of a connection whose destination is known, as its first bytes tell:
+"""Decides what becomes of a connection whose destination is known, by its first bytes:
 
-    HTTP                each request judged by its source's gate
-    TLS, `terminate`    ended here with the operator's certificate; then as HTTP
-    TLS                 decided once for the whole source, and joined to it unread
+    HTTP                  each request goes to its source's pipeline
+    TLS, `terminate`      the TLS ends here with the operator's certificate; then as HTTP
+    TLS                   decided once for the whole source, and passed through unread
 
-A TLS hello must name the destination: another name, none, or one that is hidden is denied and
-recorded, with an alert in place of an answer. The connection to the data source goes to where the
-configuration says, whatever the hello or a packet says.
+A TLS hello must name the destination. If it names another server, none, or hides the name, it is
+denied and recorded, with a TLS alert as the answer. The connection to the data source leads where
+the configuration says, whatever the hello or a packet says.
 
 Knows what may come first. Knows nothing of how a destination is found.
 """
@@ -24,169 +24,189 @@ from sidecar.proxy.background_tasks import BackgroundTasks
 from sidecar.proxy.connections.buffered_connection import BufferedConnection
 from sidecar.proxy.connections.tls import TlsLayer
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.messages.request import Within
+from sidecar.proxy.messages.request import ConnectionFactory
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Refused
 from sidecar.proxy.pipeline.passthrough import AllowedTunnel
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
-from sidecar.proxy.routing.unknown_destination import NAME_MISMATCH, UnknownDestination, place_of
+from sidecar.proxy.routing.unknown_destination import (
+    NAME_MISMATCH,
+    UnknownDestination,
+    requested_source,
+)
 from sidecar.proxy.tunnel.client_hello import HANDSHAKE, Hello, HelloReader
 from sidecar.proxy.tunnel.fixed_destination import Destination, FixedDestination, NamedDestinations
 
 NO_SERVER_NAME = "no_server_name"
 ENCRYPTED_HELLO = "encrypted_hello"
 
-# A fatal alert, `access_denied` (RFC 8446 section 6.2): the one way to say no before TLS is spoken.
+# A fatal alert, `access_denied` (RFC 8446 section 6.2): the one way to refuse before the handshake.
 _ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 
 
 class TunnelDispatch:
-    """For the connections of one port. `hidden` is whether a hello may hide the name that counts
-    behind the one that it shows."""
+    """For the connections of one port. `allow_encrypted_hello` permits a hello to hide the real
+    name behind the one that it shows."""
 
     def __init__(
         self,
-        places: NamedDestinations,
-        outside: UnknownDestination,
-        errands: BackgroundTasks,
+        destinations: NamedDestinations,
+        unknown: UnknownDestination,
+        background_tasks: BackgroundTasks,
         limits: ProxyLimits,
         *,
-        hidden: bool,
+        allow_encrypted_hello: bool,
     ) -> None:
-        self.places = places
-        self._outside = outside
-        self._errands = errands
+        self.destinations = destinations
+        self._unknown = unknown
+        self._background_tasks = background_tasks
         self._limits = limits
-        self._hidden = hidden
+        self._allow_encrypted_hello = allow_encrypted_hello
         self._contexts: Mapping[str, ssl.SSLContext] = {
-            alias: server_context(guarded.source.terminate)
-            for alias, guarded in places.guarded.items()
-            if guarded.source.terminate is not None
+            alias: server_context(endpoint.source.terminate)
+            for alias, endpoint in destinations.endpoints.items()
+            if endpoint.source.terminate is not None
         }
 
-    def terminates(self, group: SourceGroup) -> ssl.SSLContext | None:
-        """By which certificate TLS to these sources ends here; None where it does not."""
+    def termination(self, group: SourceGroup) -> ssl.SSLContext | None:
+        """The context with which TLS to these sources ends here; None if it doesn't."""
         found = [self._contexts.get(alias) for alias in group.aliases]
         return found[0] if all(found) else None
 
-    def opaque(self, group: SourceGroup) -> SourceEndpoint | None:
-        """The source that TLS is passed on to unread; None where it may not be."""
-        guarded = self.places.at(group)
-        if guarded is None or self.terminates(group) is not None:
+    def passthrough_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
+        """The source to which TLS is passed through unread; None if it may not be."""
+        endpoint = self.destinations.sole_endpoint(group)
+        if endpoint is None or self.termination(group) is not None:
             return None
-        spoken = upstream_parts(guarded.source.upstream).scheme
-        return guarded if spoken in ("https", "tcp") else None
+        scheme = upstream_parts(endpoint.source.upstream).scheme
+        return endpoint if scheme in ("https", "tcp") else None
 
-    async def go(
+    async def run(
         self,
         agent: BufferedConnection,
-        within: Within,
-        to: Destination,
-        passed: AllowedTunnel | None,
+        within: ConnectionFactory,
+        destination: Destination,
+        tunnel: AllowedTunnel | None,
     ) -> None:
-        """Sees one connection through to its end. `passed` is what was decided for all of it
-        already."""
+        """Handles one connection to its end. `tunnel` is a decision about all of it that has been
+        made already."""
         try:
-            if to.group.opaque or await self._unread(agent, within, to):
-                passed, decided = None, passed
-                await self._joined(agent, to, decided)
-            elif passed is not None:
-                passed.drop()
-                passed = None
-            await agent.over
+            if destination.group.is_tcp or await self._is_unread_tls(agent, within, destination):
+                # `_pass_through` now owns the tunnel.
+                tunnel, decided = None, tunnel
+                await self._pass_through(agent, destination, decided)
+            elif tunnel is not None:
+                tunnel.drop()
+                tunnel = None
+            await agent.closed
         finally:
-            if passed is not None:
-                passed.drop()
+            if tunnel is not None:
+                tunnel.drop()
             agent.transport.abort()
 
-    async def _unread(self, agent: BufferedConnection, within: Within, to: Destination) -> bool:
-        """Whether it is TLS that is passed on unread; else somebody speaks on it, or it ends."""
+    async def _is_unread_tls(
+        self, agent: BufferedConnection, within: ConnectionFactory, destination: Destination
+    ) -> bool:
+        """True if the connection is TLS to pass through. Otherwise it has been handed to a
+        protocol, or refused."""
+        where = destination.where
         try:
-            async with asyncio.timeout(self._limits.opening_seconds):
-                hello = await opening(agent)
-        except (Malformed, TimeoutError) as error:
-            if agent.held:
-                why = error.message if isinstance(error, Malformed) else "its first bytes are late"
-                await self._outside.record(UNREADABLE, why, place_of("tcp", to.where))
+            hello = await read_hello(agent, self._limits.opening_seconds)
+        except Malformed as error:
+            if agent.buffered:
+                source = requested_source("tcp", where)
+                await self._unknown.record(UNREADABLE, error.message, source)
             agent.transport.close()
             return False
         if hello is None:
-            inside = FixedDestination(to, self.places, self._outside, "http")
-            agent.give(within(inside.serve))
+            plain = FixedDestination(destination, self.destinations, self._unknown, "http")
+            agent.hand_to(within(plain.serve))
             return False
-        refused = self._named(hello, to)
-        if refused is not None:
-            await self.refuse(agent, *refused, place_of("https", to.where))
+        problem = self._hello_problem(hello, destination)
+        if problem is not None:
+            await self.refuse(agent, *problem, requested_source("https", where))
             return False
-        context = self.terminates(to.group)
+        context = self.termination(destination.group)
         if context is None:
             return True
-        inside = FixedDestination(to, self.places, self._outside, "https")
-        made = partial(within, inside.serve)
-        failed = partial(self._failed, to)
-        agent.give(TlsLayer(context, made, self._limits.handshake_seconds, failed))
+        terminated = FixedDestination(destination, self.destinations, self._unknown, "https")
+        factory = partial(within, terminated.serve)
+        on_invalid = partial(self._record_invalid_tls, where)
+        agent.hand_to(TlsLayer(context, factory, self._limits.handshake_seconds, on_invalid))
         return False
 
-    async def _joined(
-        self, agent: BufferedConnection, to: Destination, passed: AllowedTunnel | None
+    async def _pass_through(
+        self, agent: BufferedConnection, destination: Destination, tunnel: AllowedTunnel | None
     ) -> None:
-        guarded = self.opaque(to.group)
-        if guarded is None:
-            reason = "TLS to a source that speaks none, or that a path tells from others"
-            await self.refuse(agent, UNREADABLE, reason, place_of("https", to.where))
+        endpoint = self.passthrough_endpoint(destination.group)
+        if endpoint is None:
+            reason = (
+                "TLS arrived, but this source has no TLS configured, or is one of several by path"
+            )
+            source = requested_source("https", destination.where)
+            await self.refuse(agent, UNREADABLE, reason, source)
             return
-        if passed is None:
+        if tunnel is None:
             try:
-                passed = await guarded.opaque.open(to.who)
+                tunnel = await endpoint.passthrough.open(destination.who)
             except (Denied, Refused, SluiceError):
                 agent.transport.write(_ALERT)
                 agent.transport.close()
                 return
-        await passed.carry(agent)
+        await tunnel.run(agent)
 
-    def nameless(self, hello: Hello) -> tuple[str, str] | None:
-        """Why nobody can be found by this hello."""
-        if hello.encrypted and not self._hidden:
+    def name_problem(self, hello: Hello) -> tuple[str, str] | None:
+        """Why the hello's name can't be used: a policy name and a reason."""
+        if hello.encrypted and not self._allow_encrypted_hello:
             return ENCRYPTED_HELLO, "the name in the TLS hello is encrypted"
         if hello.server_name is None:
             return NO_SERVER_NAME, "the TLS hello names no server"
         return None
 
-    def _named(self, hello: Hello, to: Destination) -> tuple[str, str] | None:
-        """Why this hello is none for this destination."""
-        lacks = self.nameless(hello)
-        if lacks is not None or hello.server_name is None:
-            return lacks
-        group = self.places.names.at(Authority(hello.server_name, to.where.port))
-        if group is None or group.aliases != to.group.aliases:
+    def _hello_problem(self, hello: Hello, destination: Destination) -> tuple[str, str] | None:
+        """Why the hello doesn't fit the destination: a policy name and a reason."""
+        problem = self.name_problem(hello)
+        if problem is not None or hello.server_name is None:
+            return problem
+        named = Authority(hello.server_name, destination.where.port)
+        group = self.destinations.table.at(named)
+        if group is None or group.aliases != destination.group.aliases:
             return NAME_MISMATCH, "the TLS hello names another server than the connection leads to"
         return None
 
     async def refuse(
-        self, agent: BufferedConnection, policy_name: str, reason: str, place: SourceRef
+        self, agent: BufferedConnection, policy_name: str, reason: str, source: SourceRef
     ) -> None:
-        """Records it, and tells the agent with an alert in place of an answer."""
-        await self._outside.record(policy_name, reason, place)
+        """Records the refusal, and sends an alert in place of an answer."""
+        await self._unknown.record(policy_name, reason, source)
         agent.transport.write(_ALERT)
         agent.transport.close()
 
-    def _failed(self, to: Destination, reason: str) -> None:
-        place = place_of("https", to.where)
-        self._errands.run(self._outside.record(UNREADABLE, reason, place))
+    def _record_invalid_tls(self, where: Authority, reason: str) -> None:
+        source = requested_source("https", where)
+        self._background_tasks.run(self._unknown.record(UNREADABLE, reason, source))
 
 
-async def opening(agent: BufferedConnection) -> Hello | None:
-    """The TLS hello that a connection begins with; None where it begins with something else. Raises
-    `Malformed`, also where it ends before it has begun."""
+async def read_hello(agent: BufferedConnection, seconds: float) -> Hello | None:
+    """The TLS hello that the connection starts with; None if it starts with something else. Raises
+    `Malformed`, also if the hello isn't complete after `seconds` or when the connection ends."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await _read_hello(agent)
+    except TimeoutError:
+        raise Malformed("the first bytes did not arrive in time") from None
+
+
+async def _read_hello(agent: BufferedConnection) -> Hello | None:
     reader = HelloReader()
     read = 0
     while True:
-        data = agent.held_from(read)
+        data = agent.buffered_from(read)
         if read == 0 and data and data[0] != HANDSHAKE:
             return None
         read += len(data)
         hello = reader.feed(data)
         if hello is not None:
             return hello
-        if not await agent.more():
+        if not await agent.wait_for_more():
             raise Malformed("the TLS hello is cut off" if read else "nothing was sent")

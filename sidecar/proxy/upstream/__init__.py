@@ -1,3 +1,2 @@
-"""The data source side: addresses that may be dialled, connections and their pool, requests out and
-responses in.
-"""
+"""The data source's side: which addresses may be dialled, connections and their pool, requests out
+and responses in."""

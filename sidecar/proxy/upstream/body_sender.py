@@ -1,5 +1,5 @@
-"""Sends a request's body on while it arrives. Holds what one read gave, and no more: while the data
-source takes nothing, nothing is read from the client."""
+"""Sends a request body on while it arrives. Holds no more than one read at a time: while the data
+source takes nothing, nothing is read from the agent."""
 
 import asyncio
 
@@ -9,22 +9,27 @@ from aiohttp.web_protocol import PayloadAccessError, RequestPayloadError
 
 from sidecar.http.request_body import BodyTooSlow
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.proxy.upstream.connection import UpstreamConnection
 
-_CLIENT_BROKE_OFF = (RequestPayloadError, PayloadAccessError, ConnectionError)
+_AGENT_BROKE_OFF = (RequestPayloadError, PayloadAccessError, ConnectionError)
 
 
 class BodySender:
-    """One body on its way. Its task belongs to the exchange that made it, which always stops it."""
+    """One body on its way. Runs in a task that the exchange owns, and always stops."""
 
-    __slots__ = ("_chunked", "_limits", "_stream", "_task", "_wire", "broken_off")
+    __slots__ = ("_chunked", "_connection", "_limits", "_stream", "_task", "broken_off")
 
     def __init__(
-        self, stream: StreamReader, wire: UpstreamConnection, limits: ProxyLimits, *, chunked: bool
+        self,
+        stream: StreamReader,
+        connection: UpstreamConnection,
+        limits: ProxyLimits,
+        *,
+        chunked: bool,
     ) -> None:
         self._limits = limits
         self._stream = stream
-        self._wire = wire
+        self._connection = connection
         self._chunked = chunked
         self.broken_off = False
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -42,17 +47,17 @@ class BodySender:
 
     async def _run(self) -> None:
         try:
-            while not self.broken_off and (part := await self._part()):
+            while not self.broken_off and (part := await self._next_part()):
                 await self._send(b"%x\r\n%b\r\n" % (len(part), part) if self._chunked else part)
             if self._chunked and not self.broken_off:
-                # Only a body that ended gets its end: a broken one must not look whole.
+                # Only a complete body gets a last chunk: a broken one must not look complete.
                 await self._send(b"0\r\n\r\n")
         except (aiohttp.ClientError, OSError):
-            # The data source takes no more. What it answered, or that it did not, is the reading
-            # side's to tell.
+            # The data source takes no more. Whether it has answered is for the reader of the
+            # response to find out.
             self.broken_off = True
 
-    async def _part(self) -> bytes:
+    async def _next_part(self) -> bytes:
         stream, seconds = self._stream, self._limits.upload_idle_seconds
         try:
             part = stream.read_nowait(-1)
@@ -62,22 +67,23 @@ class BodySender:
                 return await stream.readany()
         except TimeoutError:
             stream.set_exception(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
-            self._break("the agent sent nothing for too long")
-        except _CLIENT_BROKE_OFF:
-            self._break("the agent broke off its request")
+            self._break_off(f"the agent sent nothing of its body for {seconds:g} s")
+        except _AGENT_BROKE_OFF:
+            self._break_off("the agent broke off its request")
         return b""
 
-    def _break(self, why: str) -> None:
+    def _break_off(self, why: str) -> None:
         self.broken_off = True
-        # In this order: aiohttp's `abort` forgets what was set before it.
-        self._wire.abort()
-        self._wire.set_exception(aiohttp.ClientConnectionResetError(why))
+        # In this order: aiohttp's `abort` discards an exception that was set before it.
+        self._connection.abort()
+        self._connection.set_exception(aiohttp.ClientConnectionResetError(why))
 
     async def _send(self, data: bytes) -> None:
-        self._wire.write(data)
-        if self._wire.writing_paused:
+        self._connection.write(data)
+        if self._connection.writing_paused:
+            seconds = self._limits.stream_idle_seconds
             try:
-                async with asyncio.timeout(self._limits.stream_idle_seconds):
-                    await self._wire._drain_helper()
+                async with asyncio.timeout(seconds):
+                    await self._connection._drain_helper()
             except TimeoutError:
-                self._break("the data source takes nothing of the body")
+                self._break_off(f"the data source took nothing of the body for {seconds:g} s")

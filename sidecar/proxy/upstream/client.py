@@ -1,10 +1,10 @@
-"""The connections to one data source: writes a request as given, reads an answer as sent.
+"""Sends requests to one data source exactly as given, and reads its responses as they were sent.
 
-aiohttp's connector opens and verifies the connections, its parser reads the answers. The request is
-written here rather than by `ClientSession`, which would rewrite the target, merge fields that
+aiohttp's connector opens and verifies the connections, and its parser reads the responses. But the
+requests are written here, because `ClientSession` would rewrite the target, merge fields that
 differ only in case, invent fields, follow redirects, keep cookies, read proxy settings from the
-environment, inflate bodies and send a request a second time on its own (proxy.md 0 facts 1 to 3,
-A1). What may do harm twice is sent once.
+environment, inflate bodies, and retry requests on its own (proxy.md 0 facts 1 to 3, A1). A request
+that may do harm twice is sent once.
 
 Knows no policy and no protocol above HTTP.
 """
@@ -21,11 +21,12 @@ from yarl import URL
 
 from sidecar.http.headers import sort_response_fields
 from sidecar.proxy.limits import ProxyLimits
-from sidecar.proxy.proxy_metrics import Unanswered
+from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.body_sender import BodySender
+from sidecar.proxy.upstream.connection import ResponseInterceptor, UpstreamConnection
 from sidecar.proxy.upstream.dialler import Dialler
-from sidecar.proxy.upstream.pool import Pool, Short, UpstreamConnection
-from sidecar.proxy.upstream.response import UpstreamResponse
+from sidecar.proxy.upstream.pool import Pool
+from sidecar.proxy.upstream.response import UpstreamHead, UpstreamResponse
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,9 @@ _BROKEN = (aiohttp.ClientError, HttpProcessingError, OSError)
 class UpstreamRequest(NamedTuple):
     """A request to the data source.
 
-    `lines` are its header fields, each with its line end, but for those that frame it: `length` is
-    the value of `Content-Length`, None where there is none, `chunked` whether the body is sent in
-    chunks. `body` is a body that is at hand, `stream` the reader of one that is not.
+    `lines` are its header fields, each with its line end, except those that frame the body:
+    `length` is the value of `Content-Length`, if any, and `chunked` says whether the body is sent
+    in chunks. `body` is a body that is at hand, `stream` the reader of one that is still arriving.
     """
 
     method: str
@@ -51,20 +52,20 @@ class UpstreamRequest(NamedTuple):
     """Whether it asks for WebSocket."""
 
     def with_body(self, body: bytes) -> "UpstreamRequest":
-        """The same request with another body, at hand."""
+        """The same request with another body, which is at hand."""
         length = None if self.chunked else b"%d" % len(body)
         return self._replace(body=body, length=length, stream=None)
 
 
 def framing(length: bytes | None, *, chunked: bool) -> bytes:
-    """The line of a head that says how its body is framed, empty where nothing does."""
+    """The header line that frames a body; empty if there is none."""
     if length is not None:
         return b"Content-Length: %b\r\n" % length
     return b"Transfer-Encoding: chunked\r\n" if chunked else b""
 
 
 class UpstreamClient:
-    """The data source at `url`, with an optional path prefix; `dialler` opens its connections."""
+    """The data source at `url`, which may have a path prefix. `dialler` opens its connections."""
 
     def __init__(self, url: str, dialler: Dialler, limits: ProxyLimits) -> None:
         parsed = URL(url)
@@ -73,160 +74,158 @@ class UpstreamClient:
         """The value of `Host` that the data source gets."""
         self._host = self.host.encode()
         self._limits = limits
-        self._pool = Pool(dialler, limits)
-        self.open = self._pool.open
-        self.close = self._pool.close
-        self.resting = self._pool.resting
-        self.give_back = self._pool.give_back
-        self.discard = self._pool.discard
-        self.connect = self._pool.connect
-        self.tunnel = self._pool.tunnel
+        self.pool = Pool(dialler, limits)
+        self.open = self.pool.open
+        self.close = self.pool.close
+        self.take_idle = self.pool.take_idle
+        self.release = self.pool.release
+        self.discard = self.pool.discard
+        self.connect = self.pool.connect
+        self.detach = self.pool.detach
 
     @property
     def connections(self) -> int:
-        """How many to the data source are open."""
-        return self._pool.connections
+        """How many connections to the data source are open."""
+        return self.pool.connections
 
     async def send(
-        self, ask: UpstreamRequest, first: Iterable[Awaitable[None]] = ()
+        self, request: UpstreamRequest, first: Iterable[Awaitable[None]] = ()
     ) -> UpstreamResponse:
-        """Sends `ask`; the answer once its head is there. `UpstreamFailed` where there is none.
+        """Sends `request`, and returns the response once its head is there. Raises
+        `UpstreamFailed`.
 
-        What comes back is not looked at before all of `first` is done; what one of them raises
-        breaks the exchange off. The caller must `finish` it, whatever becomes of it.
+        Looks at no response before all of `first` is done; if one of them raises, the exchange is
+        broken off. The caller must `finish` the response, whatever becomes of it.
         """
-        wire = self._pool.resting()
-        if wire is None:
-            wire = await self._pool.connect()
-        return await self.received(wire, ask, first, self._sent(wire, ask))
+        connection = self.pool.take_idle()
+        if connection is None:
+            connection = await self.pool.connect()
+        body_sender = self._write(connection, request)
+        return await self.receive(connection, request, first, body_sender)
 
-    async def received(
+    async def receive(
         self,
-        wire: UpstreamConnection,
-        ask: UpstreamRequest,
+        connection: UpstreamConnection,
+        request: UpstreamRequest,
         first: Iterable[Awaitable[None]],
-        pump: BodySender | None = None,
+        body_sender: BodySender | None = None,
     ) -> UpstreamResponse:
-        """The answer to `ask`, which was sent on `wire`; as `send`.
+        """The response to `request`, which was sent on `connection`; otherwise as `send`.
 
-        A connection that rested may have been closed by the data source while the request was on
-        its way. Where that is all that can have happened, and asking twice does no harm, it is
-        asked once more, on a new connection (RFC 9112 section 9.3.1).
+        The data source may have closed an idle connection while the request was on its way. If that
+        is all that can have happened, and sending twice does no harm, the request is sent once more
+        on a new connection (RFC 9112 section 9.3.1).
         """
         try:
             for each in first:
                 await each
-            return await self._answered(wire, ask, pump)
+            return await self._read_head(connection, request, body_sender)
         except BaseException as error:
-            self._pool.discard(wire)
-            if pump is not None:
-                await pump.stop()
+            self.pool.discard(connection)
+            if body_sender is not None:
+                await body_sender.stop()
             if not isinstance(error, _BROKEN):
                 raise
-            if not (wire.reused and not wire.heard and _harmless(ask)):
-                raise Unanswered from error
-        log.info("a request is sent once more: the data source had closed the connection")
-        return await self._again(ask)
+            if not (connection.reused and not connection.received_any and _repeatable(request)):
+                raise UpstreamNoResponse from error
+        log.info("the data source had closed an idle connection: sending the request once more")
+        return await self._send_again(request)
 
-    async def _again(self, ask: UpstreamRequest) -> UpstreamResponse:
-        wire = await self._pool.connect()
+    async def _send_again(self, request: UpstreamRequest) -> UpstreamResponse:
+        connection = await self.pool.connect()
         try:
-            self._sent(wire, ask)
-            exchange = await self._answered(wire, ask, None)
+            self._write(connection, request)
+            response = await self._read_head(connection, request, None)
         except BaseException as error:
-            self._pool.discard(wire)
+            self.pool.discard(connection)
             if isinstance(error, _BROKEN):
-                raise Unanswered from error
+                raise UpstreamNoResponse from error
             raise
-        exchange.retries = 1
-        return exchange
+        response.retries = 1
+        return response
 
-    def _sent(self, wire: UpstreamConnection, ask: UpstreamRequest) -> BodySender | None:
-        wire.expect(body=ask.method != "HEAD")
+    def _write(self, connection: UpstreamConnection, request: UpstreamRequest) -> BodySender | None:
+        connection.expect(body=request.method != "HEAD")
         try:
-            wire.write(self.head(ask) + _body(ask))
+            connection.write(self.head(request) + _encoded_body(request))
         except BaseException as error:
-            self._pool.discard(wire)
+            self.pool.discard(connection)
             if isinstance(error, _BROKEN):
-                raise Unanswered("the data source takes no request") from error
+                raise UpstreamNoResponse(
+                    "the data source closed the connection before it got the request"
+                ) from error
             raise
-        if ask.stream is None:
+        if request.stream is None:
             return None
-        return BodySender(ask.stream, wire, self._limits, chunked=ask.chunked)
+        return BodySender(request.stream, connection, self._limits, chunked=request.chunked)
 
-    async def _answered(
-        self, wire: UpstreamConnection, ask: UpstreamRequest, pump: BodySender | None
+    async def _read_head(
+        self,
+        connection: UpstreamConnection,
+        request: UpstreamRequest,
+        body_sender: BodySender | None,
     ) -> UpstreamResponse:
         while True:
-            message, stream = await wire.read()
-            # Interim answers are not relayed (proxy.md A1); `101` nobody here asked for.
+            message, stream = await connection.read()
+            # Interim responses are not relayed (proxy.md A1). A 101 here was never asked for.
             if message.code >= 200 or message.code == 101:
-                return self._answer(wire, pump, ask.method, message, stream)
+                head = _response_head(request.method, message)
+                seconds = self._limits.stream_idle_seconds
+                return UpstreamResponse(self.pool, connection, body_sender, head, stream, seconds)
 
-    def post(self, wire: UpstreamConnection, data: bytes, short: Short) -> None:
-        """Sends a whole request on a connection that rested. What comes back is `short`'s, or where
-        that does not take it to be had by `received`."""
-        wire.expect(body=True)
-        wire.short = short
-        wire.write(data)
+    def post(
+        self, connection: UpstreamConnection, data: bytes, interceptor: ResponseInterceptor
+    ) -> None:
+        """Sends a whole request on an idle connection. The response goes to `interceptor`; if that
+        doesn't take it, call `receive`."""
+        connection.expect(body=True)
+        connection.interceptor = interceptor
+        connection.write(data)
 
-    def path(self, ask: UpstreamRequest) -> str:
+    def path(self, request: UpstreamRequest) -> str:
         """The target on the request line to the data source."""
-        return self._prefix.decode() + ask.target
+        return self._prefix.decode() + request.target
 
-    def _answer(
-        self,
-        wire: UpstreamConnection,
-        pump: BodySender | None,
-        method: str,
-        message: RawResponseMessage,
-        stream: StreamReader,
-    ) -> UpstreamResponse:
-        head = sort_response_fields(message.raw_headers)
-        length = _framed(message.code, head.lengths, head.codings)
-        empty = method == "HEAD" or message.code in (204, 304)
-        return UpstreamResponse(
-            self._pool,
-            wire,
-            pump,
-            message.code,
-            message.reason or "",
-            head.forward,
-            length,
-            empty,
-            stream,
-            self._limits.stream_idle_seconds,
-        )
-
-    def head(self, ask: UpstreamRequest) -> bytes:
-        """The head of `ask` as it is sent."""
-        front = self.front(ask.method, ask.target)
-        return b"%b%b%b\r\n" % (front, ask.lines, framing(ask.length, chunked=ask.chunked))
+    def head(self, request: UpstreamRequest) -> bytes:
+        """The head of `request` as it is sent."""
+        front = self.front(request.method, request.target)
+        frame = framing(request.length, chunked=request.chunked)
+        return b"%b%b%b\r\n" % (front, request.lines, frame)
 
     def front(self, method: str, target: str) -> bytes:
-        """The first lines of a head: the request line, and the data source's own `Host`."""
+        """The first two lines of a head: the request line, and the data source's own `Host`."""
         line = method.encode(), self._prefix, target.encode(), self._host
         return b"%b %b%b HTTP/1.1\r\nHost: %b\r\n" % line
 
 
-def _harmless(ask: UpstreamRequest) -> bool:
-    """Whether the data source may be asked this twice (RFC 9110 section 9.2.2)."""
-    return ask.method in ("GET", "HEAD") and ask.stream is None and not ask.body
+def _repeatable(request: UpstreamRequest) -> bool:
+    """Whether the request may be sent twice (RFC 9110 section 9.2.2)."""
+    return request.method in ("GET", "HEAD") and request.stream is None and not request.body
 
 
-def _body(ask: UpstreamRequest) -> bytes:
-    if not ask.chunked or ask.stream is not None:
-        return ask.body
-    body = ask.body
+def _encoded_body(request: UpstreamRequest) -> bytes:
+    if not request.chunked or request.stream is not None:
+        return request.body
+    body = request.body
     return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if body else b"0\r\n\r\n"
 
 
-def _framed(status: int, lengths: Sequence[bytes], codings: Sequence[bytes]) -> bytes | None:
-    """The answer's length, None where the end of the body tells. Raises what is `_BROKEN`."""
+def _response_head(method: str, message: RawResponseMessage) -> UpstreamHead:
+    fields = sort_response_fields(message.raw_headers)
+    length = _framed_length(message.code, fields.lengths, fields.codings)
+    empty = method == "HEAD" or message.code in (204, 304)
+    return UpstreamHead(message.code, message.reason or "", fields.forward, length, empty)
+
+
+def _framed_length(status: int, lengths: Sequence[bytes], codings: Sequence[bytes]) -> bytes | None:
+    """The length of the response; None if its body ends by chunks or with the connection. Raises
+    one of `_BROKEN` if its framing is ambiguous."""
     if status == 101:
-        raise aiohttp.ClientPayloadError("an upgrade that nobody asked for")
+        raise aiohttp.ClientPayloadError("the response is an upgrade that was not asked for")
     if codings and (lengths or [coding.lower() for coding in codings] != [b"chunked"]):
-        raise aiohttp.ClientPayloadError("the answer's transfer coding is not `chunked`")
+        raise aiohttp.ClientPayloadError(
+            "the response's transfer coding is not `chunked`, or it has a length too"
+        )
     if len(lengths) > 1:
-        raise aiohttp.ClientPayloadError("the answer states its length twice")
+        raise aiohttp.ClientPayloadError("the response states its length twice")
     return lengths[0] if lengths else None

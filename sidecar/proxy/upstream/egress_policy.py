@@ -1,11 +1,11 @@
-"""Which addresses the sidecar connects to: those that a data source of the configuration may have,
-and nothing else a name could be made to resolve to (proxy.md 0 fact 6, A4, B 21).
+"""Which addresses the sidecar may connect to: those that a configured data source may have, and
+nothing else that a name could be made to resolve to (proxy.md 0 fact 6, A4, B 21).
 
-An upstream that is written as an address is that address; `localhost` is loopback. Any other name
-may resolve to public addresses only, unless the source's `addresses` cover what it resolves to.
-Where one address of an answer is refused, all are: a name that is half inside is somebody's trick.
-The sidecar's own ports are refused always. Asked twice: of the answer of a resolver, and of the
-address that a socket is made for, which no name can change any more.
+An upstream written as an address is that address; `localhost` is loopback. Any other name may lead
+to public addresses, and to what the source's `addresses` cover. One refused address refuses the
+whole answer of a resolver: a name that leads partly inside is an attack (DNS rebinding). The
+sidecar's own ports are always refused. Each connection is checked twice: the answer of the
+resolver, and the address that the socket is made for, which no name can change any more.
 
 Knows addresses. Knows no request and no policy.
 """
@@ -30,7 +30,7 @@ REASONS = ("own_port", *not_public.REASONS)
 
 
 class AddressRefused(OSError):
-    """the name leads to an address that it may not lead to"""
+    """the name leads to an address that is not allowed"""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"address refused: {reason}")
@@ -38,14 +38,16 @@ class AddressRefused(OSError):
 
 
 class Egress(NamedTuple):
-    """What holds for all that goes out: `own` ports, and who hears the reason of each refusal."""
+    """What all sources share: the sidecar's own ports, and a callback that counts each refusal by
+    its reason."""
 
     own: LoopGuard
     refused: Callable[[str], None]
 
 
 class Guard:
-    """What the upstream at `host` may lead to; its name also to `addresses`, which are networks."""
+    """Checks the addresses that the upstream `host` leads to. `addresses` are the networks that its
+    source allows besides public addresses."""
 
     def __init__(self, host: str, addresses: Sequence[str], egress: Egress) -> None:
         self._host = host
@@ -58,13 +60,15 @@ class Guard:
             self._covered.append(ip_network(host))
 
     def check(self, found: Iterable[str], port: int) -> None:
-        """Raises `AddressRefused` unless every one of the addresses `found` may be connected to."""
+        """Raises `AddressRefused` unless all the addresses `found` are allowed."""
         for text in found:
             address = ip_address(text)
             reason = self._reason(address, port)
             if reason is not None:
                 self._refused(reason)
-                log.warning("`%s` leads to %s: %s", self._host, address, reason)
+                log.warning(
+                    "refused to connect to `%s`: it leads to `%s` (%s)", self._host, address, reason
+                )
                 raise AddressRefused(reason)
 
     def _reason(self, address: Address, port: int) -> str | None:
@@ -74,7 +78,7 @@ class Guard:
         return None if covered else not_public.refusal(address)
 
     def socket(self, info: tuple[Any, ...]) -> socket.socket:
-        """A socket for the address that is about to be connected to, whoever resolved it."""
+        """A socket for the address in `info`, which is checked however it was resolved."""
         family, kind, proto, _, where = info
         self.check([where[0]], where[1])
         return socket.socket(family, kind, proto)
@@ -84,7 +88,7 @@ class Guard:
 
 
 class GuardedResolver(AbstractResolver):
-    """The system's resolver, of whose answers each is checked as a whole."""
+    """The system's resolver; the guard checks each answer as a whole."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard

@@ -1,27 +1,40 @@
-"""One answer of the data source: its head is read, its body comes out as it arrives."""
+"""One response of the data source: its head has been read, its body comes as it arrives."""
 
 import asyncio
+from typing import NamedTuple
 
 import aiohttp
 from aiohttp import StreamReader
 
 from sidecar.protocols.messages import ResponseTooLarge
-from sidecar.proxy.proxy_metrics import BrokenOff
+from sidecar.proxy.proxy_metrics import UpstreamBrokeOff
 from sidecar.proxy.upstream.body_sender import BodySender
-from sidecar.proxy.upstream.pool import Pool, UpstreamConnection
+from sidecar.proxy.upstream.connection import UpstreamConnection
+from sidecar.proxy.upstream.pool import Pool
 
 _BROKEN = (aiohttp.ClientError, OSError)
 
 
+class UpstreamHead(NamedTuple):
+    """The head of a response. `fields` are those to forward; `length` is the value of
+    `Content-Length`, None if the end of the body shows where it ends. `empty` means that no body
+    follows, whatever the head says."""
+
+    status: int
+    reason: str
+    fields: list[tuple[bytes, bytes]]
+    length: bytes | None
+    empty: bool
+
+
 class UpstreamResponse:
-    """`fields` are what passes of the answer's head; `length` the value of its `Content-Length`,
-    None where the end of the body tells; `empty` where no body follows whatever the head says."""
+    """Must always be finished (`finish`), or its connection leaks."""
 
     __slots__ = (
+        "_body_sender",
+        "_connection",
         "_idle_seconds",
         "_pool",
-        "_pump",
-        "_wire",
         "empty",
         "fields",
         "length",
@@ -34,41 +47,31 @@ class UpstreamResponse:
     def __init__(
         self,
         pool: Pool,
-        wire: UpstreamConnection,
-        pump: BodySender | None,
-        status: int,
-        reason: str,
-        fields: list[tuple[bytes, bytes]],
-        length: bytes | None,
-        empty: bool,
+        connection: UpstreamConnection,
+        body_sender: BodySender | None,
+        head: UpstreamHead,
         stream: StreamReader,
         idle_seconds: float,
     ) -> None:
         self._idle_seconds = idle_seconds
         self._pool = pool
-        self._wire = wire
-        self._pump = pump
-        self.status = status
-        self.reason = reason
-        self.fields = fields
-        self.length = length
-        self.empty = empty
+        self._connection = connection
+        self._body_sender = body_sender
+        self.status, self.reason, self.fields, self.length, self.empty = head
         self.stream = stream
         self.retries = 0
         """How often the request was sent again."""
 
-    def at_hand(self) -> bytes | None:
-        """The whole body where it came with the head, else None."""
+    def read_now(self) -> bytes | None:
+        """The whole body if it has arrived already, else None."""
         stream = self.stream
         if stream.is_eof() and stream.exception() is None:
             return stream.read_nowait(-1)
         return None
 
     async def next(self) -> bytes:
-        """What has arrived of the body, as soon as anything has; empty at its end.
-
-        `BrokenOff` where it breaks off, or nothing comes for too long.
-        """
+        """The part of the body that has arrived, as soon as there is any; empty at the end. Raises
+        `UpstreamBrokeOff` if the body breaks off, or nothing comes for `stream_idle_seconds`."""
         stream = self.stream
         try:
             part = stream.read_nowait(-1)
@@ -77,27 +80,29 @@ class UpstreamResponse:
             async with asyncio.timeout(self._idle_seconds):
                 return await stream.readany()
         except TimeoutError as error:
-            raise BrokenOff("the data source sent nothing for too long") from error
+            raise UpstreamBrokeOff(
+                f"the data source sent nothing for {self._idle_seconds:g} s"
+            ) from error
         except _BROKEN as error:
-            raise BrokenOff from error
+            raise UpstreamBrokeOff from error
 
     async def read(self, limit: int) -> bytes:
-        """The whole body; `BrokenOff` where it breaks off, `ResponseTooLarge` where it is larger
-        than `limit` bytes."""
+        """The whole body. Raises `UpstreamBrokeOff`, and `ResponseTooLarge` if it has more than
+        `limit` bytes."""
         whole = bytearray()
         while part := await self.next():
             whole += part
             if len(whole) > limit:
-                raise ResponseTooLarge(f"the data source's answer is larger than {limit} bytes")
+                raise ResponseTooLarge(f"the data source's response is larger than {limit} bytes")
         return bytes(whole)
 
     async def finish(self) -> None:
-        """Gives the connection back if both bodies were carried to their end; else breaks it, which
-        is how the data source learns that nobody listens any more."""
-        pump = self._pump
-        if self.stream.at_eof() and (pump is None or pump.done):
-            self._pool.give_back(self._wire)
+        """Returns the connection to the pool if both bodies were carried to their end. Otherwise
+        breaks it, which tells the data source that the response is no longer wanted."""
+        sender = self._body_sender
+        if self.stream.at_eof() and (sender is None or sender.done):
+            self._pool.release(self._connection)
             return
-        self._pool.discard(self._wire)
-        if pump is not None:
-            await pump.stop()
+        self._pool.discard(self._connection)
+        if sender is not None:
+            await sender.stop()

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.proxy.assembly import FORWARD_PROXY, NOT_NAMED, Proxy, ProxyPorts
+from sidecar.proxy.assembly import FORWARD_PROXY, NO_NAMED_PORTS, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.clients.library import Library, lending
@@ -109,7 +109,7 @@ class Stand:
 async def standing(tmp_path: Path, way: str) -> AsyncIterator[Stand]:
     tls = authority().server("localhost")
     async with lending(tls) as library, sidecar(tmp_path, READERS) as made:
-        named = ProxyPorts(ListenAddress("127.0.0.1", 0)) if way in _BY_PROXY else NOT_NAMED
+        named = ProxyPorts(ListenAddress("127.0.0.1", 0)) if way in _BY_PROXY else NO_NAMED_PORTS
         sources = (configured(library, way),)
         ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, _LIMITS, named)
         await ways.start()

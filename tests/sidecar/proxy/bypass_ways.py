@@ -13,7 +13,7 @@ from unittest.mock import patch
 from policies.definitions.model import Policy
 from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.assembly import Proxy
-from sidecar.proxy.pipeline.fast_path import LONG, FastPath
+from sidecar.proxy.pipeline.fast_path import FastPath, FastPathResult
 from tests.ports import free_port
 from tests.sidecar.proxy.detour import Detour, Plain, detour
 from tests.sidecar.proxy.stand import (
@@ -43,7 +43,7 @@ async def alone(
     tmp_path: Path, given: Policy, *, short: bool, **changes: Any
 ) -> AsyncIterator[Stand]:
     """A port of its own. What may take the short way does, or nothing may."""
-    never = patch.object(FastPath, "begin", lambda *_: LONG)
+    never = patch.object(FastPath, "begin", lambda *_: FastPathResult.SLOW_PATH)
     async with (
         data_source() as upstream,
         sidecar(tmp_path, given) as made,

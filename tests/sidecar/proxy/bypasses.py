@@ -172,8 +172,11 @@ ELSEWHERE = {
     16: ("test_bypasses_inside", "test_where_nothing_can_be_judged_nothing_passes"),
     17: ("test_bypasses_inside", "test_a_body_that_is_not_judged_whole_is_not_forwarded"),
     18: ("test_bypasses_inside", "test_a_body_that_is_encoded_is_not_forwarded"),
-    20: ("test_connect", "test_a_hello_for_another_server_is_denied"),
-    21: ("test_addresses", "test_a_name_that_is_made_to_resolve_elsewhere_later_is_refused_then"),
+    20: ("tunnel.test_connect", "test_a_hello_for_another_server_is_denied"),
+    21: (
+        "upstream.test_egress_policy",
+        "test_a_name_that_is_made_to_resolve_elsewhere_later_is_refused_then",
+    ),
     27: ("test_bypasses", "test_what_passes_the_sidecar_by_is_the_doctors"),
 }
 """Rows that are no request, and where they are tested: a module beside this one, and a test."""

@@ -172,7 +172,7 @@ class Door:
 
     async def agent(self) -> Agent:
         """A connection on which requests may be sent."""
-        agent = Agent(_protocol_of(self.ways._ports[self._port]))
+        agent = Agent(_protocol_of(self.ways.listeners[self._port]))
         if self.way in (TUNNEL, OPENED):
             where = f"kb.test:{443 if self.way == OPENED else 80}"
             await agent.send([f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()])
@@ -199,10 +199,7 @@ class Door:
 
 
 def _protocol_of(port: ProxyListener) -> Protocol:
-    server = port._server
-    assert server is not None
-    arrivals = port._arrivals
-    return server if arrivals is None else lambda: arrivals.arrive(server)
+    return port.protocol_factory()
 
 
 @asynccontextmanager

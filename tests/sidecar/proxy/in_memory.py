@@ -22,8 +22,8 @@ class InMemory(asyncio.Transport):
     async def talk(self, port: ProxyListener, segments: Sequence[bytes], turns: int) -> bytes:
         """Sends `segments`, so many turns of the loop apart, and the end of the sending side; what
         came back until the connection ended."""
-        assert port._server is not None
-        self._protocol = protocol = port._server()
+        assert port.server is not None
+        self._protocol = protocol = port.server()
         protocol.connection_made(self)
         for segment in segments:
             if self._closing:

@@ -198,10 +198,10 @@ async def listening(
 
 async def warm(ways: Proxy, connections: int = 1) -> None:
     """Opens connections to the data source, where there is one, and lays them to rest."""
-    upstream = ways._sources[0]._upstream
+    upstream = ways.endpoints[0].upstream
     with contextlib.suppress(UpstreamFailed):
-        for wire in [await upstream._pool.connect() for _ in range(connections)]:
-            upstream.give_back(wire)
+        for wire in [await upstream.pool.connect() for _ in range(connections)]:
+            upstream.release(wire)
 
 
 @dataclass

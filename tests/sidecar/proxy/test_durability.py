@@ -144,19 +144,19 @@ async def test_an_answer_that_comes_right_after_its_record_was_lost_goes_nowhere
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the loss and the long way's turn the loop may read the data source's answer."""
-    unsure = FastPathExchange.unsure
+    unsure = FastPathExchange.fall_back
     came: list[bool] = []
 
     def and_then_the_answer(self: FastPathExchange) -> None:
         unsure(self)
         if not came:
             came.append(True)
-            came[0] = self.arrived(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            came[0] = self.intercept(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     async def silence(_seen: Any, _writer: asyncio.StreamWriter) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(FastPathExchange, "unsure", and_then_the_answer)
+    monkeypatch.setattr(FastPathExchange, "fall_back", and_then_the_answer)
     async with held(tmp_path) as (stand, slow):
         stand.upstream.script = silence
         reader, writer = await opened(stand, get("/a"))

@@ -10,7 +10,7 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.proxy.assembly import FORWARD_PROXY, Proxy, ProxyPorts
-from sidecar.proxy.forward_proxy import absolute
+from sidecar.proxy.forward_proxy import parse_absolute
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.settings.model import Source, UpstreamTls
 from tests.sidecar.proxy.certificates import authority
@@ -217,4 +217,4 @@ async def test_what_is_between_agent_and_proxy_stays_there(proxy: ByProxy) -> No
     ],
 )
 def test_a_target_is_taken_apart(target: str, expected: object) -> None:
-    assert absolute(target) == expected
+    assert parse_absolute(target) == expected

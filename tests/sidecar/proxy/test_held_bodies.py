@@ -15,6 +15,7 @@ import pytest
 from sidecar.http.body_budget import BodyBudget, BodyBudgetExceeded
 from sidecar.proxy.assembly import Proxy
 from sidecar.proxy.limits import LIMITS, ProxyLimits
+from sidecar.proxy.pipeline.fast_path import FastPathResult
 from tests.sidecar.proxy.cut import OWN, Agent, Door, answers, cut, door
 from tests.sidecar.proxy.stand import (
     CLOCK,
@@ -35,7 +36,7 @@ QUERY = "/collections/c/points/query"
 
 
 def budget(door: Door) -> BodyBudget:
-    return door.ways._sources[0].gate._bodies
+    return door.ways.endpoints[0].pipeline.bodies
 
 
 async def begun(door: Door, sent: int) -> Agent:
@@ -124,7 +125,7 @@ async def test_sources_and_ports_share_one_budget(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as made:
         both = [source(9, "qdrant", alias=alias) for alias in ("one", "two")]
         ways = Proxy(both, made.agent, made.enforcer, CLOCK, made.egress, bodies=bodies)
-        assert {each.gate._bodies for each in ways._sources} == {bodies}
+        assert {each.pipeline.bodies for each in ways.endpoints} == {bodies}
 
 
 # ---------------------------------------------------------------------------------------- deadlines
@@ -167,11 +168,11 @@ async def test_a_body_in_single_bytes_is_joined_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with door(tmp_path, OWN) as made:
-        short_way = made.ways._sources[0].short_way
+        short_way = made.ways.endpoints[0].fast_path
         offered: list[int] = []
         begin = short_way.begin
 
-        def noting(connection: object, data: bytes) -> int:
+        def noting(connection: object, data: bytes) -> FastPathResult | int:
             offered.append(len(data))
             return begin(connection, data)  # type: ignore[arg-type]  # it is the agent's
 

@@ -11,8 +11,8 @@ import pytest
 
 from sidecar.http import headers
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
-from sidecar.proxy.messages import simple_response as plain_answer
-from sidecar.proxy.upstream.pool import UpstreamConnection
+from sidecar.proxy.messages import simple_response
+from sidecar.proxy.upstream.connection import UpstreamConnection
 from tests.sidecar.centre import EVALUATE_KEY, control_api
 from tests.sidecar.proxy.cut import WAYS, answers, door
 from tests.sidecar.proxy.stand import Seen, until
@@ -106,7 +106,12 @@ async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None
         # What is on its way to the disk is no cache, and holds none of these.
         await made.sidecar.records()
         gc.collect()
-        kept = [made.ways._sources[0], made.ways._ports, headers._known, plain_answer._known]
+        kept = [
+            made.ways.endpoints[0],
+            made.ways.listeners,
+            headers._known,
+            simple_response._line_cache,
+        ]
         assert holding(SECRET, *kept) == []
 
 

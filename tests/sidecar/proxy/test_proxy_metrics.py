@@ -172,7 +172,7 @@ async def test_a_look_up_that_fails_counts_too(tmp_path: Path) -> None:
 
 
 async def test_an_answer_that_is_too_large_to_be_read_is_a_cause(tmp_path: Path) -> None:
-    limits = ProxyLimits(read_answer_bytes=16)
+    limits = ProxyLimits(inspected_response_bytes=16)
     async with standing(tmp_path, CLOSED, limits=limits, kind="chroma") as stand:
         stand.upstream.script = answer(body=b"x" * 64)
         target = "/api/v2/tenants/t/databases/d/collections/name"
@@ -263,10 +263,10 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
 def test_labels_are_of_closed_sets(status: int) -> None:
     metrics = make_metrics(CollectorRegistry())
     traffic = ProxyMetrics(metrics, "rest")
-    traffic.answered("ALLOW", status)
+    traffic.count_request("ALLOW", status)
     failures: list[type[UpstreamFailed]] = [UpstreamFailed, ResponseTooLarge, *CAUSES]
     for failure in failures:
-        traffic.failed(failure("somebody's words"))
+        traffic.count_failure(failure("somebody's words"))
     text = str(list(metrics.registry.collect()))
     assert "somebody's words" not in text
     code = f"{status // 100}xx" if 100 <= status < 600 else "other" if status else "none"

@@ -226,7 +226,7 @@ def test_a_body_that_arrives_while_the_sidecar_stops_is_not_cut_off(
         agent = await door.agent()
         data = message.encoded(door)
         await agent.send(cut(data[:1_000_000], itertools.repeat(65_536)), 2)
-        server = door.ways._ports["kb"]._server
+        server = door.ways.listeners["kb"].server
         assert server is not None
         server.pre_shutdown()
         await agent.send(cut(data[1_000_000:], itertools.repeat(65_536)), 2)

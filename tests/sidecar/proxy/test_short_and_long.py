@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from policies.trail.record import Record
 from sidecar.proxy.assembly import Proxy
-from sidecar.proxy.pipeline.fast_path import LONG
+from sidecar.proxy.pipeline.fast_path import FastPathResult
 from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from sidecar.settings.model import RestRule
 from tests.properties import examples
@@ -93,7 +93,7 @@ class Way:
         await self.ways.start()
         stack.push_async_callback(self.ways.close, 1)
         if not self.short:
-            self.ways._sources[0].short_way.begin = lambda *_: LONG  # type: ignore[method-assign]
+            self.ways.endpoints[0].fast_path.begin = lambda *_: FastPathResult.SLOW_PATH  # type: ignore[method-assign]
 
     def _script(self) -> Script:
         async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -110,16 +110,16 @@ class Way:
 
     async def came_to(self, sent: Sent) -> "CameTo":
         """What a connection that sends this comes to."""
-        pool = self.ways._sources[0]._upstream._pool
+        pool = self.ways.endpoints[0].upstream.pool
         if self.short:
-            if not pool._resting:
-                pool.give_back(await pool.connect())
+            if not pool._idle:
+                pool.release(await pool.connect())
         else:
-            while pool._resting:
-                pool.discard(pool._resting.pop())
+            while pool._idle:
+                pool.discard(pool._idle.pop())
         self.records.clear()
         self.upstream.seen.clear()
-        answered = await InMemory().talk(self.ways._ports["kb"], sent.segments, sent.turns)
+        answered = await InMemory().talk(self.ways.listeners["kb"], sent.segments, sent.turns)
         seen = [
             (each.head.replace(b":%d" % self.upstream.port, b":port"), each.body)
             for each in self.upstream.seen
@@ -154,7 +154,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, 
     started = FastPathExchange.start
 
     def start(self: FastPathExchange) -> None:
-        taken.append(self.known.ask.target)
+        taken.append(self.request.upstream_request.target)
         started(self)
 
     with (

@@ -45,7 +45,7 @@ class Warm:
 
     @property
     def pool(self) -> Any:
-        return self.ways._sources[0]._upstream._pool
+        return self.ways.endpoints[0].upstream.pool
 
 
 @asynccontextmanager
@@ -213,7 +213,7 @@ async def test_an_agent_that_leaves_before_the_long_way_takes_over_is_noted_once
     def gone(_data: bytes) -> None:
         leave(talk.writer)
 
-    monkeypatch.setattr("sidecar.proxy.pipeline.fast_path_exchange.plain_answer", gone)
+    monkeypatch.setattr("sidecar.proxy.pipeline.fast_path_exchange.parse_simple_response", gone)
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
     await waiting.turns()
@@ -224,7 +224,7 @@ async def test_an_agent_that_leaves_before_the_long_way_takes_over_is_noted_once
 async def test_a_request_that_concerns_nothing_is_allowed_by_nobody(
     made: Warm, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(made.ways._sources[0].gate.dialect, "match", lambda *_: _OF_NOTHING)
+    monkeypatch.setattr(made.ways.endpoints[0].pipeline.protocol, "match", lambda *_: _OF_NOTHING)
     talk = await made.talk()
     found = await talk.ask(get("/a", field))
     assert found.status == 403

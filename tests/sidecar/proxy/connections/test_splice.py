@@ -22,15 +22,15 @@ class Side(asyncio.Protocol):
     splice: Splice
 
     def data_received(self, data: bytes) -> None:
-        self.out.arrived(data)
+        self.out.forward(data)
 
     def eof_received(self) -> bool:
-        self.out.end()
+        self.out.forward_end()
         return True
 
     def connection_lost(self, _: Exception | None) -> None:
         if not self.splice.over:
-            self.splice.lost()
+            self.splice.abort()
 
     def pause_writing(self) -> None:
         self.back.sink_full()

@@ -14,7 +14,7 @@ from sidecar.http.attribution import Attribution
 from sidecar.http.headers import encode_fields, sort_request_fields, sort_response_fields
 from sidecar.proxy.limits import LIMITS
 from sidecar.proxy.messages import simple_request as plain
-from sidecar.proxy.messages.simple_response import plain_answer
+from sidecar.proxy.messages.simple_response import parse_simple_response
 from tests.properties import examples
 
 NOBODY = Attribution("somebody", None, None, None)
@@ -108,12 +108,12 @@ def test_a_plain_request_is_what_the_parser_makes_of_it(
     loop: Any, line: bytes, fields: list[tuple[str, str, str, str]], body: bytes
 ) -> None:
     given_block = block(fields)
-    read = plain.request_fields(given_block, NOBODY)
+    read = plain.parse_request_fields(given_block, NOBODY)
     if read is None:
         return
     found, head = read
     message, payload = parsed(loop, line + b"\r\n" + given_block + body[: found.length])
-    assert (message.method, message.path) == plain.request_line(line)
+    assert (message.method, message.path) == plain.parse_request_line(line)
     assert message.version == HttpVersion11
     assert head == sort_request_fields(message.raw_headers)
     # What is kept of it says where the same lines stand in the next block like it.
@@ -164,7 +164,7 @@ def test_a_plain_answer_is_what_the_parser_makes_of_it(
     loop: Any, status: str, reason: str, fields: list[tuple[str, str, str, str]], body: bytes
 ) -> None:
     data = f"HTTP/1.1 {status} {reason}\r\n".encode() + block(fields) + body
-    found = plain_answer(data)
+    found = parse_simple_response(data)
     if found is None:
         return
     protocol: Any = _Protocol()
@@ -172,8 +172,8 @@ def test_a_plain_answer_is_what_the_parser_makes_of_it(
         protocol,
         loop,
         LIMITS.buffer_bytes,
-        max_line_size=LIMITS.answer_field_bytes,
-        max_field_size=LIMITS.answer_field_bytes,
+        max_line_size=LIMITS.response_field_bytes,
+        max_field_size=LIMITS.response_field_bytes,
         max_headers=LIMITS.fields,
         auto_decompress=False,
         response_with_body=True,
@@ -210,7 +210,7 @@ def test_a_plain_answer_is_what_the_parser_makes_of_it(
     ],
 )
 def test_other_request_lines_are_the_parsers(line: bytes) -> None:
-    assert plain.request_line(line) is None
+    assert plain.parse_request_line(line) is None
 
 
 def test_what_the_parser_refuses_is_not_plain(loop: Any) -> None:
@@ -220,6 +220,6 @@ def test_what_the_parser_refuses_is_not_plain(loop: Any) -> None:
         b"Host: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
         b"Host: a\r\n X : b\r\n",
     ):
-        assert plain.request_fields(fields + b"\r\n", NOBODY) is None
+        assert plain.parse_request_fields(fields + b"\r\n", NOBODY) is None
         with pytest.raises(HttpProcessingError):
             parsed(loop, b"GET / HTTP/1.1\r\n" + fields + b"\r\n")

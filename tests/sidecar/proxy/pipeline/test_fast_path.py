@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.proxy.pipeline import fast_path as short_way
+from sidecar.proxy.pipeline import fast_path_heads
 from sidecar.proxy.pipeline.fast_path_exchange import FastPathExchange
 from tests import waiting
 from tests.sidecar.proxy.stand import (
@@ -35,7 +35,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     started = FastPathExchange.start
 
     def start(self: FastPathExchange) -> None:
-        found.append(self.known.ask.target)
+        found.append(self.request.upstream_request.target)
         started(self)
 
     monkeypatch.setattr(FastPathExchange, "start", start)
@@ -201,7 +201,7 @@ async def test_a_fault_of_ours_before_the_decision_is_told_by_the_long_way(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("internal words")
 
-    monkeypatch.setattr(short_way.FastPath, "_read", broken)
+    monkeypatch.setattr(fast_path_heads.HeadReader, "read", broken)
     assert (await talk.ask(get("/a"))).status == 200
     assert len(await stand.sidecar.decisions()) == 2
 

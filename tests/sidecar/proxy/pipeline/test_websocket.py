@@ -208,7 +208,7 @@ async def test_a_head_in_pieces_grants_it_all_the_same(stand: Stand) -> None:
 async def test_a_revocation_or_a_freeze_cuts_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    limits = replace(LIMITS, rejudge_seconds=0.1)
+    limits = replace(LIMITS, reauthorize_seconds=0.1)
     async with standing(tmp_path, policy(), limits=limits) as stand:
 
         async def grants(_seen: Seen, writer: asyncio.StreamWriter) -> None:

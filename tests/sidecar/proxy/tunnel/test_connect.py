@@ -355,7 +355,7 @@ async def test_a_tunnel_in_which_nothing_is_said_is_closed(tmp_path: Path) -> No
 async def test_a_tunnel_that_may_be_no_longer_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    limits = replace(LIMITS, rejudge_seconds=0.1)
+    limits = replace(LIMITS, reauthorize_seconds=0.1)
     async with tunnels(tmp_path, limits=limits) as made:
         reader, writer = await made.over_tls("api")
         writer.write(get("/a"))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from sidecar.http.authority import Authority
-from sidecar.proxy.tunnel.tcp_sources import NOBODY, TcpSources
+from sidecar.proxy.tunnel.tcp_sources import AMBIGUOUS, TcpSources
 from sidecar.settings.model import Source
 from tests.sidecar.proxy.stand import source
 
@@ -15,7 +15,7 @@ def unread(alias: str, where: str, *hosts: str) -> Source:
 def meant(sources: list[Source], host: str, port: int) -> str | None:
     """The alias; empty where several could be meant."""
     found = TcpSources(sources).at(Authority(host, port))
-    if found is None or found is NOBODY:
+    if found is None or found is AMBIGUOUS:
         return None if found is None else ""
     assert found.sole is not None
     return found.sole.alias

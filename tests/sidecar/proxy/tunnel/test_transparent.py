@@ -364,10 +364,10 @@ async def test_where_it_is_denied_no_byte_is_answered(tmp_path: Path, data: byte
 
 async def test_a_data_source_that_is_not_there_breaks_the_connection(made: Redirected) -> None:
     made.towards(5432)
-    guarded = next(each for each in made.ways._sources if each.source.alias == "pg")
-    await guarded.opaque._dialler.close()
-    guarded.opaque._dialler._url = guarded.opaque._dialler._url.with_port(1)
-    guarded.opaque._dialler.open()
+    guarded = next(each for each in made.ways.endpoints if each.source.alias == "pg")
+    await guarded.passthrough._dialler.close()
+    guarded.passthrough._dialler._url = guarded.passthrough._dialler._url.with_port(1)
+    guarded.passthrough._dialler.open()
     assert await made.raw(b"abc\n") == b"reset"
     [lineage] = await made.sidecar.lineage()
     assert lineage["outcome"] == "failed"

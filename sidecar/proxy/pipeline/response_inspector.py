@@ -1,0 +1,126 @@
+"""Responses that have to be read before they reach the agent: verified to be of the source that was
+decided, or filtered down to what the agent may see.
+
+Knows when a response is read whole and when event by event. Knows nothing of what it means.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from policies.ground.errors import UpstreamFailed
+from sidecar.http.headers import refuse_encoded, without_whole_body_fields
+from sidecar.protocols.messages import FetchedResponse, ResponseTooLarge, SourceRef
+from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.local_response import Fields, ResponseSent, event_fields
+from sidecar.proxy.messages.request import AgentRequest
+from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
+from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
+from sidecar.proxy.pipeline.authorizer import Authorizer
+from sidecar.proxy.pipeline.request_context import AllowedRequest
+from sidecar.proxy.upstream.response import UpstreamResponse
+from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
+from sidecar.recorder import RecordedDecision
+
+
+class ResponseInspector:
+    """Inspects the responses of one data source."""
+
+    def __init__(self, authorizer: Authorizer, limits: ProxyLimits, worker: WorkerThread) -> None:
+        self._authorizer = authorizer
+        self._limits = limits
+        self._worker = worker
+
+    async def relay_verified(
+        self,
+        request: AgentRequest,
+        allowed: AllowedRequest,
+        response: UpstreamResponse,
+        identify: Callable[[bytes], SourceRef | None],
+    ) -> ResponseSent:
+        """Relays a response that describes a source, if `identify` finds the source that was
+        decided, or another that is allowed as well: a name may have spellings that only the data
+        source knows."""
+        decisions = allowed.decisions
+        try:
+            body = await read_response(response, self._limits)
+        finally:
+            await response.finish()
+        if 200 <= response.status < 300:
+            source = await self._worker.call(len(body), identify, body)
+            if source is None:
+                raise UpstreamFailed(
+                    "the data source's response does not say which source it describes"
+                )
+            if source not in allowed.sources:
+                decisions = decisions + await self._authorizer.allow(
+                    (source,), allowed.routed.attribution
+                )
+        for recorded in decisions:
+            await recorded.durable
+        whole = FetchedResponse(response.status, response.reason, response.fields, body)
+        return await write_whole(request, whole, decision_fields(decisions))
+
+    async def relay_filtered(
+        self,
+        request: AgentRequest,
+        allowed: AllowedRequest,
+        response: UpstreamResponse,
+        relayed: RelayedResponse,
+    ) -> ResponseSent:
+        """Relays what the agent may see: of the whole response, or event by event."""
+        prepared, event = allowed.prepared, decision_fields(allowed.decisions)
+        try:
+            if prepared.on_head is not None:
+                prepared.on_head(response.status, response.fields)
+            if not 200 <= response.status < 300 or response.empty:
+                return await relay(request, response, event, relayed)
+            if prepared.filter_event is not None and is_event_stream(response.fields):
+                refuse_encoded(response.fields)
+                parser = EventParser(prepared.filter_event, self._limits.inspected_response_bytes)
+                events = FilteredStream(parser, self._worker, allowed.refresh)
+                return await relay(request, response, event, relayed, events)
+            if prepared.filter_response is None:
+                return await relay(request, response, event, relayed)
+            body = await read_response(response, self._limits)
+            relayed.retries = response.retries
+        finally:
+            await response.finish()
+        fields = response.fields
+        whole = FetchedResponse(response.status, response.reason, fields, body)
+        if len(body) > LONGEST_INLINE:
+            allowed.refresh()
+        part = await self._worker.call(len(body), prepared.filter_response, whole)
+        if part.body != body:
+            # A validator or digest of the whole would be wrong for a part of it.
+            fields = without_whole_body_fields(fields)
+        relayed.withheld = part.withheld
+        # A HEAD was sent as a GET, and its agent gets no body.
+        if request.method != "HEAD":
+            relayed.count(part.body)
+        relayed.status, relayed.started = response.status, True
+        return await write_whole(request, whole._replace(fields=fields, body=part.body), event)
+
+
+def durable(decisions: Iterable[RecordedDecision]) -> list[asyncio.Future[None]]:
+    """What has to be done before the agent may see a byte of the response."""
+    return [recorded.durable for recorded in decisions]
+
+
+def decision_fields(decisions: list[RecordedDecision]) -> Fields:
+    """The header fields that tell the agent about the decision. Of several decisions, a denial in
+    report mode is the one it has to hear about."""
+    if not decisions:
+        return ()
+    shown = next((each for each in decisions if each.report_only), decisions[-1])
+    return event_fields(shown.event_id, report_only=shown.report_only)
+
+
+async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> bytes:
+    """The whole body of a response that the sidecar has to read. Raises `UpstreamFailed`, and
+    `ResponseTooLarge` for one that would take too long to parse."""
+    body = await response.read(limits.inspected_response_bytes)
+    refuse_encoded(response.fields)
+    if has_too_many_brackets(body):
+        raise ResponseTooLarge(f"the data source's response has more than {MAX_BRACKETS} brackets")
+    return body
