@@ -1,7 +1,7 @@
-"""From a request to the one handler of its path, as section 1 of the contract has it for them all:
-who is asked for a key, in which order faults are judged, and what an error looks like.
+"""Dispatches a request to the handler of its path, by the rules of section 1 of the contract: which
+paths need a key, in which order faults are reported, and what an error looks like.
 
-Knows no route and no decision, and waits for nothing: `connection` does the waiting.
+Knows no particular route and no decision, and never waits: `connection` does that.
 """
 
 import itertools
@@ -40,35 +40,36 @@ log = logging.getLogger(__name__)
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
 _NEEDS_KEY = "/v1/"
 _VERSIONS = (HttpVersion11, HttpVersion10)
-# Case-folded once: a look-up by a plain string folds it each time.
+# `istr` folds the case once; a look-up by a plain string folds it each time.
 _KEY_HEADER = istr("X-API-Key")
 _ID_HEADER = istr("X-Request-ID")
 
 
 class ApiHead(NamedTuple):
-    """What the head of a request says, whenever it is sent: nothing in here ages."""
+    """A parsed head. It is cached, so it holds only what stays true each time the same bytes
+    arrive."""
 
     route: ApiRoute | None
     name: str
     fault: SluiceError | None
-    """Why its path and method can't be served, for whoever may know."""
+    """Why the path or method can't be served; reported only to callers with a valid key."""
     needs_key: bool
     key_digest: bytes | None
     key_fault: SluiceError | None
-    """Why it can't be said which key it presents."""
+    """Why the presented key is ambiguous."""
     request_id: str | None
     content_type: str | None
     query: str
 
 
 class Dispatcher:
-    """Answers requests by a table of exact paths."""
+    """Answers requests by a table of exact paths. Request ids of its own start with `prefix`."""
 
     def __init__(
         self,
         routes: Mapping[str, ApiRoute],
         keys: LiveKeys,
-        answers: ResponseRenderer,
+        renderer: ResponseRenderer,
         metrics: Metrics,
         prefix: str,
         document_fetcher: DocumentFetcher,
@@ -76,18 +77,18 @@ class Dispatcher:
         self._document_fetcher = document_fetcher
         self._routes = routes
         self._keys = keys
-        self._answers = answers
+        self._renderer = renderer
         self._responses = metrics.responses
         self._prefix = prefix
         self._numbers = itertools.count(1)
 
-    def read(self, message: RawRequestMessage) -> ApiHead:
-        """What the message's head says. Raises nothing: a fault is told when it is answered."""
+    def parse_head(self, message: RawRequestMessage) -> ApiHead:
+        """Parse the message's head. Raises nothing: `answer` reports faults."""
         path, _, query = message.path.partition("?")
         route = self._routes.get(path)
         headers = message.headers
         presented, key_fault = _presented(headers)
-        given = headers.get(_ID_HEADER)
+        request_id = headers.get(_ID_HEADER)
         return ApiHead(
             route=route,
             name="none" if route is None else route.name,
@@ -95,95 +96,93 @@ class Dispatcher:
             needs_key=path.startswith(_NEEDS_KEY),
             key_digest=key_digest(presented) if presented else None,
             key_fault=key_fault,
-            request_id=given if given is not None and _REQUEST_ID(given) else None,
+            request_id=request_id if request_id and _REQUEST_ID(request_id) else None,
             content_type=headers.get(hdrs.CONTENT_TYPE),
             query=query,
         )
 
-    def refusal(self, head: ApiHead) -> RenderedResponse | None:
-        """The answer to a request whose body nobody need read; None where it is to be read."""
+    def refuse_early(self, head: ApiHead) -> RenderedResponse | None:
+        """The refusal of a request that its head alone decides; None if its body must be read."""
         try:
             self._admit(head)
         except MissingDocument:
-            return None  # who asks is not known yet: `answer` has it looked up
+            return None  # the key's document must be fetched first: `answer` does that
         except SluiceError as error:
-            return self.error(head, error)
+            return self.render_error(head, error)
         return None
 
     def answer(self, head: ApiHead, body: bytes) -> Outcome:
-        """Answers everything, and raises nothing. Who asks is judged anew each time: a key that
-        was good a moment ago may be revoked."""
+        """Answer any request. Raises nothing."""
         try:
+            # Check the key each time, also for a cached head: it may have been revoked since.
             key = self._admit(head)
             assert head.route is not None  # admitted
             reply = head.route.handle(ApiRequest(key, head.content_type, head.query), body)
             if isinstance(reply, ApiReply):
-                return self._rendered(head, reply)
-            return self._later(head, reply)
-        except MissingDocument as lacking:
-            return self._looked_up(head, body, lacking.name)
+                return self._render(head, reply)
+            return self._render_awaited(head, reply)
+        except MissingDocument as missing:
+            return self._fetch_and_answer(head, body, missing.name)
         except SluiceError as error:
-            return self.error(head, error)
-        except Exception:
-            numbered = self._numbered(head)
-            log.exception("a request failed", extra=about(numbered.request_id))
-            return self._broken(numbered)
+            return self.render_error(head, error)
+        except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
+            return self._render_failure(head, error)
 
-    async def _looked_up(
-        self, head: ApiHead, body: bytes, name: str
+    async def _fetch_and_answer(
+        self, head: ApiHead, body: bytes, document: str
     ) -> RenderedResponse | Deferred:
-        """The same, once the document that it takes is here."""
+        """Fetch the missing document, then answer."""
         try:
-            await self._document_fetcher.fetch([name])
+            await self._document_fetcher.fetch([document])
         except FetchFailed as error:
-            return self.error(head, Unavailable(f"the policy set can't be read: {error}"))
+            return self.render_error(head, Unavailable(f"the policy set can't be read: {error}"))
         outcome = self.answer(head, body)
         return outcome if isinstance(outcome, RenderedResponse | Deferred) else await outcome
 
-    def settled(self, deferred: Deferred) -> RenderedResponse:
-        """The answer that a promise came to."""
+    def complete(self, deferred: Deferred) -> RenderedResponse:
+        """The response to send now that `deferred.durable` is done."""
         failure = deferred.durable.exception()
         if failure is None:
-            return self._made(deferred.head, 200, deferred.body, more=deferred.more)
+            return self._respond(deferred.head, 200, deferred.body, lines=deferred.extra_lines)
         if isinstance(failure, SluiceError):
-            return self.error(deferred.head, failure)
-        numbered = self._numbered(deferred.head)
-        log.error("a request failed", exc_info=failure, extra=about(numbered.request_id))
-        return self._broken(numbered)
+            return self.render_error(deferred.head, failure)
+        return self._render_failure(deferred.head, failure)
 
-    def error(self, head: ApiHead, error: SluiceError) -> RenderedResponse:
-        """The error body, with what every answer carries."""
-        more = b""
+    def render_error(self, head: ApiHead, error: SluiceError) -> RenderedResponse:
+        """The response for `error`."""
+        lines = b""
         if isinstance(error, MethodNotAllowed) and head.route is not None:
-            more = f"Allow: {', '.join(head.route.methods)}\r\n".encode()
+            lines = f"Allow: {', '.join(head.route.methods)}\r\n".encode()
         if isinstance(error, BodyBudgetExceeded):
-            more = b"Retry-After: %d\r\n" % error.retry_after
-        return self._made(head, error.status, error.encoded(), more=more)
+            lines = b"Retry-After: %d\r\n" % error.retry_after
+        return self._respond(head, error.status, error.encoded(), lines=lines)
 
-    def unreadable(self) -> RenderedResponse:
-        """The answer to what the parser could not read. It is not said what that was."""
+    def render_unparsable(self) -> RenderedResponse:
+        """The response to bytes that the parser rejected. It doesn't echo them."""
         self._responses.add("none", "400")
-        body = Malformed("this is not HTTP/1.1").encoded()
-        return self._answers.render(400, body, self._make_id(), close=True)
+        body = Malformed("the request is not valid HTTP/1.1").encoded()
+        return self._renderer.render(400, body, self._make_id(), close=True)
 
-    def hung_up(self, head: ApiHead) -> None:
-        """The client went away before its body was whole: nothing was decided."""
-        request_id = self._numbered(head).request_id
+    def on_client_closed(self, head: ApiHead) -> None:
+        """The client hung up before its body was complete: nothing was decided."""
+        request_id = self._with_id(head).request_id
         log.info("request %s: the client hung up in the middle of its body", request_id)
 
     def _admit(self, head: ApiHead) -> Key | None:
-        """Who asks, if that is for them to ask. The order is the contract's: a key, that it is
-        valid, then the path, the method, the scope."""
-        key = self._authenticated(head) if head.needs_key else None
+        """The caller's key, None if the path needs none. Raises a `SluiceError` if the request is
+        not allowed."""
+        # INVARIANT: key, path, method, scope, in the contract's order. A caller without a valid key
+        # learns nothing about the paths.
+        key = self._authenticate(head) if head.needs_key else None
         if head.fault is not None:
             raise head.fault
-        assert head.route is not None  # else there were a fault
+        assert head.route is not None  # without a route, there is a fault
         scopes = head.route.scopes
         if scopes is not None and (key is None or key.scope not in scopes):
             raise Forbidden("the scope of the API key does not allow this")
         return key
 
-    def _authenticated(self, head: ApiHead) -> Key:
+    def _authenticate(self, head: ApiHead) -> Key:
         if head.key_fault is not None:
             raise head.key_fault
         if head.key_digest is None:
@@ -191,52 +190,60 @@ class Dispatcher:
         try:
             key = self._keys.find(head.key_digest)
         except (NoPolicySet, CacheDamaged) as error:
-            # Nobody can be told from anybody: that is no reason to call a good key a bad one.
-            raise Unavailable(f"no key can be checked: {error}") from error
+            # Without a policy set no key can be recognised; a valid key must not get 403.
+            raise Unavailable(f"the API key can't be checked: {error}") from error
         if key is None:
             raise Forbidden("the API key is unknown, revoked or expired")
         return key
 
-    async def _later(
+    async def _render_awaited(
         self, head: ApiHead, reply: Awaitable[ApiReply]
     ) -> RenderedResponse | Deferred:
         try:
-            return self._rendered(head, await reply)
+            return self._render(head, await reply)
         except SluiceError as error:
-            return self.error(head, error)
-        except Exception:
-            numbered = self._numbered(head)
-            log.exception("a request failed", extra=about(numbered.request_id))
-            return self._broken(numbered)
+            return self.render_error(head, error)
+        except Exception as error:  # noqa: BLE001  # `_render_failure` logs it
+            return self._render_failure(head, error)
 
-    def _rendered(self, head: ApiHead, reply: ApiReply) -> RenderedResponse | Deferred:
+    def _render(self, head: ApiHead, reply: ApiReply) -> RenderedResponse | Deferred:
         if reply.durable is not None:
-            return Deferred(head, reply.body, reply.durable, reply.more)
-        return self._made(head, 200, reply.body, reply.media, reply.more)
+            return Deferred(head, reply.body, reply.durable, reply.extra_lines)
+        return self._respond(head, 200, reply.body, reply.media, reply.extra_lines)
 
-    def _made(
-        self, head: ApiHead, status: int, body: bytes, media: bytes = JSON, more: bytes = b""
+    def _respond(
+        self, head: ApiHead, status: int, body: bytes, media: bytes = JSON, lines: bytes = b""
     ) -> RenderedResponse:
         self._responses.add(head.name, str(status))
-        request_id = head.request_id or self._make_id()
-        # Of a body that did not come in time the rest may still come, and is no request.
+        # The rest of a late body may still arrive, and must not be read as a request.
         close = status == 408
-        return self._answers.render(status, body, request_id, media=media, more=more, close=close)
+        return self._renderer.render(
+            status,
+            body,
+            head.request_id or self._make_id(),
+            media=media,
+            extra_lines=lines,
+            close=close,
+        )
+
+    def _render_failure(self, head: ApiHead, failure: BaseException) -> RenderedResponse:
+        """The response for an unexpected exception: the log gets the details, the caller the
+        request id under which they are logged."""
+        head = self._with_id(head)
+        log.error("a request failed", exc_info=failure, extra=about(head.request_id))
+        error = SluiceError(f"internal error in request `{head.request_id}`")
+        return self.render_error(head, error)
 
     def _make_id(self) -> str:
         return f"{self._prefix}-{next(self._numbers)}"
 
-    def _numbered(self, head: ApiHead) -> ApiHead:
-        """With a request id, its own or a new one."""
+    def _with_id(self, head: ApiHead) -> ApiHead:
+        """`head` with a request id: the client's, or a new one."""
         return head if head.request_id else head._replace(request_id=self._make_id())
-
-    def _broken(self, head: ApiHead) -> RenderedResponse:
-        """A fault of ours: the log has it, the caller a number to ask by."""
-        return self.error(head, SluiceError(f"internal error in request `{head.request_id}`"))
 
 
 def _presented(headers: "CIMultiDictProxy[str]") -> tuple[str | None, SluiceError | None]:
-    """The key that a request presents, or why that can't be said."""
+    """The key that a request presents, or why it is ambiguous."""
     try:
         keys = headers.getall(_KEY_HEADER, ())
         return presented_key(keys, headers.getall(hdrs.AUTHORIZATION, ())), None
@@ -246,9 +253,11 @@ def _presented(headers: "CIMultiDictProxy[str]") -> tuple[str | None, SluiceErro
 
 def _fault(message: RawRequestMessage, route: ApiRoute | None) -> SluiceError | None:
     if message.version not in _VERSIONS:
-        return Malformed("the HTTP version is neither 1.1 nor 1.0")
+        return Malformed("the HTTP version must be 1.1 or 1.0")
     if route is None:
         return NotFound("no such path")
     if message.method not in route.methods:
-        return MethodNotAllowed(f"the method `{message.method}` is not one of this path's")
+        return MethodNotAllowed(
+            f"the method `{message.method}` is not allowed here; use {' or '.join(route.methods)}"
+        )
     return None

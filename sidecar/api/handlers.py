@@ -1,8 +1,8 @@
-"""What the sidecar serves on its own port: `POST /v1/context/evaluate`, `GET /v1/sources`, health,
+"""The handlers of the sidecar's own ports: `POST /v1/context/evaluate`, `GET /v1/sources`, health,
 readiness, metrics.
 
-Handlers parse, call one use case, render. Knows neither how a decision is made nor how HTTP is
-spoken (`dispatch`, `server`).
+A handler parses, calls one use case and renders. Knows neither how a decision is made nor how HTTP
+is spoken (`dispatch`, `http_server`).
 """
 
 from collections.abc import Awaitable, Mapping
@@ -29,21 +29,21 @@ from sidecar.policy_cache.document_fetcher import MissingDocument
 from sidecar.recorder import RecordedDecision
 
 _READ = (hdrs.METH_GET, hdrs.METH_HEAD)
-# Joined as bytes, since every evaluation is answered with them (contract, section 6).
-_DECIDED = {
+# Prepared as bytes, since every evaluation's response carries them (contract, section 6).
+_DECISION_LINES = {
     "ALLOW": b"X-Sluice-Decision: ALLOW\r\nX-Sluice-Event-Id: %b\r\n",
     "DENY": b"X-Sluice-Decision: DENY\r\nX-Sluice-Event-Id: %b\r\n",
 }
 
 
 class Api:
-    """The handlers."""
+    """The handlers, and the tables of their routes."""
 
     def __init__(
-        self, enforcer: Enforcer, readable: SourceCatalog, readiness: Readiness, metrics: Metrics
+        self, enforcer: Enforcer, catalog: SourceCatalog, readiness: Readiness, metrics: Metrics
     ) -> None:
         self._enforcer = enforcer
-        self._readable = readable
+        self._catalog = catalog
         self._readiness = readiness
         self._metrics = metrics
 
@@ -63,49 +63,50 @@ class Api:
     def metrics_routes(self) -> Mapping[str, ApiRoute]:
         return {"/metrics": ApiRoute("show_metrics", _READ, None, self.metrics)}
 
-    def evaluate(self, call: ApiRequest, body: bytes) -> ApiReply | Awaitable[ApiReply]:
-        retrieval = parse_retrieval(parse_object(body, call.content_type, unique=False))
-        if call.query and _explains(call.query):
-            return self._explained(retrieval, call.key)
+    def evaluate(self, request: ApiRequest, body: bytes) -> ApiReply | Awaitable[ApiReply]:
+        retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))
+        if request.query and _wants_explanation(request.query):
+            return self._evaluate_and_explain(retrieval, request.key)
         try:
-            if not self._enforcer.must_claim(retrieval, call.key):
-                return _told(self._enforcer.decide(retrieval, call.key))
+            # Decide at once where nothing has to be fetched: that saves a task for most requests.
+            if not self._enforcer.must_claim(retrieval, request.key):
+                return _decision_reply(self._enforcer.decide(retrieval, request.key))
         except MissingDocument:
-            pass  # `submit` has it fetched
-        return self._asked_first(retrieval, call.key)
+            pass  # `submit` fetches it
+        return self._submit(retrieval, request.key)
 
-    async def _asked_first(self, retrieval: Retrieval, key: Key | None) -> ApiReply:
-        return _told(await self._enforcer.submit(retrieval, key))
+    async def _submit(self, retrieval: Retrieval, key: Key | None) -> ApiReply:
+        return _decision_reply(await self._enforcer.submit(retrieval, key))
 
-    async def _explained(self, retrieval: Retrieval, key: Key | None) -> ApiReply:
-        pending = await self._enforcer.submit(retrieval, key)
-        # The same turn of the loop: what is explained is what it was decided by.
-        why = self._enforcer.explain(retrieval, key, pending.decision)
-        return _reply(_answer(pending) | {"explain": why}, pending)
+    async def _evaluate_and_explain(self, retrieval: Retrieval, key: Key | None) -> ApiReply:
+        recorded = await self._enforcer.submit(retrieval, key)
+        # No await in between: the explanation sees the same policies as the decision.
+        explanation = self._enforcer.explain(retrieval, key, recorded.decision)
+        return _reply(_members(recorded) | {"explain": explanation}, recorded)
 
-    async def evaluate_batch(self, call: ApiRequest, body: bytes) -> ApiReply:
-        """Each item is decided and recorded by itself; the answer waits for all of them."""
-        asked = parse_batch(parse_object(body, call.content_type, unique=False))
-        told: list[RecordedDecision] = []
-        for retrieval in asked.retrievals:
-            told.append(await self._enforcer.submit(retrieval, call.key))
-            if told[-1].decision.decision == asked.stop_on:
+    async def evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
+        """Decide and record each item by itself; the response waits until all are on disk."""
+        batch = parse_batch(parse_object(body, request.content_type, unique=False))
+        decided: list[RecordedDecision] = []
+        for retrieval in batch.retrievals:
+            decided.append(await self._enforcer.submit(retrieval, request.key))
+            if decided[-1].decision.decision == batch.stop_on:
                 break
-        for pending in told:
-            await pending.durable
-        return ApiReply(orjson.dumps({"results": [_answer(pending) for pending in told]}))
+        for recorded in decided:
+            await recorded.durable
+        return ApiReply(orjson.dumps({"results": [_members(recorded) for recorded in decided]}))
 
-    def sources(self, call: ApiRequest, _body: bytes) -> ApiReply:
-        """Not recorded: nothing is read. Raises `MissingDocument` until all it takes is here."""
-        assert call.key is not None  # the route asks for one
-        return ApiReply(
-            orjson.dumps(self._readable.told(call.key, _given(call.query, "agent_role")))
-        )
+    def sources(self, request: ApiRequest, _body: bytes) -> ApiReply:
+        """List the sources. Leaves no record, since it reads no data. Raises `MissingDocument`
+        while a document that it needs is missing."""
+        assert request.key is not None  # the route requires one
+        role = _parameter(request.query, "agent_role")
+        return ApiReply(orjson.dumps(self._catalog.snapshot(request.key, role)))
 
-    def health(self, _call: ApiRequest, _body: bytes) -> ApiReply:
+    def health(self, _request: ApiRequest, _body: bytes) -> ApiReply:
         return ApiReply(orjson.dumps({"status": "ok", "version": __version__}))
 
-    def ready(self, _call: ApiRequest, _body: bytes) -> ApiReply:
+    def ready(self, _request: ApiRequest, _body: bytes) -> ApiReply:
         problems = self._readiness.problems()
         if problems:
             details = "\n".join(f"{name}: {why}" for name, why in problems.items())
@@ -114,43 +115,44 @@ class Api:
             orjson.dumps({"status": "ready", "version": __version__, **self._readiness.facts()})
         )
 
-    def metrics(self, _call: ApiRequest, _body: bytes) -> ApiReply:
+    def metrics(self, _request: ApiRequest, _body: bytes) -> ApiReply:
         return ApiReply(generate_latest(self._metrics.registry), CONTENT_TYPE_PLAIN_0_0_4.encode())
 
 
-def _told(pending: RecordedDecision) -> ApiReply:
-    return _reply(_answer(pending), pending)
+def _decision_reply(recorded: RecordedDecision) -> ApiReply:
+    return _reply(_members(recorded), recorded)
 
 
-def _reply(answer: dict[str, Any], pending: RecordedDecision) -> ApiReply:
-    lines = _DECIDED[pending.decision.decision] % pending.event_id.encode()
-    return ApiReply(orjson.dumps(answer), durable=pending.durable, more=lines)
+def _reply(members: dict[str, Any], recorded: RecordedDecision) -> ApiReply:
+    lines = _DECISION_LINES[recorded.decision.decision] % recorded.event_id.encode()
+    return ApiReply(orjson.dumps(members), durable=recorded.durable, extra_lines=lines)
 
 
-def _answer(pending: RecordedDecision) -> dict[str, Any]:
-    answer, policy_name, reason = pending.decision[:3]
+def _members(recorded: RecordedDecision) -> dict[str, Any]:
+    decision, policy_name, reason = recorded.decision[:3]
     return {
-        "decision": answer,
+        "decision": decision,
         "policy_name": policy_name,
         "reason": reason,
-        "event_id": pending.event_id,
+        "event_id": recorded.event_id,
     }
 
 
-def _explains(query: str) -> bool:
-    """Whether `explain=true` is asked for; `Invalid` where it is neither that nor false."""
-    given = _given(query, "explain")
-    if given not in (None, "true", "false"):
+def _wants_explanation(query: str) -> bool:
+    """Whether the query has `explain=true`. Raises `Invalid` unless it is true or false."""
+    value = _parameter(query, "explain")
+    if value not in (None, "true", "false"):
         raise invalid(["explain: must be `true` or `false`"], "query")
-    return given == "true"
+    return value == "true"
 
 
-def _given(query: str, name: str) -> str | None:
-    """What the query says of `name`; `Invalid` where it says so twice."""
+def _parameter(query: str, name: str) -> str | None:
+    """The query's value for `name`, None without one. Raises `Invalid` if it has two."""
     try:
-        given = [value for each, value in parse_qsl(query, True, max_num_fields=64) if each == name]
+        fields = parse_qsl(query, True, max_num_fields=64)
     except ValueError:
-        raise Malformed("the query can't be read") from None
-    if len(given) > 1:
+        raise Malformed("the query has more than 64 parameters") from None
+    values = [value for field, value in fields if field == name]
+    if len(values) > 1:
         raise invalid([f"{name}: is given twice"], "query")
-    return given[0] if given else None
+    return values[0] if values else None

@@ -1,4 +1,4 @@
-"""A route, and what its handler is given and gives back. Knows no path and no HTTP beyond that."""
+"""The types of a route and of its handler's arguments and result. Knows no path and no HTTP."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,18 +9,18 @@ from sidecar.http.response_head import JSON
 
 
 class ApiReply(NamedTuple):
-    """What a handler answers. Where there is a `durable` the reply waits for it, and is an error
-    where it fails. `more` is further header lines, each with its end."""
+    """A handler's result. A reply with `durable` is sent once that is done, or becomes an error if
+    it fails. Each of `extra_lines`, header lines, has its line end."""
 
     body: bytes
     media: bytes = JSON
     durable: asyncio.Future[None] | None = None
-    more: bytes = b""
+    extra_lines: bytes = b""
 
 
 class ApiRequest(NamedTuple):
-    """What a handler is given beside the body. `key` is None on paths that need none; `query` is
-    still encoded."""
+    """A handler's argument beside the body. `key` is None on paths that need no key; `query` is
+    still percent-encoded."""
 
     key: Key | None
     content_type: str | None
@@ -31,8 +31,8 @@ Handler = Callable[[ApiRequest, bytes], ApiReply | Awaitable[ApiReply]]
 
 
 class ApiRoute(NamedTuple):
-    """One path. `name` is its label in metrics; `scopes` are those of keys that may call it, None
-    where none is asked for."""
+    """One path. `name` is its label in metrics; `scopes` lists the key scopes that may call it,
+    None if it needs no key."""
 
     name: str
     methods: tuple[str, ...]

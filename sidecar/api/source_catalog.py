@@ -1,7 +1,7 @@
-"""What an agent may read through this sidecar, so that it need not learn by failing.
+"""Lists what an agent may read through this sidecar, so that it need not find out by trial.
 
-Put together of the configured sources and what the policy set says of the caller's own role. It
-lets nothing out by itself and is recorded nowhere: every retrieval is judged when it is made.
+The list combines the configured sources with the policies of the caller's own role. It grants
+nothing and leaves no record: every retrieval is decided when it is made.
 
 Knows settings and policies. Knows no HTTP.
 """
@@ -30,7 +30,7 @@ _ADMIN = "admin"
 
 
 class _Caller(NamedTuple):
-    """Who the answer is for: a role that the key is tied to, and the key that is judged."""
+    """Who the list is for: an agent and role, and the key that decisions are made with."""
 
     agent_id: str | None
     role: str
@@ -38,8 +38,7 @@ class _Caller(NamedTuple):
 
 
 class SourceCatalog:
-    """`told` is the answer. `agent` is who speaks through the sources, None where there are
-    none."""
+    """`snapshot` is the list. `agent` is the sidecar's own agent, None without sources."""
 
     def __init__(
         self,
@@ -57,11 +56,14 @@ class SourceCatalog:
         self._freshness = freshness
         self._monotonic = clock.monotonic
 
-    def told(self, key: Key, role: str | None) -> dict[str, Any]:
-        """`{agent_id, agent_role, items}` for the holder of `key`, in `role` where its key is good
-        for several. Raises `Forbidden` for a key that has no role of its own here, `Invalid` where
-        one of several has to be named, `Unavailable` where the policy set is too old to say, and
-        `NotHeld` where a document has to be fetched first."""
+    def snapshot(self, key: Key, role: str | None) -> dict[str, Any]:
+        """`{agent_id, agent_role, items}` for the holder of `key`, in `role` if its key permits
+        several.
+
+        Raises `Forbidden` for a key that has no role of its own here, `Invalid` if one of several
+        roles must be named, `Unavailable` if the policy set is too old, and `MissingDocument` if a
+        document must be fetched first.
+        """
         now = self._monotonic()
         if self._freshness.stale(now):
             raise Unavailable(self._freshness.reason(now))
@@ -77,7 +79,7 @@ class SourceCatalog:
         agent = self._agent
         if agent is not None:
             own = agent.known_key()
-            # An administrator asks what the agent may do, and may read its policies anyway.
+            # An administrator sees what the agent may do, and may read its policies anyway.
             if key.scope == _ADMIN or (own is not None and own.key_id == key.key_id):
                 return _Caller(agent.id, _one_of((agent.role,), role), own)
         bound = key.bound_agent_id
@@ -87,25 +89,26 @@ class SourceCatalog:
 
     def _clauses(self, caller: _Caller) -> list[Clause]:
         """The policies that apply to the caller."""
-        # INVARIANT: none of a role that it may not act in, and none that admits other agents only.
+        # INVARIANT: no policy of a role that the caller may not act in, and none that admits only
+        # other agents. The list must not disclose policies of others.
         if caller.key is None:
             return []
-        asked = Retrieval(caller.role, caller.role, caller.role, "low", agent_id=caller.agent_id)
-        facts = gather(self._policy_set, caller.key, asked)
-        if facts.role is None or not admitted(asked, facts):
+        probe = Retrieval(caller.role, caller.role, caller.role, "low", agent_id=caller.agent_id)
+        facts = gather(self._policy_set, caller.key, probe)
+        if facts.role is None or not admitted(probe, facts):
             return []
-        return [each for each in facts.role.clauses if _admits(each, caller.agent_id)]
+        return [clause for clause in facts.role.clauses if _admits(clause, caller.agent_id)]
 
     def _item(self, source: Source, caller: _Caller, clauses: list[Clause]) -> dict[str, Any]:
         concerns = _concerns(source)
         allowed, denied = set[str](), set[str]()
-        most: str | None = None
-        for each in clauses:
-            found = set(filter(concerns, each.allowed_sources))
-            allowed |= found
-            denied.update(filter(concerns, each.denied_sources))
-            if found and (most is None or each.rank > RANK[most]):
-                most = each.max_sensitivity
+        max_sensitivity: str | None = None
+        for clause in clauses:
+            relevant = set(filter(concerns, clause.allowed_sources))
+            allowed |= relevant
+            denied.update(filter(concerns, clause.denied_sources))
+            if relevant and (max_sensitivity is None or clause.rank > RANK[max_sensitivity]):
+                max_sensitivity = clause.max_sensitivity
         return {
             "alias": source.alias,
             "kind": source.kind,
@@ -115,57 +118,59 @@ class SourceCatalog:
             "sensitivity": source.sensitivity,
             "writes": source.writes,
             "mode": source.mode,
-            "max_sensitivity": most,
-            "sources": [self._judged(place, source, caller) for place in _places(source)],
+            "max_sensitivity": max_sensitivity,
+            "sources": [self._verdict(ref, source, caller) for ref in _source_refs(source)],
             "patterns": {"allowed": sorted(allowed), "denied": sorted(denied)},
         }
 
-    def _judged(self, place: SourceRef, source: Source, caller: _Caller) -> dict[str, Any]:
+    def _verdict(self, ref: SourceRef, source: Source, caller: _Caller) -> dict[str, Any]:
         retrieval = Retrieval(
             caller.role,
             source.defaults.user or caller.agent_id or caller.role,
-            place.source_id,
-            place.sensitivity,
-            None,  # a session is claimed by reading in it, and by nothing else
+            ref.source_id,
+            ref.sensitivity,
+            None,  # listing must not claim a session: only a retrieval does
             source.defaults.task,
             caller.agent_id,
             None,
             source.kind,
         )
         return {
-            "source_id": place.source_id,
-            "sensitivity": place.sensitivity,
+            "source_id": ref.source_id,
+            "sensitivity": ref.sensitivity,
             "allowed": self._enforcer.permits(retrieval, caller.key),
         }
 
 
-def _one_of(roles: tuple[str, ...], asked: str | None) -> str:
+def _one_of(roles: tuple[str, ...], requested: str | None) -> str:
     if not roles:
-        raise Forbidden("the API key has no role of its own, and is not this sidecar's agent's")
-    if asked is None and len(roles) > 1:
-        raise invalid(["agent_role: is required: the API key is good for several"], "query")
-    if asked is not None and asked not in roles:
-        raise Forbidden("the API key is not good for the role in `agent_role`")
-    return asked or roles[0]
+        raise Forbidden(
+            "the API key is bound to no role, and is not the key of this sidecar's agent"
+        )
+    if requested is None and len(roles) > 1:
+        raise invalid(["agent_role: is required: the API key permits several roles"], "query")
+    if requested is not None and requested not in roles:
+        raise Forbidden("the API key does not permit the role in `agent_role`")
+    return requested or roles[0]
 
 
 def _admits(clause: Clause, agent_id: str | None) -> bool:
     return clause.admits is None or (agent_id is not None and clause.admits(agent_id))
 
 
-def _places(source: Source) -> list[SourceRef]:
-    """What the configuration names, the source as such first. What a route only sketches, with a
-    `{name}` in it, can't be judged before it is asked for."""
+def _source_refs(source: Source) -> list[SourceRef]:
+    """What the configuration names, the whole source first. A route's template, with a `{name}` in
+    it, can't be decided before a request fills it in."""
     naming = SourceNames(source)
-    places = [naming.whole, *map(naming.named, source.names)]
+    refs = [naming.whole, *map(naming.named, source.names)]
     for route in source.routes:
         if route.source_id is not None and "{" not in route.source_id and route.class_ != "deny":
-            places.append(naming.named(route.source_id, route.sensitivity))
-    return list(dict.fromkeys(places))
+            refs.append(naming.named(route.source_id, route.sensitivity))
+    return list(dict.fromkeys(refs))
 
 
 def _concerns(source: Source) -> Callable[[str], bool]:
-    """Whether a policy's pattern can be of something in the source."""
+    """A test whether a policy's pattern can match anything in the source."""
     root = f"{source.kind}://{source.alias}"
     prefixes = [f"{root}/"]
     names = [root, *(named.source_id for named in source.names.values())]
@@ -177,7 +182,7 @@ def _concerns(source: Source) -> Callable[[str], bool]:
     def concerns(pattern: str) -> bool:
         if any(may_begin(pattern, prefix) for prefix in prefixes):
             return True
-        # The first look is for the cost of it: hardly any pattern is worth compiling.
+        # `may_begin` is cheap and rules out most patterns, so that few are compiled.
         return any(may_begin(pattern, name) and matcher([pattern])(name) for name in names)
 
     return concerns

@@ -1,3 +1,3 @@
-"""Reads the sidecar's configuration: one YAML file, `SLUICE_SIDECAR_*` over it, every complaint
-together. Fills the dataclasses of `sidecar.settings`.
+"""Reads the sidecar's configuration: one YAML file, overridden by `SLUICE_SIDECAR_*` variables.
+Reports all complaints together. Fills the dataclasses of `sidecar.settings`.
 """

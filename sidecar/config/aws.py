@@ -1,5 +1,4 @@
-"""Whose AWS credentials a source's requests are signed with, as a settings file has it. Knows the
-mapping `aws` of a source and no other key."""
+"""Reads the key `aws` of a source: the AWS credentials that sign its requests."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,7 +8,7 @@ from sidecar.settings.model import AWS_KINDS, Aws
 
 
 def aws_of(section: Section, kind: str, base: Path) -> Aws:
-    """`aws` of a source of this kind; what it leaves out is botocore's to find."""
+    """`aws` of a source of this kind. botocore finds what it leaves out."""
     aws = section.section("aws")
     named = aws.text("credentials_file") is not None
     found = Aws(
@@ -18,10 +17,10 @@ def aws_of(section: Section, kind: str, base: Path) -> Aws:
         credentials_file=aws.path("credentials_file", base, "") if named else None,
     )
     if found.credentials_file is not None and not found.credentials_file.is_file():
-        aws.complain("credentials_file", f"`{found.credentials_file}` is no file")
+        aws.complain("credentials_file", f"`{found.credentials_file}` is not a file")
     if aws.given and kind not in AWS_KINDS:
-        section.complain("aws", f"is for sources of the kinds {', '.join(AWS_KINDS)}")
+        section.complain("aws", f"applies only to sources of the kinds {', '.join(AWS_KINDS)}")
     if kind in AWS_KINDS and find_spec("botocore") is None:
-        section.complain("kind", f"`{kind}` needs botocore: pip install 'sluice[aws]'")
+        section.complain("kind", f"`{kind}` needs botocore; run `pip install 'sluice[aws]'`")
     aws.close()
     return found

@@ -1,7 +1,7 @@
-"""The sidecar's one settings file (contract, section 5), and what the environment changes in it.
+"""Reads the sidecar's settings file (contract, section 5) and applies the environment to it.
 
-Knows every key. All complaints come at once (`SettingsError`), before a port is bound. Knows
-neither the environment itself nor the host: both are arguments.
+Knows every key. Raises all complaints at once (`SettingsError`), before a port is bound. The
+environment and the host's name are arguments.
 """
 
 import shlex
@@ -13,7 +13,7 @@ from policies.definitions.definition import DefinitionFault, DefinitionFaults, N
 from policies.definitions.load import parse_tree, read_text
 from policies.ground.listen_address import ListenAddress
 from policies.ground.settings import SettingsError
-from sidecar.config.listeners import refuse_shared
+from sidecar.config.listeners import refuse_conflicts
 from sidecar.config.sections import FROM_ENVIRONMENT, Section
 from sidecar.config.sources import read_source
 from sidecar.config.tls import check_redis, client_tls
@@ -25,7 +25,7 @@ PREFIX = "SLUICE_SIDECAR_"
 
 
 def read(path: Path, environ: Mapping[str, str], host: str) -> SidecarSettings:
-    """The settings in the file at `path`, as `environ` changes them; `host` is the default `id`.
+    """The settings in the file at `path`, overridden by `environ`; `host` is the default `id`.
     Raises `SettingsError` with every complaint."""
     return _FileReader(path, environ).read(host)
 
@@ -38,16 +38,16 @@ class _FileReader:
         self._complaints: list[str] = []
         tree = self._tree(path)
         if tree is not None and tree.tag != "map":
-            self._faults.add(tree.line, "", "must be a mapping")
+            self._faults.add(tree.line, "", "must be a mapping of keys to values")
         self._root = tree if tree is not None and tree.tag == "map" else Node(1, "map", {})
         self._override(environ)
 
     def read(self, host: str) -> SidecarSettings:
         if self._faults.found:
-            # Of a file that can't be read, or is no YAML, nothing else can be said for certain.
+            # Complaints about keys would mislead: they may follow from the broken YAML.
             raise SettingsError([_plain(fault) for fault in self._faults.found])
         top = Section(self._root, "", self._complain)
-        elsewhere = top.has("forward_proxy") or top.has("transparent")
+        has_proxy = top.has("forward_proxy") or top.has("transparent")
         settings = SidecarSettings(
             id=top.identifier("id") or host,
             control=top.address("control"),
@@ -66,27 +66,27 @@ class _FileReader:
             spool=self._spool(top.section("spool")),
             agent=self._agent(top.section("agent")),
             sources=tuple(
-                read_source(section, self._base, elsewhere=elsewhere)
+                read_source(section, self._base, has_proxy=has_proxy)
                 for section in top.sections("sources")
             ),
         )
         top.close()
         if settings.sources and settings.agent is None:
-            top.complain("agent", "is required: it says who speaks through the sources")
-        for way in ("forward_proxy", "transparent"):
-            if getattr(settings, way) is not None and not settings.sources:
-                top.complain(way, "leads to no source: there is none")
+            top.complain("agent", "is required with `sources`: requests there are the agent's")
+        for listener in ("forward_proxy", "transparent"):
+            if getattr(settings, listener) is not None and not settings.sources:
+                top.complain(listener, "leads to no source; add one to `sources`")
         check_redis(top, settings.redis)
-        refuse_shared(top, settings)
+        refuse_conflicts(top, settings)
         if self._complaints:
             raise SettingsError(self._complaints)
         return settings
 
     def _tree(self, path: Path) -> Node | None:
-        with suppress(OSError):  # of a path that can't be looked at, `read_text` says why
+        with suppress(OSError):  # `read_text` reports why the path can't be examined
             if not path.exists():
                 example = f"`sluice sidecar --example > {shlex.quote(str(path))}`"
-                self._faults.add(0, "", f"does not exist: {example} writes one to begin with")
+                self._faults.add(0, "", f"does not exist; {example} writes one to start with")
                 return None
         try:
             text = read_text(path, self._faults)
@@ -95,28 +95,31 @@ class _FileReader:
             return None
 
     def _override(self, environ: Mapping[str, str]) -> None:
-        """Put each `SLUICE_SIDECAR_<KEY>` where its levels say; an empty one is an absent one."""
+        """Put each `SLUICE_SIDECAR_<KEY>` into the tree; ignore empty ones."""
         for variable in sorted(environ):
             if not variable.startswith(PREFIX) or not environ[variable]:
                 continue
             levels = variable.removeprefix(PREFIX).lower().split("__")
-            where = _descend(self._root, levels[:-1])
-            if where is None:
-                self._complaints.append(f"{variable}: the file has no such place")
+            parent = _descend(self._root, levels[:-1])
+            if parent is None:
+                self._complaints.append(
+                    f"{variable}: the file has no such key; `__` separates levels, and a number "
+                    "selects an item of a list"
+                )
                 continue
-            where[levels[-1]] = Node(0, FROM_ENVIRONMENT, environ[variable])
+            parent[levels[-1]] = Node(0, FROM_ENVIRONMENT, environ[variable])
             self._variables[_full_name(levels)] = variable
 
     def _complain(self, line: int, key: str, fault: str) -> None:
         if key in self._variables:
             self._complaints.append(f"{self._variables[key]}: {fault}")
         else:
-            place = f"{self._faults.file}:{line}" if line else self._faults.file
-            self._complaints.append(f"{place}: {key}: {fault}")
+            position = f"{self._faults.file}:{line}" if line else self._faults.file
+            self._complaints.append(f"{position}: {key}: {fault}")
 
     def _key_file(self, section: Section) -> Path:
         path = section.path("key_file", self._base)
-        if path != self._base:  # an absent one has its complaint
+        if path != self._base:  # if the key is absent, that is the complaint
             try:
                 read_key(path)
             except ValueError as error:
@@ -145,14 +148,15 @@ class _FileReader:
         )
         for fault in spool.complaints():
             key = fault.split("`")[1]
-            if not (key == "mode" and spool.mode not in MODES):  # `choice` said so
+            if not (key == "mode" and spool.mode not in MODES):  # `choice` has reported it
                 section.complain(key, fault)
         section.close()
         return spool
 
 
 def _descend(node: Node, levels: list[str]) -> dict[str, Node] | None:
-    """The mapping at `levels`, made where the file has none; None where something else is there."""
+    """The mapping at `levels`, created if the file has none; None if another kind of value is
+    there."""
     for level in levels:
         if node.tag == "list" and level.isdigit() and int(level) < len(node.value):
             node = node.value[int(level)]
@@ -175,5 +179,5 @@ def _full_name(levels: list[str]) -> str:
 
 
 def _plain(fault: DefinitionFault) -> str:
-    # The reader is that of policy files, whose advice for an empty one is not for us.
+    # The YAML reader is shared with policy files; its advice on an empty one doesn't apply here.
     return str(fault._replace(message=fault.message.partition("; `policies")[0]))

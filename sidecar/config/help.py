@@ -1,9 +1,7 @@
-"""The keys of the settings file with their sentences, and the commented example of one.
+"""The keys of the settings file with their sentences, and the commented example file.
 
-Both are for the command line. The keys are those of the dataclasses in `sidecar.settings.model`,
-which
-the reader fills; the example is a file beside this one that a test holds against them. Knows
-nothing of how a value is read.
+The command line prints both. The keys come from the dataclasses in `sidecar.settings`; a test
+compares the example, a file beside this one, with them. Knows nothing of how a value is read.
 """
 
 import typing
@@ -39,47 +37,48 @@ REQUIRED = frozenset(
         "sources.terminate.key",
     }
 )
-"""Keys without a default; `sources.listen` unless `forward_proxy` or `transparent` is given."""
+"""Keys without a default. `sources.listen` is required unless there is a `forward_proxy` or
+`transparent`."""
 
 _SECTIONS = (SidecarSettings.__module__, SpoolSettings.__module__)
 
 
 def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tuple[str, str]]:
-    """Each key with its levels, such as `spool.mode`, and its sentence; a mapping before what is
-    in it. Items of a list, and mappings under names of the operator's, have no level of their
-    own: `sources.names.sensitivity`."""
-    told = sentences(declared)
+    """Each key with its levels, such as `spool.mode`, and its sentence. A mapping precedes its
+    members. List items and names that the operator chooses are no levels of their own, as in
+    `sources.names.sensitivity`."""
+    described = sentences(declared)
     hints = typing.get_type_hints(declared)
     for field in fields(declared):
         key = within + field.name.rstrip("_")
-        yield key, told[field.name]
+        yield key, described[field.name]
         inner = _section(hints[field.name])
         if inner is not None:
             yield from keys(inner, f"{key}.")
 
 
 def text() -> str:
-    """A line for each key: its default, and what it does."""
-    defaults, told = _defaults(), dict(keys())
-    within = {key.rpartition(".")[0] for key in told}
+    """The text of `--help`: each key with its default and sentence."""
+    defaults, described = _defaults(), dict(keys())
+    parents = {key.rpartition(".")[0] for key in described}
 
-    def shown(key: str) -> str:
-        if key in within:
+    def default(key: str) -> str:
+        if key in parents:
             return "a mapping or list of the following"
         return "required" if key in REQUIRED else defaults.get(key, "not set")
 
-    return "\n".join(entry(key, shown(key), sentence) for key, sentence in told.items())
+    return "\n".join(entry(key, default(key), sentence) for key, sentence in described.items())
 
 
 def _section(hint: Any) -> type[Any] | None:
-    """The dataclass of settings that a field is, or holds."""
+    """The settings dataclass in a type hint, if there is one."""
     if is_dataclass(hint) and isinstance(hint, type):
         return hint if hint.__module__ in _SECTIONS else None
     return next(filter(None, map(_section, typing.get_args(hint))), None)
 
 
 def _defaults() -> dict[str, str]:
-    """The values that the example shows: they are the defaults, where a key is not required."""
+    """The values in the example. A test makes sure that they are the defaults of optional keys."""
     tree = parse_tree(EXAMPLE.read_text(encoding="utf-8"), DefinitionFaults(EXAMPLE.name))
     return {} if tree is None else dict(_scalars(tree, ""))
 

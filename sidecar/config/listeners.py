@@ -1,10 +1,11 @@
-"""The ways to a data source, as a settings file has them: where it listens, what it is called, and
-that nothing leads to two. Knows the keys `listen`, `hosts` and `path` and no others."""
+"""Reads how agents reach a data source: the keys `upstream`, `listen`, `hosts`, `path` and
+`addresses`. Checks that no listener, name or path leads to two sources. Knows no other keys."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from ipaddress import ip_network
 
+from policies.definitions.definition import shown
 from policies.ground.errors import Malformed
 from policies.ground.listen_address import ListenAddress
 from sidecar.config.sections import Section
@@ -17,36 +18,43 @@ from sidecar.proxy.routing.source_lookup import (
 from sidecar.proxy.tunnel.tcp_sources import TcpSources
 from sidecar.settings.model import SidecarSettings, Source
 
-_OF_REQUESTS = ("names", "routes", "sensitivity_field", "path", "listen_tls", "terminate")
+_REQUEST_KEYS = ("names", "routes", "sensitivity_field", "path", "listen_tls", "terminate")
+"""Keys that take effect only where the sidecar reads requests."""
 
 
 def upstream_of(section: Section, kind: str) -> str:
-    """The address of a data source, in a form that has one reading."""
-    unread = kind == "tcp"
-    text = section.address("upstream", ("tcp",)) if unread else section.address("upstream")
+    """`upstream`, the address of a data source. Refuses a form that could be read in two ways."""
+    is_tcp = kind == "tcp"
+    text = section.address("upstream", ("tcp",)) if is_tcp else section.address("upstream")
     try:
-        if text and path_segments(upstream_parts(text).path) and unread:
-            section.complain("upstream", "is tcp://host:port, without a path")
+        if text and path_segments(upstream_parts(text).path) and is_tcp:
+            section.complain("upstream", f"`{text}` must be tcp://host:port, without a path")
     except (Malformed, ValueError) as error:
-        # `address` has said what is no address at all.
+        # `address` has reported a text that is not an address at all.
         if not section.complained("upstream"):
-            section.complain("upstream", str(error))
+            section.complain("upstream", f"`{text}`: {error}")
     return text
 
 
-def refuse_unread(section: Section, source: Source) -> None:
-    """What can't be held to of a source whose connections nobody reads."""
-    for key in _OF_REQUESTS:
+def refuse_request_keys(section: Section, source: Source) -> None:
+    """Complain of keys that can't take effect for a `tcp` source, whose traffic is not read."""
+    for key in _REQUEST_KEYS:
         if section.has(key):
-            section.complain(key, "is not for the kind `tcp`: nothing of what passes is read")
+            section.complain(
+                key, "does not apply to the kind `tcp`, whose traffic is not read; remove it"
+            )
     if section.has("writes") and source.writes == "deny":
-        section.complain("writes", "can't be denied to the kind `tcp`: leave it out, or `allow`")
+        section.complain(
+            "writes",
+            "`deny` is impossible for the kind `tcp`, whose traffic is not read; remove the key "
+            "or set `allow`",
+        )
 
 
-def listen_of(section: Section, *, needed: bool) -> ListenAddress | None:
-    """`listen`; `needed` where no other way leads to the source."""
+def listen_of(section: Section, *, required: bool) -> ListenAddress | None:
+    """`listen`; `required` if no proxy listener leads to the source."""
     listen = section.listen("listen")
-    if listen is None and needed and not section.complained("listen"):
+    if listen is None and required and not section.complained("listen"):
         section.complain("listen", "is required")
     return listen
 
@@ -58,7 +66,7 @@ def hosts_of(section: Section) -> tuple[str, ...]:
         try:
             HostPattern.parse(text)
         except Malformed as error:
-            section.complain("hosts", f"`{text}`: {error}; it is `name` or `*.name`")
+            section.complain("hosts", f"`{text}`: {error}; write `name` or `*.name`")
     return texts
 
 
@@ -69,23 +77,24 @@ def addresses_of(section: Section) -> tuple[str, ...]:
         try:
             ip_network(text)
         except ValueError as error:
-            section.complain("addresses", f"`{text}` is no network such as 10.0.0.0/8: {error}")
+            section.complain("addresses", f"`{text}` is not a network such as 10.0.0.0/8: {error}")
     return texts
 
 
 def path_of(section: Section) -> str | None:
-    """`path`, in a form that has one spelling."""
+    """`path`, a path prefix. Refuses one that has several spellings."""
     text = section.text("path")
     try:
         if text is not None and ("?" in text or not path_segments(text)):
-            section.complain("path", "must be a path below `/`, such as `/kb`")
+            section.complain("path", f"`{text}` must be a path below `/`, such as `/kb`")
     except Malformed as error:
-        section.complain("path", str(error))
+        section.complain("path", f"{shown(text or '')}: {error}")
     return text
 
 
-def refuse_shared(top: Section, settings: SidecarSettings) -> None:
-    """Two sources under one name, and listeners on one port that nothing tells apart."""
+def refuse_conflicts(top: Section, settings: SidecarSettings) -> None:
+    """Complain of sources with the same alias, and of listeners on one port that nothing
+    distinguishes."""
     _refuse_ports(top, settings)
     _refuse_aliases(top, settings.sources)
 
@@ -96,7 +105,8 @@ def _refuse_aliases(top: Section, sources: Sequence[Source]) -> None:
         first = aliases.setdefault(source.alias, index)
         if first != index:
             top.complain(
-                f"sources[{index}].alias", f"`{source.alias}` is that of sources[{first}] too"
+                f"sources[{index}].alias",
+                f"`{source.alias}` is already the alias of sources[{first}]; choose another",
             )
 
 
@@ -108,69 +118,70 @@ def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
         _take(top, taken, settings.forward_proxy, "forward_proxy")
     if settings.transparent is not None:
         _take(top, taken, settings.transparent, "transparent")
-        _refuse_one_port(top, settings.sources)
+        _refuse_same_tcp_port(top, settings.sources)
     if settings.forward_proxy is not None or settings.transparent is not None:
-        _refuse_one_name(top, settings.sources)
+        _refuse_same_name(top, settings.sources)
     shared: dict[ListenAddress, list[int]] = defaultdict(list)
     for index, source in enumerate(settings.sources):
         if source.listen is not None and source.listen.port:
             shared[source.listen].append(index)
     for listen, indexes in shared.items():
         _take(top, taken, listen, f"sources[{indexes[0]}].listen")
-        _refuse_alike(top, settings.sources, listen, indexes)
+        _refuse_same_address(top, settings.sources, listen, indexes)
 
 
-def _refuse_one_name(top: Section, sources: Sequence[Source]) -> None:
-    """Where sources are found by their names, each name leads to one."""
+def _refuse_same_name(top: Section, sources: Sequence[Source]) -> None:
+    """A proxy listener finds a source by its name, so each name must lead to one source."""
     try:
         clashes = list(SourceTable(sources).clashes())
     except (Malformed, ValueError):
-        return  # said already
+        return  # reported already
     for first, second, name in clashes:
         top.complain(
             f"sources[{sources.index(second)}].hosts",
-            f"`{name}` leads to sources[{sources.index(first)}] too, below the same path",
+            f"`{name}` already leads to sources[{sources.index(first)}], below the same path",
         )
 
 
-def _refuse_one_port(top: Section, sources: Sequence[Source]) -> None:
-    """What is redirected to the port of a `tcp` source is that source's: nobody waits for a name,
-    and only an address could tell it from another."""
+def _refuse_same_tcp_port(top: Section, sources: Sequence[Source]) -> None:
+    """A connection redirected to the port of a `tcp` source is for that source. The sidecar reads
+    no name from it, so only an address could distinguish it from another source."""
     try:
         clashes = list(TcpSources(sources).clashes())
     except (Malformed, ValueError):
-        return  # said already
-    for unread, other, port in clashes:
+        return  # reported already
+    for tcp, other, port in clashes:
         top.complain(
             f"sources[{sources.index(other)}]",
-            f"port {port} is that of sources[{sources.index(unread)}], of the kind `tcp`: what is "
-            "redirected there can't be told apart, but by an address in `hosts` of either, where "
-            "both are `tcp`",
+            f"port {port} is also that of sources[{sources.index(tcp)}], of the kind `tcp`; "
+            "redirected connections can be distinguished only if both are `tcp` and one has an "
+            "address in `hosts`",
         )
 
 
 def _take(top: Section, taken: dict[ListenAddress, str], listen: ListenAddress, key: str) -> None:
     other = taken.setdefault(listen, key)
     if other != key and listen.port:
-        top.complain(key, f"`{listen}` is the address of `{other}` too")
+        top.complain(key, f"`{listen}` is already the address of `{other}`; choose another port")
 
 
-def _refuse_alike(
+def _refuse_same_address(
     top: Section, sources: Sequence[Source], listen: ListenAddress, indexes: Sequence[int]
 ) -> None:
-    """Of several sources on one address each is told from the others by a name or a path."""
+    """Sources that share an address must differ in a name or a path."""
     if len(indexes) > 1 and any(sources[index].kind == "tcp" for index in indexes):
         top.complain(
             f"sources[{indexes[1]}].listen",
-            f"`{listen}` is the address of `sources[{indexes[0]}].listen` too, and nothing is read "
-            "of what comes to one of the kind `tcp`",
+            f"`{listen}` is already the address of `sources[{indexes[0]}].listen`; a source of the "
+            "kind `tcp` needs an address of its own",
         )
         return
     for index in indexes[1:]:
         if sources[index].listen_tls != sources[indexes[0]].listen_tls:
             top.complain(
                 f"sources[{index}].listen_tls",
-                f"`{listen}` has another certificate in sources[{indexes[0]}], or none",
+                f"must be the same as in sources[{indexes[0]}], which shares the address "
+                f"`{listen}`",
             )
     seen: dict[tuple[object, object], int] = {}
     for index in indexes:
@@ -179,13 +190,13 @@ def _refuse_alike(
             below = path_segments(sources[index].path)
             names = {HostPattern.parse(each) for each in sources[index].hosts} or {None}
         except Malformed:
-            continue  # said already
+            continue  # reported already
         for name in names:
             first = seen.setdefault((name, below), index)
             if first != index:
                 top.complain(
                     f"sources[{index}].listen",
-                    f"`{listen}` is the address of `sources[{first}].listen` too, and neither "
-                    "`hosts` nor `path` tells the two apart",
+                    f"`{listen}` is already the address of `sources[{first}].listen`; distinguish "
+                    "the two by `hosts` or `path`, or choose another port",
                 )
                 break

@@ -1,6 +1,6 @@
-"""Reads one mapping of the settings file, a key at a time, and gathers everything that is wrong.
+"""Reads one mapping of the settings file, key by key, and collects everything that is wrong.
 
-Knows kinds of values: text, path, address, number, choice. Knows no setting.
+Knows types of values: text, path, address, number, choice. Knows no particular setting.
 """
 
 import re
@@ -16,17 +16,17 @@ from policies.ground.listen_address import ListenAddress
 from policies.ground.redis_url import RedisUrl
 
 FROM_ENVIRONMENT = "environment"
-"""The tag of a node that was not in the file: its text may be any kind of scalar."""
+"""The tag of a node from the environment: its text may be any type of scalar."""
 
 _INTEGER = re.compile(r"[0-9]{1,15}\Z")
 _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
 
 Complain = Callable[[int, str, str], None]
-"""Of a line, 0 where there is none; a key's full name; and what is wrong."""
+"""Takes a line (0 if there is none), a key's full name, and what is wrong."""
 
 
 class Section:
-    """A mapping, or nothing where the file has none. `name` is how its keys are called in full."""
+    """A mapping of the file, empty if the file has none. `name` is the prefix of its keys."""
 
     def __init__(self, node: Node | None, name: str, complain: Complain) -> None:
         self.given = node is not None
@@ -34,40 +34,41 @@ class Section:
         self._name = name
         self._complain_at = complain
         self._members: dict[str, Node] = {}
-        self._asked: list[str] = []
+        self._read: list[str] = []
         self._complained: set[str] = set()
         if node is not None and node.tag == "map":
             self._members = node.value
         elif node is not None and node.tag != "null":
-            complain(node.line, name, "must be a mapping")
+            complain(node.line, name, "must be a mapping of keys to values")
 
     def complain(self, key: str, fault: str) -> None:
-        """That the value of `key` can't be used."""
+        """Report what is wrong with the value of `key`."""
         self._complained.add(key)
         node = self._members.get(key)
         self._complain_at(self._line if node is None else node.line, self._full(key), fault)
 
     def complained(self, key: str) -> bool:
-        """Whether something is wrong with the value of `key`."""
+        """Whether a fault of `key` has been reported."""
         return key in self._complained
 
     def has(self, key: str) -> bool:
-        """Whether `key` is there at all."""
+        """Whether the file sets `key`."""
         return self._get(key) is not None
 
     def text(self, key: str, default: str | None = None) -> str | None:
-        """A string; a number or truth value where one is meant must be quoted."""
+        """A string. A text that YAML reads as a number or truth value must be quoted."""
         node = self._get(key)
         if node is None:
             return default
         if node.tag not in ("str", FROM_ENVIRONMENT):
-            self.complain(key, f"must be a string: put {shown(str(node.value))} in quotes")
+            # YAML reads `8710` as a number and `no` as false.
+            self.complain(key, f"must be a string; put {shown(str(node.value))} in quotes")
             return default
         text: str = node.value
         return text
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of strings; one string is a list of what stands between its commas."""
+        """A list of strings, or one string with commas between the items."""
         node = self._get(key)
         if node is None:
             return ()
@@ -75,18 +76,18 @@ class Section:
             return tuple(each.strip() for each in (self.text(key) or "").split(",") if each.strip())
         items = [item.value for item in node.value if item.tag == "str"]
         if len(items) < len(node.value):
-            self.complain(key, "must be a list of strings")
+            self.complain(key, "must be a list of strings; put numbers in quotes")
         return tuple(items)
 
     def required(self, key: str) -> str:
-        """As `text`; absent, it is a complaint."""
+        """As `text`, but complains if the key is absent."""
         text = self.text(key)
         if text is None and key not in self._members:
             self.complain(key, "is required")
         return text or ""
 
     def identifier(self, key: str) -> str | None:
-        """A string that may stand in a record as an identifier."""
+        """A string that is valid as an identifier in a record."""
         text = self.text(key)
         fault = None if text is None else identifier_fault(text)
         if fault:
@@ -94,7 +95,7 @@ class Section:
         return text
 
     def choice(self, key: str, allowed: tuple[str, ...], default: str | None) -> str:
-        """One of `allowed`; required where there is no default, which may be empty for none."""
+        """One of `allowed`. Required if `default` is None; an empty default means no value."""
         text = self.required(key) if default is None else self.text(key, default)
         if text and text not in allowed:
             self.complain(key, f"{shown(text)} is not one of {', '.join(allowed)}")
@@ -104,7 +105,7 @@ class Section:
         text = self._number(key, ("int", FROM_ENVIRONMENT), _INTEGER)
         value = default if text is None else int(text)
         if value < least:
-            self.complain(key, f"`{value}` is below {least}")
+            self.complain(key, f"`{value}` is below the minimum of {least}")
         return value
 
     def seconds(self, key: str, default: float, least: float, most: float) -> float:
@@ -115,7 +116,7 @@ class Section:
         return value
 
     def path(self, key: str, base: Path, default: str | None = None) -> Path:
-        """A path, relative to `base`; required where there is no default."""
+        """A path, relative to `base`. Required if `default` is None."""
         text = self.required(key) if default is None else self.text(key, default)
         return base / (text or "")
 
@@ -128,8 +129,8 @@ class Section:
             return None
 
     def address(self, key: str, schemes: tuple[str, ...] = ("http", "https")) -> str:
-        """An address of one of `schemes` without user, query or fragment, and without a last `/`;
-        one of `tcp` has its port."""
+        """An address with one of `schemes`, without user, query, fragment or trailing `/`. A `tcp`
+        address includes its port."""
         text = self.required(key)
         if text:
             fault = _address_fault(text, schemes)
@@ -138,11 +139,10 @@ class Section:
         return text.rstrip("/")
 
     def redis(self, key: str) -> RedisUrl | None:
-        """What is wrong with one is told without its password."""
         text = self.text(key)
         try:
             return RedisUrl.parse(text) if text else None
-        except ValueError as error:
+        except ValueError as error:  # its message does not contain the password
             self.complain(key, str(error))
             return None
 
@@ -161,26 +161,26 @@ class Section:
                 yield section
 
     def named_sections(self, key: str) -> Iterator[tuple[str, "Section"]]:
-        """The mappings of a mapping whose keys are names of the operator's."""
+        """The mappings in a mapping whose keys the operator chooses."""
         section = self.section(key)
         for name, node in section._members.items():
             yield name, Section(node, f"{self._full(key)}.{name}", self._complain_at)
 
     def own_keys(self) -> tuple[str, ...]:
-        """Of a mapping whose keys are names of the operator's."""
+        """The keys of a mapping whose keys the operator chooses."""
         return tuple(self._members)
 
     def close(self) -> None:
-        """Complain of every key that nobody asked for: a misspelt one must not silently leave a
-        default in force."""
+        """Complain of every unknown key: a misspelt one must not silently leave a default in
+        effect."""
         for key, node in self._members.items():
-            if key not in self._asked:
-                near = get_close_matches(key, self._asked, n=1)
-                hint = f": did you mean `{near[0]}`?" if near else ""
-                self._complain_at(node.line, self._full(key), f"there is no such key{hint}")
+            if key not in self._read:
+                near = get_close_matches(key, self._read, n=1)
+                hint = f"did you mean `{near[0]}`?" if near else "`--help` lists the keys"
+                self._complain_at(node.line, self._full(key), f"there is no such key; {hint}")
 
     def _get(self, key: str) -> Node | None:
-        self._asked.append(key)
+        self._read.append(key)
         node = self._members.get(key)
         return None if node is None or node.tag == "null" else node
 
@@ -188,9 +188,10 @@ class Section:
         node = self._get(key)
         if node is None:
             return None
-        # YAML 1.1 takes `1_000`, `0x10`, `010` and `1:30` for numbers, and few readers do.
+        # YAML 1.1 accepts `1_000`, `0x10`, `010` (8) and `1:30` (90) as numbers, which surprises
+        # most readers. The forms accepted here have one reading.
         if node.tag not in tags or not form.match(node.value):
-            self.complain(key, f"{_shown(node)} is not a number")
+            self.complain(key, f"{_shown(node)} is not a plain number such as 30")
             return None
         text: str = node.value
         return text
@@ -213,5 +214,6 @@ def _address_fault(text: str, schemes: tuple[str, ...]) -> str | None:
     if parts.scheme not in schemes or not parts.hostname or port == 0:
         return f"{shown(text)} is not " + " or ".join(f"{each}://host:port" for each in schemes)
     if parts.username is not None or parts.query or parts.fragment or not text.isascii():
-        return "must be an address alone: no user, no query, no fragment"
+        # The text is not shown: it may contain a password.
+        return "must be only scheme, host, port and path; remove user, query and fragment"
     return None

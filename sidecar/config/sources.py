@@ -1,8 +1,9 @@
-"""The data sources of a settings file, each a mapping of the list `sources`. Knows no other key."""
+"""Reads the data sources, each a mapping in the list `sources`. Knows no other key."""
 
 import re
 from pathlib import Path
 
+from policies.definitions.definition import shown
 from policies.definitions.model import SENSITIVITIES
 from sidecar.config.aws import aws_of
 from sidecar.config.listeners import (
@@ -10,7 +11,7 @@ from sidecar.config.listeners import (
     hosts_of,
     listen_of,
     path_of,
-    refuse_unread,
+    refuse_request_keys,
     upstream_of,
 )
 from sidecar.config.sections import Section
@@ -31,19 +32,23 @@ _ENDPOINT = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?\Z")
 _METHOD = re.compile(r"[A-Z]{1,32}\Z|\*\Z")
 
 
-def read_source(section: Section, base: Path, *, elsewhere: bool) -> Source:
-    """One source; paths in it are relative to `base`. `elsewhere` is whether other ways than a
-    `listen` of its own lead to it."""
+def read_source(section: Section, base: Path, *, has_proxy: bool) -> Source:
+    """One source. Paths in it are relative to `base`. `has_proxy` is whether a proxy listener leads
+    to it, so that it needs no `listen` of its own."""
     alias = section.required("alias")
     if alias and not _ALIAS.match(alias):
-        section.complain("alias", "must have the form [a-z0-9][a-z0-9_.-]{0,63}")
+        section.complain(
+            "alias",
+            f"{shown(alias)} must be 1 to 64 of a-z, 0-9, `_`, `.` and `-`, and start with a "
+            "letter or digit",
+        )
     kind = section.choice("kind", KINDS, None)
     sensitivity = section.choice("sensitivity", SENSITIVITIES, None)
     source = Source(
         alias=alias,
         kind=kind,
         upstream=upstream_of(section, kind),
-        listen=listen_of(section, needed=not elsewhere),
+        listen=listen_of(section, required=not has_proxy),
         sensitivity=sensitivity,
         writes=section.choice("writes", ("deny", "allow"), "deny"),
         mode=section.choice("mode", MODES, "enforce"),
@@ -64,12 +69,12 @@ def read_source(section: Section, base: Path, *, elsewhere: bool) -> Source:
         terminate=pair_of(section, "terminate", base),
     )
     if kind == "tcp":
-        refuse_unread(section, source)
+        refuse_request_keys(section, source)
     elif source.routes and kind != "rest":
-        section.complain("routes", "are for sources of the kind `rest`")
+        section.complain("routes", "apply only to sources of the kind `rest`")
     for name in source.names:
         if not name.startswith(f"{kind}://{alias}/"):
-            section.complain("names", f"`{name}` does not begin with `{kind}://{alias}/`")
+            section.complain("names", f"{shown(name)} must begin with `{kind}://{alias}/`")
     section.close()
     return source
 
@@ -77,27 +82,27 @@ def read_source(section: Section, base: Path, *, elsewhere: bool) -> Source:
 def _endpoint(section: Section, kind: str) -> str:
     path = section.text("endpoint")
     if path is not None and kind != "mcp":
-        section.complain("endpoint", "is for sources of the kind `mcp`")
+        section.complain("endpoint", "applies only to sources of the kind `mcp`")
     if path is not None and not (path and _ENDPOINT.match(path)):
-        section.complain("endpoint", "must be a plain path, such as `/mcp`")
+        section.complain("endpoint", f"{shown(path)} is not a plain path such as `/mcp`")
     return path or "/mcp"
 
 
 def _arguments(section: Section, kind: str) -> dict[str, str]:
     named = section.section("arguments")
     if named.given and kind != "mcp":
-        section.complain("arguments", "are for sources of the kind `mcp`")
+        section.complain("arguments", "apply only to sources of the kind `mcp`")
     found = {tool: _field_path(named, tool, "filter.collection") for tool in named.own_keys()}
     for tool, path in found.items():
         if path is None:
-            named.complain(tool, "does not say where the name stands")
+            named.complain(tool, "is empty; write the argument, such as `filter.collection`")
     return {tool: path or "" for tool, path in found.items()}
 
 
 def _field_path(section: Section, key: str, example: str) -> str | None:
     path = section.text(key)
     if path is not None and not _FIELD_PATH.match(path):
-        section.complain(key, f"must be names with dots between, such as `{example}`")
+        section.complain(key, f"{shown(path)} must be names separated by dots, as in `{example}`")
     return path
 
 
@@ -113,9 +118,9 @@ def _named(section: Section, name: str, level: str) -> NamedSource:
 def _route(section: Section) -> RestRule:
     method, path = section.required("method"), section.required("path")
     if method and not _METHOD.match(method):
-        section.complain("method", "must be a method in capitals, or `*`")
+        section.complain("method", f"{shown(method)} must be a method in capitals, or `*` for all")
     if path and not path.startswith("/"):
-        section.complain("path", "must begin with `/`")
+        section.complain("path", f"{shown(path)} must begin with `/`")
     route = RestRule(
         method=method,
         path=path,

@@ -1,9 +1,9 @@
-"""The certificates of a settings file. Each is read at once: one that is missing, damaged or of
-another key is a complaint, and no failure in the middle of the night. Knows `tls` and the keys that
-hold a certificate of ours."""
+"""Reads the TLS keys of the settings file. It loads every certificate at once, so that a missing,
+damaged or mismatched one is a complaint at the start rather than a failure in the night."""
 
 from pathlib import Path
 
+from policies.definitions.definition import shown
 from policies.ground.errors import Malformed
 from policies.ground.redis_url import RedisUrl
 from sidecar.config.sections import Section
@@ -13,14 +13,14 @@ from sidecar.settings.model import Pair, UpstreamTls
 
 
 def pair_of(source: Section, key: str, base: Path) -> Pair | None:
-    """A certificate of ours under `key`; None where there is none."""
+    """The certificate to serve under `key`; None without one."""
     section = source.section(key)
     if not section.given:
         return None
     pair = Pair(section.path("certificate", base), section.path("key", base))
     section.close()
     if base in (pair.certificate, pair.key):
-        return None  # an absent one has its complaint
+        return None  # an absent path has been reported
     try:
         server_context(pair)
     except ValueError as error:
@@ -29,7 +29,7 @@ def pair_of(source: Section, key: str, base: Path) -> Pair | None:
 
 
 def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamTls:
-    """How the server at `address`, a key of `parent`, is spoken to: the section `key`."""
+    """The section `key`: TLS to the server at `address`, another key of `parent`."""
     section = parent.section(key)
     ca, *pair = (_path(section, each, base) for each in ("ca", "certificate", "key"))
     tls = UpstreamTls(ca, pair[0], pair[1], _server_name(section))
@@ -37,9 +37,9 @@ def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamT
     if not section.given:
         return tls
     if not (parent.text(address) or "").startswith("https://"):
-        parent.complain(key, f"is for https://, and `{address}` is not")
+        parent.complain(key, f"applies only to https://, and `{address}` does not begin with that")
     elif (tls.certificate is None) != (tls.key is None):
-        parent.complain(key, "`certificate` and `key` go together")
+        parent.complain(key, "needs both `certificate` and `key`, or neither")
     else:
         try:
             client_context(tls)
@@ -49,13 +49,12 @@ def client_tls(parent: Section, key: str, address: str, base: Path) -> UpstreamT
 
 
 def check_redis(top: Section, url: RedisUrl | None) -> None:
-    """The files that the options of `redis` name; redis-py would read them at the first connection
-    only."""
+    """Check the TLS files in the options of `redis`: redis-py reads them only when it connects."""
     files = dict(url.options) if url is not None else {}
     certificate = files.get("ssl_certfile")
     key = files.get("ssl_keyfile", certificate)  # one file may hold both
     if certificate is None and key is not None:
-        top.complain("redis", "`ssl_keyfile` needs an `ssl_certfile`")
+        top.complain("redis", "`ssl_keyfile` needs an `ssl_certfile`; add it to the address")
         return
     ca = files.get("ssl_ca_certs")
     try:
@@ -78,5 +77,5 @@ def _server_name(section: Section) -> str | None:
     try:
         return None if text is None else canonical_host(text)
     except Malformed as error:
-        section.complain("server_name", str(error))
+        section.complain("server_name", f"{shown(text or '')}: {error}")
         return None

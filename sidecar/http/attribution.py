@@ -1,9 +1,8 @@
-"""On whose behalf, in which session and for which task a proxied request says it is made
-(data-sources.md, precedence).
+"""Reads which user, session and task a proxied request names (data-sources.md, precedence).
 
-The agent says so, so it is attribution and never authority: what may be read hangs on the agent
-and the role of the sidecar's own configuration, and a stated sensitivity can only raise the
-source's.
+The agent itself supplies these values, so they are attribution and never authority: what may be
+read depends on the agent and role in the sidecar's own configuration. A stated sensitivity can only
+raise the source's level.
 """
 
 from typing import NamedTuple
@@ -21,7 +20,7 @@ _STATED = frozenset((*(name for name, _ in _FIELDS), _SENSITIVITY, BAGGAGE))
 
 
 class Attribution(NamedTuple):
-    """`sensitivity` is None where the request states none."""
+    """Who a request is for. `sensitivity` is None if the request states none."""
 
     user: str
     session: str | None
@@ -29,20 +28,23 @@ class Attribution(NamedTuple):
     sensitivity: str | None
 
     def level(self, configured: str) -> str:
-        """The configured level, or the stated one where that is higher."""
+        """The higher of the configured and the stated level."""
         stated = self.sensitivity
         return stated if stated is not None and RANK[stated] > RANK[configured] else configured
 
 
 def default_attribution(defaults: Defaults, agent: str) -> Attribution:
-    """Of a request that says nothing, or that can't be read. `agent` acts for itself where the
-    configuration names no user."""
+    """The attribution of a request that names nothing, or that can't be read. Without a configured
+    user, `agent` acts for itself."""
     return Attribution(defaults.user or agent, defaults.session, defaults.task, None)
 
 
 def attribution(head: RequestHead, default: Attribution) -> Attribution:
-    """A header, else baggage, else the default. `Malformed` where one is stated twice or is no
-    identifier: two readers must not see two users."""
+    """Each value from its header, else from baggage, else the default.
+
+    Raises `Malformed` if a value is stated twice or is not an identifier: two readers of the same
+    request must not see two users.
+    """
     read = head.read
     if _STATED.isdisjoint(read):
         return default
@@ -66,9 +68,7 @@ def _level(head: RequestHead) -> str | None:
         return None
     level = raw.decode("latin-1")
     if level not in RANK:
-        raise Malformed(
-            "the header `x-sluice-sensitivity` is not one of low, medium, high, critical"
-        )
+        raise Malformed("the header `x-sluice-sensitivity` must be low, medium, high or critical")
     return level
 
 
@@ -86,7 +86,7 @@ def _identifier(raw: bytes | None, name: bytes) -> str | None:
 
 
 def _own_members(lines: list[bytes]) -> dict[str, str]:
-    """The members `sluice.user`, `sluice.session` and `sluice.task`, percent-decoded."""
+    """The baggage members `sluice.user`, `sluice.session` and `sluice.task`, percent-decoded."""
     found: dict[str, str] = {}
     for line in lines:
         for member in line.split(b","):
@@ -98,6 +98,7 @@ def _own_members(lines: list[bytes]) -> dict[str, str]:
             if short in found:
                 raise Malformed(f"baggage states `sluice.{short[:32]}` twice")
             if any(short == field for _, field in _FIELDS):
+                # W3C Baggage: properties follow the value after `;`, and values are escaped.
                 value = unquote_to_bytes(rest.partition(b";")[0].strip(b" \t"))
                 found[short] = _identifier(value, b"sluice." + key[7:]) or ""
     return found

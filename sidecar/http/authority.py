@@ -1,11 +1,11 @@
-"""The one form of a host and its port, whoever wrote it (proxy.md A4).
+"""The canonical form of a host and port, from requests and configuration alike (proxy.md A4).
 
-    a name       IDNA to A-labels, lower case, one trailing dot taken off
-    IPv4         four decimal numbers, and no other spelling of one: `127.1`, `0x7f.1`, `017.0.0.1`
-                 are refused, since some resolvers read them as addresses
-    IPv6         in brackets where a port follows; the compressed form
+    a name       IDNA to A-labels, lower case, one trailing dot removed
+    IPv4         four decimal numbers only: `127.1`, `0x7f.1` and `017.0.0.1` are refused, because
+                 some resolvers read them as addresses
+    IPv6         compressed; in brackets if a port follows
 
-Pure. Knows no resolver: what a name stands for is not its matter.
+Pure: parses text, resolves nothing.
 """
 
 import re
@@ -20,13 +20,15 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?").fullmatch
 _PORT = re.compile(r"[1-9][0-9]{0,4}").fullmatch
-# What ends like this is a number to whoever reads addresses (WHATWG URL, "ends in a number").
+# A host whose last label looks like this is parsed as an IPv4 address by browsers and resolvers
+# (WHATWG URL, "ends in a number").
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*").fullmatch
-_MOST = 253
+_MAX_NAME = 253
+"""Characters in a DNS name (RFC 1035)."""
 
 
 class Authority(NamedTuple):
-    """A canonical host, an IPv6 one without brackets, and its port."""
+    """A canonical host (IPv6 without brackets) and a port."""
 
     host: str
     port: int
@@ -36,34 +38,34 @@ class Authority(NamedTuple):
 
 
 def canonical_host(text: str) -> str:
-    """The canonical form of a host without a port; `Malformed` where it is none, or could be read
-    as another."""
+    """The canonical form of a host without a port. Raises `Malformed` if `text` is not a host or
+    could be read as a different one."""
     if text.startswith("["):
         if not text.endswith("]"):
-            raise Malformed("the host is not a host")
+            raise Malformed("the host has no closing bracket")
         return _ipv6(text[1:-1])
     if ":" in text:
         return _ipv6(text)
     name = text if text.isascii() else _a_labels(text)
     name = name.lower().removesuffix(".")
     labels = name.split(".")
-    if len(name) > _MOST or not all(_LABEL(label) for label in labels):
-        raise Malformed("the host is not a host")
+    if len(name) > _MAX_NAME or not all(_LABEL(label) for label in labels):
+        raise Malformed("the host is not a valid host name or IP address")
     if _NUMBER(labels[-1]):
         return _ipv4(name)
     return name
 
 
 def authority(text: str, default: int | None = None) -> Authority:
-    """`host:port` in canonical form. `default` stands for a port that is not there; without one it
-    must be."""
+    """`host:port` in canonical form. `default` is the port if `text` has none; without a default,
+    the port is required. Raises `Malformed`."""
     host, colon, port = text.rpartition(":")
     if text.endswith("]") or not colon:
         if default is None:
             raise Malformed("the port is missing")
         return Authority(canonical_host(text), default)
     if ":" in host and not host.startswith("["):
-        raise Malformed("an IPv6 host stands in brackets")
+        raise Malformed("an IPv6 host must be in brackets, as in `[::1]:8000`")
     if not _PORT(port) or int(port) > 65535:
         raise Malformed("the port is not a number from 1 to 65535")
     return Authority(canonical_host(host), int(port))
@@ -73,21 +75,21 @@ def _a_labels(text: str) -> str:
     try:
         return idna.encode(text, uts46=True).decode()
     except idna.IDNAError:
-        raise Malformed("the host is no international name") from None
+        raise Malformed("the host is not a valid internationalised name (IDNA)") from None
 
 
 def _ipv4(text: str) -> str:
     try:
         return str(IPv4Address(text))
     except AddressValueError:
-        raise Malformed("the host is a number that is no IPv4 address") from None
+        raise Malformed("the host ends in a number, but is not an IPv4 address") from None
 
 
 def _ipv6(text: str) -> str:
     if "%" in text:
-        # A zone names an interface of whoever reads it.
-        raise Malformed("the host is an IPv6 address with a zone")
+        # A zone names a network interface, which means something else on each host (RFC 4007).
+        raise Malformed("the host is an IPv6 address with a zone, which is not allowed")
     try:
         return str(IPv6Address(text))
     except AddressValueError:
-        raise Malformed("the host is no IPv6 address") from None
+        raise Malformed("the host is not a valid IPv6 address") from None

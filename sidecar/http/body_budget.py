@@ -1,7 +1,8 @@
-"""How many bytes of request bodies a sidecar holds at once, over all its connections and ports.
+"""Limits the bytes of request bodies that a sidecar holds at once, over all connections and ports.
 
-A body that is judged is held until its request is answered. Without a common limit, agents that
-begin many large bodies and finish none would fill the memory. Knows bytes. Knows no request.
+A body that the sidecar reads stays in memory until its request is answered. Without a common limit,
+agents that start many large bodies and finish none would fill the memory. Counts bytes; knows no
+request.
 """
 
 from typing import Self
@@ -9,10 +10,10 @@ from typing import Self
 from policies.ground.errors import Unavailable
 
 BODY_BUDGET_BYTES = 64 * 1024 * 1024
-"""The most bytes of request bodies that are held at once: sixteen of the largest that is judged."""
+"""The most bytes of request bodies held at once: sixteen bodies of the largest size read."""
 
 RETRY_AFTER_SECONDS = 1
-"""When a client that was turned away may come again."""
+"""How long a refused client is asked to wait."""
 
 
 class BodyBudgetExceeded(Unavailable):
@@ -22,32 +23,33 @@ class BodyBudgetExceeded(Unavailable):
 
 
 class BodyBudget:
-    """At most `most` bytes. Every body is counted by a lease of its own."""
+    """At most `limit` bytes. Each body holds its bytes through a lease of its own."""
 
-    def __init__(self, most: int = BODY_BUDGET_BYTES) -> None:
-        self._most = most
+    def __init__(self, limit: int = BODY_BUDGET_BYTES) -> None:
+        self._limit = limit
         self.held = 0
-        """Bytes at the moment."""
+        """Bytes held now."""
         self.refused = 0
-        """Requests that were turned away so far."""
+        """Requests refused so far."""
 
     def lease(self) -> "Lease":
-        """What one body holds, until the end of a `with` block."""
+        """A lease for one body, released at the end of a `with` block."""
         return Lease(self)
 
     def take(self, count: int) -> None:
-        """Raises `BodyBudgetExceeded` where these bytes would be too many, and takes none."""
-        if self.held + count > self._most:
+        """Count `count` more bytes. Raises `BodyBudgetExceeded`, counting none, if that exceeds
+        the limit."""
+        if self.held + count > self._limit:
             self.refused += 1
             raise BodyBudgetExceeded
         self.held += count
 
-    def give_back(self, count: int) -> None:
+    def release(self, count: int) -> None:
         self.held -= count
 
 
 class Lease:
-    """The bytes of one body."""
+    """The bytes that one body holds."""
 
     __slots__ = ("_budget", "_count")
 
@@ -59,10 +61,10 @@ class Lease:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._budget.give_back(self._count)
+        self._budget.release(self._count)
         self._count = 0
 
     def grow(self, count: int) -> None:
-        """So many bytes more. Raises `BodyBudgetExceeded`."""
+        """Hold `count` more bytes. Raises `BodyBudgetExceeded`."""
         self._budget.take(count)
         self._count += count

@@ -1,12 +1,12 @@
-"""aiohttp's low-level HTTP server, with the behaviour we promise where it has another by default:
-what the sidecar's own ports and its proxy listeners share.
+"""A server-side HTTP/1 connection, shared by the sidecar's own ports and its proxy listeners.
 
-aiohttp's connection starts a task, builds a request, a response and two multi-dictionaries for
-every message; for answers as small and as alike as ours that is most of the time. `HttpConnection`
-keeps its parsing, flow control and shutdown, and replaces the part between a message and an answer.
-It stands on names that aiohttp keeps to itself: the lock file pins the version they were read in.
+It subclasses aiohttp's low-level connection. For every message, aiohttp builds a request, a
+response and two multi-dictionaries; for responses as small and uniform as ours that takes most of
+the time. `HttpConnection` keeps aiohttp's parsing, flow control and shutdown, and replaces the part
+between a message and its response. It relies on private names of aiohttp; the lock file pins the
+version they were checked against.
 
-Knows connections. Knows neither routes nor what an answer looks like.
+Knows connections. Knows neither routes nor what a response looks like.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ LINGERING_SECONDS = 2.0
 
 
 class HttpRequest:
-    """One message of a client's, and its body as it arrives."""
+    """One request message, and its body as it arrives."""
 
     __slots__ = ("_connection", "body", "headers", "message")
 
@@ -36,13 +36,13 @@ class HttpRequest:
         self._connection = connection
 
     def _cancel(self, error: BaseException) -> None:
-        # aiohttp calls this when the connection is lost: whoever reads the body must know.
+        # aiohttp calls this when the connection is lost; the reader of the body must notice.
         if self.body is not EMPTY_PAYLOAD:
             self.body.set_exception(error)
 
 
 class HttpConnection(RequestHandler):
-    """One client's connection: answers its messages one after the other, in their order."""
+    """One client's connection. Answers its requests one at a time, in order."""
 
     __slots__ = ("_flow_was_paused",)
 
@@ -51,22 +51,22 @@ class HttpConnection(RequestHandler):
         self._flow_was_paused = False
 
     def write(self, data: bytes) -> None:
-        """Raises `ConnectionResetError` where the client is gone."""
+        """Raises `ConnectionResetError` if the client has closed the connection."""
         transport = self.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client closed the connection")
         transport.write(data)
 
     def data_received(self, data: bytes) -> None:
-        """Gives `data` to the parser. Empty data makes it go on with what it holds back."""
-        closing = self._close and not self._force_close and not self._complete()
+        """Feed `data` to the parser. Empty data makes it continue with what it has buffered."""
+        closing = self._close and not self._force_close and not self._bodies_settled()
         if closing:
-            # aiohttp drops what arrives from here on. A body that has begun must still come in.
+            # aiohttp drops data once `_close` is set, but a body that has begun must still arrive.
             self._close = False
         super().data_received(data)
         self._close = self._close or closing
-        # The parser reports broken framing to the connection, not to the reader of the body.
-        if self._broken():
+        # aiohttp reports broken framing to the connection, not to the reader of the body.
+        if self._parser_failed():
             for body in self._pending_bodies():
                 if not body.is_eof() and body.exception() is None:
                     body.set_exception(RequestPayloadError("the body's framing is broken"))
@@ -77,21 +77,21 @@ class HttpConnection(RequestHandler):
         super().pause_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        # A body's reader calls this after every read, and aiohttp then runs the parser over no
-        # data. That is needed only once reading was paused; from then on always: a pause behind
-        # the last chunk of a body makes the parser stop in the next body, when reading has long
-        # been resumed, and the parser doesn't tell that it holds anything back.
+        # A body's reader calls this after every read, and aiohttp then runs the parser on empty
+        # data. That is needed only after reading was paused once, but from then on always: a pause
+        # right after a body's last chunk stops the parser inside the next body, long after reading
+        # was resumed, and the parser doesn't report that it has data buffered.
         if self._flow_was_paused:
             super().resume_reading(resume_parser)
 
     def continue_parsing(self) -> None:
-        """Has the parser read what it holds back: it stops once 32 requests wait to be taken."""
+        """Make the parser read what it has buffered: it stops while 32 requests are queued."""
         if self._parser is not None and not self._upgraded:
             self.data_received(b"")
 
     async def start(self) -> None:
-        """Answers what is due until the connection ends; aiohttp runs this as the connection's one
-        task, and closes it through `close`, `force_close` and `shutdown`."""
+        """Answer requests until the connection ends. aiohttp runs this as the connection's only
+        task, and ends it through `close`, `force_close` and `shutdown`."""
         while not self._force_close:
             while not self._has_pending():
                 self._waiter = self._loop.create_future()
@@ -112,11 +112,11 @@ class HttpConnection(RequestHandler):
                 self.transport.close()
 
     def _has_pending(self) -> bool:
-        """Whether `_serve_next` has something to do."""
+        """Whether `_serve_next` has work to do."""
         return bool(self._messages)
 
     async def _serve_next(self) -> bool:
-        """Answer what is due; whether the connection may carry another request."""
+        """Answer the next request. Returns whether the connection may carry another one."""
         message, body = self._messages.popleft()
         if self._parser is not None:
             self._parser.message_consumed()
@@ -124,19 +124,20 @@ class HttpConnection(RequestHandler):
             if len(self._messages) <= self._msg_queue_resume_size and self._queue_is_small():
                 self._resume_reading_if_drained()
         elif not self._messages and isinstance(message, RawRequestMessage):
-            # The parser counts a request once it is whole, so one with a late body is counted
-            # after it was taken: the parser then stops before the queue is full.
+            # The parser counts a request when its body is complete. One whose body came late is
+            # counted after it left the queue, so the parser would stop before the queue is full.
             self.continue_parsing()
         return await self._respond(message, body)
 
     async def _respond(self, message: object, body: StreamReader) -> bool:
-        """Answer one message, which is no `RawRequestMessage` where the parser could not read it;
-        whether the connection may carry another."""
+        """Answer one message; it is not a `RawRequestMessage` if the parser failed on it. Returns
+        whether the connection may carry another request."""
         raise NotImplementedError
 
     async def _drain_body(self, body: StreamReader, seconds: float = LINGERING_SECONDS) -> bool:
-        """Read away what a refused request still sends, for a while: a connection that is closed
-        with bytes unread is reset, and the client may lose the refusal."""
+        """Discard what a refused request still sends, for at most `seconds`. Returns whether the
+        body ended. Closing a socket with unread bytes resets the connection, and the client could
+        lose the refusal."""
         if body.is_eof():
             return True
         try:
@@ -148,24 +149,24 @@ class HttpConnection(RequestHandler):
         return True
 
     def _limit_queued_bytes(self) -> None:
-        """Pauses reading while the requests behind the first one hold much. aiohttp limits their
-        number and the size of each, which would add up to megabytes."""
+        """Pause reading while the queued requests hold many bytes. aiohttp limits only their number
+        and each one's size, which adds up to megabytes."""
         if len(self._messages) > 1 and not self._buffer_paused and not self._queue_is_small():
             self._pause_reading_for_buffer()
 
     def _queue_is_small(self) -> bool:
         return sum(body.total_bytes for _, body in self._messages) <= self._read_bufsize
 
-    def _broken(self) -> bool:
-        """Whether the parser has met something that it can't read; it reads no further."""
+    def _parser_failed(self) -> bool:
+        """Whether the parser met data that it can't parse; it reads no further."""
         return bool(self._messages) and isinstance(self._messages[-1][0], _ErrInfo)
 
-    def _complete(self) -> bool:
-        """Whether all that has begun has arrived whole, or broke off."""
+    def _bodies_settled(self) -> bool:
+        """Whether every body that has begun is complete or failed."""
         return all(body.is_eof() or body.exception() is not None for body in self._pending_bodies())
 
     def _pending_bodies(self) -> list[StreamReader]:
-        """Of the requests that are being answered, or wait for it."""
+        """The bodies of the current request and of the queued ones."""
         bodies = [body for _, body in self._messages]
         request: Any = self._current_request
         return bodies if request is None else [request.body, *bodies]

@@ -1,37 +1,41 @@
-"""Heads of requests that were read before: the same bytes say the same again.
+"""Remembers parsed request heads, since the same bytes always parse to the same head.
 
-A client on a kept connection sends the same head over and over, and reading it costs more than
-deciding what it asks for. What is kept of one is its digest and what it said, never its bytes:
-an API key is among them.
+A client on a kept-alive connection sends the same head over and over, and parsing it costs more
+than deciding the request. The cache keeps a head's digest and its parsed form, never its bytes:
+they contain an API key.
 """
 
 from typing import Any, NamedTuple
 
 from sidecar.http.head_digest import HeadDigest
 
-KEPT = 256
-LONGEST = 2048
+MAX_HEADS = 256
+MAX_HEAD_BYTES = 2048
 
 
 class CachedHead(NamedTuple):
-    """What a head said, and how many bytes of body follow it."""
+    """A parsed head, and how many bytes of body follow it."""
 
     head: Any
     length: int
 
 
 class HeadCache:
-    """The heads that were learnt last, found by their `digest`."""
+    """The heads that were added last, found by their `digest`."""
 
     def __init__(self, digest: HeadDigest) -> None:
         self._digest = digest
-        self._known: dict[bytes, CachedHead] = {}
+        self._heads: dict[bytes, CachedHead] = {}
+
+    def __len__(self) -> int:
+        return len(self._heads)
 
     def find(self, head: bytes) -> CachedHead | None:
-        return self._known.get(self._digest(head))
+        return self._heads.get(self._digest(head))
 
-    def learn(self, head: bytes, known: CachedHead) -> None:
-        if len(head) <= LONGEST:
-            if len(self._known) >= KEPT:
-                del self._known[next(iter(self._known))]
-            self._known[self._digest(head)] = known
+    def add(self, head: bytes, parsed: CachedHead) -> None:
+        if len(head) <= MAX_HEAD_BYTES:
+            if len(self._heads) >= MAX_HEADS:
+                # Dicts keep insertion order: the first key is the oldest.
+                del self._heads[next(iter(self._heads))]
+            self._heads[self._digest(head)] = parsed

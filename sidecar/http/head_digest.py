@@ -1,8 +1,8 @@
-"""Names for request heads that were read before. A head holds credentials: what is kept of one for
-the next request is found by a digest, and holds no byte of it that only its sender should know.
+"""Digests of request heads, as keys for caches. A head contains credentials, so a cache keeps its
+digest instead of its bytes.
 
-The digest is keyed with bytes that this process drew: without them, a guess at a password in a head
-can't be tried against a digest that leaked.
+The digest is keyed with random bytes of this process. Without that key, an attacker who obtains a
+digest can't test guesses at a credential against it.
 """
 
 from hashlib import blake2b
@@ -11,12 +11,12 @@ KEY_BYTES = 32
 
 
 class HeadDigest:
-    """Digests under `key`, of `KEY_BYTES` random bytes."""
+    """Keyed digests. `key` is `KEY_BYTES` random bytes."""
 
     def __init__(self, key: bytes) -> None:
-        self._begun = blake2b(key=key, digest_size=32)
+        self._keyed = blake2b(key=key, digest_size=32)
 
     def __call__(self, head: bytes) -> bytes:
-        made = self._begun.copy()
-        made.update(head)
-        return made.digest()
+        digest = self._keyed.copy()  # keying anew for each head would cost more than hashing it
+        digest.update(head)
+        return digest.digest()

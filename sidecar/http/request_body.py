@@ -1,4 +1,4 @@
-"""Reading a request's body as it arrives, within a size and a time. Knows no route."""
+"""Reads a request's body within a limit of size and time. Knows no route."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ class BodyTooSlow(SluiceError):
 
 
 def read_complete(body: StreamReader) -> bytes:
-    """A body that is all there, as nearly all are with their head. Raises `TooLarge`."""
+    """Return a body that has arrived in full, as most do with their head. Raises `TooLarge`."""
     read = body.read_nowait()
     if len(read) > MAX_BODY:
         raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
@@ -50,5 +50,6 @@ async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
     except ConnectionError:
         raise
     except (RequestPayloadError, HttpProcessingError, ClientError) as error:
+        # aiohttp reports an early end and bad framing alike.
         raise Malformed("the body ended early, or its framing is broken") from error
     return bytes(read)

@@ -1,9 +1,8 @@
-"""The canonical form of a request target: made once, from the raw bytes. What policies judge, what
-the audit trail names and what the data source receives are this one form (data-sources.md R2,
-proxy.md A2).
+"""Makes a request target canonical, once, from the raw bytes. Policies judge this form, the audit
+trail records it and the data source receives it (data-sources.md R2, proxy.md A2).
 
-Two spellings that a data source might read as one have one form, or are refused. Pure: knows no
-connection and no policy.
+Spellings that a data source might treat as the same target have one canonical form, or are refused.
+Pure: knows no connection and no policy.
 """
 
 import re
@@ -15,8 +14,9 @@ from policies.ground.errors import Malformed
 # Most targets are already canonical: no percent sign, no segment that starts with a dot, no `//`.
 _PLAIN = re.compile(r"(?:/[A-Za-z0-9_~:@!$&'()*,=-][A-Za-z0-9._~:@!$&'()*,=-]*)+/?|/").fullmatch
 
-# Of what RFC 3986 lets stand in a segment, `+` and `;` are written as escapes: to some servers a
-# bare `+` is a space and a bare `;` ends the segment, and they would read what nobody judged.
+# RFC 3986 allows `+` and `;` in a segment, but the canonical form escapes them: some servers read a
+# bare `+` as a space and end the segment at a bare `;`, so they would see a path that nothing
+# judged.
 _LITERAL = "~:@!$&'()*,="
 
 _UNREADABLE = re.compile(r"[^\x21-\x7e]|[#\\]")
@@ -28,9 +28,9 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 class Target(NamedTuple):
     """A request target in canonical form.
 
-    `path` starts with `/` and is what is judged and forwarded. `query` is as the client sent it,
-    None where there was no `?`. `segments` are the path's parts, percent-decoded once; a trailing
-    slash leaves an empty last one.
+    `path` starts with `/`; it is judged and forwarded. `query` is as the client sent it, None if
+    there was no `?`. `segments` are the parts of the path, percent-decoded once; a trailing slash
+    makes an empty last segment.
     """
 
     path: str
@@ -39,14 +39,14 @@ class Target(NamedTuple):
 
     @property
     def forwarded(self) -> str:
-        """The target on the request line to the data source."""
+        """The target as it is written on the request line to the data source."""
         return self.path if self.query is None else f"{self.path}?{self.query}"
 
 
 def canonical(raw: str) -> Target:
     """The canonical form of `raw`, the target as the client wrote it.
 
-    Raises `Malformed` for what two readers could take for two things. Canonical in, the same out:
+    Raises `Malformed` for a target that two readers could understand differently. Idempotent:
     `canonical(canonical(x).forwarded) == canonical(x)`.
     """
     path, mark, query = raw.partition("?")
@@ -54,17 +54,17 @@ def canonical(raw: str) -> Target:
         return Target(path, query if mark else None, tuple(path[1:].split("/")))
     found = _UNREADABLE.search(raw)
     if found:
-        raise Malformed(f"the target holds {_shown(found.group())}")
+        raise Malformed(f"the target contains {_shown(found.group())}")
     if not path.startswith("/"):
         raise Malformed("the target does not start with `/`")
     if path.startswith("//"):
         raise Malformed("the target starts with `//`")
     if _BAD_ESCAPE.search(path):
-        raise Malformed("the path holds a `%` that escapes nothing")
+        raise Malformed("the path contains a `%` without two hexadecimal digits after it")
     parts = path[1:].split("/")
     segments = tuple(_segment(part) for part in parts)
     if "" in segments[:-1]:
-        raise Malformed("the path holds an empty segment")
+        raise Malformed("the path contains an empty segment")
     return Target(
         "/" + "/".join(encode_segment(segment) for segment in segments),
         query if mark else None,
@@ -73,7 +73,7 @@ def canonical(raw: str) -> Target:
 
 
 def encode_segment(segment: str) -> str:
-    """One decoded segment as the canonical form writes it."""
+    """One decoded segment, escaped as in the canonical form."""
     return quote(segment, safe=_LITERAL)
 
 
@@ -81,17 +81,17 @@ def _segment(part: str) -> str:
     try:
         text = unquote_to_bytes(part).decode("utf-8")
     except UnicodeDecodeError:
-        # Overlong forms (`%c0%ae` for a dot) end here too: strict UTF-8 has none.
-        raise Malformed("the path holds an escape that is not UTF-8") from None
+        # Overlong forms (`%c0%ae` for a dot) fail here too: strict UTF-8 has none.
+        raise Malformed("the path contains an escape that is not UTF-8") from None
     if "/" in text or "\\" in text:
-        raise Malformed("the path holds an escaped slash")
+        raise Malformed("the path contains an escaped slash")
     if _CONTROL.search(text):
-        raise Malformed("the path holds an escaped control character")
+        raise Malformed("the path contains an escaped control character")
     if _ESCAPE.search(text):
         raise Malformed("the path is escaped twice")
-    # `..;x` is `..` to servers that cut a segment's parameters off before they resolve dots.
+    # Servers that strip a segment's parameters before resolving dots read `..;x` as `..`.
     if text.partition(";")[0] in (".", ".."):
-        raise Malformed("the path holds a dot segment")
+        raise Malformed("the path contains a dot segment")
     return text
 
 

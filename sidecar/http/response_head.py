@@ -1,7 +1,7 @@
-"""Answers on the sidecar's own ports, and the head that all of them have (contract, section 1).
+"""Renders responses of the sidecar's own ports, with the head that all share (contract, section 1).
 
-The headers are always the same few, so they are joined as bytes: no multi-dictionary is built.
-Knows no route.
+The headers are always the same few, so they are joined as bytes, without a multi-dictionary. Knows
+no route.
 """
 
 import asyncio
@@ -16,36 +16,37 @@ JSON = b"application/json"
 
 
 class RenderedResponse(NamedTuple):
-    """What is written for one request: a head without its last line, and a body."""
+    """The bytes of one response: a head without its final empty line, and a body."""
 
     head: bytes
     body: bytes
     close: bool = False
-    """Whether the connection must not carry another request."""
+    """Whether to close the connection after it."""
 
 
 class Deferred(NamedTuple):
-    """A promise: what was asked for is decided, and may be told once `durable` is done. `head` is
-    what the request's head said."""
+    """A decided response that must not be sent before `durable` is done: the record of the decision
+    goes to disk first. `head` is the parsed head of the request."""
 
     head: Any
     body: bytes
     durable: asyncio.Future[None]
-    more: bytes = b""
-    """Further header lines, each with its end."""
+    extra_lines: bytes = b""
+    """More header lines, each with its line end."""
 
 
 Outcome = RenderedResponse | Deferred | Awaitable[RenderedResponse | Deferred]
-"""What a request comes to: at once, once the disk has it, or once somebody else was asked."""
+"""The result of a request: at once, once its record is on disk, or once a task has fetched what the
+decision needs."""
 
 
 class ResponseRenderer:
-    """Makes answers. The line with the date is made once a second."""
+    """Renders responses. Caches the first header lines, which change once a second."""
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.now
         self._second = -1
-        self._dated: dict[tuple[int, bytes], bytes] = {}
+        self._openings: dict[tuple[int, bytes], bytes] = {}
 
     def render(
         self,
@@ -54,27 +55,27 @@ class ResponseRenderer:
         request_id: str,
         *,
         media: bytes = JSON,
-        more: bytes = b"",
+        extra_lines: bytes = b"",
         close: bool = False,
     ) -> RenderedResponse:
-        """`request_id` is printable ASCII; `more` is further header lines, each with its end."""
+        """`request_id` is printable ASCII; each of `extra_lines` has its line end."""
         second = self._now() // 1_000_000
         if second != self._second:
             self._second = second
-            self._dated.clear()
+            self._openings.clear()
         kind = (status, media)
-        dated = self._dated.get(kind) or self._date(kind)
+        opening = self._openings.get(kind) or self._open(kind)
         head = b"%b%bX-Request-ID: %b\r\nContent-Length: %d\r\n" % (
-            dated,
-            more,
+            opening,
+            extra_lines,
             request_id.encode("ascii"),
             len(body),
         )
         return RenderedResponse(head, body, close)
 
-    def _date(self, kind: tuple[int, bytes]) -> bytes:
+    def _open(self, kind: tuple[int, bytes]) -> bytes:
         status, media = kind
-        dated = self._dated[kind] = (
+        opening = self._openings[kind] = (
             b"HTTP/1.1 %d %b\r\nServer: sluice\r\nDate: %b\r\nContent-Type: %b\r\n"
             b"Cache-Control: no-store\r\n"
         ) % (
@@ -83,4 +84,4 @@ class ResponseRenderer:
             formatdate(self._second, usegmt=True).encode(),
             media,
         )
-        return dated
+        return opening

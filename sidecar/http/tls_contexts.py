@@ -1,7 +1,7 @@
-"""TLS by the files of the configuration: ours towards a data source, always verified, and that of a
-port of ours. TLS 1.2 or later, HTTP/1.1 only. A certificate that is written anew is taken for the
-next handshake: they run out in weeks, and a sidecar runs for months. Knows files and contexts, no
-connection."""
+"""TLS contexts from the files that the configuration names: as a client, always verifying, and as a
+server. TLS 1.2 or later, HTTP/1.1 only. A certificate file that changes takes effect at the next
+handshake, since certificates expire in weeks and a sidecar runs for months. Knows files and
+contexts, no connection."""
 
 import logging
 import ssl
@@ -19,83 +19,90 @@ Stamp = tuple[int, ...]
 
 
 class ReloadingContext(ssl.SSLContext):
-    """A context whose own certificate, where it has one, is read again when it is written anew."""
+    """A context that reloads its own certificate, if it has one, when the files change."""
 
     pair: Pair | None = None
     stamp: Stamp = ()
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        """Each handshake begins here, on either event loop."""
+        """Every handshake starts here, in asyncio and uvloop alike."""
         if self.pair is not None:
-            self._renew(self.pair)
+            self._reload_if_changed(self.pair)
         return super().wrap_bio(*given, **named)
 
-    def show(self, pair: Pair) -> None:
-        """Raises `ValueError`."""
-        # Together: a certificate without its key would leave nothing that can be shown.
+    def use(self, pair: Pair) -> None:
+        """Present `pair` from the next handshake on. Raises `ValueError`."""
+        # Try it in a scratch context first: a failed load could leave this one with a certificate
+        # and no matching key, and then no handshake would succeed.
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         self.stamp = _stamp(pair)
         _load(self, pair)
         self.pair = pair
 
-    def _renew(self, pair: Pair) -> None:
+    def _reload_if_changed(self, pair: Pair) -> None:
         try:
             stamp = _stamp(pair)
             if stamp != self.stamp:
-                self.show(pair)
-                log.info("the certificate `%s` was read again", pair.certificate)
+                self.use(pair)
+                log.info("reloaded the certificate `%s`", pair.certificate)
         except (OSError, ValueError) as error:
-            log.warning("the certificate `%s` stays as it was: %s", pair.certificate, error)
+            log.warning("keeping the previous certificate of `%s`: %s", pair.certificate, error)
 
 
 def client_context(tls: UpstreamTls) -> ReloadingContext:
-    """What a server is verified by, and what we show it. Raises `ValueError`."""
+    """A context that verifies the server as `tls` says, and presents its client certificate. Raises
+    `ValueError`."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(_PROTOCOLS)
     try:
-        # With `ca` the system's own authorities count no more.
+        # With `ca`, the system's own authorities are no longer trusted.
         if tls.ca is None:
             context.load_default_certs()
         else:
             context.load_verify_locations(tls.ca)
     except (OSError, ssl.SSLError) as error:
-        raise ValueError(f"`ca` can't be used: {_said(error)}") from error
+        raise ValueError(f"`ca` can't be used: `{tls.ca}`: {_reason(error)}") from error
     if tls.ca is not None and not context.get_ca_certs():
-        raise ValueError("`ca` holds no certificate of an authority")
+        raise ValueError(f"`ca` can't be used: `{tls.ca}` contains no authority's certificate")
     if tls.certificate is not None and tls.key is not None:
-        context.show(Pair(tls.certificate, tls.key))
+        context.use(Pair(tls.certificate, tls.key))
     return context
 
 
 def server_context(pair: Pair) -> ReloadingContext:
-    """What a port of ours shows. Raises `ValueError`."""
+    """A context for one of the sidecar's ports, which presents `pair`. Raises `ValueError`."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(_PROTOCOLS)
-    context.show(pair)
+    context.use(pair)
     return context
 
 
 def _load(context: ssl.SSLContext, pair: Pair) -> None:
     try:
-        # Without a password given, an encrypted key would be asked for on the terminal.
+        # Without a password argument, OpenSSL would ask for one on the terminal.
         context.load_cert_chain(pair.certificate, pair.key, password=_NO_PASSWORD)
     except (OSError, ssl.SSLError) as error:
-        raise ValueError(f"`certificate` and `key` can't be used: {_said(error)}") from error
+        # OpenSSL does not say which of the two files it failed on.
+        files = f"`{pair.certificate}`, `{pair.key}`"
+        raise ValueError(f"`certificate` and `key` can't be used: {files}: {_reason(error)}") from (
+            error
+        )
 
 
 def _stamp(pair: Pair) -> Stamp:
-    return tuple(number for path in (pair.certificate, pair.key) for number in _of_file(path))
+    """Changes whenever one of the two files does."""
+    return tuple(number for path in (pair.certificate, pair.key) for number in _file_stamp(path))
 
 
-def _of_file(path: Path) -> Stamp:
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+def _file_stamp(path: Path) -> Stamp:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _said(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return (error.reason or "they are not PEM").lower().replace("_", " ")
-    return (error.strerror or "they can't be read").lower()
+        return (error.reason or "not PEM").lower().replace("_", " ")
+    return (error.strerror or "unreadable").lower()

@@ -1,3 +1,3 @@
-"""The settings of a sidecar as frozen dataclasses, a sentence a field. Reads no file and no
-environment: that is `sidecar.config`.
+"""The settings of a sidecar as frozen dataclasses, with a sentence per field. Reads no file and no
+environment: `sidecar.config` does.
 """

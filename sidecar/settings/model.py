@@ -1,6 +1,7 @@
-"""What an operator may set for a sidecar, one sentence a field. Knows nothing of files or YAML.
+"""What an operator may set for a sidecar, with a sentence per field. Knows no files and no YAML.
 
-`sidecar.config.file` reads these from the one file of section 5 of the contract.
+`sidecar.config.file` fills these from the settings file (contract, section 5). The sentences appear
+in `sluice sidecar --help` and in the example file.
 """
 
 from collections.abc import Mapping
@@ -24,10 +25,11 @@ KINDS = (
     "tcp",
     "weaviate",
 )
-"""The data-source protocols that this sidecar speaks; `tcp` is any, decided once a connection."""
+"""The data-source protocols that this sidecar speaks; `tcp` is any other, decided per connection.
+"""
 
 AWS_KINDS = ("bedrock", "s3")
-"""Those whose requests the sidecar signs with AWS credentials of its own."""
+"""The kinds whose requests the sidecar signs with its own AWS credentials."""
 
 ROUTE_CLASSES = ("retrieve", "write", "metadata", "deny")
 
@@ -38,193 +40,194 @@ COMPRESS = ("auto", "always", "never")
 
 @dataclass(frozen=True, slots=True)
 class NamedSource:
-    """What policies call one of a source's names, and how sensitive it is."""
+    """How policies refer to one name in a source, and how sensitive it is."""
 
     source_id: str
-    """The plain name that policies use in place of `<kind>://<alias>/…`."""
+    """The plain name that policies use instead of `<kind>://<alias>/…`."""
     sensitivity: str
-    """The level of this name; the source's own where none is given."""
+    """The sensitivity of this name; by default the source's."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestRule:
-    """A rule that classes requests of a `rest` source; the first that matches wins."""
+    """A rule that classifies requests of a `rest` source; the first match wins."""
 
     method: str
-    """The method it matches, or `*` for all."""
+    """The method that it matches, or `*` for all."""
     path: str
-    """The canonical path it matches; `{name}` is one segment, `**` any number."""
+    """The canonical path that it matches; `{name}` is one segment, `**` any number."""
     class_: str
     """What a matching request does: `retrieve`, `write`, `metadata` or `deny`."""
     source_id: str | None = None
-    """The source that it asks for, with `{name}` filled in; by default `rest://<alias><path>`."""
+    """The source id that a matching request retrieves, with `{name}` filled in; by default
+    `rest://<alias><path>`."""
     sensitivity: str | None = None
-    """The level of what it matches; the source's own where none is given."""
+    """The sensitivity of what it matches; by default the source's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Who and what a proxied request is for where neither a header nor baggage says."""
+    """Attribution of proxied requests that name no user, session or task themselves."""
 
     user: str | None = None
     """The user on whose behalf the agent acts."""
     session: str | None = None
     """The session that the retrievals belong to."""
     task: str | None = None
-    """The task type."""
+    """The type of task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aws:
-    """The sidecar's own AWS credentials for one source; what is absent is found as botocore finds
-    it: environment, files, container, instance."""
+    """The sidecar's own AWS credentials for one source. botocore finds what is not set here: in the
+    environment, files, the container or the instance."""
 
     region: str | None = None
     """The region that requests are signed for."""
     profile: str | None = None
-    """The profile of AWS's configuration files."""
+    """The profile in AWS's configuration files."""
     credentials_file: Path | None = None
-    """A file in the form of `~/.aws/credentials`; written anew, it is read within a minute."""
+    """A file in the format of `~/.aws/credentials`; changes take effect within a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate of ours, PEM."""
+    """A certificate that the sidecar serves, as PEM files."""
 
     certificate: Path
-    """The file with the certificate and those that lead to its authority."""
+    """The file with the certificate and its chain."""
     key: Path
-    """The file with its private key, not encrypted."""
+    """The file with its private key, unencrypted."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTls:
-    """How a server, a data source or the control API, is spoken to over TLS. Verification can't be
-    switched off."""
+    """TLS to a server, a data source or the control API. Verification can't be switched off."""
 
     ca: Path | None = None
-    """A file with the authorities it is verified by; the system's where none is given."""
+    """A file with the certificate authorities to trust; by default the system's."""
     certificate: Path | None = None
-    """A file with the certificate that we show, where it asks for one."""
+    """A file with the client certificate to present when the server asks for one."""
     key: Path | None = None
-    """The file with that certificate's private key, not encrypted."""
+    """A file with that certificate's private key, unencrypted."""
     server_name: str | None = None
-    """The name that it is verified by, where that is not the one in its address."""
+    """The name that the server's certificate must match; by default the host in its address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One data source, and the ways that lead to it."""
+    """One data source, and how agents reach it."""
 
     alias: str
-    """The source's name in `source_id`; it never comes from the request."""
+    """The source's name in a `source_id`; it never comes from the request."""
     kind: str
-    """The protocol it speaks: `bedrock`, `chroma`, `mcp`, `opensearch`, `pinecone`, `qdrant`,
-    `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once a connection."""
+    """The protocol that it speaks: `bedrock`, `chroma`, `mcp`, `opensearch`, `pinecone`, `qdrant`,
+    `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once per connection."""
     upstream: str
-    """The data source's address, `http://host:port` or `https://…`, an optional path prefix; of
-    the kind `tcp`, `tcp://host:port`."""
+    """The data source's address: `http://host:port` or `https://host:port`, with an optional path
+    prefix; for the kind `tcp`, `tcp://host:port`."""
     listen: ListenAddress | None
-    """Where the agent finds it: the client only changes its port. Several sources may share one,
-    told apart by `hosts` or `path`."""
+    """The address where agents reach it; a client only changes its port. Sources may share an
+    address if `hosts` or `path` distinguishes them."""
     sensitivity: str
-    """The level of everything that no name or route covers: `low`, `medium`, `high` or
+    """The sensitivity of everything that no name or route covers: `low`, `medium`, `high` or
     `critical`."""
     writes: str = "deny"
-    """Whether writes pass: `deny` or `allow`."""
+    """Whether writes are forwarded: `deny` or `allow`."""
     mode: str = "enforce"
-    """`enforce`, or `report`: what would be denied is recorded as that, counted, and forwarded."""
+    """`enforce`, or `report`: denied requests are recorded and counted as denied, but forwarded."""
     names: Mapping[str, NamedSource] = field(default_factory=dict)
-    """Plain names and levels for source ids, such as `chroma://kb/default/contracts`."""
+    """Plain names and sensitivities for source ids such as `chroma://kb/default/contracts`."""
     routes: tuple[RestRule, ...] = ()
-    """How requests of a `rest` source are classed; GET and HEAD retrieve where none matches."""
+    """How requests of a `rest` source are classified; without a match, GET and HEAD retrieve."""
     defaults: Defaults = field(default_factory=Defaults)
-    """User, session and task of requests that name none."""
+    """The user, session and task of requests that name none."""
     endpoint: str = "/mcp"
-    """The one path of an `mcp` source."""
+    """The single path of an `mcp` source."""
     arguments: Mapping[str, str] = field(default_factory=dict)
-    """For each tool of an `mcp` source, the argument that names what is read, such as
-    `filter.collection`: then that is judged too, as `mcp://<alias>/data/<name>`."""
+    """For each tool of an `mcp` source, the argument that names the data it reads, such as
+    `filter.collection`; that name is then judged too, as `mcp://<alias>/data/<name>`."""
     sensitivity_field: str | None = None
-    """The field of a document's metadata that holds its level, such as `acl.level`; each document
-    is then judged at its own level."""
+    """The metadata field that holds a document's sensitivity, such as `acl.level`; each document
+    is then judged by its own."""
     hosts: tuple[str, ...] = ()
-    """The names that agents know it by: `name` or `*.name` for all below it, either with a port."""
+    """The host names under which agents reach it: `name`, or `*.name` for every name below it,
+    each with an optional port."""
     path: str | None = None
-    """The path below which it is found on its `listen`; it is taken off before anything is judged
-    or forwarded."""
+    """The path prefix under which agents reach it on its `listen`; it is removed before a request
+    is judged and forwarded."""
     aws: Aws = field(default_factory=Aws)
-    """The credentials that requests of a `bedrock` or `s3` source are signed with."""
+    """The AWS credentials that sign the requests of a `bedrock` or `s3` source."""
     addresses: tuple[str, ...] = ()
-    """The networks, as CIDR, that the name in `upstream` may resolve to though they are not
-    public."""
+    """The non-public networks, as CIDR, that the host in `upstream` may resolve to."""
     tls: UpstreamTls = field(default_factory=UpstreamTls)
-    """How an `https` upstream is verified, and what it is shown."""
+    """How an `https` upstream is verified, and which client certificate it gets."""
     listen_tls: Pair | None = None
-    """The certificate by which `listen` speaks TLS; without one it speaks plain HTTP."""
+    """The certificate with which `listen` serves TLS; without one it serves plain HTTP."""
     terminate: Pair | None = None
-    """The certificate by which TLS to this source ends here, in a tunnel or redirected, so that
-    each request in it is judged; without one it is decided once and passed on unread."""
+    """The certificate with which the sidecar terminates TLS to this source, tunnelled or
+    redirected, so that it judges each request; without one it decides once per connection and
+    passes TLS on unread."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """The agent that speaks through the proxy listeners."""
+    """The agent whose requests arrive at the proxy listeners."""
 
     id: str | None
-    """Its registered `agent_id`; absent where the tenant does without a registry."""
+    """Its registered `agent_id`; leave it out if the tenant has no agent registry."""
     role: str
-    """The role it acts in."""
+    """The role that it acts in."""
     key_file: Path
-    """A file with its API key, of scope `evaluate`: its requests through the proxy carry none."""
+    """A file with its API key, of scope `evaluate`; proxied requests carry no key themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarSettings:
-    """Everything a sidecar is told."""
+    """All settings of a sidecar."""
 
     id: str
-    """What the audit trail calls this sidecar; the host's name by default."""
+    """The name of this sidecar in the audit trail; by default the host's name."""
     control: str
     """The control API's address, such as `http://127.0.0.1:8700`."""
     control_tls: UpstreamTls
-    """How a control API at `https://` is verified, and what it is shown."""
+    """How a control API at `https://` is verified, and which client certificate it gets."""
     redis: RedisUrl | None
-    """Where the policy set comes from: `redis://`, `rediss://`, or `redis+cluster://` with several
-    `host:port`; without it, from `control` by long poll."""
+    """The Redis that delivers the policy set: `redis://`, `rediss://`, or `redis+cluster://` with
+    several `host:port`; without it, the sidecar long-polls `control`."""
     compress: str
-    """Whether records are shipped compressed: `auto` where `control` is not this host, `always` or
-    `never`."""
+    """Whether records are sent compressed: `always`, `never`, or `auto`, which compresses unless
+    `control` is on this host."""
     key_file: Path
     """A file with the sidecar's own API key, of scope `sidecar`."""
     listen: ListenAddress
-    """Where `/v1/context/evaluate`, `/health`, `/health/ready` and `/metrics` are served."""
+    """The address that serves `/v1/context/evaluate`, `/health`, `/health/ready` and `/metrics`."""
     metrics_listen: ListenAddress | None
-    """A port of its own for `/metrics`, which then leaves `listen`."""
+    """A separate address for `/metrics`, which `listen` then no longer serves."""
     cache: Path
     """The directory of the policy set's copy on disk."""
     staleness_seconds: float
-    """How old the policy set may be, from 1 to 86400; past it every decision is
-    `policy_set_stale`."""
+    """How old the policy set may be, from 1 to 86400; when it is older, every request is denied
+    with `policy_set_stale`."""
     drain_seconds: float
-    """How long requests under way may take to finish once the sidecar is told to stop."""
+    """How long open requests may take to finish when the sidecar stops."""
     spool: SpoolSettings
-    """Where records wait until the control API has them, and what happens when they can't."""
+    """Where records wait for the control API, and what happens when one can't be stored."""
     agent: AgentSettings | None
-    """Who speaks through the proxy listeners; needed as soon as there is a source."""
+    """The agent whose requests arrive at the proxy listeners; required with `sources`."""
     sources: tuple[Source, ...]
     """The data sources behind this sidecar."""
     forward_proxy: ListenAddress | None = None
-    """Where agents find the HTTP forward proxy, as `HTTP_PROXY` and `HTTPS_PROXY` name it."""
+    """The address of the HTTP forward proxy, which agents set as `HTTP_PROXY` and `HTTPS_PROXY`."""
     transparent: ListenAddress | None = None
-    """Where connections arrive that the packet filter redirects (REDIRECT)."""
+    """The address to which the packet filter redirects connections (REDIRECT)."""
     encrypted_hello: str = "deny"
-    """Whether TLS that is passed on unread may hide the server's name behind another one: `deny` or
+    """Whether TLS that is passed on unread may encrypt the name of the server (ECH): `deny` or
     `allow`."""
 
     @property
     def compresses(self) -> bool:
-        """What `compress` comes to."""
+        """Whether records are sent compressed, with `auto` resolved."""
         return self.compress == "always" or (self.compress == "auto" and not self.control_is_here)
 
     @property

@@ -1,51 +1,56 @@
-"""What an operator may set for the spool, a sentence a field. Knows nothing of files or YAML."""
+"""What an operator may set for the spool, with a sentence per field. Knows nothing of files or
+YAML."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 MODES = ("durable", "strict", "best_effort")
-"""How an answer waits for its record (`audit-trail.md`, Enforcement points)."""
+"""When a response is sent, relative to its record (`audit-trail.md`, Enforcement points)."""
 
-SMALLEST_SEGMENT = 1024 * 1024
-SMALLEST_MEMORY = 1024 * 1024
+MIN_SEGMENT_BYTES = 1024 * 1024
+MIN_MEMORY_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
-    """Where records wait until the control API has them, and what happens when they can't."""
+    """Where records wait for the control API, and what happens when one can't be stored."""
 
     dir: Path
-    """The directory of the spool; it belongs to one sidecar alone and is made, with mode 0700,
-    where it does not exist."""
+    """The directory of the spool; one sidecar alone uses it, and creates it with mode 0700 if it
+    does not exist."""
     mode: str = "durable"
-    """`durable` answers once the record is on disk, `strict` the same or 503 after `timeout_ms`,
-    `best_effort` at once, and what could not be kept is counted and declared."""
+    """`durable` responds once the record is on disk; `strict` does too, but responds 503 after
+    `timeout_ms`; `best_effort` responds at once, and counts and reports records that it loses."""
     max_bytes: int = 1024 * 1024 * 1024
-    """The most bytes that the directory's segments may take, those set aside included; then only
-    denials are recorded, in the room reserved for them, and then nothing is answered."""
+    """The most bytes that the directory's segments may take, prepared ones included; when they
+    are full, only denials are recorded, in space reserved for them, and then requests fail."""
     segment_bytes: int = 8 * 1024 * 1024
-    """The size of one segment file, which is filled with zeros in advance; two are held ready, and
-    what is left of the last one, at least an eighth, is for denials alone."""
+    """The size of one segment file, zero-filled in advance; two are kept ready, and the end of the
+    last one, at least an eighth of it, is reserved for denials."""
     timeout_ms: int = 250
     """How long a record may take to reach the disk in mode `strict`."""
     memory_bytes: int = 16 * 1024 * 1024
-    """The most bytes of records that may wait in memory for the disk; beyond it nothing is answered
+    """The most bytes of records that may wait in memory for the disk; beyond that requests fail
     or, in mode `best_effort`, records are lost and counted."""
 
     def complaints(self) -> list[str]:
-        """What is not usable, a sentence each."""
+        """What can't be used, one sentence each."""
         found = []
         if self.mode not in MODES:
             found.append(f"`mode` is `{self.mode}`, not one of {', '.join(MODES)}")
-        if self.segment_bytes < SMALLEST_SEGMENT:
-            found.append(f"`segment_bytes` is {self.segment_bytes}, below {SMALLEST_SEGMENT}")
+        if self.segment_bytes < MIN_SEGMENT_BYTES:
+            found.append(
+                f"`segment_bytes` is `{self.segment_bytes}`; the minimum is {MIN_SEGMENT_BYTES}"
+            )
         if self.max_bytes < 3 * self.segment_bytes:
             found.append(
-                f"`max_bytes` is {self.max_bytes}, less than three segments of "
-                f"{self.segment_bytes}: one is written, two are held ready"
+                f"`max_bytes` is `{self.max_bytes}`; it must hold three segments of "
+                f"{self.segment_bytes} bytes: one in use and two ready"
             )
         if self.timeout_ms < 1:
-            found.append(f"`timeout_ms` is {self.timeout_ms}, and must be 1 or more")
-        if self.memory_bytes < SMALLEST_MEMORY:
-            found.append(f"`memory_bytes` is {self.memory_bytes}, below {SMALLEST_MEMORY}")
+            found.append(f"`timeout_ms` is `{self.timeout_ms}`; the minimum is 1")
+        if self.memory_bytes < MIN_MEMORY_BYTES:
+            found.append(
+                f"`memory_bytes` is `{self.memory_bytes}`; the minimum is {MIN_MEMORY_BYTES}"
+            )
         return found

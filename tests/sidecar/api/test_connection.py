@@ -1,5 +1,5 @@
-"""The short way to an answer: a head that was read before is not read again, and nothing else is
-different. Every test has both ways to go."""
+"""The fast path to a response: a head that was parsed before is not parsed again, and nothing else
+differs. Every test takes both paths."""
 
 import asyncio
 from pathlib import Path
@@ -10,8 +10,8 @@ import pytest
 from policies.definitions.model import Key
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import key_document, key_name
-from sidecar.api.connection import OwnConnection
-from sidecar.http.head_cache import KEPT, CachedHead, HeadCache
+from sidecar.api.connection import ApiServerConnection
+from sidecar.http.head_cache import MAX_HEADS, CachedHead, HeadCache
 from sidecar.http.head_digest import KEY_BYTES, HeadDigest
 from tests import waiting
 from tests.sidecar.centre import EVALUATE_KEY, control_api
@@ -21,15 +21,15 @@ from tests.sidecar.wire import GOOD, answer_of, connect, request, with_key
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """The bodies of requests that went the short way."""
+    """The bodies of requests that took the fast path."""
     bodies: list[bytes] = []
-    begin = OwnConnection._begin
+    begin = ApiServerConnection._serve_cached
 
-    def noting(self: OwnConnection, head: object, body: bytes) -> None:
+    def noting(self: ApiServerConnection, head: object, body: bytes) -> None:
         bodies.append(body)
         begin(self, head, body)
 
-    monkeypatch.setattr(OwnConnection, "_begin", noting)
+    monkeypatch.setattr(ApiServerConnection, "_serve_cached", noting)
     return bodies
 
 
@@ -333,13 +333,11 @@ async def test_a_client_that_never_reads_leaves_the_short_way(
 
 def test_known_heads_are_bounded_and_keep_no_key() -> None:
     heads = HeadCache(HeadDigest(bytes(KEY_BYTES)))
-    for number in range(KEPT + 10):
-        heads.learn(
-            b"POST / HTTP/1.1\r\nX-API-Key: %d\r\n\r\n" % number, CachedHead("head", number)
-        )
+    for number in range(MAX_HEADS + 10):
+        heads.add(b"POST / HTTP/1.1\r\nX-API-Key: %d\r\n\r\n" % number, CachedHead("head", number))
     assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 9\r\n\r\n") is None
     assert heads.find(b"POST / HTTP/1.1\r\nX-API-Key: 10\r\n\r\n") == CachedHead("head", 10)
-    assert len(heads._known) == KEPT
-    assert not any(b"X-API-Key" in kept for kept in heads._known)
-    heads.learn(b"x" * 5000, CachedHead("head", 1))
+    assert len(heads) == MAX_HEADS
+    assert not any(b"X-API-Key" in kept for kept in heads._heads)
+    heads.add(b"x" * 5000, CachedHead("head", 1))
     assert heads.find(b"x" * 5000) is None

@@ -1,4 +1,4 @@
-"""What an operator writes of the ways to a data source, and what is said of it when it is wrong."""
+"""The settings of how agents reach a data source, and the complaints about wrong ones."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def test_sources_share_an_address_by_name_and_by_path(base: Path) -> None:
     assert one.listen == two.listen
 
 
-def test_names_may_stand_in_one_text(base: Path) -> None:
+def test_names_may_be_separated_by_commas(base: Path) -> None:
     text = AGENT + "sources:\n" + item("a")
     [source] = load(base, text, SOURCES__0__HOSTS="a.test, b.test:81").sources
     assert source.hosts == ("a.test", "b.test:81")
@@ -39,19 +39,19 @@ def test_names_may_stand_in_one_text(base: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("hosts: ['*a.test']", "hosts: `*a.test`: the host is not a host"),
+        ("hosts: ['*a.test']", "hosts: `*a.test`: the host is not a valid host name or IP address"),
         ("hosts: [127.1]", "must be a list of strings"),
-        ("hosts: ['127.1']", "hosts: `127.1`: the host is a number that is no IPv4 address"),
+        ("hosts: ['127.1']", "hosts: `127.1`: the host ends in a number, but is not an IPv4 addr"),
         ("hosts: {a: b}", "hosts: must be a string"),
         ("hosts: ['a.test:0']", "the port is not a number"),
-        ("path: kb", "path: the target does not start with `/`"),
-        ("path: /", "path: must be a path below `/`"),
-        ("path: /a?b", "path: must be a path below `/`"),
-        ("path: /a/../b", "path: the path holds a dot segment"),
-        ("path: /a%2fb", "path: the path holds an escaped slash"),
+        ("path: kb", "path: `kb`: the target does not start with `/`"),
+        ("path: /", "path: `/` must be a path below `/`"),
+        ("path: /a?b", "path: `/a?b` must be a path below `/`"),
+        ("path: /a/../b", "path: `/a/../b`: the path contains a dot segment"),
+        ("path: /a%2fb", "path: `/a%2fb`: the path contains an escaped slash"),
     ],
 )
-def test_a_fault_is_told_once_and_with_its_place(base: Path, line: str, said: str) -> None:
+def test_a_fault_is_reported_once_with_its_line(base: Path, line: str, said: str) -> None:
     [told] = complaints(base, AGENT + "sources:\n" + item("a", line))
     assert said in told
     assert told.startswith("sidecar.yaml:")
@@ -75,15 +75,15 @@ def test_an_upstream_that_has_two_readings_is_a_complaint(base: Path, upstream: 
         (["path: /kb", "hosts: [a.test]"], ["path: /%6bb", "hosts: [a.test]"]),
     ],
 )
-def test_sources_that_nothing_tells_apart_share_no_address(
+def test_sources_that_share_an_address_must_differ(
     base: Path, one: list[str], two: list[str]
 ) -> None:
     [told] = complaints(base, AGENT + "sources:\n" + item("a", *one) + item("b", *two))
-    assert "sources[1].listen: `127.0.0.1:18000` is the address of `sources[0].listen` too" in told
-    assert "neither `hosts` nor `path` tells the two apart" in told
+    assert "sources[1].listen: `127.0.0.1:18000` is already the address of `sources[0]" in told
+    assert "distinguish the two by `hosts` or `path`" in told
 
 
-def test_a_source_that_nothing_leads_to_is_a_complaint(base: Path) -> None:
+def test_a_source_without_a_listener_is_a_complaint(base: Path) -> None:
     [told] = complaints(base, AGENT + "sources:\n" + item("a", port=0))
     assert "sources[0].listen: is required" in told
 
@@ -117,16 +117,16 @@ def test_certificates_are_read_at_the_start(base: Path, pair: dict[str, str]) ->
         ("listen_tls: {certificate: tls.crt, key: locked.key}", "listen_tls: `certificate`"),
         ("listen_tls: {certificate: ca.pem, key: tls.key}", "key values mismatch"),
         ("listen_tls: {certificate: tls.crt, key: tls.key, verify: no}", "there is no such key"),
-        ("tls: {ca: none}", "tls: `ca` can't be used: no such file"),
+        ("tls: {ca: none}", "none`: no such file"),
         ("tls: {ca: tls.key}", "tls: `ca`"),
-        ("tls: {certificate: tls.crt}", "tls: `certificate` and `key` go together"),
+        ("tls: {certificate: tls.crt}", "tls: needs both `certificate` and `key`"),
         ("tls: {verify: false}", "tls.verify: there is no such key"),
-        ("tls: {server_name: 'a b'}", "tls.server_name: the host is not a host"),
-        ("addresses: [10.0.0.0/33]", "addresses: `10.0.0.0/33` is no network"),
-        ("addresses: [10.0.0.1/8]", "addresses: `10.0.0.1/8` is no network"),
+        ("tls: {server_name: 'a b'}", "tls.server_name: `a b`: the host is not a valid host name"),
+        ("addresses: [10.0.0.0/33]", "addresses: `10.0.0.0/33` is not a network"),
+        ("addresses: [10.0.0.1/8]", "addresses: `10.0.0.1/8` is not a network"),
     ],
 )
-def test_a_fault_of_tls_is_told_at_the_start(
+def test_a_fault_of_tls_is_reported_at_the_start(
     base: Path, pair: dict[str, str], line: str, said: str
 ) -> None:
     text = item("a", line).replace("http://", "https://")
@@ -134,9 +134,9 @@ def test_a_fault_of_tls_is_told_at_the_start(
     assert said in told, told
 
 
-def test_tls_is_for_an_upstream_that_speaks_it(base: Path) -> None:
+def test_tls_applies_only_to_an_https_upstream(base: Path) -> None:
     [told] = complaints(base, AGENT + "sources:\n" + item("a", "tls: {server_name: a.test}"))
-    assert "is for https://, and `upstream` is not" in told
+    assert "tls: applies only to https://, and `upstream`" in told
 
 
 def test_the_control_api_is_verified_by_files_relative_to_this_one(
@@ -151,15 +151,15 @@ def test_the_control_api_is_verified_by_files_relative_to_this_one(
     found = load(base, text, CONTROL_TLS__CA=str(base / "ca.pem"))
     assert found.control_tls == UpstreamTls(base / "ca.pem")
     [told] = complaints(base, text + "control_tls: {ca: none}\n")
-    assert "control_tls: `ca` can't be used: no such file" in told
+    assert "control_tls: `ca` can't be used: `" in told
     [told] = complaints(base, LEAST + "control_tls: {ca: ca.pem}\n")
-    assert "control_tls: is for https://, and `control` is not" in told
+    assert "control_tls: applies only to https://, and `control`" in told
 
 
 def test_sources_on_one_address_have_one_certificate(base: Path, pair: dict[str, str]) -> None:
     text = AGENT + "sources:\n" + item("a", "path: /a", f"listen_tls: {pair}")
     [told] = complaints(base, text + item("b", "path: /b"))
-    assert "sources[1].listen_tls: `127.0.0.1:18000` has another certificate" in told
+    assert "sources[1].listen_tls: must be the same as in sources[0]" in told
 
 
 def test_a_forward_proxy_leads_to_sources_that_listen_nowhere(
@@ -186,13 +186,13 @@ def test_a_name_leads_to_one_source(
     text = "forward_proxy: 127.0.0.1:8711\n" + AGENT + "sources:\n"
     other = item("b", *two, port=0).replace(":8000", ":8001" if two else ":8000")
     [told] = complaints(base, text + item("a", *one, port=0) + other)
-    assert f"sources[1].hosts: `{shared}` leads to sources[0] too" in told
+    assert f"sources[1].hosts: `{shared}` already leads to sources[0]" in told
 
 
 def test_a_forward_proxy_has_an_address_of_its_own(base: Path) -> None:
     text = "forward_proxy: 127.0.0.1:8710\n" + AGENT + "sources:\n" + item("a")
     [told] = complaints(base, text)
-    assert "forward_proxy: `127.0.0.1:8710` is the address of `listen` too" in told
+    assert "forward_proxy: `127.0.0.1:8710` is already the address of `listen`" in told
 
 
 TRANSPARENT = "transparent: 127.0.0.1:8712\n" + AGENT + "sources:\n"
@@ -215,7 +215,7 @@ def test_what_is_redirected_leads_to_sources_that_listen_nowhere(base: Path) -> 
 def test_the_port_of_what_is_redirected_is_its_own(base: Path) -> None:
     text = TRANSPARENT.replace("8712", "8710") + item("a")
     [told] = complaints(base, text)
-    assert "transparent: `127.0.0.1:8710` is the address of `listen` too" in told
+    assert "transparent: `127.0.0.1:8710` is already the address of `listen`" in told
 
 
 @pytest.mark.parametrize(
@@ -224,18 +224,21 @@ def test_the_port_of_what_is_redirected_is_its_own(base: Path) -> None:
         ("http://pg.test:5432", "is not tcp://host:port"),
         ("tcp://pg.test", "the port is missing"),
         ("tcp://pg.test:0", "is not tcp://host:port"),
-        ("tcp://pg.test:5432/db", "is tcp://host:port, without a path"),
-        ("tcp://u:p@pg.test:5432", "must be an address alone"),
-        ("tcp://127.1:5432", "the host is a number that is no IPv4 address"),
+        (
+            "tcp://pg.test:5432/db",
+            "`tcp://pg.test:5432/db` must be tcp://host:port, without a path",
+        ),
+        ("tcp://u:p@pg.test:5432", "must be only scheme, host, port and path"),
+        ("tcp://127.1:5432", "`tcp://127.1:5432`: the host ends in a number"),
     ],
 )
-def test_what_is_not_read_has_a_host_and_a_port(base: Path, upstream: str, said: str) -> None:
+def test_a_tcp_upstream_is_a_host_and_a_port(base: Path, upstream: str, said: str) -> None:
     [told] = complaints(base, TRANSPARENT + unread("pg", upstream))
     assert "sources[0].upstream: " in told
     assert said in told
 
 
-def test_only_what_is_not_read_has_such_an_upstream(base: Path) -> None:
+def test_only_the_kind_tcp_has_a_tcp_upstream(base: Path) -> None:
     text = item("a", port=0).replace("http://", "tcp://")
     [told] = complaints(base, TRANSPARENT + text)
     assert "is not http://host:port or https://host:port" in told
@@ -253,7 +256,7 @@ def test_only_what_is_not_read_has_such_an_upstream(base: Path) -> None:
         "tls: {server_name: a.test}",
     ],
 )
-def test_what_is_not_read_is_held_to_nothing_that_would_have_to_be(base: Path, line: str) -> None:
+def test_a_tcp_source_has_no_settings_of_requests(base: Path, line: str) -> None:
     [told] = complaints(base, TRANSPARENT + unread("pg", "tcp://pg.test:5432", line))
     assert f"sources[0].{line.partition(':')[0]}: " in told
 
@@ -272,13 +275,11 @@ def test_writes_to_what_is_not_read_may_be_allowed_in_so_many_words(base: Path) 
         (unread("a", "tcp://a.test:80"), item("b", "hosts: [b.test]", port=0)),
     ],
 )
-def test_a_redirected_port_leads_to_one_source_of_which_nothing_is_read(
-    base: Path, one: str, two: str
-) -> None:
+def test_a_redirected_port_leads_to_one_tcp_source(base: Path, one: str, two: str) -> None:
     [told] = complaints(base, TRANSPARENT + one + two)
-    assert "port " in told
-    assert "can't be told apart" in told
-    # Where a name is heard, they are two.
+    assert "]: port " in told
+    assert "can be distinguished only if" in told
+    # The forward proxy learns a name, which distinguishes them.
     other = TRANSPARENT.replace("transparent: 127.0.0.1:8712", "forward_proxy: 127.0.0.1:8711")
     assert len(load(base, other + one + two).sources) == 2
 
@@ -289,13 +290,13 @@ def test_addresses_tell_sources_apart_on_one_port(base: Path) -> None:
     assert len(load(base, TRANSPARENT + one + two).sources) == 2
 
 
-def test_what_is_not_read_shares_no_address(base: Path) -> None:
+def test_a_tcp_source_shares_no_address(base: Path) -> None:
     text = unread("b", "tcp://b.test:5432", "listen: 127.0.0.1:18000", "hosts: [b.test]")
     [told] = complaints(base, AGENT + "sources:\n" + item("a") + text)
-    assert "sources[1].listen: `127.0.0.1:18000` is the address of `sources[0].listen` too" in told
+    assert "sources[1].listen: `127.0.0.1:18000` is already the address of `sources[0]" in told
 
 
-@pytest.mark.parametrize("way", ["forward_proxy", "transparent"])
-def test_a_way_without_a_source_leads_nowhere(base: Path, way: str) -> None:
-    [told] = complaints(base, f"{way}: 127.0.0.1:8711\n" + AGENT)
-    assert f"{way}: leads to no source" in told
+@pytest.mark.parametrize("listener", ["forward_proxy", "transparent"])
+def test_a_proxy_listener_without_sources_is_a_complaint(base: Path, listener: str) -> None:
+    [told] = complaints(base, f"{listener}: 127.0.0.1:8711\n" + AGENT)
+    assert f"{listener}: leads to no source; add one" in told

@@ -151,9 +151,9 @@ def test_names_do_not_pile_up_in_memory() -> None:
     for number in range(5000):
         sort_request_fields([(b"x-%d" % number, b""), (b"x" * 5000 + b"%d" % number, b"")])
         sort_response_fields([(b"y-%d" % number, b"")])
-    assert len(headers._known) <= headers._MAX_KNOWN
-    assert len(headers._known_in_answers) <= headers._MAX_KNOWN
-    assert all(len(name) <= 64 for name in headers._known)
+    assert len(headers._request_rules) <= headers._MAX_CACHED_NAMES
+    assert len(headers._response_rules) <= headers._MAX_CACHED_NAMES
+    assert all(len(name) <= 64 for name in headers._request_rules)
 
 
 async def test_a_known_head_is_judged_anew_with_another_version_or_method(stand: Stand) -> None:

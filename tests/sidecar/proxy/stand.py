@@ -47,7 +47,7 @@ from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.upstream.egress_policy import Egress
 from sidecar.sessions import SessionRegistry
 from sidecar.settings.model import Defaults, Source
-from sidecar.settings.spool import SMALLEST_SEGMENT, SpoolSettings
+from sidecar.settings.spool import MIN_SEGMENT_BYTES, SpoolSettings
 from sidecar.spool.spool import Spool
 from tests import waiting
 
@@ -136,7 +136,7 @@ async def sidecar(
     freshness.confirm(CLOCK.monotonic())
     (tmp_path / "cache").mkdir(exist_ok=True)
     # Of thousands of sidecars each fills its segments with zeros: the smallest will do.
-    settings = spool or SpoolSettings(tmp_path / "spool", segment_bytes=SMALLEST_SEGMENT)
+    settings = spool or SpoolSettings(tmp_path / "spool", segment_bytes=MIN_SEGMENT_BYTES)
     opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
     running = asyncio.get_running_loop().create_task(opened.run())
     # Nobody is the centre here: a session can't be claimed, and nothing else needs it.

@@ -109,7 +109,7 @@ async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None
         kept = [
             made.ways.endpoints[0],
             made.ways.listeners,
-            headers._known,
+            headers._request_rules,
             simple_response._line_cache,
         ]
         assert holding(SECRET, *kept) == []
@@ -131,8 +131,8 @@ async def test_the_own_port_keeps_no_key(tmp_path: Path) -> None:
             await until(lambda: not stand.ports[0].connections)
             gc.collect()
             port: Any = stand.ports[0]
-            assert port._known_heads._known
-            assert holding(EVALUATE_KEY, port._known_heads) == []
+            assert len(port.head_cache)
+            assert holding(EVALUATE_KEY, port.head_cache) == []
 
 
 def test_a_digest_is_keyed() -> None:

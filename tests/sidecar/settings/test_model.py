@@ -202,35 +202,36 @@ def test_the_environment_can_make_what_the_file_has_not(base: Path) -> None:
         ("key_file: sidecar.key", {}, ["control: is required"]),
         ("control: http://a:1", {}, ["key_file: is required"]),
         (LEAST + "stalenes_seconds: 3", {}, ["did you mean `staleness_seconds`?"]),
-        (LEAST + "spool: {mod: strict}", {}, ["3: spool.mod: there is no such key: did you mean"]),
-        (LEAST + "staleness_seconds: soon", {}, ["3: staleness_seconds: `soon` is not a number"]),
+        (LEAST + "xyzzy: 3", {}, ["xyzzy: there is no such key; `--help` lists the keys"]),
+        (LEAST + "spool: {mod: strict}", {}, ["3: spool.mod: there is no such key; did you mean"]),
+        (LEAST + "staleness_seconds: soon", {}, ["3: staleness_seconds: `soon` is not a plain n"]),
         (LEAST + "staleness_seconds: 0.5", {}, ["`0.5` is not between 1 and 86400 seconds"]),
-        (LEAST + "staleness_seconds: 1_0", {}, ["`1_0` is not a number"]),
-        (LEAST + "staleness_seconds: -3", {}, ["`-3` is not a number"]),
-        (LEAST + "staleness_seconds: {a: 1}", {}, ["a map is not a number"]),
-        (LEAST + "listen: 8710", {}, ["listen: must be a string: put `8710` in quotes"]),
+        (LEAST + "staleness_seconds: 1_0", {}, ["`1_0` is not a plain number such as 30"]),
+        (LEAST + "staleness_seconds: -3", {}, ["`-3` is not a plain number"]),
+        (LEAST + "staleness_seconds: {a: 1}", {}, ["a map is not a plain number"]),
+        (LEAST + "listen: 8710", {}, ["listen: must be a string; put `8710` in quotes"]),
         (LEAST + "listen: localhost", {}, ["listen: `localhost` is not host:port"]),
         (LEAST + "id: 7", {}, ["id: must be a string"]),
         (LEAST + f'id: "{"x" * 257}"', {}, ["id: must have 1 to 256 characters"]),
         (LEAST + "spool: strict", {}, ["spool: must be a mapping"]),
         (LEAST + "spool: {mode: fast}", {}, ["`fast` is not one of durable, strict"]),
-        (LEAST + "spool: {max_bytes: 1000}", {}, ["spool.max_bytes: `max_bytes` is 1000, less"]),
+        (LEAST + "spool: {max_bytes: 1000}", {}, ["spool.max_bytes: `max_bytes` is `1000`; it mu"]),
         (LEAST + "sources: {}", {}, ["sources: must be a list"]),
         (LEAST + "sources: [kb]", {}, ["sources[0]: must be a mapping"]),
         (LEAST + "agent: {id: a}", {}, ["agent.role: is required", "agent.key_file: is required"]),
         (LEAST.replace("http:", "ftp:"), {}, ["control: `ftp://127.0.0.1:8700` is not http://"]),
-        (LEAST.replace("//127", "//u:p@127"), {}, ["control: must be an address alone"]),
+        (LEAST.replace("//127", "//u:p@127"), {}, ["control: must be only scheme, host, port"]),
         (LEAST.replace(":8700", ":0"), {}, ["is not http://host:port"]),
         (LEAST.replace(":8700", ":87000"), {}, ["control: is not an address"]),
         (LEAST.replace("sidecar.key", "no.key"), {}, ["key_file: `no.key` can't be read: No such"]),
-        (LEAST, {"STALENESS_SECOND": "3"}, ["there is no such key: did you mean"]),
+        (LEAST, {"STALENESS_SECOND": "3"}, ["there is no such key; did you mean"]),
         (LEAST, {"SPOOL__MODE": "fast"}, ["SLUICE_SIDECAR_SPOOL__MODE: `fast` is not one of"]),
         (LEAST, {"STALENESS_SECONDS": "x"}, ["SLUICE_SIDECAR_STALENESS_SECONDS: `x` is not a"]),
-        (LEAST, {"CONTROL__PORT": "1"}, ["SLUICE_SIDECAR_CONTROL__PORT: the file has no such pla"]),
+        (LEAST, {"CONTROL__PORT": "1"}, ["SLUICE_SIDECAR_CONTROL__PORT: the file has no such key"]),
         (LEAST, {"SOURCES": "x"}, ["SLUICE_SIDECAR_SOURCES: must be a list"]),
     ],
 )
-def test_a_fault_is_told_with_its_place(
+def test_a_fault_is_reported_with_its_line(
     base: Path, text: str, environ: dict[str, str], said: list[str]
 ) -> None:
     told = complaints(base, text, **environ)
@@ -253,7 +254,7 @@ sources:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (("alias: kb", "alias: K B"), "sources[0].alias: must have the form"),
+        (("alias: kb", "alias: K B"), "sources[0].alias: `K B` must be 1 to 64 of a-z"),
         (("    kind: chroma\n", ""), "sources[0].kind: is required"),
         (("kind: chroma", "kind: mongo"), f"`mongo` is not one of {', '.join(declared.KINDS)}"),
         (("    sensitivity: medium\n", ""), "sources[0].sensitivity: is required"),
@@ -266,7 +267,7 @@ sources:
         (("medium", "medium\n    names: [a]"), "sources[0].names: must be a mapping"),
         (
             ("medium", "medium\n    names: {contracts: {source_id: c}}"),
-            "sources[0].names: `contracts` does not begin with `chroma://kb/`",
+            "sources[0].names: `contracts` must begin with `chroma://kb/`",
         ),
         (
             ("medium", "medium\n    names: {chroma://kb/a: {sensitivity: x}}"),
@@ -274,24 +275,24 @@ sources:
         ),
         (
             ("medium", "medium\n    routes: [{method: GET, path: /, class: deny}]"),
-            "sources[0].routes: are for sources of the kind `rest`",
+            "sources[0].routes: apply only to sources of the kind `rest`",
         ),
         (
             ("medium", "medium\n    endpoint: /x"),
-            "sources[0].endpoint: is for sources of the kind `mcp`",
+            "sources[0].endpoint: applies only to sources of the kind `mcp`",
         ),
         (
             ("medium", "medium\n    arguments: {search: a}"),
-            "sources[0].arguments: are for sources of the kind `mcp`",
+            "sources[0].arguments: apply only to sources of the kind `mcp`",
         ),
         (
             ("medium", "medium\n    aws: {region: eu-central-1}"),
-            "sources[0].aws: is for sources of the kinds",
+            "sources[0].aws: applies only to sources of the kinds",
         ),
-        (("127.0.0.1:18000", "127.0.0.1:8710"), "sources[0].listen: `127.0.0.1:8710` is the addr"),
+        (("127.0.0.1:18000", "127.0.0.1:8710"), "sources[0].listen: `127.0.0.1:8710` is already"),
     ],
 )
-def test_a_fault_of_a_source_is_told_with_its_place(
+def test_a_fault_of_a_source_is_reported_with_its_line(
     base: Path, changed: tuple[str, str], said: str
 ) -> None:
     told = complaints(base, LEAST + SOURCE.replace(*changed))
@@ -309,7 +310,7 @@ def test_a_fault_of_a_source_is_told_with_its_place(
         ("eu-central-1", "aws: must be a mapping"),
     ],
 )
-def test_a_fault_of_credentials_is_told_with_its_place(base: Path, aws: str, said: str) -> None:
+def test_a_fault_of_credentials_is_reported_with_its_line(base: Path, aws: str, said: str) -> None:
     told = complaints(base, LEAST + SOURCE.replace("chroma", "s3") + f"    aws: {aws}\n")
     assert len(told) == 1, told
     assert said in told[0]
@@ -327,15 +328,15 @@ def test_credentials_are_read_relative_to_the_file(base: Path) -> None:
     ("route", "said"),
     [
         ("{path: /, class: deny}", "routes[0].method: is required"),
-        ("{method: get, path: /, class: deny}", "routes[0].method: must be a method in capitals"),
-        ("{method: GET, path: a, class: deny}", "routes[0].path: must begin with `/`"),
+        ("{method: get, path: /, class: deny}", "routes[0].method: `get` must be a method in cap"),
+        ("{method: GET, path: a, class: deny}", "routes[0].path: `a` must begin with `/`"),
         ("{method: GET, path: /}", "routes[0].class: is required"),
         ("{method: GET, path: /, class: pass}", "routes[0].class: `pass` is not one of"),
         ("{method: GET, path: /, class: deny, sensitivity: x}", "routes[0].sensitivity: `x` is"),
         ("{method: GET, path: /, class: deny, sourceid: x}", "did you mean `source_id`?"),
     ],
 )
-def test_a_fault_of_a_route_is_told_with_its_place(base: Path, route: str, said: str) -> None:
+def test_a_fault_of_a_route_is_reported_with_its_line(base: Path, route: str, said: str) -> None:
     rest = SOURCE.replace("chroma", "rest") + f"    routes: [{route}]\n"
     told = complaints(base, LEAST + rest)
     assert len(told) == 1, told
@@ -345,16 +346,16 @@ def test_a_fault_of_a_route_is_told_with_its_place(base: Path, route: str, said:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("endpoint: mcp", "endpoint: must be a plain path"),
-        ("endpoint: /a/../b", "endpoint: must be a plain path"),
-        ('endpoint: ""', "endpoint: must be a plain path"),
+        ("endpoint: mcp", "endpoint: `mcp` is not a plain path"),
+        ("endpoint: /a/../b", "endpoint: `/a/../b` is not a plain path"),
+        ('endpoint: ""', "endpoint: `` is not a plain path"),
         ("arguments: [search]", "arguments: must be a mapping"),
-        ("arguments: {search: a..b}", "arguments.search: must be names with dots between"),
-        ("arguments: {search: }", "arguments.search: does not say where"),
+        ("arguments: {search: a..b}", "arguments.search: `a..b` must be names separated by dots"),
+        ("arguments: {search: }", "arguments.search: is empty; write the argument"),
         ("arguments: {search: {a: b}}", "arguments.search: must be a string"),
     ],
 )
-def test_a_fault_of_an_mcp_source_is_told_with_its_place(base: Path, line: str, said: str) -> None:
+def test_a_fault_of_an_mcp_source_is_reported(base: Path, line: str, said: str) -> None:
     told = complaints(base, LEAST + SOURCE.replace("chroma", "mcp") + f"    {line}\n")
     assert said in told[0]
 
@@ -383,10 +384,10 @@ def test_two_sources_share_neither_port_nor_name(base: Path) -> None:
     told = complaints(base, LEAST + SOURCE + item)
     assert len(told) == 2
     assert (
-        "sources[1].listen: `127.0.0.1:18000` is the address of `sources[0].listen` too"
+        "sources[1].listen: `127.0.0.1:18000` is already the address of `sources[0].listen`"
         in (told[0])
     )
-    assert "sources[1].alias: `kb` is that of sources[0] too" in told[1]
+    assert "sources[1].alias: `kb` is already the alias of sources[0]" in told[1]
 
 
 def test_a_source_without_an_agent_is_a_complaint(base: Path) -> None:
