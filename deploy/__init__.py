@@ -1,4 +1,5 @@
-"""How Sluice is started: the `sluice` command, and the local launcher behind `sluice up`.
+"""What people install and run: the `sluice` command, its operator's commands (`client`), and the
+launcher behind `sluice up` (`local`).
 
-Imports neither service: they are started as processes, the same topology as in production.
+Imports neither service: it starts them as processes, as in production.
 """

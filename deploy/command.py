@@ -1,9 +1,8 @@
-"""`sluice`: one name for every part of it.
+"""The `sluice` command: dispatches to the commands listed in `deploy.overview`.
 
-Dispatches to the commands of `deploy.overview`. A service takes over this process (`exec`), so its
-arguments, `--help`, signals and exit codes are its own. Modules are imported only for the command
-that needs them: a command line should answer at once. Exit code 2 for unusable arguments, 1 for a
-failure, 0 for a drained stop.
+A service replaces this process (`exec`), so its arguments, `--help`, signals and exit codes are its
+own. A command imports only the modules that it needs, so that it starts at once. Exit code 2 for
+unusable arguments, 1 for a failure, 0 for a drained stop.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from deploy.overview import COMMANDS, overview, unknown
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command; returns only for those that don't become a service."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if not given:
+    """Run a command. Returns its exit code, unless a service replaces the process."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
         print(overview(), file=sys.stderr)
         return 2
-    name, *rest = given
+    name, *rest = words
     if name in ("-h", "--help"):
         print(overview())
         return 0
@@ -41,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _become(module: str, *arguments: str) -> int:
-    # `-P`: a folder named like one of our packages, where the command is typed, is not the package.
+    # `-P` keeps the current folder off the import path: a folder in it may be named like a package.
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
 
 
@@ -51,7 +50,7 @@ def _version() -> str:
     try:
         return version("sluice")
     except PackageNotFoundError:
-        return "of this folder, which is not installed"
+        return "(run from a folder, not installed)"
 
 
 def _up(arguments: list[str]) -> int:
@@ -60,10 +59,10 @@ def _up(arguments: list[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="sluice up",
-        description="Runs a control API, a sidecar and a sample data source, to try out. Ctrl-C "
-        "drains and stops all.",
-        epilog="An option overrides its environment variable. The services' own settings pass "
-        "through: `sluice control --help` and `sluice sidecar --help` list them.",
+        description="Runs a control API, a sidecar and a sample data source on this machine, to "
+        "try Sluice out. Ctrl-C drains and stops them.",
+        epilog="An option overrides its environment variable. The services read their own "
+        "settings too: `sluice control --help` and `sluice sidecar --help` list them.",
     )
     for name, variable in ENVIRONMENT.items():
         port = PORTS.get(name)
@@ -76,7 +75,7 @@ def _up(arguments: list[str]) -> int:
     parser.add_argument(
         "--free-ports",
         action="store_true",
-        help="listen on free ports wherever no option names one; they are printed once all is up",
+        help="choose a free port for every address without an option, and print them",
     )
     options = vars(parser.parse_args(arguments))
     free_ports = options.pop("free_ports")

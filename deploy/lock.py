@@ -1,9 +1,9 @@
-"""Writes `requirements.lock`: every distribution the project is built, run and tested with.
+"""Writes `requirements.lock`: every distribution that the project is built, run and tested with.
 
-`make lock` runs it, with `uv` on the PATH. The file has two parts, cut by `TEST_PART`: the first is
-what `make run` installs, the whole is what `make test` installs. It carries hashes and no address:
-from where to fetch is the machine's business, what may be fetched is ours. Every Python gets the
-same versions, those that the oldest can run. Knows nothing of installing; that is `deploy.install`.
+`make lock` runs it, with `uv` on the PATH. `TEST_PART` divides the file: `make run` installs the
+first part, `make test` both. The file contains hashes but no index address: the machine's pip
+configuration says where to fetch from. Every Python gets the same versions, those that the oldest
+one can run. Knows nothing of installing; `deploy.install` does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEADER = """\
 # CPython 3.11 and later. Made by `make lock`, installed by `make run` and `make test`.
 """
 BUILD = (
-    "hatchling>=1.27\n"  # the build backend: installed too, so that no build fetches one unpinned
+    "hatchling>=1.27\n"  # the build backend, pinned too: otherwise a build would fetch any version
 )
 LATER = ("3.12", "3.13", "3.14")
 UV = [
@@ -31,21 +31,21 @@ UV = [
 
 
 def main() -> int:
-    """Resolves the run part, then the rest held to it; the old file stays if anything fails."""
+    """Resolve the run part, then the rest with those versions. Keeps the old file on failure."""
     oldest = ".".join(map(str, OLDEST))
     with tempfile.TemporaryDirectory() as scratch:
-        held = Path(scratch, "held.txt")
+        constraints = Path(scratch, "constraints.txt")
         run = _compile(oldest, "--extra", "demo")
-        held.write_text("".join(run), encoding="utf-8")
-        everything = ("--extra", "demo", "--extra", "test", "--constraint", str(held))
+        constraints.write_text("".join(run), encoding="utf-8")
+        everything = ("--extra", "demo", "--extra", "test", "--constraint", str(constraints))
         every = _compile(oldest, *everything)
-        held.write_text("".join(every), encoding="utf-8")
+        constraints.write_text("".join(every), encoding="utf-8")
         until: dict[str, str] = {}
         for later in LATER:
             needed = _compile(later, *everything)
             if more := set(needed) - set(every):
                 names = ", ".join(sorted(block.partition("==")[0] for block in more))
-                sys.exit(f"Python {later} needs what Python {oldest} does not: {names}")
+                sys.exit(f"Python {later} needs distributions that {oldest} does not: {names}")
             for block in set(every) - set(needed):
                 until.setdefault(block, later)
     first = [_marked(block, until) for block in run]
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def _marked(block: str, until: dict[str, str]) -> str:
-    """The block, with a marker if a later Python does without it."""
+    """The block, with a marker if later Pythons don't need it."""
     if block not in until:
         return block
     pin, rest = block.split(" ", 1)
@@ -64,7 +64,7 @@ def _marked(block: str, until: dict[str, str]) -> str:
 
 
 def _compile(python: str, *arguments: str) -> list[str]:
-    """The requirements for one Python, a block of text each: the pin and its hashes."""
+    """The requirements for one Python, as blocks of a pin and its hashes."""
     command = [*UV, "--python-version", python, *arguments]
     answer = subprocess.run(
         command, cwd=ROOT, input=BUILD, capture_output=True, text=True, check=False

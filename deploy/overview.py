@@ -1,5 +1,5 @@
-"""The commands of `sluice`, grouped as `sluice --help` shows them. Knows names and one line for
-each, and which module a command becomes; nothing of what they do."""
+"""The commands of `sluice`, grouped as `sluice --help` shows them. Knows each command's name, its
+line of help and the module that implements it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ class Command(NamedTuple):
     name: str
     line: str
     becomes: tuple[str, ...] = ()
-    """The module and first arguments of the process that takes over; empty where it is ours."""
+    """The module and first arguments of the service that replaces this process; empty for commands
+    that run in it."""
 
 
 GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
@@ -29,7 +30,7 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
         ),
     ),
     (
-        "Operate, through the API of a control API",
+        "Operate an installation through its control API",
         (
             Command("agents", "list, register, approve, suspend and deprecate agents"),
             Command("keys", "list, create, bind, rotate and revoke API keys"),
@@ -37,17 +38,17 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
             Command("policies", "list, show, apply, delete and restore policies"),
             Command("events", "search the audit trail, or follow it as it grows"),
             Command("fleet", "list the sidecars, or wait until all have a revision"),
-            Command("revoke", "revoke a key, a session or many sessions"),
-            Command("freeze", "deny every evaluation of the tenant, or lift that again"),
+            Command("revoke", "revoke a key, an agent, a session or many sessions"),
+            Command("freeze", "deny every evaluation of the tenant, or lift that"),
         ),
     ),
     (
-        "Look after an installation",
+        "Maintain an installation",
         (
-            Command("migrate", "bring the database's schema to head", ("control_api", "migrate")),
-            Command("purge", "remove now what retention would remove", ("control_api", "purge")),
-            Command("rotate-key", "make a new signing key", ("control_api", "rotate-key")),
-            Command("doctor", "find what could bypass a sidecar", ("sidecar.doctor",)),
+            Command("migrate", "update the database's schema", ("control_api", "migrate")),
+            Command("purge", "remove expired data now", ("control_api", "purge")),
+            Command("rotate-key", "create a new signing key", ("control_api", "rotate-key")),
+            Command("doctor", "find ways around a sidecar", ("sidecar.doctor",)),
             Command("policy", "check policy files, offline", ("policies",)),
         ),
     ),
@@ -56,7 +57,7 @@ COMMANDS = {command.name: command for _, commands in GROUPS for command in comma
 
 
 def overview() -> str:
-    """What `sluice --help` prints."""
+    """The text of `sluice --help`."""
     lines = ["usage: sluice COMMAND [ARGUMENT ...]", "       sluice COMMAND --help", ""]
     lines.append("Decides which data AI agents may read, and keeps a record that can be proven.")
     for title, commands in GROUPS:
@@ -67,10 +68,10 @@ def overview() -> str:
 
 
 def unknown(word: str) -> str:
-    """The error about a command that does not exist, with the nearest one that does."""
+    """The error about a command that does not exist, with the most similar one."""
     near = difflib.get_close_matches(word, COMMANDS, n=1)
-    hint = f": did you mean `{near[0]}`?" if near else ""
+    hint = f"did you mean `{near[0]}`? " if near else ""
     return (
         "usage: sluice COMMAND [ARGUMENT ...]\n"
-        f"sluice: there is no command `{word}`{hint} (`sluice --help` lists all)"
+        f"sluice: there is no command `{word}`; {hint}`sluice --help` lists all commands"
     )

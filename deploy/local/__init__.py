@@ -1,14 +1,15 @@
-"""`sluice up`: the whole of Sluice on one machine, to try out, with a sample data source.
+"""`sluice up`: all of Sluice on one machine, with a sample data source, to try it out.
 
-    settings    where everything listens and lies
-    ports       which of these ports are taken
-    processes   the children: started, watched, stopped; none outlives the launcher
+    settings    the addresses and the data directory
+    ports       chooses free ports, and reports taken ones
+    processes   starts, watches and stops the child processes
+    log_tail    passes the children's warnings and errors on to the terminal
     calls       JSON over HTTP to the children
-    samples     what the sample data source holds
-    provision   the keys and the agent, made through the control API like anyone's
-    sidecar     the sidecar's file
-    welcome     what is printed when all is up
-    up          the story from first to last
+    samples     the content of the sample data source
+    provision   creates the keys and the agent through the control API
+    sidecar     writes the sidecar's settings file
+    welcome     the text that is printed when everything is up
+    up          the whole sequence
 
-Nothing here is imported by a service, and no service is imported here.
+No service imports this package, and it imports no service.
 """

@@ -1,4 +1,4 @@
-"""JSON over HTTP to the processes beside us: past any proxy, never without a time limit."""
+"""JSON over HTTP to the child processes: never through a proxy, always with a time limit."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class CallRefused(Exception):
-    """an answer that was not hoped for: the request, its status, and what the other side said"""
+    """an unexpected response: the request, the status and the body"""
 
 
 class CallResult(NamedTuple):
-    """A status and the JSON that came with it (None where it was no JSON)."""
+    """A status, and the JSON body (None if the body is not JSON)."""
 
     status: int
     body: Any
@@ -30,8 +30,8 @@ class Calls:
         self._headers = {"X-API-Key": key} if key else {}
         self._seconds = seconds
 
-    def ask(self, method: str, path: str, body: object = None) -> CallResult:
-        """Whatever the status; `OSError` where nobody answers."""
+    def request(self, method: str, path: str, body: object = None) -> CallResult:
+        """The response, with any status. Raises `OSError` if there is none."""
         request = urllib.request.Request(
             f"http://{self._address}{path}", method=method, headers=self._headers
         )
@@ -44,20 +44,20 @@ class Calls:
         except urllib.error.HTTPError as error:
             with error:
                 return CallResult(error.code, _json(error.read()))
-        except http.client.HTTPException as error:  # it ended in the middle of its answer
+        except http.client.HTTPException as error:  # the response broke off
             raise ConnectionError(str(error)) from error
 
-    def want(self, method: str, path: str, body: object = None) -> Any:
-        """The answer's body; `CallRefused` unless the status is 200 or 201."""
-        status, answer = self.ask(method, path, body)
+    def request_ok(self, method: str, path: str, body: object = None) -> Any:
+        """The response's body. Raises `CallRefused` unless the status is 200 or 201."""
+        status, answer = self.request(method, path, body)
         if status not in (200, 201):
-            raise CallRefused(f"`{method} {path}` answered {status}: {json.dumps(answer)}")
+            raise CallRefused(f"`{method} {path}` returned {status}: {json.dumps(answer)}")
         return answer
 
-    def answers(self, path: str) -> bool:
-        """Whether there is a 200 at `path` by now."""
+    def is_up(self, path: str) -> bool:
+        """Whether `path` returns 200."""
         try:
-            return self.ask("GET", path).status == http.client.OK
+            return self.request("GET", path).status == http.client.OK
         except OSError:
             return False
 

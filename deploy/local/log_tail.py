@@ -1,8 +1,8 @@
-"""What a child writes to its log, passed on to the terminal where it is a warning or worse.
+"""Reads a child's log and passes warnings and errors on to the terminal.
 
-The services write one entry a line: JSON, or text where `SLUICE_LOG_FORMAT` says so
-(`control_api/README.md`, "Log"). Knows those two forms, and passes nothing else on: a sample data
-source's own chatter stays in its file.
+The services write one entry per line, as JSON or, with `SLUICE_LOG_FORMAT=text`, as text
+(`control_api/README.md`, "Log"). Lines in other forms, such as the sample data source's, stay in
+their file.
 """
 
 from __future__ import annotations
@@ -12,38 +12,39 @@ import re
 from pathlib import Path
 
 LEVELS = ("warning", "error", "critical")
-AT_ONCE = 64 * 1024
-"""Bytes that are read at a time: a child that floods its log must not hold up the watch."""
-LONGEST_LINE = 1024 * 1024
+READ_BYTES = 64 * 1024
+"""Bytes read at a time: a child that floods its log must not delay watching the others."""
+MAX_LINE = 1024 * 1024
 _TEXT = re.compile(r"\S+Z (?P<level>[A-Z]+) \S+: (?P<message>.*)")
-# Whatever could move the cursor, or end the line: JSON escapes it, and decoding brings it back.
+# Characters that could move the cursor or end the line. A JSON log escapes them; decoding it
+# restores them, so they are escaped again before printing.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class LogTail:
-    """The end of a log, as far as it was not read yet. `name` is the child's."""
+    """Reads a log from where it stopped the last time. `name` is the child's."""
 
     def __init__(self, name: str, log: Path) -> None:
         self._name = name
         self._log = log
-        self._at = 0
+        self._offset = 0
         self._rest = b""
 
-    def news(self) -> list[str]:
-        """What to show of the lines that were written since the last call."""
+    def read_new(self) -> list[str]:
+        """The warnings and errors among the lines written since the last call."""
         with self._log.open("rb") as log:
-            log.seek(self._at)
-            read = log.read(AT_ONCE)
-        self._at += len(read)
+            log.seek(self._offset)
+            read = log.read(READ_BYTES)
+        self._offset += len(read)
         *lines, self._rest = (self._rest + read).split(b"\n")
-        if len(self._rest) > LONGEST_LINE:
+        if len(self._rest) > MAX_LINE:
             self._rest = b""
         shown = (_shown(self._name, line.decode(errors="replace")) for line in lines)
         return [line for line in shown if line is not None]
 
 
 def readable(line: str) -> list[str]:
-    """A line of a child's log for a reader: an entry with its trace, or the line as it is."""
+    """A line of a child's log in readable form: an entry with its trace, or the line unchanged."""
     level, message = _entry(line)
     if not level or _TEXT.fullmatch(line):
         return [line]
@@ -61,7 +62,7 @@ def _safe(text: str) -> str:
 
 
 def _entry(line: str) -> tuple[str, str]:
-    """Level and message; two empty texts where the line is no entry of ours."""
+    """Level and message; two empty strings if the line is not a service's entry."""
     if match := _TEXT.fullmatch(line):
         return match["level"].lower(), match["message"]
     try:

@@ -1,8 +1,8 @@
-"""The children of `sluice up`: started, watched and stopped. Knows nothing of what they do.
+"""Starts, watches and stops the child processes of `sluice up`. Knows nothing of what they do.
 
-Each has a session of its own, so the terminal's Ctrl-C reaches the launcher alone and the children
-are stopped in order. None outlives the launcher: should it be killed outright, the kernel sends
-them SIGTERM (PR_SET_PDEATHSIG, on Linux) and they drain by themselves.
+Each child has its own session, so that Ctrl-C in the terminal reaches only the launcher, which
+stops the children in order. No child outlives the launcher: if it is killed, the kernel sends them
+SIGTERM (PR_SET_PDEATHSIG, on Linux) and they drain by themselves.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ LAST_LINES = 20
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
 
 
-class StopAsked(Exception):
-    """someone typed Ctrl-C, or sent SIGTERM"""
+class StopRequested(Exception):
+    """Ctrl-C or SIGTERM"""
 
 
 class ProcessFailed(Exception):
-    """a child ended, or did not become ready in time; with its last lines"""
+    """a child ended, or was not ready in time; with the last lines of its log"""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """One process, its log, and how long it may take to drain."""
+    """A process, its log, and how long it may take to drain."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -45,25 +45,26 @@ class Child:
     drain_seconds: float
 
 
-class Family:
-    """The children, in the order they were started; leaving the block stops them, last one first.
+class ChildProcesses:
+    """The children, in the order in which they were started. Leaving the `with` block stops them in
+    reverse order.
 
-    Use it in the main thread: the kernel's signal is tied to the thread that started a child.
+    Use it in the main thread: PR_SET_PDEATHSIG is tied to the thread that started a child.
     """
 
     def __init__(self, logs: Path) -> None:
         self.logs = logs
         self._children: list[Child] = []
-        self._asked: list[int] = []
-        self.undrained: list[str] = []
-        """Who had to be killed."""
+        self._signals: list[int] = []
+        self.killed: list[str] = []
+        """The children that did not drain in time."""
 
-    def __enter__(self) -> Family:
+    def __enter__(self) -> ChildProcesses:
         self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._note)
-        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` means what it says
-            signal.signal(signal.SIGHUP, self._note)
+            signal.signal(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # respect `nohup`
+            signal.signal(signal.SIGHUP, self._on_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -77,11 +78,11 @@ class Family:
         environ: Mapping[str, str],
         drain_seconds: float,
         *,
-        secretive: bool = False,
+        discard_output: bool = False,
     ) -> None:
-        """Starts a child that writes to `<logs>/<name>.log`; the run before keeps its own.
+        """Start a child that writes to `<logs>/<name>.log`; the log of the run before is kept.
 
-        `secretive`: what it says on standard output is secret, and goes nowhere.
+        `discard_output` drops its standard output, which may contain secrets.
         """
         log = self.logs / f"{name.replace(' ', '-')}.log"
         if log.exists():
@@ -91,7 +92,7 @@ class Family:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL if secretive else output,
+                stdout=subprocess.DEVNULL if discard_output else output,
                 stderr=output,
                 env=dict(environ),
                 start_new_session=True,
@@ -100,71 +101,70 @@ class Family:
         self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
 
     def wait(self, until: Callable[[], bool], what: str, seconds: float) -> None:
-        """Returns when `until()`; `StopAsked` on a signal, `ProcessFailed` if a child ends or it
-        lasts."""
+        """Return when `until()` is true. Raises `StopRequested` on a signal, and `ProcessFailed` if
+        a child ends or `seconds` pass. `what` says what did not happen."""
         deadline = time.monotonic() + seconds
         while not until():
-            self._look()
+            self._poll()
             if time.monotonic() > deadline:
                 newest = self._children[-1]
-                raise ProcessFailed(
-                    f"{what}: not within {seconds:.0f} s\n{_last_lines(newest.log)}"
-                )
+                raise ProcessFailed(f"{what} within {seconds:.0f} s\n{_last_lines(newest.log)}")
             time.sleep(PAUSE)
 
     def watch(self) -> None:
-        """Until someone asks to stop (`StopAsked`) or a child ends (`ProcessFailed`)."""
+        """Raise `StopRequested` on a signal, or `ProcessFailed` when a child ends."""
         while True:
-            self._look()
+            self._poll()
             time.sleep(PAUSE)
 
     def ended(self) -> str | None:
-        """What to say of the first child that has ended, or nothing."""
+        """A description of the first child that has ended; None while all run."""
         for child in self._children:
             if (code := child.process.poll()) is not None:
                 how = f"with exit code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
                 return f"the {child.name} ended {how}\n{_last_lines(child.log)}"
         return None
 
-    def _look(self) -> None:
-        self._pass_on()
-        if self._asked:
-            raise StopAsked
+    def _poll(self) -> None:
+        self._print_new_lines()
+        if self._signals:
+            raise StopRequested
         if problem := self.ended():
             raise ProcessFailed(problem)
 
-    def _pass_on(self) -> None:
-        """Warnings and errors of the children, to the terminal."""
+    def _print_new_lines(self) -> None:
+        """Print new warnings and errors of the children."""
         for child in self._children:
-            for line in child.tail.news():
+            for line in child.tail.read_new():
                 print(line, file=sys.stderr, flush=True)
 
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self._asked.append(number)
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        self._signals.append(number)
 
     def _stop(self, child: Child) -> None:
-        """Asks, waits until it has drained, and kills it if not; a second Ctrl-C kills at once."""
-        child.process.send_signal(signal.SIGTERM)  # does nothing to one that has ended
+        """Send SIGTERM, wait for the child to drain, and kill it if it takes too long. A second
+        Ctrl-C kills at once."""
+        child.process.send_signal(signal.SIGTERM)  # no effect if it has ended
         deadline = time.monotonic() + child.drain_seconds
         while child.process.poll() is None:
-            if time.monotonic() > deadline or len(self._asked) > 1:
+            if time.monotonic() > deadline or len(self._signals) > 1:
                 os.killpg(child.process.pid, signal.SIGKILL)
                 child.process.wait()
-                self.undrained.append(child.name)
+                self.killed.append(child.name)
             time.sleep(PAUSE)
-            self._pass_on()
+            self._print_new_lines()
 
 
 def _die_with(launcher: int) -> None:
-    """In the child, before it becomes its program."""
+    """Runs in the child before `exec`: ask the kernel for SIGTERM when the launcher dies."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != launcher:
-            # The launcher was gone before the kernel was told: no signal will come.
+            # The launcher died before `prctl`, so no signal will come.
             os._exit(1)
 
 
 def _last_lines(log: Path) -> str:
     written = log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:]
     lines = [line for each in written for line in readable(each)]
-    return "\n".join([f"the last lines of {log}:", *(f"    {line}" for line in lines)])
+    return "\n".join([f"the last lines of `{log}`:", *(f"    {line}" for line in lines)])

@@ -1,6 +1,7 @@
-"""The sidecar's key, the agent's key and the agent: made through the control API, like anyone's.
+"""Creates the sidecar's key, the agent's key and the agent, through the control API's public
+routes.
 
-What was made is kept beside the data (`up.json`), and used again by the next start.
+Remembers what it created in `up.json` in the data directory, for the next start.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ KEYS = {
 
 
 class FirstStart(NamedTuple):
-    """What the control API wrote when its store was empty."""
+    """What the control API writes at its first start, when its store is empty."""
 
     tenant_id: str
     admin_key: str
     superadmin_key: str | None
-    """None where the operator chose it (`SLUICE_SUPERADMIN_KEY`)."""
+    """None if the operator chose it (`SLUICE_SUPERADMIN_KEY`)."""
 
     @classmethod
     def read(cls, data_dir: Path) -> FirstStart | None:
-        """None where the operator has taken the file away."""
+        """None if the operator has removed the file."""
         try:
             found = json.loads((data_dir / "first-start.json").read_text())
         except FileNotFoundError:
@@ -41,46 +42,48 @@ class FirstStart(NamedTuple):
         return cls(**{field: found[field] for field in cls._fields})
 
 
-class Locked(Exception):
-    """an admin key is needed, and there is none in the data directory"""
+class AdminKeyMissing(Exception):
+    """an admin key is needed, and the data directory has none"""
 
 
 def provision(control_api: Address, first: FirstStart | None, data_dir: Path) -> str:
-    """Makes what is missing; answers the agent's key. Without an admin key, all must be there."""
-    kept = data_dir / "up.json"
+    """Create what is missing, and return the agent's key. Without an admin key, nothing may be
+    missing."""
+    state = data_dir / "up.json"
     if first is None:
         if not all((data_dir / file).exists() for file in (*KEYS, "up.json")):
-            raise Locked(
-                f"`{data_dir}` holds no first-start.json with an admin key, and not all that "
-                "an earlier start made: put the file back, or begin anew with --data-dir"
+            raise AdminKeyMissing(
+                f"`{data_dir}` has no first-start.json, whose admin key is needed to create keys; "
+                "put the file back, or choose a new directory with --data-dir"
             )
         return (data_dir / "agent.key").read_text()
     control = Calls(str(control_api), first.admin_key)
-    made: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-    valid = {key["key_id"] for key in control.want("GET", "/v1/keys?limit=1000")}
+    made: dict[str, Any] = json.loads(state.read_text()) if state.exists() else {}
+    valid = {key["key_id"] for key in control.request_ok("GET", "/v1/keys?limit=1000")}
     for file, (scope, name) in KEYS.items():
         if made.get(file) in valid and (data_dir / file).exists():
             continue
-        key = control.want("POST", "/v1/keys", {"name": name, "scope": scope, "expires_days": None})
-        # If we die between here and the last line, the next start makes another key. The one lost
-        # stays in the list under its name: nobody has it, and anyone may revoke it.
+        body = {"name": name, "scope": scope, "expires_days": None}
+        key = control.request_ok("POST", "/v1/keys", body)
+        # If we die before the last line of this loop, the next start creates another key. The lost
+        # one stays in the list under its name; its secret is gone, and an admin may revoke it.
         write_private(data_dir / file, key["key"])
         made[file] = key["key_id"]
-        write_private(kept, json.dumps(made))
+        write_private(state, json.dumps(made))
     if made.get("agent") != AGENT_ID or not _agent(control):
         _approve(control)
-        write_private(kept, json.dumps(made | {"agent": AGENT_ID}))
+        write_private(state, json.dumps(made | {"agent": AGENT_ID}))
     return (data_dir / "agent.key").read_text()
 
 
 def _agent(control: Calls) -> Any:
-    status, agent = control.ask("GET", f"/v1/agents/{AGENT_ID}")
+    status, agent = control.request("GET", f"/v1/agents/{AGENT_ID}")
     return agent if status == 200 else None
 
 
 def _approve(control: Calls) -> None:
-    """Registers the agent and takes it to `approved`, from wherever an earlier start left it."""
-    agent = _agent(control) or control.want(
+    """Register the agent if needed, and approve it from whatever status an earlier start left."""
+    agent = _agent(control) or control.request_ok(
         "POST",
         "/v1/agents",
         {
@@ -91,14 +94,15 @@ def _approve(control: Calls) -> None:
             "owner": "sluice up",
         },
     )
-    # An operator may have moved it meanwhile: what is approved or deprecated stays so.
+    # An operator may have changed its status; `suspended` and `deprecated` stay as they are.
     for before, after in itertools.pairwise(STATUSES):
         if agent["status"] == before:
-            agent = control.want("PATCH", f"/v1/agents/{AGENT_ID}/status", {"status": after})
+            path = f"/v1/agents/{AGENT_ID}/status"
+            agent = control.request_ok("PATCH", path, {"status": after})
 
 
 def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, and readable by its owner alone."""
+    """Write a file atomically, readable only by its owner."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as output:

@@ -1,6 +1,6 @@
-"""What the sample data source holds: a small collection of each sensitivity, put there once.
+"""The content of the sample data source: a small collection of each sensitivity.
 
-The embeddings are given, four numbers each, so that no model is fetched to make them.
+The embeddings are fixed, four numbers each, so that no model has to be downloaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 
 
 class SampleCollection(NamedTuple):
-    """A collection of the sample source; its name is also the plain name that policies use."""
+    """A collection of the sample source. Policies refer to it by the same name."""
 
     name: str
     sensitivity: str
@@ -57,23 +57,22 @@ COLLECTIONS = (
     ),
 )
 NEAREST = [1.0, 0.0, 0.0, 0.0]
-"""An embedding to query by: the first document of a collection is the nearest to it."""
+"""An embedding for queries: each collection's first document is the nearest to it."""
 
 
 def seed(chroma: Calls) -> int:
-    """Makes the collections that are absent; answers how many were made."""
-    made = 0
+    """Create the missing collections. Returns how many it filled."""
+    filled = 0
     for collection in COLLECTIONS:
-        wanted = {"name": collection.name, "get_or_create": True}
-        place = (
-            f"{DATABASE}/collections/{chroma.want('POST', f'{DATABASE}/collections', wanted)['id']}"
-        )
-        # Asked for its documents, not for its name: killed between the two steps, the start before
-        # this one left it empty.
-        if chroma.want("GET", f"{place}/count") == 0:
-            chroma.want("POST", f"{place}/add", _records(collection))
-            made += 1
-    return made
+        body = {"name": collection.name, "get_or_create": True}
+        created = chroma.request_ok("POST", f"{DATABASE}/collections", body)
+        path = f"{DATABASE}/collections/{created['id']}"
+        # Check the number of documents, not whether it exists: a start that was killed between the
+        # two steps leaves an empty collection.
+        if chroma.request_ok("GET", f"{path}/count") == 0:
+            chroma.request_ok("POST", f"{path}/add", _records(collection))
+            filled += 1
+    return filled
 
 
 def _records(collection: SampleCollection) -> dict[str, object]:

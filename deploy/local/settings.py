@@ -1,4 +1,4 @@
-"""Where `sluice up` puts everything, one sentence a field. Opens nothing."""
+"""The settings of `sluice up`, with a sentence per field. Opens nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Address(NamedTuple):
 
 
 class UnusableSettings(Exception):
-    """settings that can't be used; every complaint, a line each"""
+    """settings that can't be used; one complaint per line"""
 
 
 ENVIRONMENT = {
@@ -30,19 +30,20 @@ ENVIRONMENT = {
     "source_listen": "SLUICE_UP_SOURCE_LISTEN",
     "chroma_listen": "SLUICE_UP_CHROMA_LISTEN",
 }
-"""What each is called in the environment: a service's own name where it has one."""
+"""The environment variable of each setting; a service's own variable where one exists."""
 
 MEANINGS = {
-    "data_dir": "where database, spool, keys, samples and logs are kept",
+    "data_dir": "the directory of database, spool, keys, samples and logs",
     "control_listen": "the control API's address",
     "sidecar_listen": "the sidecar's address",
     "source_listen": "the sample data source as agents see it, behind the sidecar",
     "chroma_listen": "the sample data source itself",
 }
-"""What `sluice up --help` says of each."""
+"""The text of each setting in `sluice up --help`."""
 
 TLS = ("SLUICE_TLS_CERTIFICATE", "SLUICE_TLS_KEY", "SLUICE_TLS_CLIENT_CA")
-"""The control API's: the launcher and its sidecar would have to be given an authority for it."""
+"""TLS settings of the control API. `sluice up` refuses them: the launcher and its sidecar could not
+verify the certificate."""
 
 DATA_DIR = ".sluice"
 PORTS = {
@@ -58,18 +59,18 @@ class UpSettings:
     """The launcher's settings. A port 0 is replaced by a free one."""
 
     data_dir: Path
-    """The directory of everything that is kept: database, spool, keys, samples, logs."""
+    """The directory of all data: database, spool, keys, samples, logs."""
     control_listen: Address
-    """Where the control API listens."""
+    """The address of the control API."""
     sidecar_listen: Address
-    """Where the sidecar answers `/v1/context/evaluate`."""
+    """The address at which the sidecar serves `/v1/context/evaluate`."""
     source_listen: Address
-    """Where agents find the sample data source, behind the sidecar."""
+    """The address at which agents reach the sample data source, behind the sidecar."""
     chroma_listen: Address
-    """Where the sample data source itself listens."""
+    """The address of the sample data source itself."""
 
     def addresses(self) -> dict[str, Address]:
-        """The four that listen, by field."""
+        """The four addresses, by field."""
         return {
             field.name: value
             for field in fields(self)
@@ -80,9 +81,8 @@ class UpSettings:
 def read(
     options: Mapping[str, str | None], environ: Mapping[str, str], *, free_ports: bool = False
 ) -> UpSettings:
-    """An option, else the environment, else the default; `UnusableSettings` with every complaint.
-    With
-    `free_ports` an address that no option names gets a free port."""
+    """Each setting from its option, else the environment, else its default. With `free_ports`, an
+    address without an option gets port 0. Raises `UnusableSettings` with every complaint."""
     given = {name: options.get(name) or environ.get(ENVIRONMENT[name]) for name in ENVIRONMENT}
     complaints: list[str] = []
     addresses: dict[str, Address] = {}
@@ -92,17 +92,20 @@ def read(
             choose = free_ports and not options.get(name)
             addresses[name] = Address(address.host, 0) if choose else address
         else:
-            complaints.append(f"{option(name)} ({ENVIRONMENT[name]}): `{text}` is not host:port")
+            complaints.append(
+                f"{option(name)} ({ENVIRONMENT[name]}): `{text}` must be HOST:PORT, such as "
+                f"127.0.0.1:{port}"
+            )
     for name in TLS:
         if environ.get(name):
-            complaints.append(f"{name}: `sluice up` tries Sluice out over plain HTTP: unset it")
+            complaints.append(f"{name}: `sluice up` runs over plain HTTP; unset the variable")
     if complaints:
         raise UnusableSettings("\n".join(complaints))
     return UpSettings(Path(given["data_dir"] or DATA_DIR).expanduser().absolute(), **addresses)
 
 
 def option(name: str) -> str:
-    """`control_listen` as it is typed: `--control-listen`."""
+    """The option of a setting: `--control-listen` for `control_listen`."""
     return f"--{name.replace('_', '-')}"
 
 
@@ -112,5 +115,5 @@ def _address(text: str) -> Address | None:
         if parts.netloc == text and parts.hostname and parts.port is not None:
             return Address(parts.hostname, parts.port)
     except ValueError:
-        return None  # a port that is no number, or beyond 65535; brackets that don't match
+        return None  # the port is not a number up to 65535, or the brackets don't match
     return None

@@ -1,4 +1,4 @@
-"""The sidecar's file, as an operator would write it. Written anew at each start."""
+"""Writes the sidecar's settings file, as an operator would, at each start."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from deploy.local.settings import UpSettings
 
 ALIAS = "kb"
 TEXT = """\
-# Written by `sluice up` at each start; paths are relative to this file.
+# `sluice up` writes this file at each start. Paths are relative to it.
 id: sluice-up
 control: http://{control}
 key_file: sidecar.key
 listen: {listen}
-agent: {{id: {agent}, role: {role}, key_file: agent.key}}   # who speaks through port {port}
+agent: {{id: {agent}, role: {role}, key_file: agent.key}}   # the agent behind port {port}
 staleness_seconds: 30
 spool: {{dir: spool, mode: durable, max_bytes: 1073741824}}
 sources:
@@ -23,7 +23,7 @@ sources:
     kind: chroma
     upstream: http://{upstream}
     listen: {source}
-    sensitivity: critical   # of whatever is not named below
+    sensitivity: critical   # of everything that is not named below
     writes: deny
     defaults: {{user: someone-trying-sluice}}
     names:
@@ -32,10 +32,10 @@ sources:
 
 
 def write(settings: UpSettings) -> Path:
-    """Writes `<data dir>/sidecar.yaml`; answers where that is."""
-    place = f"chroma://{ALIAS}/default_tenant/default_database"
+    """Write `<data dir>/sidecar.yaml`, and return its path."""
+    database = f"chroma://{ALIAS}/default_tenant/default_database"
     names = [
-        f"      {place}/{each.name}: {{source_id: {each.name}, sensitivity: {each.sensitivity}}}"
+        f"      {database}/{each.name}: {{source_id: {each.name}, sensitivity: {each.sensitivity}}}"
         for each in COLLECTIONS
     ]
     path = settings.data_dir / "sidecar.yaml"

@@ -1,4 +1,4 @@
-"""What `sluice up` prints once all is up: where, with which keys, and what to paste."""
+"""The text that `sluice up` prints when everything is up: addresses, keys, commands to paste."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from deploy.local.settings import Address, UpSettings
 
 SENSITIVITY = {collection.name: collection.sensitivity for collection in COLLECTIONS}
 TEXT = """
-Sluice is up. Ctrl-C drains and stops all of it.
+Sluice is up. Ctrl-C drains and stops everything.
 
   for agents   http://{source}   the sample Chroma, behind the sidecar
                http://{sidecar}   the sidecar: POST /v1/context/evaluate
-  the centre   http://{control}   the control API, described at /docs
-  the source   http://{chroma}   Chroma itself; in production only the sidecar reaches it
+  control API  http://{control}   described at /docs
+  the source   http://{chroma}   Chroma itself; in production, only the sidecar reaches it
 
   agent key       {agent_key}   agent `{agent}`, role `{role}`
   admin key       {admin_key}
   superadmin key  {superadmin_key}
 
   data         {data}
-  policies     {policies}   edit one: in force within two seconds
+  policies     {policies}   edit one; it takes effect within two seconds
 
 Paste into another terminal, in this folder:
 
-# ALLOW: the handbook is low, and the role may read it; the documents come back
+# ALLOW: the handbook has low sensitivity, and the role may read it: documents come back
 {allow}
 
-# DENY: payroll is critical; the sidecar stops it, and says why
+# DENY: payroll is critical: the sidecar stops the query and says why
 {deny}
 
-# VERIFY: both are in the audit trail, and its chain of hashes holds
+# VERIFY: both decisions are in the audit trail, and its hash chain is intact
 {verify}
 
-The same questions without a data source, as any agent framework may ask them:
+The same decisions without a data source, as an agent framework can request them:
 
 # ALLOW
 {evaluate_allow}
@@ -49,12 +49,12 @@ The same questions without a data source, as any agent framework may ask them:
 # DENY
 {evaluate_deny}
 """
-KEPT = "as you kept it"
+KEPT_ELSEWHERE = "where you put it"
 JSON = "application/json"
 
 
 class WelcomeKeys(NamedTuple):
-    """The three keys, as the block names them and as its commands send them."""
+    """The three keys, as they are shown, and two of them as the commands send them."""
 
     agent: str
     admin: str
@@ -65,26 +65,27 @@ class WelcomeKeys(NamedTuple):
 
 def shown_keys(agent_key: str, first: FirstStart | None) -> WelcomeKeys:
     """The keys themselves, for the terminal of the person who started Sluice."""
-    admin = first.admin_key if first else KEPT
-    superadmin = (first and first.superadmin_key) or KEPT
+    admin = first.admin_key if first else KEPT_ELSEWHERE
+    superadmin = (first and first.superadmin_key) or KEPT_ELSEWHERE
     return WelcomeKeys(agent_key, admin, superadmin, agent_key, admin)
 
 
 def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
-    """Where the keys are, for output that goes to a log (contract, section 6); the commands read
-    them from there."""
+    """The files of the keys, for output that may go to a log (contract, section 6). The commands
+    read the keys from there."""
     agent, file = data_dir / "agent.key", data_dir / "first-start.json"
     read_agent = f"$(cat {shlex.quote(str(agent))})"
     if first is None:
-        return WelcomeKeys(f"in {agent}", KEPT, KEPT, read_agent, KEPT)
+        elsewhere = KEPT_ELSEWHERE
+        return WelcomeKeys(f"in {agent}", elsewhere, elsewhere, read_agent, elsewhere)
     pattern = r's/.*"admin_key": *"\([^"]*\)".*/\1/p'
     read_admin = f"$(sed -n '{pattern}' {shlex.quote(str(file))})"
-    superadmin = f"in {file}" if first.superadmin_key else KEPT
+    superadmin = f"in {file}" if first.superadmin_key else KEPT_ELSEWHERE
     return WelcomeKeys(f"in {agent}", f"in {file}", superadmin, read_agent, read_admin)
 
 
 def text(settings: UpSettings, keys: WelcomeKeys, policies: str) -> str:
-    """The block to print once everything is up."""
+    """The text to print."""
     return TEXT.format(
         source=settings.source_listen,
         sidecar=settings.sidecar_listen,
@@ -106,7 +107,7 @@ def text(settings: UpSettings, keys: WelcomeKeys, policies: str) -> str:
 
 
 def _query(source: Address, collection: str) -> str:
-    """Chroma's own client, pointed at the sidecar: nothing but the port tells it so."""
+    """A query with Chroma's own client; only its port points to the sidecar."""
     return _python(
         "import chromadb; "
         f"kb = chromadb.HttpClient('{source.host}', {source.port}); "
@@ -127,8 +128,8 @@ def _evaluate(sidecar: Address, key: str, source_id: str) -> str:
 
 
 def _request(address: Address, path: str, key: str, body: str | None = None) -> str:
-    """For `curl` where there is one, else for Python's own library. `key` stands in double quotes,
-    so that the shell may read it from a file; a key itself holds nothing special to a shell."""
+    """A request with `curl` if it is installed, else with Python. `key` is in double quotes, so
+    that the shell may read it from a file; a key has no characters that are special to a shell."""
     url = f"http://{address}{path}"
     if shutil.which("curl"):
         words = ["curl", "-sS", "-w", "\\n", url]
@@ -138,14 +139,14 @@ def _request(address: Address, path: str, key: str, body: str | None = None) -> 
     data = f"{body!r}.encode()" if body else "None"
     headers = f"{{'X-API-Key': os.environ['KEY'], 'Content-Type': {JSON!r}}}"
     return f'KEY="{key}" ' + _python(
-        f"import os, urllib.request as r; asked = r.Request({url!r}, {data}, {headers}); "
-        "print(r.urlopen(asked).read().decode())"
+        f"import os, urllib.request as r; request = r.Request({url!r}, {data}, {headers}); "
+        "print(r.urlopen(request).read().decode())"
     )
 
 
 def _python(code: str) -> str:
     here = os.path.relpath(sys.executable)
     python = shlex.quote(sys.executable if here.startswith("..") else here)
-    # In double quotes it still reads as Python, where the shell finds nothing of its own in it.
+    # Double quotes keep the code readable, but only if it has nothing that the shell expands.
     plain = not set('"$`!') & set(code)
     return f'{python} -c "{code}"' if plain else f"{python} -c {shlex.quote(code)}"

@@ -1,11 +1,13 @@
-"""`python -m sidecar.doctor --config FILE`: what could pass this sidecar by.
+"""`python -m sidecar.doctor --config FILE`: finds ways around this sidecar.
 
-    scene        what there is to look at: settings, users, listening sockets, packet-filter rules
-    machine      how it is looked at: the file system, `/proc`, `iptables-save`, connections
-    tables       packet-filter rules as `iptables-save` tells them
-    walk         what becomes of a packet by these rules
-    table        the checks, in their order; one file each
-    finding      what a check found, and how it is told
+    context        what the checks examine: settings, users, listening sockets, packet-filter rules
+    host           observes the host: the file system, `/proc`, `iptables-save`, connections
+    iptables       parses the packet-filter rules that `iptables-save` prints
+    packet_trace   traces a packet through these rules
+    checks         the list of checks; the files users, files, listeners, direct_access, redirects
+                   and names contain them
+    finding        what a check found, rendered as text or JSON
 
-It reads, connects and resolves; it changes nothing, and tells no secret.
+The doctor reads files, opens connections and resolves names. It changes nothing and prints no
+secret.
 """

@@ -1,4 +1,4 @@
-"""The checks, in the order in which they look, and what they found together."""
+"""The list of checks, in order. Each is named in the findings after its function."""
 
 from collections.abc import Callable, Iterable
 
@@ -29,8 +29,8 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def examine(scene: DoctorContext) -> list[DoctorFinding]:
-    """Everything that was found, the worst first."""
+def examine(context: DoctorContext) -> list[DoctorFinding]:
+    """Run all checks. Returns the findings, the most severe first."""
     return ordered(
-        found._replace(check=check.__name__) for check in CHECKS for found in check(scene)
+        found._replace(check=check.__name__) for check in CHECKS for found in check(context)
     )

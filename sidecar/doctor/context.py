@@ -1,5 +1,5 @@
-"""What there is to look at: the settings, who the agent and the sidecar are, what listens, which
-packet-filter rules hold. Looked at once, so that all checks see the same. Judges nothing.
+"""What the checks examine: the settings, the users of agent and sidecar, listening sockets and
+packet-filter rules. Observed once, so that all checks see the same state. Judges nothing.
 """
 
 from dataclasses import dataclass
@@ -8,130 +8,115 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from policies.ground.listen_address import ListenAddress
-from sidecar.doctor.host import Address, Host, ListeningSocket, Unseen
+from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
 from sidecar.doctor.iptables import RuleSet
 from sidecar.settings.model import SidecarSettings, Source
 
 
 class ListeningPort(NamedTuple):
-    """A port of the sidecar's. `speaks` is whether what comes in by it is taken for the agent's,
-    without a key."""
+    """One of the sidecar's ports. `keyless` means that its requests count as the agent's without
+    presenting a key."""
 
     name: str
     listen: ListenAddress
-    speaks: bool
+    keyless: bool
 
 
 class SourceAddress(NamedTuple):
-    """Where a source really is. `addresses` is why they are not known where they are not."""
+    """The host and port of a source, and its addresses or why they are unknown."""
 
     source: Source
     host: str
     port: int
-    addresses: list[Address] | Unseen
+    addresses: list[Address] | Unobservable
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorContext:
-    """`agent_uid` is None where nobody said it; `uids` are those whose process listens at the
-    sidecar's own address, empty where none does."""
+    """`agent_uid` is None if it is unknown. `sidecar_uids` are the users whose process listens on
+    the sidecar's address, empty if none does."""
 
     settings: SidecarSettings
     file: Path
-    machine: Host
+    host: Host
     agent_uid: int | None
-    sockets: list[ListeningSocket] | Unseen
-    uids: frozenset[int]
-    rules: dict[int, RuleSet | Unseen]
-    """By IP version, of those that are in use here."""
-    doors: tuple[ListeningPort, ...]
+    sockets: list[ListeningSocket] | Unobservable
+    sidecar_uids: frozenset[int]
+    rules: dict[int, RuleSet | Unobservable]
+    """For each IP version in use on this host."""
+    ports: tuple[ListeningPort, ...]
     upstreams: tuple[SourceAddress, ...]
 
     @property
-    def transparent(self) -> ListenAddress | None:
-        """Where redirected connections are to arrive, if anywhere."""
-        return _transparent(self.settings)
+    def decides_by_name(self) -> bool:
+        """Whether the sidecar may decide connections by the host's name alone."""
+        return self.settings.forward_proxy is not None or self.settings.transparent is not None
 
     @property
-    def by_name(self) -> bool:
-        """Whether connections may pass that are decided by the name alone."""
-        return self.settings.forward_proxy is not None or self.transparent is not None
-
-    @property
-    def trusted(self) -> frozenset[int]:
-        """Who may own what the sidecar reads: root, the sidecar, whoever runs this."""
-        return (frozenset({0, self.machine.uid()}) | self.uids) - {self.agent_uid}
+    def trusted_uids(self) -> frozenset[int]:
+        """The users who may own the sidecar's files: root, the sidecar and this process's user."""
+        return (frozenset({0, self.host.uid()}) | self.sidecar_uids) - {self.agent_uid}
 
 
-def look(
-    settings: SidecarSettings, file: Path, machine: Host, agent_uid: int | None
+def observe(
+    settings: SidecarSettings, file: Path, host: Host, agent_uid: int | None
 ) -> DoctorContext:
-    """`agent_uid` None: this process's own, unless that is root's."""
+    """Observe the host. Without an `agent_uid`, the agent is this process's user, unless root."""
     if agent_uid is None:
-        agent_uid = machine.uid() or None
+        agent_uid = host.uid() or None
     try:
-        sockets: list[ListeningSocket] | Unseen = machine.listening()
-    except Unseen as error:
+        sockets: list[ListeningSocket] | Unobservable = host.listening()
+    except Unobservable as error:
         sockets = error
-    listening = [] if isinstance(sockets, Unseen) else sockets
+    listening = [] if isinstance(sockets, Unobservable) else sockets
     return DoctorContext(
         settings,
         file,
-        machine,
+        host,
         agent_uid,
         sockets,
-        frozenset(each.uid for each in listening if _is_at(each, settings.listen)),
-        {version: _rules(machine, version) for version in _versions(machine)},
-        tuple(_doors(settings)),
-        tuple(_upstream(machine, source) for source in settings.sources),
+        frozenset(each.uid for each in listening if _serves(each, settings.listen)),
+        {version: _rules(host, version) for version in ((4, 6) if host.has_ipv6() else (4,))},
+        tuple(_ports(settings)),
+        tuple(_upstream(host, source) for source in settings.sources),
     )
 
 
-def _versions(machine: Host) -> tuple[int, ...]:
-    return (4, 6) if machine.has_ipv6() else (4,)
-
-
-def _is_at(found: ListeningSocket, listen: ListenAddress) -> bool:
-    if found.port != listen.port:
+def _serves(socket: ListeningSocket, listen: ListenAddress) -> bool:
+    if socket.port != listen.port:
         return False
     return (
-        found.address.is_unspecified
-        or str(found.address) == listen.host
-        or (listen.host == "localhost" and found.address.is_loopback)
+        socket.address.is_unspecified
+        or str(socket.address) == listen.host
+        or (listen.host == "localhost" and socket.address.is_loopback)
     )
 
 
-def _rules(machine: Host, version: int) -> RuleSet | Unseen:
+def _rules(host: Host, version: int) -> RuleSet | Unobservable:
     try:
-        return machine.rules(version)
-    except Unseen as error:
+        return host.rules(version)
+    except Unobservable as error:
         return error
 
 
-def _transparent(settings: SidecarSettings) -> ListenAddress | None:
-    # The settings of this version have no such key yet; where they have, it is looked at.
-    return getattr(settings, "transparent", None)
-
-
-def _doors(settings: SidecarSettings) -> list[ListeningPort]:
-    doors = [ListeningPort("`listen`", settings.listen, speaks=False)]
+def _ports(settings: SidecarSettings) -> list[ListeningPort]:
+    ports = [ListeningPort("`listen`", settings.listen, keyless=False)]
     if settings.forward_proxy is not None:
-        doors.append(ListeningPort("`forward_proxy`", settings.forward_proxy, speaks=True))
-    transparent = _transparent(settings)
-    if transparent is not None:
-        doors.append(ListeningPort("`transparent`", transparent, speaks=True))
+        ports.append(ListeningPort("`forward_proxy`", settings.forward_proxy, keyless=True))
+    if settings.transparent is not None:
+        ports.append(ListeningPort("`transparent`", settings.transparent, keyless=True))
     for source in settings.sources:
         if source.listen is not None:
-            doors.append(ListeningPort(f"source `{source.alias}`", source.listen, speaks=True))
-    return doors
+            ports.append(ListeningPort(f"source `{source.alias}`", source.listen, keyless=True))
+    return ports
 
 
-def _upstream(machine: Host, source: Source) -> SourceAddress:
+def _upstream(host: Host, source: Source) -> SourceAddress:
     parts = urlsplit(source.upstream)
-    host = parts.hostname or ""
+    name = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        addresses: list[Address] | Unseen = machine.addresses(host)
-    except Unseen as error:
+        addresses: list[Address] | Unobservable = host.addresses(name)
+    except Unobservable as error:
         addresses = error
-    return SourceAddress(source, host, port, addresses)
+    return SourceAddress(source, name, port, addresses)

@@ -1,6 +1,6 @@
-"""Files that others could change or read: the settings, keys, and what the sidecar keeps.
+"""Checks whether other users can change or read the settings, the keys, the spool or the cache.
 
-A file is only as safe as every folder above it: who may rename a folder puts another in its place.
+A file is only as safe as every folder above it: a user who may rename a folder can replace it.
 """
 
 import stat
@@ -14,53 +14,53 @@ from typing import Any, NamedTuple
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
 
-_FOLDERS = ("cache", "spool.dir")
+_DATA_FOLDERS = ("cache", "spool.dir")
 
 
-class _Kept(NamedTuple):
-    """A path that the settings name, by the key's full name."""
+class _SettingPath(NamedTuple):
+    """A path in the settings, with the full name of its key."""
 
     key: str
     path: Path
 
 
-def writable(scene: DoctorContext) -> Iterator[DoctorFinding]:
-    """Whether others could change what the sidecar goes by."""
-    kept = [_Kept("the settings file", scene.file), *_paths(scene.settings, "")]
-    for path in dict.fromkeys(chain.from_iterable(_above(each.path) for each in kept)):
+def writable(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Others can change what the sidecar relies on."""
+    paths = [_SettingPath("the settings file", context.file), *_paths(context.settings, "")]
+    for path in dict.fromkeys(chain.from_iterable(_with_parents(each.path) for each in paths)):
         status = _status(path)
         if isinstance(status, DoctorFinding):
             yield status
         elif status is not None:
-            for severity, how in _open_to(status, scene.trusted):
+            for severity, how in _write_access(status, context.trusted_uids):
                 yield DoctorFinding(
                     severity,
                     f"`{path}` {how}",
-                    "who changes the settings, a key or the spool decides what the agent may read, "
-                    "or what is recorded of it",
+                    "a user who can change the settings, a key or the spool decides what the "
+                    "agent may read, or what the audit trail says about it",
                     f"chown root '{path}'; chmod go-w '{path}'",
                 )
 
 
-def readable(scene: DoctorContext) -> Iterator[DoctorFinding]:
-    """Whether others could read a key, or what the sidecar keeps."""
-    redis = scene.settings.redis
+def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Others can read a key, or the sidecar's data."""
+    redis = context.settings.redis
     if redis is not None and redis.password is not None:
-        reason = "it holds the password of Redis"
-        yield from _read_by_others(scene.file.resolve(), scene, Severity.HIGH, reason)
-    for key, path in _paths(scene.settings, ""):
-        if key in _FOLDERS:
-            reason = "users, sources and questions lie in it before they are shipped"
-            yield from _read_by_others(path.resolve(), scene, Severity.MEDIUM, reason)
+        reason = "it contains the password of Redis"
+        yield from _read_by_others(context.file.resolve(), context, Severity.HIGH, reason)
+    for key, path in _paths(context.settings, ""):
+        if key in _DATA_FOLDERS:
+            reason = "it contains users, sources and queries that are not yet shipped"
+            yield from _read_by_others(path.resolve(), context, Severity.MEDIUM, reason)
         elif "key" in key.rpartition(".")[2]:
-            reason = f"it holds the key of `{key}`: whoever has it speaks in its owner's name"
-            yield from _read_by_others(path.resolve(), scene, Severity.HIGH, reason)
+            reason = f"it contains the key of `{key}`, and its holder can act as the key's owner"
+            yield from _read_by_others(path.resolve(), context, Severity.HIGH, reason)
 
 
-def _paths(value: Any, name: str) -> Iterator[_Kept]:
-    """Every path in the settings, whichever key it stands under."""
+def _paths(value: Any, name: str) -> Iterator[_SettingPath]:
+    """Every path in the settings, under any key."""
     if isinstance(value, Path):
-        yield _Kept(name, value)
+        yield _SettingPath(name, value)
     elif isinstance(value, tuple) and not hasattr(value, "_fields"):
         for index, each in enumerate(value):
             yield from _paths(each, f"{name}[{index}]")
@@ -70,15 +70,15 @@ def _paths(value: Any, name: str) -> Iterator[_Kept]:
             yield from _paths(getattr(value, field.name), below)
 
 
-def _above(path: Path) -> Iterator[Path]:
-    """The path and the folders above it, as it is written and as it really is."""
+def _with_parents(path: Path) -> Iterator[Path]:
+    """The path and the folders above it, both as written and with symbolic links resolved."""
     for each in dict.fromkeys((path.absolute(), path.resolve())):
         yield each
         yield from each.parents
 
 
 def _status(path: Path) -> stat_result | DoctorFinding | None:
-    """None where there is nothing yet."""
+    """None if nothing exists there yet."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -86,16 +86,16 @@ def _status(path: Path) -> stat_result | DoctorFinding | None:
     except OSError as error:
         return DoctorFinding(
             Severity.UNKNOWN,
-            f"`{path}` can't be looked at: {error.strerror}",
-            "nobody has seen who may change or read it",
+            f"`{path}` can't be examined: {error.strerror}",
+            "other users may be able to change or read it",
             "run this as root",
         )
 
 
-def _open_to(status: stat_result, trusted: frozenset[int]) -> Iterator[tuple[Severity, str]]:
+def _write_access(status: stat_result, trusted: frozenset[int]) -> Iterator[tuple[Severity, str]]:
     if status.st_uid not in trusted:
         yield Severity.HIGH, f"belongs to UID {status.st_uid}"
-    # In a sticky folder such as /tmp nobody can take away what is another's.
+    # In a sticky folder such as /tmp, users can't remove or rename what belongs to others.
     if stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX:
         return
     if status.st_mode & stat.S_IWOTH:
@@ -105,7 +105,7 @@ def _open_to(status: stat_result, trusted: frozenset[int]) -> Iterator[tuple[Sev
 
 
 def _read_by_others(
-    path: Path, scene: DoctorContext, severity: Severity, reason: str
+    path: Path, context: DoctorContext, severity: Severity, reason: str
 ) -> Iterator[DoctorFinding]:
     status = _status(path)
     if isinstance(status, DoctorFinding):
@@ -114,19 +114,19 @@ def _read_by_others(
     if status is None:
         return
     mode = status.st_mode
-    whose = None
-    if status.st_uid not in scene.trusted:
-        whose = f"belongs to UID {status.st_uid}"
-    elif mode & stat.S_IROTH and _reached(path, stat.S_IXOTH):
-        whose = "can be read by anyone"
-    elif mode & stat.S_IRGRP and _reached(path, stat.S_IXGRP | stat.S_IXOTH):
-        whose, severity = f"can be read by group {status.st_gid}", Severity.MEDIUM
-    if whose is not None:
-        yield DoctorFinding(severity, f"`{path}` {whose}", reason, f"chmod go= '{path}'")
+    access = None
+    if status.st_uid not in context.trusted_uids:
+        access = f"belongs to UID {status.st_uid}"
+    elif mode & stat.S_IROTH and _is_reachable(path, stat.S_IXOTH):
+        access = "can be read by anyone"
+    elif mode & stat.S_IRGRP and _is_reachable(path, stat.S_IXGRP | stat.S_IXOTH):
+        access, severity = f"can be read by group {status.st_gid}", Severity.MEDIUM
+    if access is not None:
+        yield DoctorFinding(severity, f"`{path}` {access}", reason, f"chmod go= '{path}'")
 
 
-def _reached(path: Path, bits: int) -> bool:
-    """Whether the folders above let others come as far as `path`."""
+def _is_reachable(path: Path, bits: int) -> bool:
+    """Whether every folder above `path` grants one of the execute `bits`."""
     for folder in path.parents:
         status = _status(folder)
         if isinstance(status, stat_result) and not status.st_mode & bits:

@@ -1,4 +1,4 @@
-"""What a check found, and how it is told. Knows no check."""
+"""The findings of checks, and their form as text and JSON. Knows no check."""
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -8,21 +8,21 @@ import orjson
 
 
 class Severity(Enum):
-    """How bad it is, in the order in which it is told."""
+    """How severe a finding is, most severe first."""
 
     HIGH = "high"
-    """A retrieval can pass the sidecar by, or be made in the agent's name."""
+    """A retrieval can bypass the sidecar, or others can act as the agent."""
     MEDIUM = "medium"
-    """It can, where something else comes to it; or what is recorded can be read by others."""
+    """The same under a further condition; or others can read what is recorded."""
     LOW = "low"
-    """Wider open than it need be."""
+    """More open than necessary."""
     UNKNOWN = "unknown"
-    """It could not be looked at. What nobody has looked at is not taken for sound."""
+    """The check could not look. The doctor does not assume that all is well there."""
 
 
 class DoctorFinding(NamedTuple):
-    """`seen` says what is there, `why` what may come of it, `do` what ends it. `check` is the
-    check's name, which it need not say itself."""
+    """`seen` says what is the case, `why` what it allows, `do` how to fix it. `examine` fills in
+    the name of the `check`."""
 
     severity: Severity
     seen: str
@@ -31,19 +31,19 @@ class DoctorFinding(NamedTuple):
     check: str = ""
 
 
-_ORDER = {severity: place for place, severity in enumerate(Severity)}
+_ORDER = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def ordered(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
-    """The worst first, and otherwise as they were found."""
+    """The findings without duplicates, the most severe first, otherwise in their order."""
     return sorted(dict.fromkeys(findings), key=lambda each: _ORDER[each.severity])
 
 
 def as_text(findings: Sequence[DoctorFinding]) -> str:
-    """For a terminal."""
+    """The findings for a terminal."""
     if not findings:
-        return "nothing was found that passes this sidecar by"
-    told = [
+        return "found nothing that can bypass this sidecar"
+    blocks = [
         f"{each.severity.value}: {each.check}: {each.seen}\n  why: {each.why}\n  do:  {each.do}"
         for each in findings
     ]
@@ -52,10 +52,10 @@ def as_text(findings: Sequence[DoctorFinding]) -> str:
         for severity in Severity
         if (count := sum(each.severity is severity for each in findings))
     )
-    return "\n\n".join([*told, f"findings: {', '.join(counts)}"])
+    return "\n\n".join([*blocks, f"findings: {', '.join(counts)}"])
 
 
 def as_json(findings: Sequence[DoctorFinding]) -> str:
     """`{findings: [{check, severity, seen, why, do}]}`."""
-    told = [{**each._asdict(), "severity": each.severity.value} for each in findings]
-    return orjson.dumps({"findings": told}, option=orjson.OPT_INDENT_2).decode()
+    rows = [{**each._asdict(), "severity": each.severity.value} for each in findings]
+    return orjson.dumps({"findings": rows}, option=orjson.OPT_INDENT_2).decode()

@@ -1,6 +1,6 @@
-"""Packet-filter rules as `iptables-save` and `ip6tables-save` write them. Pure.
+"""Parses packet-filter rules as `iptables-save` and `ip6tables-save` print them. Pure.
 
-Knows the form of the text, and which words a rule may be made of. Knows nothing of packets.
+Knows the syntax of rules. Knows nothing of packets.
 """
 
 import shlex
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 
 class Option(NamedTuple):
-    """One condition of a rule, such as `! --uid-owner 1337`. `module` is the match extension in
-    which it stands, empty for those of the packet itself."""
+    """One condition of a rule, such as `! --uid-owner 1337`. `module` is its match extension,
+    empty for conditions that every rule may have."""
 
     module: str
     name: str
@@ -20,8 +20,8 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`target` is what follows `-j` or `-g`, empty where nothing does; `to` the first port or
-    address that the target names."""
+    """`target` follows `-j` or `-g`, and is empty without either; `to` is the first port or address
+    that the target names."""
 
     options: tuple[Option, ...]
     target: str
@@ -31,7 +31,7 @@ class Rule:
 
 @dataclass(slots=True)
 class RuleChain:
-    """`policy` is what becomes of a packet at its end; `RETURN` for one of the operator's own."""
+    """`policy` is the verdict at its end; `RETURN` for a chain that the operator defined."""
 
     policy: str
     rules: list[Rule] = field(default_factory=list)
@@ -39,45 +39,49 @@ class RuleChain:
 
 @dataclass(slots=True)
 class RuleSet:
-    """All tables, each a mapping of chains. `partly` says why there may be rules that are not
-    here, in the words of the tool."""
+    """All tables, each a mapping of chains. `incomplete` is the tool's message if rules may be
+    missing here."""
 
     tables: dict[str, dict[str, RuleChain]] = field(default_factory=dict)
-    partly: str = ""
+    incomplete: str = ""
 
     def outgoing(self, *tables: str) -> list[Rule]:
-        """Every rule that a packet which a process here sends may come by."""
-        return [rule for table in tables for rule in _below(self.tables.get(table, {}), "OUTPUT")]
+        """Every rule that may apply to a packet of a local process."""
+        return [
+            rule for table in tables for rule in _reachable(self.tables.get(table, {}), "OUTPUT")
+        ]
 
 
-def _below(chains: dict[str, RuleChain], begin: str) -> list[Rule]:
+def _reachable(chains: dict[str, RuleChain], start: str) -> list[Rule]:
+    """The rules of chain `start` and of every chain that they jump to."""
     found: list[Rule] = []
-    due, seen = [begin], {begin}
-    while due:
-        chain = chains.get(due.pop())
+    pending, seen = [start], {start}
+    while pending:
+        chain = chains.get(pending.pop())
         for rule in () if chain is None else chain.rules:
             found.append(rule)
             if rule.target not in seen:
                 seen.add(rule.target)
-                due.append(rule.target)
+                pending.append(rule.target)
     return found
 
 
 _LONG = {"-p": "--protocol", "-s": "--source", "-d": "--destination", "-o": "--out-interface"}
 _LONG |= {"-i": "--in-interface", "-f": "--fragment"}
-_BARE = frozenset({"--fragment", "--socket-exists", "--random", "--random-fully", "--persistent"})
+_FLAGS = frozenset({"--fragment", "--socket-exists", "--random", "--random-fully", "--persistent"})
+"""Options without a value."""
 _TO = ("--to-ports", "--to-destination", "--on-port")
 
 
 def parse(text: str) -> RuleSet:
-    """`ValueError` where a line is none that these tools write."""
+    """Raises `ValueError` for a line that these tools don't print."""
     rules = RuleSet()
     chains: dict[str, RuleChain] = {}
     for line in text.splitlines():
         if line.startswith("#"):
-            # The other of the two implementations may hold rules that this one does not see.
+            # The kernel has two implementations; each tool shows only the rules of its own.
             if "legacy tables present" in line or "incompatible" in line:
-                rules.partly = line.lstrip("# ")
+                rules.incomplete = line.lstrip("# ")
         elif line.startswith("*"):
             chains = rules.tables.setdefault(line[1:].strip(), {})
         elif line.startswith(":"):
@@ -87,16 +91,16 @@ def parse(text: str) -> RuleSet:
             name, rule = _rule(line)
             chains.setdefault(name, RuleChain("RETURN")).rules.append(rule)
         elif line.strip() not in ("", "COMMIT"):
-            raise ValueError(f"not a line of `iptables-save`: {line[:80]!r}")
+            raise ValueError(f"`{line[:80]}` is not a line of `iptables-save`")
     return rules
 
 
 def _rule(line: str) -> tuple[str, Rule]:
     words = shlex.split(line)
     if words[0].startswith("["):
-        del words[0]  # counters
+        del words[0]  # packet and byte counters
     if len(words) < 2 or words[0] != "-A":
-        raise ValueError(f"not a rule: {line[:80]!r}")
+        raise ValueError(f"`{line[:80]}` is not a rule")
     chain, words = words[1], words[2:]
     options: list[Option] = []
     module, target, to, goto, negated = "", "", "", False, False
@@ -106,9 +110,9 @@ def _rule(line: str) -> tuple[str, Rule]:
         if word == "!":
             negated = True
             continue
-        value = "" if word in _BARE or not words or _begins(words[0]) else words.pop(0)
-        while words and not _begins(words[0]):
-            value += f" {words.pop(0)}"  # a flag with two words, such as `--tcp-flags SYN,ACK SYN`
+        value = "" if word in _FLAGS or not words or _is_option(words[0]) else words.pop(0)
+        while words and not _is_option(words[0]):
+            value += f" {words.pop(0)}"  # a value of two words, as in `--tcp-flags SYN,ACK SYN`
         if word in ("-j", "-g"):
             target, goto = value, word == "-g"
         elif word == "-m":
@@ -116,11 +120,11 @@ def _rule(line: str) -> tuple[str, Rule]:
         elif target:
             to = value if word in _TO else to
         else:
-            own = word in _LONG.values()
-            options.append(Option("" if own else module, word, value, negated))
+            generic = word in _LONG.values()
+            options.append(Option("" if generic else module, word, value, negated))
         negated = False
     return chain, Rule(tuple(options), target, to, goto)
 
 
-def _begins(word: str) -> bool:
+def _is_option(word: str) -> bool:
     return word == "!" or word in _LONG or word.startswith("--") or word in ("-m", "-j", "-g")

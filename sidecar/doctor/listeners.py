@@ -1,5 +1,5 @@
-"""Whether the sidecar can be spoken to from other hosts. `metrics_listen` is not looked at: it
-tells numbers alone, and is there to be scraped from elsewhere."""
+"""Checks whether other hosts can reach the sidecar's ports. `metrics_listen` is exempt: it serves
+only numbers, and other hosts are meant to scrape it."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -8,13 +8,13 @@ from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
 
 
-def listeners(scene: DoctorContext) -> Iterator[DoctorFinding]:
-    """Ports that are open to more than this host."""
-    for name, listen, speaks in scene.doors:
+def listeners(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Ports that other hosts can reach."""
+    for name, listen, keyless in context.ports:
         if _is_loopback(listen.host):
             continue
-        if speaks:
-            severity, why = Severity.HIGH, "whoever reaches it speaks as the agent, without a key"
+        if keyless:
+            severity, why = Severity.HIGH, "any client that reaches it acts as the agent, keyless"
         else:
             severity, why = Severity.LOW, "other hosts can try keys, and see /health and /metrics"
         yield DoctorFinding(

@@ -1,5 +1,5 @@
-"""Sources that let more through than is meant: names for addresses inside, or for everybody's
-things at one provider; denials that are only reported."""
+"""Checks for sources that let more through than intended: names that resolve to private addresses
+or belong to many customers, and denials that are only reported."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
@@ -7,10 +7,10 @@ from ipaddress import ip_address, ip_network
 from policies.ground.egress import refusal
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.host import Unseen
+from sidecar.doctor.host import Unobservable
 
-MANY = 256
-"""Addresses in one entry of `addresses`: more are hardly those of one data source."""
+MAX_ADDRESSES = 256
+"""An entry of `addresses` with more is unlikely to be one data source."""
 
 BROAD = (
     "amazonaws.com",
@@ -34,61 +34,61 @@ BROAD = (
     "windows.net",
     "workers.dev",
 )
-"""Hosts, with all below them, where anybody can keep things: a way to any account of theirs."""
+"""Domains where anyone can store data: access to one name gives access to every account there."""
 
 
-def report_mode(scene: DoctorContext) -> Iterator[DoctorFinding]:
+def report_mode(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Sources that deny nothing."""
-    for source in scene.settings.sources:
+    for source in context.settings.sources:
         if source.mode == "report":
             yield DoctorFinding(
                 Severity.HIGH,
                 f"source `{source.alias}` is in mode `report`",
-                "what policies deny is recorded, and goes on",
-                "set `mode: enforce` once the log shows no denial that ought to have been none",
+                "requests that policies deny are recorded, but forwarded",
+                "set `mode: enforce` once the audit trail shows only denials that you intend",
             )
 
 
-def private_names(scene: DoctorContext) -> Iterator[DoctorFinding]:
-    """Names that stand for addresses which are not public, and how far `addresses` lets them go."""
-    for source, host, _, addresses in scene.upstreams:
-        if isinstance(addresses, Unseen) or host == "localhost" or _is_address(host):
+def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Names that resolve to addresses which are not public, and `addresses` that permit many."""
+    for source, host, _, addresses in context.upstreams:
+        if isinstance(addresses, Unobservable) or host == "localhost" or _is_address(host):
             continue
         name = f"source `{source.alias}`: `{host}`"
         for network in map(ip_network, source.addresses):
-            if network.num_addresses > MANY:
+            if network.num_addresses > MAX_ADDRESSES:
                 yield DoctorFinding(
                     Severity.MEDIUM,
-                    f"{name} may lead to anything in {network}",
-                    "who answers for the name leads the sidecar to whatever it reaches inside",
-                    "narrow `addresses` to those that the data source has",
+                    f"{name} may resolve to any address in {network}",
+                    "the operator of that DNS name can direct the sidecar to any of them",
+                    "narrow `addresses` to those of the data source",
                 )
         covered = [ip_network(each) for each in source.addresses]
-        inside = [each for each in addresses if not any(each in network for network in covered)]
-        refused = [str(each) for each in inside if refusal(each) is not None]
+        uncovered = [each for each in addresses if not any(each in network for network in covered)]
+        refused = [str(each) for each in uncovered if refusal(each) is not None]
         if refused:
             yield DoctorFinding(
                 Severity.LOW,
-                f"{name} stands for {', '.join(refused)}, where no name may lead by itself",
-                "the sidecar refuses it, and requests end with 502; nobody passes it by",
-                "if it is meant, name the address in the source's `addresses`",
+                f"{name} resolves to {', '.join(refused)}, which is not a public address",
+                "the sidecar refuses to connect, and requests fail with 502; this is no bypass",
+                "if it is intended, add the address to the source's `addresses`",
             )
 
 
-def broad_hosts(scene: DoctorContext) -> Iterator[DoctorFinding]:
-    """Where connections are decided by name alone, names that belong to many."""
-    if not scene.by_name:
+def broad_hosts(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """Names that many customers share, where connections are decided by name alone."""
+    if not context.decides_by_name:
         return
-    for source, host, _, _ in scene.upstreams:
+    for source, host, _, _ in context.upstreams:
         if source.terminate is not None or not source.upstream.startswith("https://"):
-            continue  # each request in it is judged
+            continue  # the sidecar reads and judges each request
         for name in dict.fromkeys((host, *source.hosts)):
             if _is_broad(name):
                 yield DoctorFinding(
                     Severity.MEDIUM,
-                    f"source `{source.alias}` lets through connections to `{name}`",
-                    "inside TLS one name fronts for another: any account there is within reach",
-                    "name one host, or give the source `terminate`: then each request is judged",
+                    f"source `{source.alias}` allows connections to `{name}`",
+                    "inside TLS the agent can request another name: any account there is reachable",
+                    "name a single host, or set `terminate`, so that each request is judged",
                 )
 
 

@@ -1,7 +1,7 @@
-"""What becomes of a packet that a process here sends, by packet-filter rules. Pure.
+"""Traces a packet of a local process through the packet-filter rules. Pure.
 
-Where a rule asks what is not known here (a mark, a set, an address of ours), both answers are
-followed, so the outcome is a set: a packet is safe only where every one of its outcomes is.
+If a rule depends on something unknown here (a mark, a set, a local address), the trace follows both
+branches. The result is therefore a set of outcomes, and a packet is safe only if all of them are.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from sidecar.doctor.iptables import Option, Rule, RuleChain, RuleSet
 Address = IPv4Address | IPv6Address
 
 STOPS = frozenset({"DROP", "REJECT"})
-_GIVES_WAY = frozenset({"ACCEPT", "RETURN", *STOPS})
-_TURNS = frozenset({"REDIRECT", "DNAT"})
-_DEEPEST = 32
+_VERDICTS = frozenset({"ACCEPT", "RETURN", *STOPS})
+_REDIRECTS = frozenset({"REDIRECT", "DNAT"})
+_MAX_DEPTH = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """The first of a connection. `protocol` is `tcp` or `udp`; `interface` where it goes out."""
+    """The first packet of a connection. `protocol` is `tcp` or `udp`; it leaves by `interface`."""
 
     protocol: str
     to: Address
@@ -29,27 +29,27 @@ class Packet:
     gid: int
     interface: str = "eth0"
     mark: int | None = 0
-    """None where a rule may have set one; a process without capabilities can't."""
+    """None if a rule may have set it; a process without capabilities can't."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """`turned` are the ports or addresses that it may be sent to instead, `passes` is whether it
-    may leave as it is."""
+class TraceResult:
+    """`redirected_to` holds the ports or addresses that the packet may be redirected to; `passes`
+    is whether it may leave unchanged."""
 
-    turned: frozenset[str]
+    redirected_to: frozenset[str]
     passes: bool
 
 
-def fate(rules: RuleSet, packet: Packet) -> Fate:
-    """By the `OUTPUT` chains, in the order in which the kernel asks them."""
+def trace(rules: RuleSet, packet: Packet) -> TraceResult:
+    """Trace `packet` through the `OUTPUT` chains, in the kernel's order of tables."""
     for table in ("raw", "mangle"):
         if _all_stop(rules, table, packet):
-            return Fate(frozenset(), passes=False)
+            return TraceResult(frozenset(), passes=False)
     outcomes = set(_outcomes(rules, "nat", packet))
-    turned = frozenset(to for verdict, to in outcomes if verdict in _TURNS)
-    as_it_is = any(verdict not in _TURNS | STOPS for verdict, _ in outcomes)
-    return Fate(turned, as_it_is and not _all_stop(rules, "filter", packet))
+    redirected_to = frozenset(to for verdict, to in outcomes if verdict in _REDIRECTS)
+    unchanged = any(verdict not in _REDIRECTS | STOPS for verdict, _ in outcomes)
+    return TraceResult(redirected_to, unchanged and not _all_stop(rules, "filter", packet))
 
 
 def _all_stop(rules: RuleSet, table: str, packet: Packet) -> bool:
@@ -57,49 +57,49 @@ def _all_stop(rules: RuleSet, table: str, packet: Packet) -> bool:
 
 
 Outcome = tuple[str, str]
-"""A verdict, and where the packet goes instead."""
+"""A verdict, and the target of a redirect."""
 
 
 def _outcomes(rules: RuleSet, table: str, packet: Packet) -> Iterator[Outcome]:
     chains = rules.tables.get(table, {})
     output = chains.get("OUTPUT", RuleChain("ACCEPT"))
-    for verdict, to in _walked(chains, output, packet, 0):
+    for verdict, to in _walk(chains, output, packet, 0):
         yield (output.policy, "") if verdict == "RETURN" else (verdict, to)
 
 
-def _walked(
+def _walk(
     chains: dict[str, RuleChain], chain: RuleChain, packet: Packet, depth: int
 ) -> Iterator[Outcome]:
-    """The outcomes of one chain; `RETURN` where the chain above goes on."""
-    if depth > _DEEPEST:
-        yield "ACCEPT", ""  # no ruleset that the kernel takes is so deep
+    """The outcomes of one chain; `RETURN` if the calling chain continues."""
+    if depth > _MAX_DEPTH:
+        yield "ACCEPT", ""  # the kernel accepts no rule set this deep
         return
     for rule in chain.rules:
         applies = _applies(rule, packet)
         if applies is False:
             continue
         own = chains.get(rule.target)
-        goes_on = applies is None
+        continues = applies is None
         if own is not None:
-            for verdict, to in _walked(chains, own, packet, depth + 1):
+            for verdict, to in _walk(chains, own, packet, depth + 1):
                 if verdict == "RETURN" and not rule.goto:
-                    goes_on = True
+                    continues = True
                 else:
                     yield verdict, to
-        elif rule.target in _GIVES_WAY or rule.target in _TURNS:
+        elif rule.target in _VERDICTS or rule.target in _REDIRECTS:
             yield rule.target, rule.to
         else:
-            goes_on = True  # it marks, counts or logs
-        if not goes_on:
+            continues = True  # the target marks, counts or logs
+        if not continues:
             return
     yield "RETURN", ""
 
 
 def _applies(rule: Rule, packet: Packet) -> bool | None:
-    """None where that can't be told."""
+    """Whether all conditions hold; None if that depends on something unknown."""
     unknown = False
     for option in rule.options:
-        holds = _holds(option, packet)
+        holds = _condition_holds(option, packet)
         if holds is None:
             unknown = True
         elif holds is option.negated:
@@ -107,14 +107,14 @@ def _applies(rule: Rule, packet: Packet) -> bool | None:
     return None if unknown else True
 
 
-def _holds(option: Option, packet: Packet) -> bool | None:
+def _condition_holds(option: Option, packet: Packet) -> bool | None:
     try:
-        return _known(option.module, option.name, option.value, packet)
+        return _matches(option.module, option.name, option.value, packet)
     except ValueError:
-        return None  # a name where a number is usual
+        return None  # a name, such as a user's, instead of a number
 
 
-def _known(module: str, name: str, value: str, packet: Packet) -> bool | None:
+def _matches(module: str, name: str, value: str, packet: Packet) -> bool | None:
     match module, name:
         case ("", "--protocol"):
             return value in (packet.protocol, "all", {"tcp": "6", "udp": "17"}[packet.protocol])
@@ -122,9 +122,9 @@ def _known(module: str, name: str, value: str, packet: Packet) -> bool | None:
             network = ip_network(value, strict=False)
             return packet.to.version == network.version and packet.to in network
         case ("", "--out-interface"):
-            begun = value.removesuffix("+")
+            prefix = value.removesuffix("+")  # `eth+` means every interface that starts with `eth`
             return packet.interface == value or (
-                begun != value and packet.interface.startswith(begun)
+                prefix != value and packet.interface.startswith(prefix)
             )
         case ("", "--fragment"):
             return False
@@ -148,7 +148,7 @@ def _known(module: str, name: str, value: str, packet: Packet) -> bool | None:
 
 
 def _in(ranges: str, number: int) -> bool:
-    """`443`, `1:1024,8080` or `1000-1999`."""
+    """Whether `ranges`, such as `443`, `1:1024,8080` or `1000-1999`, contains `number`."""
     for each in ranges.split(","):
         low, _, high = each.replace("-", ":").partition(":")
         if int(low or 0) <= number <= int(high or (low if ":" not in each else 65535)):

@@ -1,48 +1,48 @@
-"""Whether the agent is another user than the sidecar: one that is the same, or root, reads the
-sidecar's keys, ends it, and is let past the packet filter as it is."""
+"""Checks that agent and sidecar run as different users. An agent with the sidecar's user, or root,
+can read the sidecar's keys, stop it, and pass the packet filter like it."""
 
 from collections.abc import Iterator
 
 from sidecar.doctor.context import DoctorContext
 from sidecar.doctor.finding import DoctorFinding, Severity
-from sidecar.doctor.host import Unseen
+from sidecar.doctor.host import Unobservable
 
 
-def users(scene: DoctorContext) -> Iterator[DoctorFinding]:
-    """Who listens at the sidecar's address, beside who the agent is."""
-    agent = scene.agent_uid
+def users(context: DoctorContext) -> Iterator[DoctorFinding]:
+    """The agent's user is unknown, is root, or owns the process on the sidecar's address."""
+    agent = context.agent_uid
     if agent is None:
         yield DoctorFinding(
             Severity.UNKNOWN,
-            "nobody said which user the agent is",
-            "what the agent can reach can be tried only as the agent",
-            "name it: `--agent-uid UID`",
+            "the agent's user is not known",
+            "the agent's access can be tested only as its user",
+            "add `--agent-uid UID`",
         )
     if agent == 0:
         yield DoctorFinding(
             Severity.HIGH,
             "the agent is root",
-            "root reads every key, and takes any rule of the packet filter away",
+            "root can read every key and remove any rule of the packet filter",
             "run the agent as a user of its own, without capabilities",
         )
-    if isinstance(scene.sockets, Unseen):
+    if isinstance(context.sockets, Unobservable):
         yield DoctorFinding(
             Severity.UNKNOWN,
-            f"who listens here can't be seen: {scene.sockets}",
-            "the sidecar may run as the agent's own user",
+            f"the listening sockets can't be read: {context.sockets}",
+            "the sidecar may run as the agent's user",
             "run this where the sidecar runs, on Linux",
         )
-    elif not scene.uids:
+    elif not context.sidecar_uids:
         yield DoctorFinding(
             Severity.UNKNOWN,
-            f"nothing listens on `{scene.settings.listen}` in this network namespace",
-            "whether the sidecar is another user than the agent can't be told",
+            f"nothing listens on `{context.settings.listen}` in this network namespace",
+            "the sidecar may run as the agent's user",
             "start the sidecar, and run this in the same network namespace",
         )
-    elif agent in scene.uids and agent != 0:
+    elif agent in context.sidecar_uids and agent != 0:
         yield DoctorFinding(
             Severity.HIGH,
             f"the sidecar runs as UID {agent}, the agent's",
-            "the agent can read the sidecar's keys, end it, and leave past the packet filter as it",
+            "the agent can read the sidecar's keys, stop it, and pass the packet filter like it",
             "run the sidecar as a user of its own",
         )

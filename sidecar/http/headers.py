@@ -205,7 +205,9 @@ def _without_named(
     for token in tokens:
         if token in _END_TO_END or token.replace(b"_", b"-").startswith(OWN):
             name = token[:_MAX_CACHED_NAME].decode("ascii", "backslashreplace")
-            raise Malformed(f"`Connection` may not name `{name}`: it is an end-to-end header")
+            raise Malformed(
+                f"`Connection` may not name `{name}`, which decides how the request is read"
+            )
     return [field for field in forward if field[0].lower() not in tokens]
 
 

@@ -49,7 +49,7 @@ def test_the_overview_has_every_command_once_in_a_line_of_its_own() -> None:
 def test_a_misspelt_command_is_told_the_nearest() -> None:
     answer = sluice("sidcar")
     assert answer.returncode == 2
-    assert "there is no command `sidcar`: did you mean `sidecar`?" in answer.stderr
+    assert "there is no command `sidcar`; did you mean `sidecar`?" in answer.stderr
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_sidecar_without_its_file_is_told_how_to_make_one(command: str, tmp_pa
     answer = sluice(command, "--config", absent)
     assert answer.returncode == 2
     told = (
-        f"{absent}: does not exist: `sluice sidecar --example > '{absent}'` writes one to begin "
+        f"{absent}: does not exist; `sluice sidecar --example > '{absent}'` writes one to start "
         "with"
     )
     # The service writes log lines; the doctor is a command, and answers in plain text.
@@ -138,7 +138,7 @@ def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
     assert sluice("doctor", "--config", absent).returncode == 2
     answer = sluice("doctor", "--config", absent, "--json", "--agent-uid", "me")
     assert answer.returncode == 2
-    assert "`me` is no user's number" in answer.stderr
+    assert "`me` is not a user id" in answer.stderr
 
 
 def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
-from sidecar.doctor.context import look
+from sidecar.doctor.context import observe
 from sidecar.doctor.host import TOOLS, Host
 from tests.sidecar.doctor.stand import AGENT, SIDECAR
 
@@ -108,7 +108,7 @@ def main() -> None:
                 subprocess.run(["sh", "-ec", told[0]], check=True)
             case "doctor":
                 settings = read(folder / "sidecar.yaml", {}, "host")
-                found = examine(look(settings, folder / "sidecar.yaml", machine, AGENT))
+                found = examine(observe(settings, folder / "sidecar.yaml", machine, AGENT))
                 answer = [(each.check, each.severity.value, each.seen) for each in found]
             case "connect":
                 answer = as_user(told[0], partial(connect, *told[1:]))

@@ -7,9 +7,9 @@ from pathlib import Path
 from policies.ground.keys import make_key
 from sidecar.config.file import read
 from sidecar.doctor.checks import examine
-from sidecar.doctor.context import DoctorContext, look
+from sidecar.doctor.context import DoctorContext, observe
 from sidecar.doctor.finding import DoctorFinding
-from sidecar.doctor.host import Address, Host, ListeningSocket, Unseen
+from sidecar.doctor.host import Address, Host, ListeningSocket, Unobservable
 from sidecar.doctor.iptables import RuleSet, parse
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -39,9 +39,11 @@ def recorded(name: str) -> RuleSet:
 class Recorded(Host):
     """This machine, but for its rules, its interfaces and who listens."""
 
-    def __init__(self, *, v4: RuleSet | Unseen, v6: RuleSet | Unseen | None = None) -> None:
+    def __init__(
+        self, *, v4: RuleSet | Unobservable, v6: RuleSet | Unobservable | None = None
+    ) -> None:
         super().__init__()
-        self.told: dict[int, RuleSet | Unseen | None] = {4: v4, 6: v6}
+        self.told: dict[int, RuleSet | Unobservable | None] = {4: v4, 6: v6}
         """None for an IP version that is not in use."""
         self.named: dict[str, list[Address]] = {}
         """Names that resolve, beside those that do so here."""
@@ -51,7 +53,7 @@ class Recorded(Host):
 
     def rules(self, version: int) -> RuleSet:
         told = self.told[version]
-        if isinstance(told, Unseen):
+        if isinstance(told, Unobservable):
             raise told
         assert told is not None
         return told
@@ -67,7 +69,7 @@ class Recorded(Host):
 
     def addresses(self, host: str) -> list[Address]:
         if host.endswith(".invalid"):
-            raise Unseen(f"`{host}` can't be resolved")
+            raise Unobservable(f"`{host}` can't be resolved")
         return self.named.get(host) or super().addresses(host)
 
     def connects(self, address: Address, port: int, uid: int) -> bool:
@@ -94,7 +96,7 @@ def scene(
     agent_uid: int | None = AGENT,
 ) -> DoctorContext:
     file = write(tmp_path, text)
-    return look(read(file, {}, "host"), file, machine or bare(), agent_uid)
+    return observe(read(file, {}, "host"), file, machine or bare(), agent_uid)
 
 
 def found(scene: DoctorContext, *checks: str) -> list[DoctorFinding]:

@@ -12,10 +12,10 @@ import pytest
 
 from policies.ground.listen_address import ListenAddress
 from sidecar.doctor.checks import CHECKS
-from sidecar.doctor.context import DoctorContext, look
-from sidecar.doctor.direct_access import TWINS
+from sidecar.doctor.context import DoctorContext, observe
+from sidecar.doctor.direct_access import GRPC_PORTS
 from sidecar.doctor.finding import Severity, as_json, as_text, ordered
-from sidecar.doctor.host import Host, ListeningSocket, Unseen
+from sidecar.doctor.host import Host, ListeningSocket, Unobservable
 from sidecar.settings.model import Pair, Source
 from tests.architecture.tree import ROOT
 from tests.sidecar.doctor.stand import (
@@ -47,8 +47,8 @@ def of_kind(whole: DoctorContext, kind: str, **changes: object) -> DoctorContext
     """The same, its source of a kind that need not be spoken here."""
     [only] = whole.settings.sources
     source: Source = replace(only, kind=kind, **changes)  # type: ignore[arg-type]
-    return look(
-        replace(whole.settings, sources=(source,)), whole.file, whole.machine, whole.agent_uid
+    return observe(
+        replace(whole.settings, sources=(source,)), whole.file, whole.host, whole.agent_uid
     )
 
 
@@ -104,7 +104,7 @@ def test_the_sidecar_is_who_listens_at_its_address(
     machine = bare()
     machine.sockets = [ListeningSocket(ip_address(address), 8710, SIDECAR)]
     whole = scene(tmp_path, machine, f"{TEXT}listen: '{listen}'\n")
-    assert bool(whole.uids) is is_there
+    assert bool(whole.sidecar_uids) is is_there
 
 
 def test_a_sidecar_that_does_not_run_is_told(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_source_that_the_agent_reaches_itself_is_found(tmp_path: Path, open_po
     whole = scene(tmp_path, machine, with_source(open_port), agent_uid=os.geteuid())
     [finding] = found(whole, "direct")
     assert finding.severity is Severity.HIGH
-    assert f"127.0.0.1:{open_port} takes connections of UID {os.geteuid()}" in finding.seen
+    assert f"127.0.0.1:{open_port} accepts connections from UID {os.geteuid()}" in finding.seen
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
@@ -168,7 +168,7 @@ def test_it_is_said_when_it_is_not_the_agent_who_tried(tmp_path: Path, open_port
 def test_another_user_can_not_be_tried_without_root(tmp_path: Path, open_port: int) -> None:
     class NotRoot(Host):
         def connects(self, address: object, port: int, uid: int) -> bool:
-            raise Unseen("only root can connect as UID 7")
+            raise Unobservable("only root can connect as UID 7")
 
     whole = scene(tmp_path, NotRoot(), with_source(open_port), agent_uid=7)
     [finding] = found(whole, "direct")
@@ -193,7 +193,7 @@ def test_a_connection_that_is_turned_to_the_sidecar_proves_nothing(
     class Elsewhere(Recorded):
         """Whose packets to the source go out, as far as the rules are concerned."""
 
-        def leaves_by(self, _address: object) -> tuple[str, ...]:
+        def outgoing_interfaces(self, _address: object) -> tuple[str, ...]:
             return ("eth0",)
 
         def connects(self, *_asked: object) -> bool:
@@ -206,20 +206,20 @@ def test_a_connection_that_is_turned_to_the_sidecar_proves_nothing(
         assert len(found(scene(tmp_path, machine, text), "direct")) == findings
 
 
-@pytest.mark.parametrize("kind", sorted(TWINS))
+@pytest.mark.parametrize("kind", sorted(GRPC_PORTS))
 def test_an_open_grpc_twin_is_found(
     tmp_path: Path, open_port: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(TWINS, kind, open_port)
+    monkeypatch.setitem(GRPC_PORTS, kind, open_port)
     whole = scene(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
     assert found(whole, "grpc_twins") == []
     [finding] = found(of_kind(whole, kind), "grpc_twins")
-    assert f"127.0.0.1:{open_port} takes connections for gRPC" in finding.seen
+    assert f"127.0.0.1:{open_port} accepts connections for gRPC" in finding.seen
 
 
 def test_the_twins_are_where_the_data_sources_have_them() -> None:
-    assert TWINS["qdrant"] == 6334
-    assert TWINS["weaviate"] == 50051
+    assert GRPC_PORTS["qdrant"] == 6334
+    assert GRPC_PORTS["weaviate"] == 50051
 
 
 # ------------------------------------------------------------------------------------------- names
@@ -282,7 +282,7 @@ def test_a_name_that_belongs_to_many_is_found_where_a_name_decides(
     made: Source = replace(only, upstream=upstream, **changes)  # type: ignore[arg-type]
     for proxy, expected in ((None, False), (ListenAddress("127.0.0.1", 8711), found_there)):
         settings = replace(whole.settings, sources=(made,), forward_proxy=proxy)
-        seen_there = look(settings, whole.file, machine, AGENT)
+        seen_there = observe(settings, whole.file, machine, AGENT)
         assert bool(found(seen_there, "broad_hosts")) is expected
 
 
@@ -320,4 +320,4 @@ def test_the_worst_comes_first_and_nothing_twice(tmp_path: Path) -> None:
     assert as_text([worst, mild]).startswith("high: users: the agent is root\n  why: ")
     assert as_text([worst, mild]).endswith("findings: 1 high, 1 unknown")
     assert '"severity": "high"' in as_json([worst])
-    assert "nothing was found" in as_text([])
+    assert "found nothing" in as_text([])

@@ -53,7 +53,7 @@ def test_nothing_found_ends_it_with_0(tmp_path: Path) -> None:
         file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
         answer = doctor("--config", str(file), "--agent-uid", "4242")
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert answer.stdout == "nothing was found that passes this sidecar by\n"
+    assert answer.stdout == "found nothing that can bypass this sidecar\n"
 
 
 def test_json_is_for_a_program(tmp_path: Path) -> None:

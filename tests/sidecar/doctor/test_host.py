@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.host import Host, ListeningSocket, Unseen
+from sidecar.doctor.host import Host, ListeningSocket, Unobservable
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid\n"
 
@@ -29,7 +29,7 @@ def test_a_connection_that_is_open_does_not_listen(tmp_path: Path) -> None:
 
 
 def test_without_proc_it_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Unseen, match="net/tcp"):
+    with pytest.raises(Unobservable, match="net/tcp"):
         Host(tmp_path).listening()
 
 
@@ -50,14 +50,14 @@ def test_ipv6_is_in_use_where_an_address_leads_further(
     assert Host(tmp_path).has_ipv6() is has
 
 
-def test_loopback_leaves_by_loopback() -> None:
-    assert Host().leaves_by(ip_address("127.0.0.1")) == ("lo",)
-    assert "lo" not in Host().leaves_by(ip_address("203.0.113.9"))
+def test_loopback_outgoing_interfaces_loopback() -> None:
+    assert Host().outgoing_interfaces(ip_address("127.0.0.1")) == ("lo",)
+    assert "lo" not in Host().outgoing_interfaces(ip_address("203.0.113.9"))
 
 
 def test_a_name_that_means_nothing_is_said() -> None:
     # Too long for a name: no server is asked.
-    with pytest.raises(Unseen, match="can't be resolved"):
+    with pytest.raises(Unobservable, match="can't be resolved"):
         Host().addresses("k" * 64)
     assert Host().addresses("127.0.0.1") == [ip_address("127.0.0.1")]
 
@@ -84,13 +84,13 @@ def test_rules_come_from_the_tool(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_that_fails_is_no_empty_set_of_rules(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(Unseen, match=says):
+    with pytest.raises(Unobservable, match=says):
         tool(tmp_path, text).rules(4)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root sees what there is")
 def test_no_rules_without_root_are_none_that_were_seen(tmp_path: Path) -> None:
-    with pytest.raises(Unseen, match="root"):
+    with pytest.raises(Unobservable, match="root"):
         tool(tmp_path, "true").rules(4)
 
 
@@ -101,9 +101,9 @@ def test_no_rules_for_root_are_none(tmp_path: Path) -> None:
 
 def test_what_the_tool_warns_of_is_kept(tmp_path: Path) -> None:
     text = "echo '*nat'; echo '# Warning: iptables-legacy tables present' >&2"
-    assert "legacy" in tool(tmp_path, text).rules(4).partly
+    assert "legacy" in tool(tmp_path, text).rules(4).incomplete
 
 
 def test_without_a_tool_it_is_said(tmp_path: Path) -> None:
-    with pytest.raises(Unseen, match="ip6tables-save"):
+    with pytest.raises(Unobservable, match="ip6tables-save"):
         tool(tmp_path, "true").rules(6)

@@ -36,7 +36,7 @@ def _possible() -> bool:
 pytestmark = pytest.mark.skipif(not _possible(), reason="no root, no iptables, or no namespace")
 
 PLACE = f"{SOURCE_ADDRESS}:{SOURCE_PORT}"
-REACHED = f"source `kb`: {PLACE} takes connections of UID {AGENT}, the agent's"
+REACHED = f"source `kb`: {PLACE} accepts connections from UID {AGENT}, the agent's"
 README = (ROOT / "deploy" / "README.md").read_text()
 RULES = re.search(r"```sh\n(# packet filter: .*?)```", README, re.DOTALL)
 assert RULES
@@ -97,9 +97,8 @@ def test_without_rules_the_agent_reaches_the_source_itself(inside: Inside) -> No
     assert inside("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT) == "source"
     [(severity, text)] = inside.findings("direct", "redirect", "udp", "other_users")
     assert severity == "high"
-    assert text == (
-        f"source `kb`: {SOURCE_ADDRESS}:{SOURCE_PORT} takes connections of UID {AGENT}, the agent's"
-    )
+    target = f"{SOURCE_ADDRESS}:{SOURCE_PORT}"
+    assert text == f"source `kb`: {target} accepts connections from UID {AGENT}, the agent's"
 
 
 def test_complete_rules_lead_everybody_to_the_sidecar_and_are_no_finding(inside: Inside) -> None:
@@ -133,19 +132,19 @@ def test_a_wall_around_a_reverse_proxy_lets_nothing_else_out(inside: Inside) -> 
             "iptables -D OUTPUT 3",
             ("udp", AGENT, WORLD[0], 443, "sent"),
             "high",
-            f"UDP over IPv4 leaves UID {AGENT}, to ports: 443, 53, others",
+            f"UDP over IPv4 from UID {AGENT} is let through, to ports: 443, 53, others",
         ),
         (
             "ip6tables -t nat -F OUTPUT",
             ("connect", AGENT, WORLD[1], 443, "TimeoutError OSError"),
             "high",
-            f"TCP over IPv6 leaves UID {AGENT} as it is",
+            f"TCP over IPv6 from UID {AGENT} is not redirected",
         ),
         (
             "iptables -t nat -I SLUICE -m owner --uid-owner 33 -j RETURN",
             ("connect", 33, SOURCE_ADDRESS, SOURCE_PORT, "source"),
             "medium",
-            "TCP over IPv4 of UID 33 is not redirected",
+            "TCP over IPv4 from UID 33 is not redirected",
         ),
         (
             f"iptables -t nat -I SLUICE -p tcp --dport {SOURCE_PORT} -j RETURN",
@@ -157,7 +156,7 @@ def test_a_wall_around_a_reverse_proxy_lets_nothing_else_out(inside: Inside) -> 
             "iptables -t nat -I SLUICE -d 198.51.100.0/24 -j RETURN",
             ("connect", AGENT, "198.51.100.7", 443, "TimeoutError OSError"),
             "medium",
-            f"TCP over IPv4 to 198.51.100.0/24 leaves UID {AGENT} as it is",
+            f"TCP over IPv4 from UID {AGENT} to 198.51.100.0/24 is not redirected",
         ),
         (
             "iptables -t nat -R SLUICE 3 -p tcp -j REDIRECT --to-ports 8799",

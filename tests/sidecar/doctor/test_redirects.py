@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.doctor.host import ListeningSocket, Unseen
+from sidecar.doctor.host import ListeningSocket, Unobservable
 from sidecar.doctor.iptables import RuleSet, parse
 from sidecar.doctor.redirects import SAMPLE
 from tests.sidecar.doctor.stand import (
@@ -36,13 +36,16 @@ def test_complete_rules_are_no_finding(tmp_path: Path) -> None:
 
 def test_where_nothing_is_redirected_nothing_is_asked_of_rules(tmp_path: Path) -> None:
     assert told(tmp_path, bare()) == []
-    assert told(tmp_path, Recorded(v4=Unseen("no tool"))) == []
+    assert told(tmp_path, Recorded(v4=Unobservable("no tool"))) == []
 
 
 def test_missing_rules_for_ipv6_are_found(tmp_path: Path) -> None:
     findings = told(tmp_path, Recorded(v4=recorded("complete.iptables"), v6=RuleSet()))
-    assert ("high", f"TCP over IPv6 leaves UID {AGENT} as it is") in findings
-    assert ("high", f"UDP over IPv6 leaves UID {AGENT}, to ports: 443, 53, others") in findings
+    assert ("high", f"TCP over IPv6 from UID {AGENT} is not redirected") in findings
+    assert (
+        "high",
+        f"UDP over IPv6 from UID {AGENT} is let through, to ports: 443, 53, others",
+    ) in findings
     assert len(findings) == 2
 
 
@@ -64,7 +67,7 @@ def test_udp_that_leaves_is_found(tmp_path: Path, allowed: str, severity: str, p
     more = parse(f"*filter\n-A OUTPUT {allowed} -j ACCEPT\nCOMMIT")
     rules.tables["filter"]["OUTPUT"].rules[:0] = more.outgoing("filter")
     assert told(tmp_path, Recorded(v4=rules)) == [
-        (severity, f"UDP over IPv4 leaves UID {AGENT}, to ports: {ports}")
+        (severity, f"UDP over IPv4 from UID {AGENT} is let through, to ports: {ports}")
     ]
 
 
@@ -74,11 +77,11 @@ def test_every_exception_is_found(tmp_path: Path) -> None:
     findings = [text for _, text in told(tmp_path, machine) if text.startswith("TCP")]
     assert findings == [
         *(
-            f"TCP over IPv4 to {place} leaves UID {AGENT} as it is"
+            f"TCP over IPv4 from UID {AGENT} to {place} is not redirected"
             for place in ("port 5432", "port 9000", "port 9010", "10.20.0.0/16")
         ),
         *(
-            f"TCP over IPv4 of {who} is not redirected"
+            f"TCP over IPv4 from {who} is not redirected"
             for who in ("UID 2000", "UID 2010", "GID 1337")
         ),
     ]
@@ -89,7 +92,7 @@ def test_an_exception_for_a_source_is_the_worse(tmp_path: Path) -> None:
     machine.named["kb.test"] = [ip_address("10.20.0.7"), ip_address("203.0.113.80")]
     text = TEXT + SOURCE.replace("127.0.0.1:9", "kb.test:6333")
     high = [text for severity, text in told(tmp_path, machine, text=text) if severity == "high"]
-    assert high[0] == f"TCP over IPv4 to 10.20.0.7 port 6333 leaves UID {AGENT} as it is"
+    assert high[0] == f"TCP over IPv4 from UID {AGENT} to 10.20.0.7 port 6333 is not redirected"
     assert "203.0.113.80" not in str(high)
 
 
@@ -97,20 +100,20 @@ def test_another_user_of_the_exempt_is_found(tmp_path: Path) -> None:
     machine = Recorded(v4=recorded("complete.iptables"))
     machine.sockets = [ListeningSocket(ip_address("127.0.0.1"), port, 99) for port in (8710, 8712)]
     assert told(tmp_path, machine) == [
-        ("medium", f"TCP over IPv4 of UID {SIDECAR} is not redirected")
+        ("medium", f"TCP over IPv4 from UID {SIDECAR} is not redirected")
     ]
 
 
 def test_an_agent_that_is_exempt_is_found(tmp_path: Path) -> None:
     findings = told(tmp_path, COMPLETE, agent_uid=SIDECAR)
-    assert ("high", f"TCP over IPv4 leaves UID {SIDECAR} as it is") in findings
+    assert ("high", f"TCP over IPv4 from UID {SIDECAR} is not redirected") in findings
 
 
 def test_rules_for_the_agent_alone_leave_everybody_else(tmp_path: Path) -> None:
     machine = Recorded(v4=recorded("agent-alone.iptables"))
     assert told(tmp_path, machine) == [
-        ("medium", f"UDP over IPv4 leaves UID {AGENT}, to ports: 53"),
-        ("medium", f"TCP over IPv4 of every user but UID {AGENT} is not redirected"),
+        ("medium", f"UDP over IPv4 from UID {AGENT} is let through, to ports: 53"),
+        ("medium", f"TCP over IPv4 from every user but UID {AGENT} is not redirected"),
     ]
 
 
@@ -127,11 +130,11 @@ def test_a_redirect_to_where_no_sidecar_listens_is_found(tmp_path: Path) -> None
 
 def test_rules_that_are_not_all_seen_are_told(tmp_path: Path) -> None:
     rules = recorded("complete.iptables")
-    rules.partly = "Warning: iptables-legacy tables present"
-    machine = Recorded(v4=rules, v6=Unseen("there is no `ip6tables-save` here"))
+    rules.incomplete = "Warning: iptables-legacy tables present"
+    machine = Recorded(v4=rules, v6=Unobservable("`ip6tables-save` is not installed"))
     assert told(tmp_path, machine) == [
         ("unknown", "rules for IPv4: Warning: iptables-legacy tables present"),
-        ("unknown", "rules for IPv6: there is no `ip6tables-save` here"),
+        ("unknown", "rules for IPv6: `ip6tables-save` is not installed"),
     ]
 
 

@@ -5,16 +5,16 @@ from ipaddress import ip_address
 import pytest
 
 from sidecar.doctor.iptables import Option, RuleSet, parse
-from sidecar.doctor.packet_trace import Fate, Packet, fate
+from sidecar.doctor.packet_trace import Packet, TraceResult, trace
 from tests.sidecar.doctor.stand import AGENT, SIDECAR, recorded
 
 FAR, FAR6 = "203.0.113.9", "2001:db8::9"
-PASSES = Fate(frozenset(), passes=True)
-STOPPED = Fate(frozenset(), passes=False)
+PASSES = TraceResult(frozenset(), passes=True)
+STOPPED = TraceResult(frozenset(), passes=False)
 
 
-def to(port: str) -> Fate:
-    return Fate(frozenset({port}), passes=False)
+def to(port: str) -> TraceResult:
+    return TraceResult(frozenset({port}), passes=False)
 
 
 def packet(
@@ -36,16 +36,16 @@ def packet(
         (packet("127.0.0.1", 8710, out="lo"), PASSES),
     ],
 )
-def test_rules_that_are_complete(sent: Packet, becomes: Fate) -> None:
-    assert fate(recorded("complete.iptables"), sent) == becomes
+def test_rules_that_are_complete(sent: Packet, becomes: TraceResult) -> None:
+    assert trace(recorded("complete.iptables"), sent) == becomes
 
 
 def test_the_same_for_the_other_ip_version() -> None:
     rules = recorded("complete.ip6tables")
-    assert fate(rules, packet(FAR6, 443)) == to("8712")
-    assert fate(rules, packet(FAR6, 443, udp=True)) == STOPPED
-    assert fate(rules, packet("::1", 8710, out="lo")) == PASSES
-    assert fate(rules, packet("fd00::a", 53, udp=True)) == PASSES
+    assert trace(rules, packet(FAR6, 443)) == to("8712")
+    assert trace(rules, packet(FAR6, 443, udp=True)) == STOPPED
+    assert trace(rules, packet("::1", 8710, out="lo")) == PASSES
+    assert trace(rules, packet("fd00::a", 53, udp=True)) == PASSES
 
 
 @pytest.mark.parametrize(
@@ -63,28 +63,28 @@ def test_the_same_for_the_other_ip_version() -> None:
         (packet(FAR, 443, udp=True), PASSES),
     ],
 )
-def test_rules_with_every_kind_of_exception(sent: Packet, becomes: Fate) -> None:
-    assert fate(recorded("full-of-holes.iptables"), sent) == becomes
+def test_rules_with_every_kind_of_exception(sent: Packet, becomes: TraceResult) -> None:
+    assert trace(recorded("full-of-holes.iptables"), sent) == becomes
 
 
 def test_a_mark_is_one_that_only_rules_can_set() -> None:
     rules = recorded("full-of-holes.iptables")
     marked = Packet("tcp", ip_address(FAR), 443, AGENT, 7, mark=7)
     unknown = Packet("tcp", ip_address(FAR), 443, AGENT, 7, mark=None)
-    assert fate(rules, marked) == PASSES
-    assert fate(rules, unknown) == Fate(frozenset({"15001"}), passes=True)
+    assert trace(rules, marked) == PASSES
+    assert trace(rules, unknown) == TraceResult(frozenset({"15001"}), passes=True)
 
 
 def test_a_policy_that_drops_stops_what_no_rule_takes() -> None:
     rules = recorded("agent-alone.iptables")
-    assert fate(rules, packet(FAR, 443, udp=True)) == STOPPED
-    assert fate(rules, packet(FAR, 53, udp=True)) == PASSES
-    assert fate(rules, packet(FAR, 443)) == to("8712")
-    assert fate(rules, packet(FAR, 443, 1001)) == PASSES
+    assert trace(rules, packet(FAR, 443, udp=True)) == STOPPED
+    assert trace(rules, packet(FAR, 53, udp=True)) == PASSES
+    assert trace(rules, packet(FAR, 443)) == to("8712")
+    assert trace(rules, packet(FAR, 443, 1001)) == PASSES
 
 
 def test_without_rules_everything_passes() -> None:
-    assert fate(RuleSet(), packet(FAR, 443)) == PASSES
+    assert trace(RuleSet(), packet(FAR, 443)) == PASSES
 
 
 def nat(*lines: str) -> RuleSet:
@@ -113,8 +113,8 @@ def nat(*lines: str) -> RuleSet:
     ],
 )  # fmt: skip
 def test_a_rule_is_read_as_the_kernel_would(lines: list[str], becomes: str) -> None:
-    told = fate(nat(*lines), packet(FAR, 443))
-    assert (bool(told.turned), told.passes) == {
+    told = trace(nat(*lines), packet(FAR, 443))
+    assert (bool(told.redirected_to), told.passes) == {
         "both": (True, True),
         "turned": (True, False),
         "passes": (False, True),
@@ -123,7 +123,7 @@ def test_a_rule_is_read_as_the_kernel_would(lines: list[str], becomes: str) -> N
 
 def test_a_loop_of_chains_ends() -> None:
     rules = nat("-A OUTPUT -j OWN", "-A OWN -j OWN", "-A OWN -j REDIRECT")
-    assert fate(rules, packet(FAR, 443)).passes
+    assert trace(rules, packet(FAR, 443)).passes
 
 
 def test_only_rules_that_a_packet_can_come_by_count() -> None:
@@ -152,4 +152,4 @@ def test_what_is_no_such_text_is_refused(text: str) -> None:
 
 def test_what_the_tool_says_that_it_does_not_show_is_kept() -> None:
     text = "# Table `own' is incompatible, use 'nft' tool.\n*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
-    assert "incompatible" in parse(text).partly
+    assert "incompatible" in parse(text).incomplete

@@ -106,7 +106,7 @@ def test_every_line_of_connection_counts_the_empty_first_one_included() -> None:
      "X-Sluice-User", "x_sluice_user"],
 )  # fmt: skip
 def test_connection_can_not_remove_what_decides_how_a_request_is_read(name: str) -> None:
-    with pytest.raises(Malformed, match="connection"):
+    with pytest.raises(Malformed, match="Connection"):
         sort_request_fields(fields(f"Connection: close, {name}"))
 
 
