@@ -18,34 +18,34 @@ COLUMNS = (
 )
 MOVES = {
     "submit": ("pending_approval", "submit a draft for approval"),
-    "return": ("draft", "send an agent that is pending approval back to draft"),
-    "approve": ("approved", "approve a pending agent, or let a suspended one go on"),
+    "return": ("draft", "return an agent that is pending approval to draft"),
+    "approve": ("approved", "approve a pending agent, or a suspended one again"),
     "suspend": ("suspended", "suspend an approved agent: it is denied until approved again"),
-    "deprecate": ("deprecated", "take an agent out of service, for good"),
+    "deprecate": ("deprecated", "take an agent out of service permanently"),
 }
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their arguments."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions and their arguments."""
     actions = Commands(parser)
     listed = actions.add_list(_list, "list agents, newest first")
-    listed.add_argument("--status", help="only those of this status")
-    listed.add_argument("--role", help="only those of this role")
-    listed.add_argument("--owner", help="only those of this owner")
-    listed.add_argument("--framework", help="only those of this framework")
-    shown = actions.add("show", _show, "show an agent and what it did in the last 7 days")
+    listed.add_argument("--status", help="only agents with this status")
+    listed.add_argument("--role", help="only agents with this role")
+    listed.add_argument("--owner", help="only agents of this owner")
+    listed.add_argument("--framework", help="only agents built with this framework")
+    shown = actions.add("show", _show, "show an agent and its activity in the last 7 days")
     shown.add_argument("agent_id", metavar="AGENT")
     made = actions.add("register", _register, "register an agent, as a draft")
     made.add_argument("--role", required=True, help="the role that it acts in")
-    made.add_argument("--id", help="its id; assigned where none is given")
-    made.add_argument("--name", help="its name, for people")
-    made.add_argument("--description", help="what it is for")
-    made.add_argument("--owner", help="who answers for it")
-    made.add_argument("--framework", help="what it is built with")
+    made.add_argument("--id", help="its id; by default the control API assigns one")
+    made.add_argument("--name", help="its display name")
+    made.add_argument("--description", help="its purpose")
+    made.add_argument("--owner", help="the person or team responsible for it")
+    made.add_argument("--framework", help="the framework that it is built with")
     made.add_argument(
         "--permitted-role", action="append", metavar="ROLE", help="a role it may use; repeatable"
     )
-    made.add_argument("--key", metavar="KEY_ID", help="the one key that it may use")
+    made.add_argument("--key", metavar="KEY_ID", help="the only key that it may use")
     for name, (status, line) in MOVES.items():
         move = actions.add(name, _move, line)
         move.add_argument("agent_id", metavar="AGENT")
@@ -53,43 +53,43 @@ def declare(parser: argparse.ArgumentParser) -> None:
 
 
 def set_status(client: Client, agent_id: str, status: str) -> int:
-    """Moves an agent to a status."""
+    """Change an agent's status."""
     path = f"{PATH}/{segment(agent_id)}/status"
-    return client.did(
-        client.api.ask("PATCH", path, body={"status": status}), f"agent {agent_id} is {status}"
+    return client.report(
+        client.api.request("PATCH", path, body={"status": status}), f"agent {agent_id} is {status}"
     )
 
 
-def _list(client: Client, chosen: argparse.Namespace) -> int:
+def _list(client: Client, options: argparse.Namespace) -> int:
     query = {
-        "status": chosen.status,
-        "agent_role": chosen.role,
-        "owner": chosen.owner,
-        "framework": chosen.framework,
+        "status": options.status,
+        "agent_role": options.role,
+        "owner": options.owner,
+        "framework": options.framework,
     }
-    return client.list(PATH, query, chosen, COLUMNS)
+    return client.list(PATH, query, options, COLUMNS)
 
 
-def _show(client: Client, chosen: argparse.Namespace) -> int:
-    return client.show(f"{PATH}/{segment(chosen.agent_id)}")
+def _show(client: Client, options: argparse.Namespace) -> int:
+    return client.show(f"{PATH}/{segment(options.agent_id)}")
 
 
-def _register(client: Client, chosen: argparse.Namespace) -> int:
+def _register(client: Client, options: argparse.Namespace) -> int:
     given = {
-        "agent_role": chosen.role,
-        "agent_id": chosen.id,
-        "display_name": chosen.name,
-        "description": chosen.description,
-        "owner": chosen.owner,
-        "framework": chosen.framework,
-        "permitted_roles": chosen.permitted_role,
-        "bound_key_id": chosen.key,
+        "agent_role": options.role,
+        "agent_id": options.id,
+        "display_name": options.name,
+        "description": options.description,
+        "owner": options.owner,
+        "framework": options.framework,
+        "permitted_roles": options.permitted_role,
+        "bound_key_id": options.key,
     }
     body = {key: value for key, value in given.items() if value is not None}
-    answer = client.api.ask("POST", PATH, body=body)
+    answer = client.api.request("POST", PATH, body=body)
     agent = answer.body
-    return client.did(answer, f"agent {agent['agent_id']} is {agent['status']}")
+    return client.report(answer, f"agent {agent['agent_id']} is {agent['status']}")
 
 
-def _move(client: Client, chosen: argparse.Namespace) -> int:
-    return set_status(client, chosen.agent_id, chosen.status)
+def _move(client: Client, options: argparse.Namespace) -> int:
+    return set_status(client, options.agent_id, options.status)

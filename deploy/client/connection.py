@@ -1,7 +1,7 @@
-"""Requests to a control API: JSON over HTTP or HTTPS, never by a proxy, never after a redirect.
+"""Requests to a control API: JSON over HTTP or HTTPS, without proxies or redirects.
 
-A key is sent to the address that the operator named and to no other. Knows HTTP and the error body
-of the contract (section 1), no command.
+A key is sent only to the address that the operator named. Knows HTTP and the error body of the
+contract (section 1); knows no command.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     import ssl
 
 SECONDS = 30.0
-MAX_ANSWER = 64 * 1024 * 1024
+MAX_RESPONSE = 64 * 1024 * 1024
 PAGE = 1000
-"""The most rows of a page, as the API has it."""
+"""The API's limit for the rows of a page."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class ApiUnreachable(Exception):
-    """no usable answer came; says from where, and why"""
+    """no usable response; the message says from where, and why"""
 
 
 class RequestRefused(Exception):
-    """an answer other than 200 or 201"""
+    """a response other than 200 or 201"""
 
     def __init__(self, answer: ApiResponse) -> None:
         body = answer.body if isinstance(answer.body, dict) else {}
         self.status = answer.status
         self.reason = str(body.get("error") or http.client.responses.get(answer.status, ""))
-        self.message = str(body.get("message") or "the answer is not one of a control API")
+        self.message = str(body.get("message") or "the response is not from a control API")
         self.details = str(body.get("details") or "")
         self.request_id = answer.headers.get("x-request-id")
         self.retry_after = answer.headers.get("retry-after")
@@ -43,8 +43,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A status, the JSON that came with it (None where it was no JSON), and the headers by their
-    names in lower case."""
+    """A status, the JSON body (None if it is not JSON), and the headers by lower-case name."""
 
     status: int
     body: Any
@@ -52,12 +51,12 @@ class ApiResponse:
 
     @property
     def revision(self) -> int | None:
-        """The revision of the policy set that a write made."""
+        """The policy set's revision that a write made."""
         text = self.headers.get("x-sluice-revision", "")
         return int(text) if text.isdecimal() else None
 
     def next(self) -> dict[str, str] | None:
-        """The query of the next page (RFC 8288); None where this is the last one."""
+        """The query of the next page (RFC 8288); None after the last page."""
         target, _, parameters = self.headers.get("link", "").partition(">")
         if 'rel="next"' not in parameters:
             return None
@@ -66,15 +65,15 @@ class ApiResponse:
 
 @dataclass(frozen=True, slots=True)
 class ApiConnection:
-    """One control API, by one key. Opens a connection for each request: what it talks to may be
-    started again between two."""
+    """Requests to one control API with one key. Opens a connection for each request, since the
+    control API may restart between two."""
 
     url: str
-    """`http[s]://host[:port]`, and a path where a gateway has the API below one."""
+    """`http[s]://host[:port]`, with a path if a gateway serves the API below one."""
     key: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
 
-    def ask(
+    def request(
         self,
         method: str,
         path: str,
@@ -83,8 +82,8 @@ class ApiConnection:
         headers: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
     ) -> ApiResponse:
-        """The answer of 200 or 201; `RequestRefused` for any other, `ApiUnreachable` where none
-        came."""
+        """The response with status 200 or 201. Raises `RequestRefused` for other statuses, and
+        `ApiUnreachable` without a response."""
         given = {key: value for key, value in (query or {}).items() if value is not None}
         target = f"{urlsplit(self.url).path.rstrip('/')}{path}"
         target += f"?{urlencode(given)}" if given else ""
@@ -103,12 +102,12 @@ class ApiConnection:
     def pages(
         self, path: str, query: Mapping[str, Any], most: int | None
     ) -> Iterator[list[dict[str, Any]]]:
-        """The rows of a list, a page at a time, `most` in all or every one."""
+        """The rows of a list, page by page: at most `most`, or all if that is None."""
         left = most
         asked: dict[str, Any] | None = {**query}
         while asked is not None and left != 0:
             limit = PAGE if left is None else min(left, PAGE)
-            answer = self.ask("GET", path, {**asked, "limit": limit})
+            answer = self.request("GET", path, {**asked, "limit": limit})
             rows: list[dict[str, Any]] = answer.body
             yield rows
             left = None if left is None else left - len(rows)
@@ -129,13 +128,15 @@ class ApiConnection:
         try:
             connection.request(method, target, raw, headers)
             answer = connection.getresponse()
-            text = answer.read(MAX_ANSWER + 1)
+            text = answer.read(MAX_RESPONSE + 1)
         except (OSError, http.client.HTTPException) as error:
-            raise ApiUnreachable(f"no answer from `{self.url}`: {_cause(error)}") from error
+            raise ApiUnreachable(f"no response from `{self.url}`: {_cause(error)}") from error
         finally:
             connection.close()
-        if len(text) > MAX_ANSWER:
-            raise ApiUnreachable(f"the answer of `{self.url}` is larger than {MAX_ANSWER} bytes")
+        if len(text) > MAX_RESPONSE:
+            raise ApiUnreachable(
+                f"the response of `{self.url}` is larger than {MAX_RESPONSE} bytes"
+            )
         return ApiResponse(
             answer.status,
             _json(text),
@@ -144,16 +145,16 @@ class ApiConnection:
 
 
 def segment(text: str) -> str:
-    """An identifier as one segment of a path: it may be a SPIFFE id, with slashes."""
+    """An identifier as one path segment. Escapes slashes, since it may be a SPIFFE id."""
     return quote(text, safe="")
 
 
 def _cause(error: Exception) -> str:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        told = getattr(error, "verify_message", "") or "its certificate can't be verified"
-        return f"{told} (--ca FILE names the authority that its certificate is verified by)"
+        reason = getattr(error, "verify_message", "") or "its certificate can't be verified"
+        return f"{reason}; --ca FILE names the authority of its certificate"
     if isinstance(error, TimeoutError):
-        return "it took too long"
+        return "the request timed out"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

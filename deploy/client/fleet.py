@@ -1,4 +1,4 @@
-"""`sluice fleet`: the sidecars of the tenant, and whether all of them have a revision."""
+"""`sluice fleet`: lists the tenant's sidecars, or waits until all of them have a revision."""
 
 from __future__ import annotations
 
@@ -23,56 +23,60 @@ COLUMNS = (
     ("LAST SEEN", "last_seen"),
     ("REFUSING", "refusing"),
 )
-LONGEST = 25
-"""Seconds that one request waits: the API allows 30, and gateways about as many."""
-BETWEEN = 1.0
+MAX_WAIT = 25
+"""Seconds that one request waits: the API allows 30, and so do many gateways."""
+PAUSE = 1.0
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.description = "Lists the sidecars, newest first."
     paged(common(parser, _fleet))
     parser.add_argument(
         "--wait-for",
         type=positive,
         metavar="REVISION",
-        help="wait until every live sidecar has it, as a change printed it; exit code 1 and those "
-        "that lack it where the time runs out",
+        help="wait until every live sidecar has this revision, which a change printed; at the "
+        "timeout, list the sidecars that lack it and exit with 1",
     )
     parser.add_argument(
-        "--timeout", type=positive, default=60, metavar="SECONDS", help="how long (default 60)"
+        "--timeout",
+        type=positive,
+        default=60,
+        metavar="SECONDS",
+        help="how long to wait (default 60)",
     )
 
 
-def _fleet(client: Client, chosen: argparse.Namespace) -> int:
-    if chosen.wait_for is None:
-        return client.list(PATH, {}, chosen, COLUMNS)
-    behind = _wait(client, chosen.wait_for, chosen.timeout)
+def _fleet(client: Client, options: argparse.Namespace) -> int:
+    if options.wait_for is None:
+        return client.list(PATH, {}, options, COLUMNS)
+    behind = _wait(client, options.wait_for, options.timeout)
     if client.out.as_json or behind:
         client.out.rows([behind], COLUMNS)
     if behind:
-        told = f"{len(behind)} live sidecars lack revision {chosen.wait_for}"
-        print(f"sluice: {told} after {chosen.timeout} s", file=sys.stderr)
+        problem = f"{len(behind)} live sidecars lack revision {options.wait_for}"
+        print(f"sluice: {problem} after {options.timeout} s", file=sys.stderr)
         return 1
     if not client.out.as_json:
-        client.out.document(None, f"every live sidecar has revision {chosen.wait_for}")
+        client.out.document(None, f"every live sidecar has revision {options.wait_for}")
     return 0
 
 
 def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
-    """The live sidecars that still lack it at the end; none as soon as all have it."""
+    """The live sidecars that still lack `revision` after `seconds`; empty once all have it."""
     end = time.monotonic() + seconds
     while True:
-        left = max(0, min(LONGEST, int(end - time.monotonic())))
+        left = max(0, min(MAX_WAIT, int(end - time.monotonic())))
         query = {"wait_for": revision, "timeout": left, "limit": PAGE}
         try:
-            behind: list[dict[str, Any]] = client.api.ask(
+            behind: list[dict[str, Any]] = client.api.request(
                 "GET", PATH, query, seconds=left + SECONDS
             ).body
             if not behind or time.monotonic() + 1 > end:
                 return behind
         except ApiUnreachable:
-            # A control API that is started again in the middle is a pause, no answer.
-            if time.monotonic() + BETWEEN > end:
+            # The control API may be restarting; only a failure at the end counts.
+            if time.monotonic() + PAUSE > end:
                 raise
-        time.sleep(BETWEEN)
+        time.sleep(PAUSE)

@@ -1,38 +1,38 @@
-"""`sluice freeze`: every evaluation of the tenant is denied until it is lifted."""
+"""`sluice freeze`: denies every evaluation of the tenant until the freeze is lifted."""
 
 from __future__ import annotations
 
 import argparse
 
 from deploy.client.client import Client, common
-from deploy.client.credentials import UnusableCredentials
+from deploy.client.credentials import UnusableArguments
 
 PATH = "/v1/freeze"
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Its arguments."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments."""
     parser.description = (
         "Denies every evaluation of the tenant (`tenant_frozen`), in every sidecar, and records "
-        "each denial; --lift ends that."
+        "each denial; --lift ends the freeze."
     )
     common(parser, _freeze)
-    parser.add_argument("reason", nargs="?", metavar="REASON", help="why, for the record")
+    parser.add_argument("reason", nargs="?", metavar="REASON", help="the reason, for the record")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--lift", action="store_true", help="decide by the policies again")
-    what.add_argument("--status", action="store_true", help="only show whether it is frozen")
+    what.add_argument("--lift", action="store_true", help="end the freeze")
+    what.add_argument("--status", action="store_true", help="only show whether a freeze is on")
 
 
-def _freeze(client: Client, chosen: argparse.Namespace) -> int:
-    if (chosen.lift or chosen.status) == (chosen.reason is not None):
-        raise UnusableCredentials("give a REASON to freeze, or --lift, or --status")
-    if chosen.status:
+def _freeze(client: Client, options: argparse.Namespace) -> int:
+    if (options.lift or options.status) == (options.reason is not None):
+        raise UnusableArguments("give either a REASON to freeze, or --lift, or --status")
+    if options.status:
         return client.show(PATH)
-    if chosen.lift:
-        answer = client.api.ask("DELETE", PATH)
-        return client.did(answer, "the tenant is not frozen")
-    answer = client.api.ask("POST", PATH, body={"reason": chosen.reason})
+    if options.lift:
+        answer = client.api.request("DELETE", PATH)
+        return client.report(answer, "the tenant is not frozen")
+    answer = client.api.request("POST", PATH, body={"reason": options.reason})
     frozen = answer.body
-    # One freeze is in force at a time: an earlier one keeps its reason.
+    # Only one freeze is active at a time: an earlier one keeps its time and reason.
     since = f"since {frozen['frozen_at']}, every evaluation is denied: {frozen['reason']}"
-    return client.did(answer, f"the tenant is frozen {since}")
+    return client.report(answer, f"the tenant is frozen {since}")

@@ -1,4 +1,5 @@
-"""`sluice keys`: API keys. A secret is shown once, or goes to a file that only its owner reads."""
+"""`sluice keys`: API keys. A secret is printed once, or written to a file that only its owner can
+read."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 
 from deploy.client.client import Client, Commands, positive
 from deploy.client.connection import ApiResponse, segment
-from deploy.client.credentials import UnusableCredentials
+from deploy.client.credentials import UnusableArguments
 
 PATH = "/v1/keys"
 COLUMNS = (
@@ -26,85 +27,88 @@ COLUMNS = (
 SCOPES = ("evaluate", "read", "admin", "sidecar")
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their arguments."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions and their arguments."""
     actions = Commands(parser)
     actions.add_list(_list, "list keys, newest first, without their secrets")
-    made = actions.add("create", _create, "create a key and show its secret this once")
-    made.add_argument("--name", required=True, help="what it is for")
+    made = actions.add("create", _create, "create a key and show its secret, this once only")
+    made.add_argument("--name", required=True, help="its purpose")
     made.add_argument("--scope", required=True, choices=SCOPES)
     lifetime = made.add_mutually_exclusive_group()
     lifetime.add_argument("--expires-days", type=positive, metavar="N", help="1 to 3650")
     lifetime.add_argument("--never-expires", action="store_true")
     rotated = actions.add("rotate", _rotate, "replace a key; the old one stops working at once")
     for each in (made, rotated):
-        each.add_argument("--out", metavar="FILE", help="write the secret there (0600), print none")
+        each.add_argument(
+            "--out", metavar="FILE", help="write the secret to a new file (0600), don't print it"
+        )
     ended = actions.add("revoke", _revoke, "revoke a key")
     bound = actions.add("bind", _bind, "bind a key to an agent or to roles")
     agent = bound.add_mutually_exclusive_group()
     agent.add_argument("--agent", metavar="AGENT", help="the only agent that may use it")
-    agent.add_argument("--no-agent", action="store_true", help="any agent may")
+    agent.add_argument("--no-agent", action="store_true", help="let any agent use it")
     roles = bound.add_mutually_exclusive_group()
     roles.add_argument("--role", action="append", help="a role it may be used for; repeatable")
-    roles.add_argument("--no-roles", action="store_true", help="every role may")
+    roles.add_argument("--no-roles", action="store_true", help="let it be used for every role")
     for each in (rotated, ended, bound):
         each.add_argument("key_id", metavar="KEY_ID")
 
 
 def revoke(client: Client, key_id: str) -> int:
-    """Revokes a key."""
-    answer = client.api.ask("DELETE", f"{PATH}/{segment(key_id)}")
-    return client.did(answer, f"key {key_id} is revoked")
+    """Revoke a key."""
+    answer = client.api.request("DELETE", f"{PATH}/{segment(key_id)}")
+    return client.report(answer, f"key {key_id} is revoked")
 
 
-def _list(client: Client, chosen: argparse.Namespace) -> int:
-    return client.list(PATH, {}, chosen, COLUMNS)
+def _list(client: Client, options: argparse.Namespace) -> int:
+    return client.list(PATH, {}, options, COLUMNS)
 
 
-def _create(client: Client, chosen: argparse.Namespace) -> int:
-    body: dict[str, Any] = {"name": chosen.name, "scope": chosen.scope}
-    if chosen.expires_days is not None or chosen.never_expires:
-        body["expires_days"] = chosen.expires_days
-    with _place(chosen.out) as file:
-        return _tell(client, client.api.ask("POST", PATH, body=body), chosen.out, file)
+def _create(client: Client, options: argparse.Namespace) -> int:
+    body: dict[str, Any] = {"name": options.name, "scope": options.scope}
+    if options.expires_days is not None or options.never_expires:
+        body["expires_days"] = options.expires_days
+    with _secret_file(options.out) as file:
+        return _print_key(client, client.api.request("POST", PATH, body=body), options.out, file)
 
 
-def _rotate(client: Client, chosen: argparse.Namespace) -> int:
-    path = f"{PATH}/{segment(chosen.key_id)}/rotate"
-    with _place(chosen.out) as file:
-        return _tell(client, client.api.ask("POST", path), chosen.out, file)
+def _rotate(client: Client, options: argparse.Namespace) -> int:
+    path = f"{PATH}/{segment(options.key_id)}/rotate"
+    with _secret_file(options.out) as file:
+        return _print_key(client, client.api.request("POST", path), options.out, file)
 
 
-def _revoke(client: Client, chosen: argparse.Namespace) -> int:
-    return revoke(client, chosen.key_id)
+def _revoke(client: Client, options: argparse.Namespace) -> int:
+    return revoke(client, options.key_id)
 
 
-def _bind(client: Client, chosen: argparse.Namespace) -> int:
+def _bind(client: Client, options: argparse.Namespace) -> int:
     body: dict[str, Any] = {}
-    if chosen.agent is not None or chosen.no_agent:
-        body["bound_agent_id"] = chosen.agent
-    if chosen.role is not None or chosen.no_roles:
-        body["permitted_roles"] = chosen.role
+    if options.agent is not None or options.no_agent:
+        body["bound_agent_id"] = options.agent
+    if options.role is not None or options.no_roles:
+        body["permitted_roles"] = options.role
     if not body:
-        raise UnusableCredentials(
-            "nothing to change: give --agent, --no-agent, --role or --no-roles"
-        )
-    path = f"{PATH}/{segment(chosen.key_id)}/binding"
-    answer = client.api.ask("PATCH", path, body=body)
-    return client.did(answer, f"key {chosen.key_id} is bound")
+        raise UnusableArguments("nothing to change; give --agent, --no-agent, --role or --no-roles")
+    path = f"{PATH}/{segment(options.key_id)}/binding"
+    answer = client.api.request("PATCH", path, body=body)
+    return client.report(answer, f"key {options.key_id} is bound")
 
 
 @contextlib.contextmanager
-def _place(name: str | None) -> Iterator[int | None]:
-    """An empty file for the secret, made before the key is: one that has nowhere to go would be
-    lost. Removed again where the key was not made."""
+def _secret_file(name: str | None) -> Iterator[int | None]:
+    """An empty file for the secret, removed if it stays empty.
+
+    It is created before the key: the API shows a secret only once, and one that can't be written
+    would be lost.
+    """
     if name is None:
         yield None
         return
     try:
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        raise UnusableCredentials(f"--out `{name}`: {error.strerror}") from error
+        raise UnusableArguments(f"--out `{name}` can't be created: {error.strerror}") from error
     try:
         yield file
     except BaseException:
@@ -115,7 +119,7 @@ def _place(name: str | None) -> Iterator[int | None]:
         os.close(file)
 
 
-def _tell(client: Client, answer: ApiResponse, name: str | None, file: int | None) -> int:
+def _print_key(client: Client, answer: ApiResponse, name: str | None, file: int | None) -> int:
     made = dict(answer.body)
     if file is not None:
         os.write(file, f"{made['key']}\n".encode())
@@ -125,6 +129,6 @@ def _tell(client: Client, answer: ApiResponse, name: str | None, file: int | Non
     if file is not None:
         print(f"sluice: the secret is in `{name}` (0600)", file=sys.stderr)
     else:
-        print("sluice: the secret is shown this once", file=sys.stderr)
-    client.tell_revision(answer)
+        print("sluice: the secret is shown only this once; store it now", file=sys.stderr)
+    client.print_revision(answer)
     return 0

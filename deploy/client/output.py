@@ -1,7 +1,7 @@
-"""What the commands print: aligned tables for people, JSON for programs.
+"""Prints results: aligned tables for people, JSON for programs.
 
-Text from the server is data of many authors, and a terminal obeys control characters: tables show
-them as escapes, JSON is ASCII. Knows no noun of the API.
+Text from the server has many authors, and a terminal obeys control characters. Tables therefore
+show them as escapes, and JSON is ASCII. Knows no object of the API.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ BOLD, RED = "1", "31"
 ALARMING = frozenset({"DENY", "suspended", "revoked"})
 
 Columns = Sequence[tuple[str, str]]
-"""A heading, and the member that stands below it, each."""
+"""Each column's heading, and the member that it shows."""
 
 
 class Output:
-    """Standard output, in the form that was asked for."""
+    """Standard output, as text or JSON."""
 
     def __init__(self, *, as_json: bool, environ: Mapping[str, str]) -> None:
         self._json = as_json
@@ -33,11 +33,11 @@ class Output:
         return self._json
 
     def document(self, value: object, text: str) -> None:
-        """One answer: itself as JSON, or what it comes to in words."""
+        """Print a response: `value` as JSON, or else `text`."""
         self._print(as_json(value) if self._json else safe(text))
 
     def members(self, value: Mapping[str, Any]) -> None:
-        """One object, a line for each member."""
+        """Print one object, with a line for each member."""
         if self._json:
             self._print(as_json(value))
             return
@@ -46,7 +46,7 @@ class Output:
             self._print(f"{self._paint(BOLD, f'{safe(key):<{width}}')}  {cell(each)}")
 
     def rows(self, pages: Iterable[list[dict[str, Any]]], columns: Columns) -> None:
-        """A list: one JSON array, or a table. Holds a page at a time."""
+        """Print a list as one JSON array or one table, holding one page at a time."""
         if self._json:
             self._array(pages)
             return
@@ -56,14 +56,14 @@ class Output:
         self.page(table, [])
 
     def page(self, table: TextTable, rows: list[dict[str, Any]]) -> None:
-        """More rows of a table, or of a stream of JSON lines."""
+        """Print more rows of a table, or more JSON lines."""
         if self._json:
             for row in rows:
                 self._print(as_json(row))
             return
         for number, line in enumerate(table.lines(rows)):
             heading = table.headed and number == 0
-            self._print(self._paint(BOLD, line) if heading else self._alarm(line))
+            self._print(self._paint(BOLD, line) if heading else self._highlight(line))
         table.headed = False
 
     def _array(self, pages: Iterable[list[dict[str, Any]]]) -> None:
@@ -74,7 +74,7 @@ class Output:
                 before = ",\n"
         self._print("[]" if before == "[" else "]")
 
-    def _alarm(self, line: str) -> str:
+    def _highlight(self, line: str) -> str:
         if not self._colours:
             return line
         return "".join(
@@ -89,7 +89,7 @@ class Output:
 
 
 class TextTable:
-    """Rows below headings, as wide as what was shown so far."""
+    """Rows below headings. Columns grow with the widest cell so far."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -98,7 +98,7 @@ class TextTable:
         self._begun = False
 
     def lines(self, rows: list[dict[str, Any]]) -> list[str]:
-        """The headings come with the first call."""
+        """The lines of `rows`; the first call starts with the headings."""
         cells = [[cell(row.get(member)) for _, member in self._columns] for row in rows]
         if not self._begun:
             cells.insert(0, [heading for heading, _ in self._columns])
@@ -117,12 +117,12 @@ class TextTable:
 
 
 def as_json(value: object) -> str:
-    """ASCII alone, and no control character: DEL is the one that JSON does not escape."""
+    """ASCII JSON without control characters; DEL is the only one that `json` does not escape."""
     return json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
 def cell(value: object) -> str:
-    """A value of the API in a line of text."""
+    """A value of the API as text on one line."""
     if value is None or value in ([], ""):
         return "-"
     if isinstance(value, bool):
@@ -133,16 +133,15 @@ def cell(value: object) -> str:
 
 
 def safe(text: str) -> str:
-    """The text with what is not printable escaped: controls of either set, line and paragraph
-    separators, and those that turn the direction of writing. A line feed of ours stays out of
-    cells."""
+    """`text` with unprintable characters escaped: control characters, line and paragraph
+    separators, and characters that change the writing direction."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
 
 
 def wide(text: str) -> int:
-    """The columns that it takes on a terminal."""
+    """The number of columns that `text` takes on a terminal."""
     return sum(
         0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
         for char in text

@@ -1,7 +1,7 @@
-"""Reads the policies in a file of the operator's: YAML or JSON, one policy or many.
+"""Reads policies from the operator's file: YAML or JSON, one policy or many.
 
-The API judges what they say. Refused here is what would be lost on the way to it: a key that stands
-twice, of which YAML would take the last, and values that JSON has not.
+The API validates their content. This module refuses only what would be lost on the way there: a
+duplicate key, of which YAML keeps the last, and values that JSON can't represent.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
-from deploy.client.credentials import UnusableCredentials
+from deploy.client.credentials import UnusableArguments
 
 MAX_FILE = 1024 * 1024
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice: a second `denied_sources` must not silently win."""
+    """Refuses duplicate keys: a second `denied_sources` must not silently replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -27,31 +27,32 @@ class _Loader(yaml.SafeLoader):
             name = str(key.value)
             if name in seen:
                 line = key.start_mark.line + 1
-                raise UnusableCredentials(f"line {line}: `{name}` is there twice")
+                raise UnusableArguments(f"line {line}: the key `{name}` occurs twice")
             seen.add(name)
         return super().construct_mapping(node, deep)
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:
-    """The policies, in order: of `{policies: […]}`, of a list, or the one that the file is.
-    `UnusableCredentials` with the place."""
+    """The policies of the file, in order. The file is `{policies: […]}`, a list or one policy.
+    Raises `UnusableArguments` with the file and line."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE + 1)
     except OSError as error:
-        raise UnusableCredentials(f"`{path}` can't be read: {error.strerror}") from error
+        raise UnusableArguments(f"`{path}` can't be read: {error.strerror}") from error
     if len(raw) > MAX_FILE:
-        raise UnusableCredentials(f"`{path}` is larger than {MAX_FILE} bytes")
+        raise UnusableArguments(f"`{path}` is larger than {MAX_FILE} bytes")
     try:
-        found = yaml.load(raw, _Loader)  # noqa: S506  # it is a SafeLoader
-        json.dumps(found)
-    except UnusableCredentials as problem:
-        raise UnusableCredentials(f"`{path}`: {problem}") from None
+        found = yaml.load(raw, _Loader)  # noqa: S506  # a subclass of SafeLoader
+        json.dumps(found)  # fails for values that JSON can't represent
+    except UnusableArguments as problem:
+        raise UnusableArguments(f"`{path}`: {problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UnusableCredentials(f"`{path}` is not YAML or JSON: {error}") from error
+        raise UnusableArguments(f"`{path}` is not YAML or JSON: {error}") from error
     except (TypeError, ValueError) as error:
-        raise UnusableCredentials(
-            f"`{path}` holds what JSON has not, such as a date: {error}"
+        raise UnusableArguments(
+            f"`{path}` contains a value that JSON can't represent, such as a date; put it in "
+            f"quotes: {error}"
         ) from error
     if isinstance(found, dict):
         found = found["policies"] if [*found] == ["policies"] else [found]
@@ -60,8 +61,8 @@ def read_policies(path: Path) -> list[dict[str, Any]]:
         or not found
         or not all(isinstance(each, dict) for each in found)
     ):
-        raise UnusableCredentials(f"`{path}` is neither a policy nor a list of policies")
+        raise UnusableArguments(f"`{path}` contains neither a policy nor a list of policies")
     names = [each.get("name") for each in found]
     if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
-        raise UnusableCredentials(f"`{path}`: each policy needs a `name` of its own")
+        raise UnusableArguments(f"`{path}`: each policy needs a `name` of its own")
     return found

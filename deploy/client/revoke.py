@@ -1,4 +1,4 @@
-"""`sluice revoke`: the one place for an incident: a key, an agent, a session, or many sessions."""
+"""`sluice revoke`: revokes a key, a session or many sessions, or suspends an agent."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import argparse
 
 from deploy.client import agents, keys, sessions
 from deploy.client.client import Client, Commands
-from deploy.client.credentials import UnusableCredentials
+from deploy.client.credentials import UnusableArguments
 
 PATH = "/v1/sessions/revoke"
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """What it revokes, and the arguments of each."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the kinds of objects to revoke, and their arguments."""
     actions = Commands(parser)
     key = actions.add("key", _key, "revoke a key")
     key.add_argument("key_id", metavar="KEY_ID")
@@ -20,30 +20,30 @@ def declare(parser: argparse.ArgumentParser) -> None:
     agent.add_argument("agent_id", metavar="AGENT")
     session = actions.add("session", _session, "revoke a session")
     session.add_argument("session_id", metavar="SESSION")
-    session.add_argument("--reason", help="why, for the record")
+    session.add_argument("--reason", help="the reason, for the record")
     many = actions.add("sessions", _sessions, "revoke every session that matches all filters")
-    many.add_argument("--role", help="those of this role")
-    many.add_argument("--agent", help="those of this agent")
-    many.add_argument("--user", help="those of this user")
-    many.add_argument("--reason", required=True, help="why, for the record")
+    many.add_argument("--role", help="sessions of this role")
+    many.add_argument("--agent", help="sessions of this agent")
+    many.add_argument("--user", help="sessions of this user")
+    many.add_argument("--reason", required=True, help="the reason, for the record")
 
 
-def _key(client: Client, chosen: argparse.Namespace) -> int:
-    return keys.revoke(client, chosen.key_id)
+def _key(client: Client, options: argparse.Namespace) -> int:
+    return keys.revoke(client, options.key_id)
 
 
-def _agent(client: Client, chosen: argparse.Namespace) -> int:
-    return agents.set_status(client, chosen.agent_id, "suspended")
+def _agent(client: Client, options: argparse.Namespace) -> int:
+    return agents.set_status(client, options.agent_id, "suspended")
 
 
-def _session(client: Client, chosen: argparse.Namespace) -> int:
-    return sessions.revoke(client, chosen.session_id, chosen.reason)
+def _session(client: Client, options: argparse.Namespace) -> int:
+    return sessions.revoke(client, options.session_id, options.reason)
 
 
-def _sessions(client: Client, chosen: argparse.Namespace) -> int:
-    filters = {"agent_role": chosen.role, "agent_id": chosen.agent, "user_id": chosen.user}
+def _sessions(client: Client, options: argparse.Namespace) -> int:
+    filters = {"agent_role": options.role, "agent_id": options.agent, "user_id": options.user}
     given = {key: value for key, value in filters.items() if value is not None}
     if not given:
-        raise UnusableCredentials("give at least one of --role, --agent and --user")
-    answer = client.api.ask("POST", PATH, body=given | {"reason": chosen.reason})
-    return client.did(answer, f"{answer.body['revoked']} sessions are revoked")
+        raise UnusableArguments("give at least one of --role, --agent and --user")
+    answer = client.api.request("POST", PATH, body=given | {"reason": options.reason})
+    return client.report(answer, f"{answer.body['revoked']} sessions are revoked")

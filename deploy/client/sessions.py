@@ -1,4 +1,4 @@
-"""`sluice sessions`: what agents do under one session id."""
+"""`sluice sessions`: lists, shows and revokes sessions."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ COLUMNS = (
 )
 
 
-def declare(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their arguments."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the actions and their arguments."""
     actions = Commands(parser)
     listed = actions.add_list(_list, "list sessions, newest first")
-    listed.add_argument("--status", help="only those of this status: active, expired or revoked")
-    listed.add_argument("--role", help="only those of this role")
-    shown = actions.add("show", _show, "show a session, whose it is and what was decided in it")
+    listed.add_argument("--status", help="only sessions that are active, expired or revoked")
+    listed.add_argument("--role", help="only sessions of this role")
+    shown = actions.add("show", _show, "show a session, its owner and its decisions")
     ended = actions.add("revoke", _revoke, "revoke a session: its id never works again")
-    ended.add_argument("--reason", help="why, for the record")
+    ended.add_argument("--reason", help="the reason, for the record")
     for each in (shown, ended):
         each.add_argument("session_id", metavar="SESSION")
 
 
 def revoke(client: Client, session_id: str, reason: str | None) -> int:
-    """Revokes one session."""
+    """Revoke one session."""
     path = f"{PATH}/{segment(session_id)}"
-    answer = client.api.ask("DELETE", path, {"reason": reason})
-    return client.did(answer, f"session {session_id} is revoked")
+    answer = client.api.request("DELETE", path, {"reason": reason})
+    return client.report(answer, f"session {session_id} is revoked")
 
 
-def _list(client: Client, chosen: argparse.Namespace) -> int:
-    query = {"status": chosen.status, "agent_role": chosen.role}
-    return client.list(PATH, query, chosen, COLUMNS)
+def _list(client: Client, options: argparse.Namespace) -> int:
+    query = {"status": options.status, "agent_role": options.role}
+    return client.list(PATH, query, options, COLUMNS)
 
 
-def _show(client: Client, chosen: argparse.Namespace) -> int:
-    return client.show(f"{PATH}/{segment(chosen.session_id)}")
+def _show(client: Client, options: argparse.Namespace) -> int:
+    return client.show(f"{PATH}/{segment(options.session_id)}")
 
 
-def _revoke(client: Client, chosen: argparse.Namespace) -> int:
-    return revoke(client, chosen.session_id, chosen.reason)
+def _revoke(client: Client, options: argparse.Namespace) -> int:
+    return revoke(client, options.session_id, options.reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from deploy.local.log_tail import AT_ONCE, LogTail, readable
+from deploy.local.log_tail import READ_BYTES, LogTail, readable
 from policies.ground.log_line import Entry, json_line, text_line
 
 
@@ -17,15 +17,15 @@ def test_warnings_and_errors_are_shown_once_and_the_rest_is_not(tmp_path: Path) 
     log = tmp_path / "control-API.log"
     log.touch()
     tail = LogTail("control API", log)
-    assert tail.news() == []
+    assert tail.read_new() == []
     for form in (json_line, text_line):
         with log.open("a") as file:
             for level in ("debug", "info", "warning", "error", "critical"):
                 file.write(form(entry(level, f"it is {level}", "a trace\nof two")) + "\n")
-        assert tail.news() == [
+        assert tail.read_new() == [
             f"control API: {level}: it is {level}" for level in ("warning", "error", "critical")
         ]
-        assert tail.news() == []
+        assert tail.read_new() == []
 
 
 def test_a_line_that_is_half_written_waits_for_its_end(tmp_path: Path) -> None:
@@ -35,23 +35,23 @@ def test_a_line_that_is_half_written_waits_for_its_end(tmp_path: Path) -> None:
     for at in range(0, len(line), 1000):
         with log.open("ab") as file:
             file.write(line[at : at + 1000])
-        news = tail.news()
+        news = tail.read_new()
         assert len(news) == (at + 1000 >= len(line))
     assert news == ["sidecar: error: " + "x" * 3000]
 
 
 def test_a_data_source_s_own_words_stay_in_its_file(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text('ERROR all is lost\n[1]\n{}\n"error"\nplain\n' + "y" * 3 * AT_ONCE + "\n")
+    log.write_text('ERROR all is lost\n[1]\n{}\n"error"\nplain\n' + "y" * 3 * READ_BYTES + "\n")
     tail = LogTail("sample data source", log)
-    assert [tail.news() for _ in range(5)] == [[]] * 5
+    assert [tail.read_new() for _ in range(5)] == [[]] * 5
 
 
 def test_a_value_moves_no_cursor(tmp_path: Path) -> None:
     log = tmp_path / "log"
     forged = "a\x1b[2J\nsluice is up\u2028"
     log.write_text(json.dumps({"level": "error", "message": forged}) + "\n")
-    (line,) = LogTail("sidecar", log).news()
+    (line,) = LogTail("sidecar", log).read_new()
     assert line == "sidecar: error: a\\x1b[2J\\nsluice is up\\u2028"
 
 

@@ -67,7 +67,7 @@ def test_nothing_is_skipped_or_repeated_across_a_restart(
     assert seen(out) == expected
     told = errors.read_text().splitlines()
     assert len(told) == 2
-    assert told[1] == "sluice: the control API answers again"
+    assert told[1] == "sluice: the control API responds again"
 
 
 def test_a_key_that_is_revoked_ends_it(operator: Operator, stack: Stack, tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_a_long_stretch_is_walked_in_pages_while_the_log_grows(
     class Growing(ApiConnection):
         asked = 0
 
-        def ask(self, *given: Any, **more: Any) -> Any:
+        def request(self, *given: Any, **more: Any) -> Any:
             nonlocal made
             Growing.asked += 1
             if made < 20:
                 evaluate(stack, user_id=str(made), session_id=session)
                 made += 1
-            answer = super().ask(*given, **more)
+            answer = super().request(*given, **more)
             if Growing.asked in (2, 5, 13, 14, 21):
                 raise RequestRefused(answer)
             return answer

@@ -56,7 +56,7 @@ def test_a_key_from_creation_to_revocation(operator: Operator, tmp_path: Path) -
     assert key["permitted_roles"] == ["support", "claims"]
     rotated = operator.done("keys", "rotate", key_id, "--json")
     assert rotated.json["key"].startswith("slc_")
-    assert "shown this once" in rotated.err
+    assert "shown only this once" in rotated.err
     operator.done("keys", "bind", rotated.json["key_id"], "--no-roles")
     assert operator("keys", "bind", rotated.json["key_id"]).code == 2
     assert operator.done("keys", "revoke", rotated.json["key_id"]).code == 0

@@ -39,7 +39,7 @@ def test_policies_are_applied_by_name_and_taken_back(operator: Operator, tmp_pat
     operator.done("policies", "delete", "claims-desk")
     gone = operator("policies", "show", "claims-desk")
     assert (gone.code, gone.out) == (2, "")
-    assert "a deleted one is named by its id" in gone.err
+    assert "give the id of a deleted one" in gone.err
     # No file of the control API's defines it.
     assert operator("policies", "restore", shown["policy_id"]).code == 1
 
@@ -67,8 +67,11 @@ def test_a_policy_of_a_file_is_restored_and_files_are_reloaded(
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("name: a\nname: b\n", "line 2: `name` is there twice"),
-        ("policies: [{name: a, denied_sources: [x], denied_sources: []}]", "`denied_sources` is"),
+        ("name: a\nname: b\n", "line 2: the key `name` occurs twice"),
+        (
+            "policies: [{name: a, denied_sources: [x], denied_sources: []}]",
+            "the key `denied_sources` occurs twice",
+        ),
         ("name: 2026-01-31\n", "such as a date"),
         ("[a", "is not YAML or JSON"),
         ("just text", "neither a policy nor a list"),

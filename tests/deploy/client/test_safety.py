@@ -74,13 +74,13 @@ def test_a_control_api_that_is_away_is_one_line(operator: Operator) -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         said = operator("agents", "list", "--url", url)
     assert said.code == 1
-    assert said.err == f"sluice: no answer from `{url}`: Connection refused\n"
+    assert said.err == f"sluice: no response from `{url}`: Connection refused\n"
 
 
 def test_a_key_over_plain_http_to_another_host_is_warned_of(operator: Operator) -> None:
     said = operator("agents", "list", "--url", "http://localhost.invalid:1")
     assert said.code == 1
-    assert "the key goes unencrypted to `http://localhost.invalid:1`" in said.err
+    assert "sending the key unencrypted to `http://localhost.invalid:1`" in said.err
     assert "unencrypted" not in operator.done("agents", "list").err
 
 

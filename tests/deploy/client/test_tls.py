@@ -54,7 +54,7 @@ def test_a_client_certificate_is_shown_where_one_is_asked_for(
     with serving(tmp_path, ours, "127.0.0.1", SLUICE_TLS_CLIENT_CA=str(ours.path)) as centre:
         assert agents(centre, "--ca", str(ours.path), *shown) == 0
         assert agents(centre, "--ca", str(ours.path)) == 1
-        assert "no answer from" in capsys.readouterr().err
+        assert "no response from" in capsys.readouterr().err
 
 
 def fleet(url: str, *words: str) -> int:
@@ -74,4 +74,4 @@ def test_files_that_can_not_be_used_are_refused_before_a_connection(
         assert fleet("https://192.0.2.1", *words) == 2
         assert "--c" in capsys.readouterr().err
         assert fleet("http://127.0.0.1:1", *words) == 2
-        assert "are for https://" in capsys.readouterr().err
+        assert "apply only to https://" in capsys.readouterr().err
