@@ -118,6 +118,8 @@ class ApiConnection:
     ) -> ApiResponse:
         parts = urlsplit(self.url)
         assert parts.hostname is not None
+        # `http.client` and not `urllib`, which honours proxy variables and follows redirects, and
+        # would send the key along.
         connection: http.client.HTTPConnection
         if self.tls is None:
             connection = http.client.HTTPConnection(parts.hostname, parts.port, seconds)
@@ -128,7 +130,7 @@ class ApiConnection:
         try:
             connection.request(method, target, raw, headers)
             answer = connection.getresponse()
-            text = answer.read(MAX_RESPONSE + 1)
+            text = answer.read(MAX_RESPONSE + 1)  # one more, to notice a longer response
         except (OSError, http.client.HTTPException) as error:
             raise ApiUnreachable(f"no response from `{self.url}`: {_cause(error)}") from error
         finally:

@@ -72,6 +72,7 @@ def find_key(option: str | None, environ: Mapping[str, str]) -> Credential:
 def _from_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
+            # Check the open file: one checked by its path could be replaced before it is read.
             mode = os.fstat(file.fileno()).st_mode
             if stat.S_ISREG(mode) and mode & 0o077:
                 raise UnusableArguments(

@@ -98,6 +98,7 @@ class EventFollower:
         events = [event for event in reversed(page) if event["seq"] > self._last]
         if events:
             yield events
+            # Only after the caller has come back: if printing failed, the next call repeats them.
             self._last = events[-1]["seq"]
             self._most = None
 

@@ -67,6 +67,7 @@ class Output:
         table.headed = False
 
     def _array(self, pages: Iterable[list[dict[str, Any]]]) -> None:
+        # Written piece by piece, so that a long list needs no memory for all its rows.
         before = "["
         for page in pages:
             for row in page:
@@ -104,6 +105,7 @@ class TextTable:
             cells.insert(0, [heading for heading, _ in self._columns])
             self._begun = self.headed = True
         for row in cells:
+            # Rows that were printed can't be widened; later rows keep the widest cell so far.
             self._widths = [
                 max(width, wide(text)) for width, text in zip(self._widths, row, strict=True)
             ]

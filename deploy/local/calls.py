@@ -31,7 +31,7 @@ class Calls:
         self._seconds = seconds
 
     def request(self, method: str, path: str, body: object = None) -> CallResult:
-        """The response, with any status. Raises `OSError` if there is none."""
+        """The response, with any status. Raises `OSError` without a response."""
         request = urllib.request.Request(
             f"http://{self._address}{path}", method=method, headers=self._headers
         )

@@ -86,7 +86,7 @@ class ChildProcesses:
         """
         log = self.logs / f"{name.replace(' ', '-')}.log"
         if log.exists():
-            log.replace(log.with_suffix(".log.1"))
+            log.replace(log.with_suffix(".log.1"))  # one earlier run is enough to compare with
         launcher = os.getpid()
         with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)) as output:
             process = subprocess.Popen(

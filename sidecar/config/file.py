@@ -97,6 +97,7 @@ class _FileReader:
     def _override(self, environ: Mapping[str, str]) -> None:
         """Put each `SLUICE_SIDECAR_<KEY>` into the tree; ignore empty ones."""
         for variable in sorted(environ):
+            # Compose files and charts often pass unset variables on as empty strings.
             if not variable.startswith(PREFIX) or not environ[variable]:
                 continue
             levels = variable.removeprefix(PREFIX).lower().split("__")
@@ -147,7 +148,7 @@ class _FileReader:
             memory_bytes=section.integer("memory_bytes", default.memory_bytes, 0),
         )
         for fault in spool.complaints():
-            key = fault.split("`")[1]
+            key = fault.split("`")[1]  # each complaint begins with its key in backticks
             if not (key == "mode" and spool.mode not in MODES):  # `choice` has reported it
                 section.complain(key, fault)
         section.close()

@@ -50,7 +50,7 @@ def keys(declared: type[Any] = SidecarSettings, within: str = "") -> Iterator[tu
     described = sentences(declared)
     hints = typing.get_type_hints(declared)
     for field in fields(declared):
-        key = within + field.name.rstrip("_")
+        key = within + field.name.rstrip("_")  # `class_` is the key `class`
         yield key, described[field.name]
         inner = _section(hints[field.name])
         if inner is not None:

@@ -123,7 +123,7 @@ def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
         _refuse_same_name(top, settings.sources)
     shared: dict[ListenAddress, list[int]] = defaultdict(list)
     for index, source in enumerate(settings.sources):
-        if source.listen is not None and source.listen.port:
+        if source.listen is not None and source.listen.port:  # for 0, the system picks a free one
             shared[source.listen].append(index)
     for listen, indexes in shared.items():
         _take(top, taken, listen, f"sources[{indexes[0]}].listen")
@@ -188,6 +188,7 @@ def _refuse_same_address(
         names: set[HostPattern | None]
         try:
             below = path_segments(sources[index].path)
+            # A source without `hosts` serves every name, so two of them clash.
             names = {HostPattern.parse(each) for each in sources[index].hosts} or {None}
         except Malformed:
             continue  # reported already

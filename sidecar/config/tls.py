@@ -19,6 +19,7 @@ def pair_of(source: Section, key: str, base: Path) -> Pair | None:
         return None
     pair = Pair(section.path("certificate", base), section.path("key", base))
     section.close()
+    # `Section.path` returns `base` for a missing path.
     if base in (pair.certificate, pair.key):
         return None  # an absent path has been reported
     try:

@@ -52,7 +52,7 @@ def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
         if key in _DATA_FOLDERS:
             reason = "it contains users, sources and queries that are not yet shipped"
             yield from _read_by_others(path.resolve(), context, Severity.MEDIUM, reason)
-        elif "key" in key.rpartition(".")[2]:
+        elif "key" in key.rpartition(".")[2]:  # `key_file`, `key`, and whatever is added like them
             reason = f"it contains the key of `{key}`, and its holder can act as the key's owner"
             yield from _read_by_others(path.resolve(), context, Severity.HIGH, reason)
 

@@ -75,12 +75,13 @@ class Host:
         if child == 0:
             code = 2
             try:
+                # Groups first: without root, the process could no longer drop them.
                 os.setgroups([])
                 os.setresgid(uid, uid, uid)
                 os.setresuid(uid, uid, uid)
                 code = 0 if _connects(address, port) else 1
             finally:
-                os._exit(code)
+                os._exit(code)  # skips the parent's exit handlers and buffers
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
         if code not in (0, 1):
@@ -95,6 +96,7 @@ class Host:
         for line in self._lines(f"net/{name}", needed=version == 4)[1:]:
             words = line.split()
             if words[3] == _TCP_LISTEN:
+                # `sl local_address rem_address st … uid …`, as in proc(5).
                 address, _, port = words[1].partition(":")
                 yield ListeningSocket(_address(address), int(port, 16), int(words[7]))
 

@@ -43,6 +43,8 @@ class TraceResult:
 
 def trace(rules: RuleSet, packet: Packet) -> TraceResult:
     """Trace `packet` through the `OUTPUT` chains, in the kernel's order of tables."""
+    # The kernel consults raw, mangle and nat before filter. Nat decides about redirects, but filter
+    # can still stop a packet that nat leaves unchanged.
     for table in ("raw", "mangle"):
         if _all_stop(rules, table, packet):
             return TraceResult(frozenset(), passes=False)
@@ -126,7 +128,7 @@ def _matches(module: str, name: str, value: str, packet: Packet) -> bool | None:
             return packet.interface == value or (
                 prefix != value and packet.interface.startswith(prefix)
             )
-        case ("", "--fragment"):
+        case ("", "--fragment"):  # the first packet of a connection is no later fragment
             return False
         case ("tcp" | "udp", "--dport"):
             return packet.protocol == module and _in(value, packet.port)
@@ -139,6 +141,7 @@ def _matches(module: str, name: str, value: str, packet: Packet) -> bool | None:
         case ("mark", "--mark") if packet.mark is not None:
             wanted, _, mask = value.partition("/")
             return packet.mark & int(mask or "0xffffffff", 16) == int(wanted, 16)
+        # A packet of a local process has a socket, and is the first of its connection.
         case ("owner", "--socket-exists") | ("comment", _):
             return True
         case ("conntrack", "--ctstate") | ("state", "--state"):

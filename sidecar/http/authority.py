@@ -48,7 +48,7 @@ def canonical_host(text: str) -> str:
         return _ipv6(text)
     name = text if text.isascii() else _a_labels(text)
     name = name.lower().removesuffix(".")
-    labels = name.split(".")
+    labels = name.split(".")  # an empty label, as in `a..b`, does not match
     if len(name) > _MAX_NAME or not all(_LABEL(label) for label in labels):
         raise Malformed("the host is not a valid host name or IP address")
     if _NUMBER(labels[-1]):
@@ -73,6 +73,7 @@ def authority(text: str, default: int | None = None) -> Authority:
 
 def _a_labels(text: str) -> str:
     try:
+        # UTS 46 maps capitals, full-width letters and the like, so that each name has one form.
         return idna.encode(text, uts46=True).decode()
     except idna.IDNAError:
         raise Malformed("the host is not a valid internationalised name (IDNA)") from None

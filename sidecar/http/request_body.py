@@ -43,6 +43,7 @@ async def read_arriving(body: StreamReader, length: int, lease: Lease) -> bytes:
             while chunk := await body.readany():
                 if len(read) + len(chunk) > MAX_BODY:
                     raise TooLarge(f"the body is larger than {MAX_BODY} bytes")
+                # Count the bytes before keeping them: the budget must hold at every moment.
                 lease.grow(len(chunk))
                 read += chunk
     except TimeoutError:

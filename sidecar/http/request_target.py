@@ -49,6 +49,7 @@ def canonical(raw: str) -> Target:
     Raises `Malformed` for a target that two readers could understand differently. Idempotent:
     `canonical(canonical(x).forwarded) == canonical(x)`.
     """
+    # Only the first `?` divides a target; later ones belong to the query (RFC 3986 section 3.4).
     path, mark, query = raw.partition("?")
     if _PLAIN(path) and not (mark and _UNREADABLE.search(query)):
         return Target(path, query if mark else None, tuple(path[1:].split("/")))
@@ -58,6 +59,7 @@ def canonical(raw: str) -> Target:
     if not path.startswith("/"):
         raise Malformed("the target does not start with `/`")
     if path.startswith("//"):
+        # Some parsers read `//host/path` as an authority.
         raise Malformed("the target starts with `//`")
     if _BAD_ESCAPE.search(path):
         raise Malformed("the path contains a `%` without two hexadecimal digits after it")
@@ -83,10 +85,12 @@ def _segment(part: str) -> str:
     except UnicodeDecodeError:
         # Overlong forms (`%c0%ae` for a dot) fail here too: strict UTF-8 has none.
         raise Malformed("the path contains an escape that is not UTF-8") from None
+    # A data source that decodes before it splits the path would see more segments.
     if "/" in text or "\\" in text:
         raise Malformed("the path contains an escaped slash")
     if _CONTROL.search(text):
         raise Malformed("the path contains an escaped control character")
+    # A data source that decodes twice would see another path.
     if _ESCAPE.search(text):
         raise Malformed("the path is escaped twice")
     # Servers that strip a segment's parameters before resolving dots read `..;x` as `..`.

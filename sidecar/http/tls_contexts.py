@@ -63,6 +63,7 @@ def client_context(tls: UpstreamTls) -> ReloadingContext:
             context.load_verify_locations(tls.ca)
     except (OSError, ssl.SSLError) as error:
         raise ValueError(f"`ca` can't be used: `{tls.ca}`: {_reason(error)}") from error
+    # OpenSSL loads a file without any authority silently, and then trusts nothing.
     if tls.ca is not None and not context.get_ca_certs():
         raise ValueError(f"`ca` can't be used: `{tls.ca}` contains no authority's certificate")
     if tls.certificate is not None and tls.key is not None:
@@ -74,6 +75,7 @@ def server_context(pair: Pair) -> ReloadingContext:
     """A context for one of the sidecar's ports, which presents `pair`. Raises `ValueError`."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # Renegotiation lets a client spend the sidecar's CPU; compression leaks secrets (CRIME).
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     context.set_alpn_protocols(_PROTOCOLS)
     context.use(pair)
