@@ -1,1 +1,1 @@
-"""The command, and `sluice up` as a user meets it: real processes, real ports, a real Chroma."""
+"""The `sluice` command, and `sluice up` as a user runs it: real processes, ports and Chroma."""

@@ -1,4 +1,4 @@
-"""Runs `sluice` as a user does, on free ports and in a folder of its own."""
+"""Runs `sluice` as a user does, on free ports and in its own folder."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ANYWHERE = [
 
 
 def environ(**more: str) -> dict[str, str]:
-    """Without what a developer may have set, and with the working tree as what is installed."""
+    """The environment without a developer's settings, and with the working tree installed."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     return clean | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | more
 
 
 def sluice(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command that ends by itself."""
+    """Runs a command that ends by itself."""
     return subprocess.run(
         [*SLUICE, *arguments],
         cwd=ROOT,
@@ -56,7 +56,7 @@ class Launcher:
         return self._output.read_text()
 
     def until(self, text: str) -> None:
-        """Waits for it to be printed."""
+        """Waits until `text` is printed."""
         within(lambda: text in self.printed or self.process.poll() is not None)
         assert text in self.printed, self.printed
 
@@ -64,13 +64,13 @@ class Launcher:
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def command(self, comment: str) -> str:
-        """The command to paste that stands below `# <comment>…`."""
+        """The command to paste below `# <comment>…`."""
         found = re.search(rf"^# {comment}.*\n(.+)$", self.printed, re.MULTILINE)
         assert found, self.printed
         return found[1]
 
     def key(self, name: str) -> str:
-        """From where the block says it is."""
+        """The agent's key, from where the printed text says it is."""
         found = re.search(rf"^ +{name} key +in (.+?)(?:   |$)", self.printed, re.MULTILINE)
         assert found, self.printed
         text = Path(found[1]).read_text()
@@ -80,7 +80,7 @@ class Launcher:
         return key
 
     def interrupt(self) -> int:
-        """Ctrl-C; answers the exit code."""
+        """Sends Ctrl-C and returns the exit code."""
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(PATIENCE)
 
@@ -89,7 +89,7 @@ class Launcher:
 def up(
     data_dir: Path, *arguments: str, listen: Sequence[str] = tuple(ANYWHERE), **more: str
 ) -> Iterator[Launcher]:
-    """Started; whatever is left of it at the end is killed."""
+    """A started launcher. Whatever is left of it at the end is killed."""
     output = data_dir.with_name(f"{data_dir.name}-{time.monotonic_ns()}.out")
     command = [*SLUICE, "up", "--data-dir", str(data_dir), *listen, *arguments]
     with output.open("wb") as file:
@@ -112,7 +112,7 @@ def up(
 
 
 def within(true: Callable[[], bool], seconds: float = PATIENCE) -> None:
-    """Waits; says nothing when time is up: the test's own assertion does."""
+    """Waits, but does not fail at the timeout: the test's own assertion does."""
     deadline = time.monotonic() + seconds
     while not true() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -124,7 +124,7 @@ def gone(processes: list[psutil.Process], seconds: float) -> bool:
 
 
 def paste(command: str) -> subprocess.CompletedProcess[str]:
-    """In another terminal, in the same folder."""
+    """Runs a command as in another terminal, in the same folder."""
     return subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,

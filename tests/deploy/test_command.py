@@ -1,4 +1,4 @@
-"""`sluice` and its arguments."""
+"""The `sluice` command and its arguments."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_overview_has_every_command_once_in_a_line_of_its_own() -> None:
         assert max(map(len, answer.stdout.splitlines())) <= 80
 
 
-def test_a_misspelt_command_is_told_the_nearest() -> None:
+def test_a_misspelt_command_suggests_the_nearest() -> None:
     answer = sluice("sidcar")
     assert answer.returncode == 2
     assert "there is no command `sidcar`; did you mean `sidecar`?" in answer.stderr
@@ -62,7 +62,7 @@ def test_a_misspelt_command_is_told_the_nearest() -> None:
     ],
 )
 def test_help_lists_the_settings_of_a_command(command: str, used: list[str]) -> None:
-    # Settings that can't be used are no reason not to explain them.
+    # Help works with unusable settings too.
     answer = sluice(command, "--help", SLUICE_CONTROL_LISTEN="8700")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith(f"usage: sluice {command} ")
@@ -103,7 +103,7 @@ def test_every_command_explains_itself(command: str) -> None:
     assert answer.stdout.startswith(f"usage: sluice {command} ")
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     answer = sluice("--version")
     assert answer.returncode == 0
     assert answer.stdout.startswith("sluice ")
@@ -120,7 +120,9 @@ def test_lint_takes_over_the_process_and_its_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["sidecar", "doctor"])
-def test_a_sidecar_without_its_file_is_told_how_to_make_one(command: str, tmp_path: Path) -> None:
+def test_a_missing_settings_file_is_reported_with_how_to_make_one(
+    command: str, tmp_path: Path
+) -> None:
     absent = str(tmp_path / "not there.yaml")
     answer = sluice(command, "--config", absent)
     assert answer.returncode == 2
@@ -128,7 +130,7 @@ def test_a_sidecar_without_its_file_is_told_how_to_make_one(command: str, tmp_pa
         f"{absent}: does not exist; `sluice sidecar --example > '{absent}'` writes one to start "
         "with"
     )
-    # The service writes log lines; the doctor is a command, and answers in plain text.
+    # The service writes log lines; the doctor is a command and prints plain text.
     said = json.loads(answer.stderr)["message"] if command == "sidecar" else answer.stderr.strip()
     assert said == told
 
@@ -168,14 +170,14 @@ def test_migrate_brings_a_postgresql_to_head_and_again(postgres_url: str, tmp_pa
     assert not (tmp_path / "sluice.db").exists()
 
 
-def test_rotating_a_key_that_is_not_there_exits_with_1_and_makes_none(tmp_path: Path) -> None:
+def test_rotating_a_missing_key_exits_with_1_and_makes_none(tmp_path: Path) -> None:
     answer = sluice("rotate-key", SLUICE_DATA_DIR=str(tmp_path))
     assert answer.returncode == 1
     assert "log.key" in answer.stderr
     assert not any(tmp_path.iterdir())
 
 
-def test_up_refuses_the_tls_settings_that_its_own_calls_could_not_go_by(tmp_path: Path) -> None:
+def test_up_refuses_tls_settings(tmp_path: Path) -> None:
     answer = sluice("up", f"--data-dir={tmp_path}", *ANYWHERE, SLUICE_TLS_KEY="k.pem")
     assert answer.returncode == 2
     assert answer.stderr.startswith("SLUICE_TLS_KEY: ")

@@ -1,4 +1,4 @@
-"""What `make run` installs, what `make test` adds, and what is said where there is no Python."""
+"""What `make run` installs, what `make test` adds, and what is printed without a Python."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_pin_keeps_its_hashes() -> None:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """The files that installing needs, in a folder with a space in its name."""
+    """The files that an installation needs, in a folder with a space in its name."""
     folder = tmp_path / "a clone"
     folder.mkdir()
     for name in ("Makefile", "pyproject.toml", "requirements.lock"):
@@ -42,7 +42,7 @@ def clone(tmp_path: Path) -> Path:
 
 
 def make(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    # The run itself may be `make test`: its own words to a make below it are not for this one.
+    # The tests may run under `make test`, whose variables must not reach the make started here.
     theirs = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES")
     clean = {name: value for name, value in os.environ.items() if name not in theirs}
     return subprocess.run(
@@ -55,14 +55,14 @@ def make(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
     )
 
 
-def test_make_alone_says_what_can_be_made(clone: Path) -> None:
+def test_make_alone_lists_its_targets(clone: Path) -> None:
     answer = make(clone)
     assert answer.returncode == 0
     for target in ("run", "test", "lint", "bench"):
         assert f"make {target}\t" in answer.stdout
 
 
-def test_without_a_python_the_way_out_is_told(clone: Path) -> None:
+def test_a_missing_python_is_reported_with_what_to_do(clone: Path) -> None:
     answer = make(clone, "run", "PYTHON=")
     assert answer.returncode == 2
     assert "no Python 3.11 or later was found: make run PYTHON=" in answer.stderr
@@ -89,7 +89,7 @@ def script(path: Path, text: str) -> Path:
 
 @pytest.fixture
 def other_venv(clone: Path) -> Path:
-    """A finished `.venv` of another Python. Its `sluice` says that it runs."""
+    """A complete `.venv` of another Python, whose `sluice` prints that it runs."""
     script(clone / ".venv" / "bin" / "python", "echo 3.13.0 /elsewhere")
     script(clone / ".venv" / "bin" / "sluice", "echo sluice of 3.13.0")
     (clone / "requirements.lock").write_text(f"sample==1 \\\n    --hash=sha256:{'0' * 64}\n")
@@ -98,16 +98,14 @@ def other_venv(clone: Path) -> Path:
     return clone / ".venv"
 
 
-def test_a_python_that_is_named_replaces_a_venv_of_another_one(
-    clone: Path, other_venv: Path
-) -> None:
+def test_a_named_python_replaces_a_venv_of_another_one(clone: Path, other_venv: Path) -> None:
     answer = make(clone, "run", f"PYTHON={sys.executable}", PIP_NO_INDEX="1")
     assert "sluice of 3.13.0" not in answer.stdout
     assert ".venv runs Python 3.13.0, not the one asked for" in answer.stdout
     assert f"making .venv with Python {sys.version.split()[0]}" in answer.stdout
     asked = [str(other_venv / "bin" / "python"), "-c", "import sys; print(sys.version)"]
     assert subprocess.check_output(asked, text=True).strip() == sys.version
-    # The pin of this lock can't be had: nothing says that the new .venv is complete.
+    # The lock's pin can't be downloaded, so nothing says that the new .venv is complete.
     assert answer.returncode == 2
     assert not (other_venv / "run.stamp").exists()
     assert not (other_venv / "test.stamp").exists()

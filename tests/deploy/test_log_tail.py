@@ -1,4 +1,4 @@
-"""What a child logs reaches the terminal of `sluice up` where it matters, once, and safely."""
+"""Warnings and errors of children reach the terminal of `sluice up` once, and safely."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_warnings_and_errors_are_shown_once_and_the_rest_is_not(tmp_path: Path) 
         assert tail.read_new() == []
 
 
-def test_a_line_that_is_half_written_waits_for_its_end(tmp_path: Path) -> None:
+def test_an_incomplete_line_waits_for_its_end(tmp_path: Path) -> None:
     log = tmp_path / "log"
     line = json_line(entry("error", "x" * 3000)).encode() + b"\n"
     tail, news = LogTail("sidecar", log), list[str]()
@@ -40,14 +40,14 @@ def test_a_line_that_is_half_written_waits_for_its_end(tmp_path: Path) -> None:
     assert news == ["sidecar: error: " + "x" * 3000]
 
 
-def test_a_data_source_s_own_words_stay_in_its_file(tmp_path: Path) -> None:
+def test_lines_of_the_data_source_stay_in_its_file(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text('ERROR all is lost\n[1]\n{}\n"error"\nplain\n' + "y" * 3 * READ_BYTES + "\n")
     tail = LogTail("sample data source", log)
     assert [tail.read_new() for _ in range(5)] == [[]] * 5
 
 
-def test_a_value_moves_no_cursor(tmp_path: Path) -> None:
+def test_a_logged_value_can_not_move_the_cursor(tmp_path: Path) -> None:
     log = tmp_path / "log"
     forged = "a\x1b[2J\nsluice is up\u2028"
     log.write_text(json.dumps({"level": "error", "message": forged}) + "\n")
@@ -55,7 +55,7 @@ def test_a_value_moves_no_cursor(tmp_path: Path) -> None:
     assert line == "sidecar: error: a\\x1b[2J\\nsluice is up\\u2028"
 
 
-def test_last_words_are_readable() -> None:
+def test_the_last_lines_are_readable() -> None:
     line = json_line(entry("critical", "the process ends", "Traceback\n  boom"))
     assert readable(line) == ["critical: the process ends", "    | Traceback", "    |   boom"]
     assert readable("Killed") == ["Killed"]

@@ -1,4 +1,4 @@
-"""`sluice up`: what a new user sees in the first minute, and that nothing of it is left behind."""
+"""`sluice up`: what a new user sees in the first minute, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
         first.until(STARTED)
         keys = [first.key(name) for name in ("agent", "admin", "superadmin")]
         assert len(set(keys)) == 3
-        # This output goes to a file, as a container's would: it says where the keys are.
+        # This output goes to a file, like a container's, so it shows where the keys are.
         assert not any(key in first.printed for key in keys)
         assert no_secret_in(command_lines(first.children()), keys)
         for log in (data / "logs").iterdir():
@@ -38,7 +38,7 @@ def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
         assert "stopped" in first.printed
         assert gone(children, seconds=1)
 
-    # The operator has taken the secrets away: the second start makes nothing, so needs none.
+    # The operator has removed the secrets. The second start creates nothing, so it needs none.
     (data / "first-start.json").unlink()
     kept = (data / "up.json").read_bytes()
     with up(data) as second:
@@ -105,7 +105,7 @@ def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> Non
         assert gone(children, seconds=1)
 
 
-def test_a_child_that_dies_takes_all_down_and_is_named(tmp_path: Path) -> None:
+def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
         launcher.until(STARTED)
         children = launcher.children()
@@ -140,7 +140,7 @@ def test_a_killed_launcher_leaves_no_child(tmp_path: Path) -> None:
         assert gone(children, seconds=30)
 
 
-def test_a_taken_port_is_named_with_what_moves_it(tmp_path: Path) -> None:
+def test_a_taken_port_is_named_with_its_setting(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -166,7 +166,7 @@ def test_every_taken_port_is_named_at_once(tmp_path: Path) -> None:
     assert "--chroma-listen HOST:PORT or SLUICE_UP_CHROMA_LISTEN" in answer.stderr
 
 
-def test_free_ports_pass_by_all_that_are_taken_but_for_one_that_is_named(tmp_path: Path) -> None:
+def test_free_ports_avoid_taken_ones_except_named_ones(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         variables = dict.fromkeys(list(ENVIRONMENT.values())[1:], address)

@@ -1,4 +1,4 @@
-"""What `sluice up` prints at the end: keys on a terminal, and only where they are elsewhere."""
+"""What `sluice up` prints at the end: keys on a terminal, and elsewhere only their files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_log_shows_where_the_keys_are(tmp_path: Path) -> None:
     assert f"in {tmp_path / 'first-start.json'}" in shown
 
 
-def test_keys_that_the_operator_took_away_are_not_looked_for(tmp_path: Path) -> None:
+def test_keys_that_the_operator_removed_are_not_needed(tmp_path: Path) -> None:
     assert "first-start.json" not in block(tmp_path, terminal=False, first=None)
 
 

@@ -17,7 +17,7 @@ from tests.stack import Stack
 
 @dataclass(frozen=True)
 class Said:
-    """What a command printed, and its exit code."""
+    """A command's output and exit code."""
 
     code: int
     out: str
@@ -30,7 +30,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Operator:
-    """Types commands, with the admin's key unless another is named."""
+    """Runs commands, with the admin's key unless another is named."""
 
     url: str
     key_file: Path
@@ -46,7 +46,7 @@ class Operator:
         return Said(code, out, err)
 
     def done(self, *words: str) -> Said:
-        """A command that must succeed."""
+        """Runs a command that must succeed."""
         said = self(*words)
         assert said.code == 0, said.err
         return said
@@ -87,7 +87,7 @@ def key_file(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def evaluate(stack: Stack, **changed: Any) -> Any:
-    """An evaluation by the control API itself; its event is in the log."""
+    """An evaluation by the control API, whose event is then in the log."""
     body = {
         "agent_role": "support",
         "user_id": "ann",
@@ -98,7 +98,7 @@ def evaluate(stack: Stack, **changed: Any) -> Any:
 
 
 def environ_of(operator: Operator, **more: str) -> dict[str, str]:
-    """For a command as a process of its own."""
+    """The environment of a command that runs as a process."""
     root = str(Path(__file__).resolve().parents[3])
     ours = {"SLUICE_URL": operator.url, "SLUICE_KEY_FILE": str(operator.key_file)}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}

@@ -1,4 +1,4 @@
-"""`sluice events --follow`: each event once, in order, whatever happens to the control API."""
+"""`sluice events --follow`: each event once, in order, also across failures of the control API."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_nothing_is_skipped_or_repeated_across_a_restart(
     assert told[1] == "sluice: the control API responds again"
 
 
-def test_a_key_that_is_revoked_ends_it(operator: Operator, stack: Stack, tmp_path: Path) -> None:
+def test_a_revoked_key_ends_it(operator: Operator, stack: Stack, tmp_path: Path) -> None:
     made = stack.admin("POST", "/v1/keys", {"name": "follower", "scope": "read"})
     path = tmp_path / "read.key"
     path.write_text(made["key"])
@@ -85,10 +85,10 @@ def test_a_key_that_is_revoked_ends_it(operator: Operator, stack: Stack, tmp_pat
 
 
 @pytest.mark.parametrize("most", [None, 5, 6, 20])
-def test_a_long_stretch_is_walked_in_pages_while_the_log_grows(
+def test_many_new_events_are_read_in_pages_while_the_log_grows(
     stack: Stack, monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
-    """Pages of two, an event more before each request, and some requests fail."""
+    """With pages of two, a new event before each request, and some failing requests."""
     monkeypatch.setattr("deploy.client.follow.PAGE", 2)
     session = f"walk-{most}"
     made = 7

@@ -1,4 +1,4 @@
-"""What an operator does in an incident, and the examples of the README, as they are written."""
+"""What an operator does in an incident, and the README's examples as written."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_key_from_creation_to_revocation(operator: Operator, tmp_path: Path) -
     assert operator("revoke", "key", rotated.json["key_id"]).code == 1
 
 
-def test_a_secret_is_not_made_where_it_can_not_be_kept(operator: Operator, tmp_path: Path) -> None:
+def test_no_secret_is_created_if_its_file_can_not_be(operator: Operator, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("kept")
     before = len(operator.done("keys", "list", "--json", "--all").json)
@@ -74,7 +74,7 @@ def test_a_secret_is_not_made_where_it_can_not_be_kept(operator: Operator, tmp_p
         assert str(place) in said.err
     assert taken.read_text() == "kept"
     assert len(operator.done("keys", "list", "--json", "--all").json) == before
-    # Nor is a file left where the key was refused.
+    # If the key is refused, no file is left either.
     refused = operator(
         "keys", "create", "--name", "x" * 300, "--scope", "read", "--out", f"{taken}2"
     )
@@ -116,7 +116,7 @@ def test_events_are_filtered_and_paged(operator: Operator, stack: Stack) -> None
     assert "from: " in unusable.err
 
 
-def test_a_list_longer_than_a_page_is_followed_by_its_links(
+def test_a_list_longer_than_a_page_follows_its_links(
     operator: Operator, stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(5):
@@ -177,7 +177,7 @@ def test_unusable_arguments_exit_with_2(operator: Operator, words: tuple[str, ..
 
 
 @pytest.mark.parametrize("scope", ["read", "evaluate"])
-def test_a_key_of_too_little_scope_is_told_which_and_what_it_needs(
+def test_a_key_of_insufficient_scope_is_named_with_what_is_needed(
     operator: Operator, stack: Stack, key_file: Callable[[str], Path], scope: str
 ) -> None:
     path = str(key_file(stack.new_key("little", scope)))

@@ -20,7 +20,7 @@ policies:
 """
 
 
-def test_policies_are_applied_by_name_and_taken_back(operator: Operator, tmp_path: Path) -> None:
+def test_policies_are_applied_by_name_and_deleted(operator: Operator, tmp_path: Path) -> None:
     file = tmp_path / "claims.yaml"
     file.write_text(POLICY.format(name="claims-desk", level="low"))
     planned = operator.done("policies", "apply", str(file), "--dry-run")
@@ -40,7 +40,7 @@ def test_policies_are_applied_by_name_and_taken_back(operator: Operator, tmp_pat
     gone = operator("policies", "show", "claims-desk")
     assert (gone.code, gone.out) == (2, "")
     assert "give the id of a deleted one" in gone.err
-    # No file of the control API's defines it.
+    # No policy file of the control API defines it.
     assert operator("policies", "restore", shown["policy_id"]).code == 1
 
 
@@ -80,7 +80,7 @@ def test_a_policy_of_a_file_is_restored_and_files_are_reloaded(
         ("[{agent_role: a}]", "needs a `name` of its own"),
     ],
 )
-def test_a_policy_file_that_can_not_be_used_is_refused_before_a_request(
+def test_an_unusable_policy_file_is_refused_before_a_request(
     operator: Operator, tmp_path: Path, text: str, fault: str
 ) -> None:
     (tmp_path / "p.yaml").write_text(text)
@@ -90,7 +90,7 @@ def test_a_policy_file_that_can_not_be_used_is_refused_before_a_request(
     assert operator("policies", "apply", str(tmp_path / "none.yaml")).code == 2
 
 
-def test_what_was_applied_before_a_refused_policy_is_told(
+def test_policies_applied_before_a_refused_one_are_reported(
     operator: Operator, tmp_path: Path
 ) -> None:
     good = POLICY.format(name="first-of-two", level="low")

@@ -31,7 +31,7 @@ def test_a_key_file_that_others_may_read_is_refused(
     operator.done("agents", "list", "--key-file", str(path))
 
 
-def test_where_a_key_is_looked_for(
+def test_the_order_in_which_a_key_is_searched(
     operator: Operator, stack: Stack, key_file: Callable[[str], Path]
 ) -> None:
     path = str(key_file(stack.admin_key))
@@ -41,7 +41,7 @@ def test_where_a_key_is_looked_for(
     assert "401" in missing.err
     assert "--key-file or SLUICE_KEY_FILE" in missing.err
     assert operator("agents", "list", **none, SLUICE_API_KEY=stack.admin_key).code == 0
-    # A file comes before a key in the environment, and an option before either.
+    # A file precedes a key in the environment, and an option precedes both.
     assert operator("agents", "list", SLUICE_KEY_FILE=path, SLUICE_API_KEY="wrong").code == 0
     assert operator("agents", "list", "--key-file", path, SLUICE_KEY_FILE="/none").code == 0
 
@@ -55,7 +55,7 @@ def test_a_key_file_without_a_key_is_refused_and_not_shown(
     assert not text or text not in said.err
 
 
-def test_a_wrong_address_is_told_without_its_password(operator: Operator) -> None:
+def test_a_wrong_address_is_reported_without_its_password(operator: Operator) -> None:
     for url in (
         "127.0.0.1:8700",
         "ftp://a",
@@ -68,7 +68,7 @@ def test_a_wrong_address_is_told_without_its_password(operator: Operator) -> Non
         assert "secret" not in said.err
 
 
-def test_a_control_api_that_is_away_is_one_line(operator: Operator) -> None:
+def test_an_unreachable_control_api_is_one_line(operator: Operator) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -77,7 +77,7 @@ def test_a_control_api_that_is_away_is_one_line(operator: Operator) -> None:
     assert said.err == f"sluice: no response from `{url}`: Connection refused\n"
 
 
-def test_a_key_over_plain_http_to_another_host_is_warned_of(operator: Operator) -> None:
+def test_a_key_over_plain_http_to_another_host_is_a_warning(operator: Operator) -> None:
     said = operator("agents", "list", "--url", "http://localhost.invalid:1")
     assert said.code == 1
     assert "sending the key unencrypted to `http://localhost.invalid:1`" in said.err
@@ -110,7 +110,7 @@ def test_cells_are_safe_and_aligned() -> None:
     assert as_json("\x7f\u2028") == '"\\u007f\\u2028"'
 
 
-def test_colours_are_for_terminals_alone(operator: Operator, stack: Stack) -> None:
+def test_colours_are_only_for_terminals(operator: Operator, stack: Stack) -> None:
     evaluate(stack, source_id="payroll")
     words = [*SLUICE, "events", "--limit", "1"]
     piped = subprocess.run(
@@ -142,7 +142,7 @@ def on_a_terminal(words: list[str], environ: dict[str, str]) -> bytes:
     return told
 
 
-def test_a_pipe_that_has_enough_ends_a_command_quietly(operator: Operator, stack: Stack) -> None:
+def test_a_closed_pipe_ends_a_command_quietly(operator: Operator, stack: Stack) -> None:
     for _ in range(3):
         evaluate(stack)
     command = " ".join(["exec 3>&1;", *SLUICE, "events --all 2>&1 >&3 | cat >&2"])
@@ -177,7 +177,7 @@ def test_a_redirect_is_not_followed(operator: Operator) -> None:
     assert err.startswith("sluice: 302 Found: ")
 
 
-def test_no_library_that_takes_long_to_load_is_loaded() -> None:
+def test_no_slow_library_is_loaded() -> None:
     code = (
         "import sys; from deploy.client.run import run\n"
         "try: run('agents', ['--help'], {})\n"

@@ -1,4 +1,4 @@
-"""A control API over https: whom a command believes, and what it shows of itself."""
+"""A control API over https: which certificates a command trusts, and which it presents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.sidecar.proxy.certificates import Authority, authority
 
 @contextmanager
 def serving(directory: Path, issuer: Authority, name: str, **more: str) -> Iterator[Centre]:
-    """A control API that shows a certificate of `issuer` for `name`."""
+    """A control API that presents a certificate of `issuer` for `name`."""
     pair = issuer.issue(name)
     tls = {"SLUICE_TLS_CERTIFICATE": str(pair.certificate), "SLUICE_TLS_KEY": str(pair.key)}
     with running(directory, **tls, **more) as centre:
@@ -29,7 +29,7 @@ def agents(centre: Centre, *words: str) -> int:
     return run("agents", ["list", "--url", url, "--json", *words], key)
 
 
-def test_only_a_certificate_of_the_named_authority_is_believed(
+def test_only_a_certificate_of_the_named_authority_is_trusted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours, theirs = authority("ours"), authority("theirs")
@@ -45,7 +45,7 @@ def test_only_a_certificate_of_the_named_authority_is_believed(
         assert "not valid for '127.0.0.1'" in capsys.readouterr().err
 
 
-def test_a_client_certificate_is_shown_where_one_is_asked_for(
+def test_a_client_certificate_is_presented_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ours = authority("ours")
@@ -61,7 +61,7 @@ def fleet(url: str, *words: str) -> int:
     return run("fleet", ["--url", url, "--json", *words], {"SLUICE_API_KEY": "slc_tls"})
 
 
-def test_files_that_can_not_be_used_are_refused_before_a_connection(
+def test_unusable_tls_files_are_refused_before_a_connection(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").touch()

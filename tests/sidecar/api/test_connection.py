@@ -36,7 +36,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 async def ask_twice(
     stand: Stand,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
-    """A connection whose head is known, and the request that has it."""
+    """A connection whose head is cached, and the request with that head."""
     reader, writer = await connect(stand)
     sent = request(with_key(), GOOD)
     for _ in range(2):
@@ -49,7 +49,7 @@ async def followed(stand: Stand, revision: int) -> None:
     await until("it follows", lambda: stand.parts._policy_set.revision == revision)
 
 
-async def test_the_second_request_goes_the_short_way_and_gets_the_same(
+async def test_the_second_request_takes_the_fast_path_and_gets_the_same(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     async with control_api() as centre:
@@ -70,9 +70,7 @@ async def test_the_second_request_goes_the_short_way_and_gets_the_same(
             writer.close()
 
 
-async def test_a_head_that_one_connection_taught_serves_all(
-    tmp_path: Path, begun: list[bytes]
-) -> None:
+async def test_a_head_from_one_connection_serves_all(tmp_path: Path, begun: list[bytes]) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -85,7 +83,7 @@ async def test_a_head_that_one_connection_taught_serves_all(
             writer.close()
 
 
-async def test_every_body_is_judged_anew(tmp_path: Path, begun: list[bytes]) -> None:
+async def test_every_body_is_decided_anew(tmp_path: Path, begun: list[bytes]) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -125,10 +123,10 @@ async def test_a_revoked_key_is_refused_on_a_head_that_was_good(
             writer.close()
 
 
-async def test_a_head_is_known_only_where_a_message_begins(
+async def test_a_head_is_recognised_only_where_a_message_begins(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
-    """Bytes that a known head and body would be, in the middle of another head, are its own."""
+    """The bytes of a cached head and body inside another head belong to that head."""
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -146,7 +144,7 @@ async def test_a_head_is_known_only_where_a_message_begins(
                 writer.close()
 
 
-async def test_whatever_is_not_one_whole_message_goes_the_long_way(
+async def test_data_other_than_one_whole_message_takes_the_slow_path(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     async with control_api() as centre:
@@ -167,14 +165,14 @@ async def test_whatever_is_not_one_whole_message_goes_the_long_way(
                 async with asyncio.timeout(20):
                     for _ in range(answers):
                         assert (await answer_of(reader))[0] == 200
-                    # Once cut otherwise, a connection is not trusted to begin messages again.
+                    # After other data, a connection never returns to the fast path.
                     writer.write(sent)
                     assert (await answer_of(reader))[0] == 200
                 assert begun == []
                 writer.close()
 
 
-async def test_what_comes_while_the_disk_works_is_answered_after(
+async def test_requests_during_a_disk_write_are_answered_after_it(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     disk = FaultyDisk()
@@ -199,7 +197,7 @@ async def test_what_comes_while_the_disk_works_is_answered_after(
             writer.close()
 
 
-async def test_a_new_session_is_claimed_on_the_short_way_too(
+async def test_a_new_session_is_claimed_on_the_fast_path_too(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     async with control_api() as centre:
@@ -227,7 +225,7 @@ async def test_a_new_session_is_claimed_on_the_short_way_too(
             writer.close()
 
 
-async def test_a_disk_that_fails_is_503_on_the_short_way_too(
+async def test_a_failing_disk_is_503_on_the_fast_path_too(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     disk = FaultyDisk()
@@ -246,7 +244,7 @@ async def test_a_disk_that_fails_is_503_on_the_short_way_too(
             writer.close()
 
 
-async def test_who_hangs_up_on_the_short_way_is_decided_and_recorded(
+async def test_a_client_that_hangs_up_on_the_fast_path_is_decided_and_recorded(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     disk = FaultyDisk()
@@ -265,7 +263,7 @@ async def test_who_hangs_up_on_the_short_way_is_decided_and_recorded(
             assert (await stand.evaluate())["decision"] == "ALLOW"
 
 
-async def test_who_half_closes_on_the_short_way_is_answered(
+async def test_a_client_that_half_closes_on_the_fast_path_is_answered(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     disk = FaultyDisk()
@@ -288,7 +286,7 @@ async def test_who_half_closes_on_the_short_way_is_answered(
             writer.close()
 
 
-async def test_a_stop_waits_for_the_short_way(tmp_path: Path, begun: list[bytes]) -> None:
+async def test_a_stop_waits_for_the_fast_path(tmp_path: Path, begun: list[bytes]) -> None:
     disk = FaultyDisk()
     async with control_api() as centre:
         centre.furnish()
@@ -309,7 +307,7 @@ async def test_a_stop_waits_for_the_short_way(tmp_path: Path, begun: list[bytes]
             writer.close()
 
 
-async def test_a_client_that_never_reads_leaves_the_short_way(
+async def test_a_client_that_never_reads_leaves_the_fast_path(
     tmp_path: Path, begun: list[bytes]
 ) -> None:
     async with control_api() as centre:
@@ -331,7 +329,7 @@ async def test_a_client_that_never_reads_leaves_the_short_way(
             writer.transport.abort()
 
 
-def test_known_heads_are_bounded_and_keep_no_key() -> None:
+def test_cached_heads_are_bounded_and_keep_no_key() -> None:
     heads = HeadCache(HeadDigest(bytes(KEY_BYTES)))
     for number in range(MAX_HEADS + 10):
         heads.add(b"POST / HTTP/1.1\r\nX-API-Key: %d\r\n\r\n" % number, CachedHead("head", number))

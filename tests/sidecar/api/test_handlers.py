@@ -1,5 +1,5 @@
-"""Section 1 of the contract on the sidecar's port: every kind of bad input, the right status, the
-error body, and nothing recorded."""
+"""Section 1 of the contract on the sidecar's port: bad input gets its status and error body, and
+leaves no record."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ FORMER = {413: "Request Entity Too Large", 422: "Unprocessable Entity"}
 
 
 def is_error(status: int, body: bytes) -> dict[str, Any]:
-    """Checks the shape of the error body that every status has."""
+    """Checks the form of the error body, the same for every status."""
     told: dict[str, Any] = orjson.loads(body)
     assert told["code"] == status
     assert told["error"] in (PHRASES[status], FORMER.get(status))
@@ -51,7 +51,7 @@ def is_error(status: int, body: bytes) -> dict[str, Any]:
 async def refused(
     stand: Stand, status: int, method: str = "POST", path: str = EVALUATE, **sent: Any
 ) -> dict[str, Any]:
-    """The error body of a request that must be answered so, with what every answer carries."""
+    """The error body of a request that must get this status, after checking the common headers."""
     answer = await stand.call(method, path, **sent)
     body = answer.body
     assert answer.status == status, body
@@ -84,7 +84,7 @@ async def refused(
         (b'{"a":' * 100_000, "not JSON"),
     ],
 )
-async def test_a_body_that_can_not_be_read_is_400(tmp_path: Path, body: bytes, says: str) -> None:
+async def test_a_malformed_body_is_400(tmp_path: Path, body: bytes, says: str) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -120,7 +120,9 @@ async def test_a_content_type_other_than_json_is_400(tmp_path: Path, content_typ
         b"",
     ],
 )
-async def test_json_or_nothing_is_taken_as_json(tmp_path: Path, content_type: bytes) -> None:
+async def test_a_json_or_missing_content_type_is_read_as_json(
+    tmp_path: Path, content_type: bytes
+) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -172,7 +174,7 @@ async def test_a_body_that_breaks_the_schema_is_422_with_every_field_named(
             assert await stand.records() == []
 
 
-async def test_unknown_fields_are_passed_over_and_nulls_are_absent(tmp_path: Path) -> None:
+async def test_unknown_fields_are_ignored_and_nulls_are_absent(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -237,7 +239,7 @@ async def test_an_unknown_path_under_v1_is_404_with_a_key_of_any_scope(tmp_path:
         ("/metrics", "POST", "GET, HEAD"),
     ],
 )
-async def test_another_method_is_405_and_says_which_there_are(
+async def test_another_method_is_405_and_lists_the_allowed_ones(
     tmp_path: Path, path: str, method: str, allowed: str
 ) -> None:
     async with control_api() as centre:
@@ -276,7 +278,7 @@ async def test_explain_and_other_queries_change_nothing(tmp_path: Path) -> None:
             assert answer.status == 200
 
 
-async def test_an_answer_carries_the_headers_of_the_contract(tmp_path: Path) -> None:
+async def test_a_response_has_the_headers_of_the_contract(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -310,7 +312,7 @@ async def test_a_request_id_that_could_harm_a_log_is_replaced(tmp_path: Path, gi
             assert another.headers["X-Request-ID"] != answer.headers["X-Request-ID"]
 
 
-async def test_a_fault_of_ours_is_500_with_the_request_id_and_nothing_else(
+async def test_an_internal_error_is_500_with_only_the_request_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
@@ -367,7 +369,7 @@ async def test_metrics_can_move_to_a_port_of_their_own(tmp_path: Path) -> None:
             assert (await stand.call("GET", "/health", key=None)).status == 404
 
 
-async def test_no_label_of_a_metric_holds_anybodys_text(tmp_path: Path) -> None:
+async def test_no_label_of_a_metric_contains_text_from_a_request(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -410,7 +412,7 @@ async def test_no_label_of_a_metric_holds_anybodys_text(tmp_path: Path) -> None:
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 60,
     ],
 )
-async def test_what_is_not_http_is_400_and_not_echoed(tmp_path: Path, sent: bytes) -> None:
+async def test_data_other_than_http_is_400_and_not_echoed(tmp_path: Path, sent: bytes) -> None:
     async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
         reader, writer = await connect(stand)
         writer.write(sent)
@@ -466,7 +468,7 @@ async def test_a_body_in_many_packets_is_awaited(tmp_path: Path) -> None:
             writer.close()
 
 
-async def test_a_client_that_waits_for_100_is_told_to_go_on(tmp_path: Path) -> None:
+async def test_a_client_that_waits_for_100_gets_it(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -477,7 +479,7 @@ async def test_a_client_that_waits_for_100_is_told_to_go_on(tmp_path: Path) -> N
                 assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
                 writer.write(GOOD)
                 assert (await answer_of(reader))[0] == 200
-            # Who has no key is refused without being asked for the body.
+            # Without a key, the request is refused before its body is read.
             reader, writer = await connect(stand)
             writer.write(head(fields))
             async with asyncio.timeout(20):
@@ -485,7 +487,7 @@ async def test_a_client_that_waits_for_100_is_told_to_go_on(tmp_path: Path) -> N
             writer.close()
 
 
-async def test_a_body_that_does_not_come_is_408(
+async def test_a_body_that_does_not_arrive_is_408(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.http.request_body.BODY_SECONDS", 0.2)
@@ -504,7 +506,7 @@ async def test_a_body_that_does_not_come_is_408(
             assert await stand.records() == []
 
 
-async def test_a_head_that_does_not_come_is_cut_off(
+async def test_a_head_that_does_not_arrive_ends_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.api.http_server.KEEPALIVE_SECONDS", 0.3)
@@ -523,7 +525,7 @@ async def test_a_head_that_does_not_come_is_cut_off(
         dripping = asyncio.create_task(drip())
         async with asyncio.timeout(20):
             for reader in (idle, slow, used):
-                # What was on its way when it was cut off makes the system reset the connection.
+                # Data that arrives after the close makes the system reset the connection.
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
         dripping.cancel()
@@ -578,7 +580,7 @@ async def test_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
 
 
 async def test_a_refused_upgrade_or_tunnel_ends_the_connection(tmp_path: Path) -> None:
-    """RFC 9931: what comes behind it is not a request of this client."""
+    """RFC 9931: the bytes after it are not a request of this client."""
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -598,7 +600,9 @@ async def test_a_refused_upgrade_or_tunnel_ends_the_connection(tmp_path: Path) -
             assert await stand.records() == []
 
 
-async def test_an_old_client_is_answered_and_let_go_unless_it_asks_to_stay(tmp_path: Path) -> None:
+async def test_an_http_1_0_client_is_disconnected_unless_it_asks_for_keep_alive(
+    tmp_path: Path,
+) -> None:
     async with control_api() as centre, sidecar(tmp_path, centre, synced=False) as stand:
         reader, writer = await connect(stand)
         writer.write(b"GET /health HTTP/1.0\r\n\r\n")
@@ -626,7 +630,7 @@ async def test_head_is_get_without_the_body(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_a_refusal_can_be_read_while_the_body_is_still_coming(tmp_path: Path) -> None:
+async def test_a_refusal_can_be_read_while_the_body_still_arrives(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -661,7 +665,7 @@ async def test_a_client_that_does_not_read_stops_being_read(tmp_path: Path) -> N
             assert (await stand.evaluate())["decision"] == "ALLOW"
 
 
-async def test_an_explanation_is_that_of_the_control_api(tmp_path: Path) -> None:
+async def test_an_explanation_is_the_same_as_the_control_apis(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:

@@ -1,4 +1,4 @@
-"""What an agent is told it may read: as it would be judged, of its own role, without a trace."""
+"""The list of what an agent may read: as decided, for its own role, without a record."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -78,7 +78,7 @@ def judged(item: dict[str, Any]) -> dict[str, bool]:
     return {each["source_id"]: each["allowed"] for each in item["sources"]}
 
 
-async def test_the_agent_hears_what_it_may_read_and_up_to_which_level(tmp_path: Path) -> None:
+async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish(reading())
         async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
@@ -96,7 +96,7 @@ async def test_the_agent_hears_what_it_may_read_and_up_to_which_level(tmp_path: 
             }
             assert kb["patterns"] == {"allowed": ["contracts*"], "denied": ["*/private", "payroll"]}
             assert kb["max_sensitivity"] == "high"
-            # A route that is closed, or that names no source by itself, stands in no list.
+            # A denied route, or a template, is not listed.
             assert judged(crm) == {"rest://crm": False, "rates": True}
             assert crm["patterns"] == {
                 "allowed": ["rates", "rest://crm/open/*"],
@@ -104,7 +104,7 @@ async def test_the_agent_hears_what_it_may_read_and_up_to_which_level(tmp_path: 
             }
 
 
-async def test_what_is_told_is_what_would_be_answered(tmp_path: Path) -> None:
+async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish(reading())
         async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
@@ -126,7 +126,7 @@ async def test_nothing_is_recorded(tmp_path: Path) -> None:
             assert await stand.metric(sample) == 1
 
 
-async def test_nothing_of_other_roles_or_other_agents_is_told(tmp_path: Path) -> None:
+async def test_policies_of_other_roles_and_agents_are_not_listed(tmp_path: Path) -> None:
     async with control_api() as centre:
         foreign = policy(
             policy_id="pol_2",
@@ -158,7 +158,7 @@ async def test_nothing_of_other_roles_or_other_agents_is_told(tmp_path: Path) ->
             assert (await stand.call("POST", SOURCES, b"{}")).status == 405
 
 
-async def test_another_key_hears_of_the_role_that_it_is_tied_to(tmp_path: Path) -> None:
+async def test_another_key_sees_the_role_that_it_is_bound_to(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish(reading())
         teller = policy(agent_role="teller", allowed_sources=("payroll",), denied_sources=())
@@ -172,7 +172,7 @@ async def test_another_key_hears_of_the_role_that_it_is_tied_to(tmp_path: Path) 
             assert kb["patterns"] == {"allowed": ["payroll"], "denied": []}
 
 
-async def test_a_key_good_for_several_roles_says_which(tmp_path: Path) -> None:
+async def test_a_key_with_several_roles_must_name_one(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish(reading())
         roles = ("teller", "underwriter")
@@ -189,13 +189,13 @@ async def test_a_key_good_for_several_roles_says_which(tmp_path: Path) -> None:
                 assert answer_of.status in (403, 422)
 
 
-async def test_an_administrator_hears_what_the_agent_would(tmp_path: Path) -> None:
+async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish(reading())
         give_key(centre, ADMIN_KEY, Key("key_a", "admin"))
         async with sidecar(tmp_path, centre, sources=(KB, CRM)) as stand:
             assert await told(stand, ADMIN_KEY) == await told(stand)
-            # The agent's key goes: nothing more may be read through the sources.
+            # Without the agent's key, nothing may be read through the sources.
             centre.publish({key_name(key_digest(EVALUATE_KEY)): None})
             await follows(stand, centre)
             items = (await told(stand, ADMIN_KEY))["items"]
@@ -203,7 +203,7 @@ async def test_an_administrator_hears_what_the_agent_would(tmp_path: Path) -> No
             assert all(item["patterns"] == {"allowed": [], "denied": []} for item in items)
 
 
-async def test_an_agent_that_is_not_approved_any_more_is_told_nothing(tmp_path: Path) -> None:
+async def test_an_agent_that_is_no_longer_approved_sees_nothing(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish(reading())
         async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
@@ -216,7 +216,7 @@ async def test_an_agent_that_is_not_approved_any_more_is_told_nothing(tmp_path: 
             assert kb["max_sensitivity"] is None
 
 
-async def test_the_task_that_a_source_assumes_counts(tmp_path: Path) -> None:
+async def test_the_default_task_of_a_source_counts(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish(reading(allowed_tasks=("review",)))
         source = replace(KB, defaults=Defaults(task="chat"))
@@ -224,7 +224,7 @@ async def test_the_task_that_a_source_assumes_counts(tmp_path: Path) -> None:
             assert not any(judged((await told(stand))["items"][0]).values())
 
 
-async def test_a_stale_policy_set_says_nothing(tmp_path: Path) -> None:
+async def test_a_stale_policy_set_lists_nothing(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish(reading())
         async with sidecar(tmp_path, centre, sources=(KB,)) as stand:
@@ -265,7 +265,7 @@ def test_a_pattern_may_begin_with(pattern: str, prefix: str, begins: bool) -> No
     assert may_begin(pattern, prefix) is begins
 
 
-def test_whatever_matches_may_begin_so() -> None:
+def test_every_match_may_begin_with_its_prefix() -> None:
     letters = ["", "a", "b", "ab", "ba", "aab", "abb", "bab"]
     patterns = ["a", "a*", "*b", "?b", "a?b", "*a*", "b*b", "??*", "*"]
     for pattern in patterns:

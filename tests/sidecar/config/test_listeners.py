@@ -60,7 +60,7 @@ def test_a_fault_is_reported_once_with_its_line(base: Path, line: str, said: str
 @pytest.mark.parametrize(
     "upstream", ["http://127.1:80", "http://a..b", "http://a/x//y", "http://a/%2f"]
 )
-def test_an_upstream_that_has_two_readings_is_a_complaint(base: Path, upstream: str) -> None:
+def test_an_ambiguous_upstream_is_a_complaint(base: Path, upstream: str) -> None:
     text = item("a").replace("http://127.0.0.1:8000", upstream)
     [told] = complaints(base, AGENT + "sources:\n" + text)
     assert "sources[0].upstream: " in told
@@ -162,9 +162,7 @@ def test_sources_on_one_address_have_one_certificate(base: Path, pair: dict[str,
     assert "sources[1].listen_tls: must be the same as in sources[0]" in told
 
 
-def test_a_forward_proxy_leads_to_sources_that_listen_nowhere(
-    base: Path, pair: dict[str, str]
-) -> None:
+def test_a_forward_proxy_leads_to_sources_without_listen(base: Path, pair: dict[str, str]) -> None:
     text = "forward_proxy: 127.0.0.1:8711\nencrypted_hello: allow\n" + AGENT
     told = load(base, text + "sources:\n" + item("a", f"terminate: {pair}", port=0))
     assert told.forward_proxy == ListenAddress("127.0.0.1", 8711)
@@ -199,12 +197,12 @@ TRANSPARENT = "transparent: 127.0.0.1:8712\n" + AGENT + "sources:\n"
 
 
 def unread(alias: str, upstream: str, *lines: str) -> str:
-    """A source of the kind `tcp` that listens nowhere."""
+    """A source of the kind `tcp` without `listen`."""
     text = item(alias, *lines, port=0).replace("http://127.0.0.1:8000", upstream)
     return text.replace("kind: rest", "kind: tcp")
 
 
-def test_what_is_redirected_leads_to_sources_that_listen_nowhere(base: Path) -> None:
+def test_transparent_leads_to_sources_without_listen(base: Path) -> None:
     text = TRANSPARENT + item("a", port=0) + unread("pg", "tcp://pg.test:5432")
     told = load(base, text)
     assert told.transparent == ListenAddress("127.0.0.1", 8712)
@@ -212,7 +210,7 @@ def test_what_is_redirected_leads_to_sources_that_listen_nowhere(base: Path) -> 
     assert told.sources[1].upstream == "tcp://pg.test:5432"
 
 
-def test_the_port_of_what_is_redirected_is_its_own(base: Path) -> None:
+def test_transparent_has_an_address_of_its_own(base: Path) -> None:
     text = TRANSPARENT.replace("8712", "8710") + item("a")
     [told] = complaints(base, text)
     assert "transparent: `127.0.0.1:8710` is already the address of `listen`" in told
@@ -261,7 +259,7 @@ def test_a_tcp_source_has_no_settings_of_requests(base: Path, line: str) -> None
     assert f"sources[0].{line.partition(':')[0]}: " in told
 
 
-def test_writes_to_what_is_not_read_may_be_allowed_in_so_many_words(base: Path) -> None:
+def test_writes_to_a_tcp_source_may_be_allowed_explicitly(base: Path) -> None:
     text = TRANSPARENT + unread("pg", "tcp://pg.test:5432", "writes: allow")
     assert load(base, text).sources[0].writes == "allow"
 
@@ -284,7 +282,7 @@ def test_a_redirected_port_leads_to_one_tcp_source(base: Path, one: str, two: st
     assert len(load(base, other + one + two).sources) == 2
 
 
-def test_addresses_tell_sources_apart_on_one_port(base: Path) -> None:
+def test_addresses_distinguish_sources_on_one_port(base: Path) -> None:
     one = unread("a", "tcp://192.0.2.1:5432")
     two = unread("b", "tcp://b.test:5432", "hosts: ['[2001:db8::1]', b.other.test]")
     assert len(load(base, TRANSPARENT + one + two).sources) == 2

@@ -1,4 +1,4 @@
-"""A sidecar's settings in a file, and a machine whose packet-filter rules are recorded ones."""
+"""A sidecar's settings file, and a host with recorded packet-filter rules."""
 
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -37,7 +37,7 @@ def recorded(name: str) -> RuleSet:
 
 
 class Recorded(Host):
-    """This machine, but for its rules, its interfaces and who listens."""
+    """This host, except for its rules, interfaces and listening sockets."""
 
     def __init__(
         self, *, v4: RuleSet | Unobservable, v6: RuleSet | Unobservable | None = None
@@ -46,7 +46,7 @@ class Recorded(Host):
         self.told: dict[int, RuleSet | Unobservable | None] = {4: v4, 6: v6}
         """None for an IP version that is not in use."""
         self.named: dict[str, list[Address]] = {}
-        """Names that resolve, beside those that do so here."""
+        """Names that resolve, besides those that resolve on this host."""
         self.sockets = [
             ListeningSocket(ip_address("127.0.0.1"), port, SIDECAR) for port in (8710, 8712, 15001)
         ]
@@ -77,12 +77,12 @@ class Recorded(Host):
 
 
 def bare() -> Recorded:
-    """Without any rule, and without IPv6."""
+    """A host without rules and without IPv6."""
     return Recorded(v4=RuleSet())
 
 
 def write(tmp_path: Path, text: str = TEXT) -> Path:
-    """The settings file, and the keys that it names; nobody else may read or write them."""
+    """The settings file and the keys that it names, accessible only to their owner."""
     for name, text_of in {**KEYS, "sidecar.yaml": text}.items():
         (tmp_path / name).write_text(text_of)
         (tmp_path / name).chmod(0o600)
@@ -100,10 +100,10 @@ def scene(
 
 
 def found(scene: DoctorContext, *checks: str) -> list[DoctorFinding]:
-    """What these checks found, or all of them."""
+    """The findings of these checks, or of all."""
     return [each for each in examine(scene) if not checks or each.check in checks]
 
 
 def seen(findings: Iterable[DoctorFinding]) -> list[tuple[str, str]]:
-    """Severity and what was seen."""
+    """Severity and `seen` of each finding."""
     return [(each.severity.value, each.seen) for each in findings]

@@ -1,4 +1,4 @@
-"""Users, ports, names, and what the agent can reach itself."""
+"""The checks of users, ports, names and direct access."""
 
 import os
 import socket
@@ -34,7 +34,7 @@ from tests.sidecar.doctor.stand import (
 
 @pytest.fixture
 def open_port() -> Iterator[int]:
-    """A data source that takes connections."""
+    """A data source that accepts connections."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         yield listening.getsockname()[1]
 
@@ -44,7 +44,7 @@ def with_source(port: int, host: str = "127.0.0.1") -> str:
 
 
 def of_kind(whole: DoctorContext, kind: str, **changes: object) -> DoctorContext:
-    """The same, its source of a kind that need not be spoken here."""
+    """The same context with a source of another kind, even one that the sidecar doesn't speak."""
     [only] = whole.settings.sources
     source: Source = replace(only, kind=kind, **changes)  # type: ignore[arg-type]
     return observe(
@@ -55,7 +55,7 @@ def of_kind(whole: DoctorContext, kind: str, **changes: object) -> DoctorContext
 # ------------------------------------------------------------------------------------------- users
 
 
-def test_an_agent_of_its_own_user_is_no_finding(tmp_path: Path) -> None:
+def test_an_agent_with_its_own_user_is_no_finding(tmp_path: Path) -> None:
     assert found(scene(tmp_path), "users") == []
 
 
@@ -72,7 +72,7 @@ def test_an_agent_that_could_be_the_sidecar_is_found(
     assert seen(found(scene(tmp_path, agent_uid=agent_uid), "users")) == [(severity, text)]
 
 
-def test_who_the_agent_is_must_be_said_where_it_can_not_be_told(tmp_path: Path) -> None:
+def test_an_unknown_agent_must_be_named(tmp_path: Path) -> None:
     class AsRoot(Recorded):
         def uid(self) -> int:
             return 0
@@ -107,7 +107,7 @@ def test_the_sidecar_is_who_listens_at_its_address(
     assert bool(whole.sidecar_uids) is is_there
 
 
-def test_a_sidecar_that_does_not_run_is_told(tmp_path: Path) -> None:
+def test_a_sidecar_that_does_not_run_is_reported(tmp_path: Path) -> None:
     machine = bare()
     machine.sockets = []
     [finding] = found(scene(tmp_path, machine), "users")
@@ -132,7 +132,7 @@ def test_ports_that_other_hosts_reach_are_found(
     assert findings == (expected if found_there else [])
 
 
-def test_a_port_that_asks_for_a_key_is_the_lesser(tmp_path: Path) -> None:
+def test_a_port_that_requires_a_key_is_less_severe(tmp_path: Path) -> None:
     text = f"{TEXT}listen: 0.0.0.0:8710\nmetrics_listen: 0.0.0.0:9464\n"
     assert seen(found(scene(tmp_path, text=text), "listeners")) == [
         ("low", "`listen` listens on `0.0.0.0:8710`")
@@ -142,7 +142,7 @@ def test_a_port_that_asks_for_a_key_is_the_lesser(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- reach
 
 
-def test_a_source_that_the_agent_reaches_itself_is_found(tmp_path: Path, open_port: int) -> None:
+def test_a_source_that_the_agent_can_reach_is_found(tmp_path: Path, open_port: int) -> None:
     machine = Host()
     whole = scene(tmp_path, machine, with_source(open_port), agent_uid=os.geteuid())
     [finding] = found(whole, "direct")
@@ -150,7 +150,7 @@ def test_a_source_that_the_agent_reaches_itself_is_found(tmp_path: Path, open_po
     assert f"127.0.0.1:{open_port} accepts connections from UID {os.geteuid()}" in finding.seen
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_it_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
     whole = scene(tmp_path, Host(), with_source(open_port), agent_uid=12_345)
     [finding] = found(whole, "direct")
@@ -158,8 +158,8 @@ def test_it_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
     assert os.geteuid() == 0
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
-def test_it_is_said_when_it_is_not_the_agent_who_tried(tmp_path: Path, open_port: int) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
+def test_a_finding_says_when_another_user_tried(tmp_path: Path, open_port: int) -> None:
     whole = scene(tmp_path, Host(), with_source(open_port), agent_uid=None)
     [finding] = found(whole, "direct")
     assert "this process's own" in finding.seen
@@ -175,23 +175,23 @@ def test_another_user_can_not_be_tried_without_root(tmp_path: Path, open_port: i
     assert finding.severity is Severity.UNKNOWN
 
 
-def test_a_source_that_takes_no_connection_is_no_finding(tmp_path: Path, open_port: int) -> None:
+def test_a_source_that_refuses_connections_is_no_finding(tmp_path: Path, open_port: int) -> None:
     whole = scene(tmp_path, Host(), with_source(9), agent_uid=os.geteuid())
     assert found(whole, "direct") == []
 
 
-def test_a_name_that_does_not_resolve_is_told(tmp_path: Path) -> None:
+def test_a_name_that_does_not_resolve_is_reported(tmp_path: Path) -> None:
     whole = scene(tmp_path, text=with_source(9, "kb.invalid"))
     [finding] = found(whole, "direct", "private_names")
     assert finding.severity is Severity.UNKNOWN
     assert "kb.invalid" in finding.seen
 
 
-def test_a_connection_that_is_turned_to_the_sidecar_proves_nothing(
+def test_a_connection_that_is_redirected_to_the_sidecar_proves_nothing(
     tmp_path: Path, open_port: int
 ) -> None:
     class Elsewhere(Recorded):
-        """Whose packets to the source go out, as far as the rules are concerned."""
+        """A host whose packets to the source leave by a real interface."""
 
         def outgoing_interfaces(self, _address: object) -> tuple[str, ...]:
             return ("eth0",)
@@ -217,7 +217,7 @@ def test_an_open_grpc_twin_is_found(
     assert f"127.0.0.1:{open_port} accepts connections for gRPC" in finding.seen
 
 
-def test_the_twins_are_where_the_data_sources_have_them() -> None:
+def test_the_grpc_ports_are_those_of_the_data_sources() -> None:
     assert GRPC_PORTS["qdrant"] == 6334
     assert GRPC_PORTS["weaviate"] == 50051
 
@@ -272,7 +272,7 @@ def test_a_name_that_may_lead_to_many_addresses_is_found(
         ("https://github.com", {"terminate": Pair(Path("c"), Path("k"))}, False),
     ],
 )
-def test_a_name_that_belongs_to_many_is_found_where_a_name_decides(
+def test_a_shared_name_is_found_if_a_name_decides(
     tmp_path: Path, upstream: str, changes: dict[str, object], found_there: bool
 ) -> None:
     machine = bare()
@@ -294,7 +294,7 @@ def test_a_forward_proxy_that_other_hosts_reach_is_found(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-def test_an_address_that_is_written_out_is_meant(tmp_path: Path, host: str) -> None:
+def test_a_literal_address_is_intended(tmp_path: Path, host: str) -> None:
     assert found(scene(tmp_path, text=with_source(9, host)), "private_names") == []
 
 
@@ -307,12 +307,12 @@ def test_a_source_that_only_reports_is_found(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------- whole
 
 
-def test_every_check_stands_in_the_readme() -> None:
+def test_every_check_is_in_the_readme() -> None:
     readme = (ROOT / "sidecar" / "README.md").read_text()
     assert not [each.__name__ for each in CHECKS if f"| `{each.__name__}` |" not in readme]
 
 
-def test_the_worst_comes_first_and_nothing_twice(tmp_path: Path) -> None:
+def test_the_most_severe_comes_first_and_nothing_twice(tmp_path: Path) -> None:
     findings = found(scene(tmp_path, agent_uid=0), "users")
     [worst] = findings
     mild = worst._replace(severity=Severity.UNKNOWN)

@@ -1,4 +1,4 @@
-"""`python -m sidecar.doctor`: what it prints, and the codes it ends with."""
+"""`python -m sidecar.doctor`: its output and exit codes."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_findings_are_told_and_end_it_with_1(tmp_path: Path) -> None:
+def test_findings_exit_with_1(tmp_path: Path) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
     answer = doctor("--config", str(file), "--agent-uid", "4242")
     assert answer.returncode == 1, answer.stderr
@@ -36,9 +36,9 @@ def test_findings_are_told_and_end_it_with_1(tmp_path: Path) -> None:
     assert answer.stdout.rstrip().endswith("findings: 1 low, 1 unknown")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root is no agent of its own")
-def test_nothing_found_ends_it_with_0_without_root(tmp_path: Path) -> None:
-    # This process is the sidecar and another user the agent, so nothing is left to tell.
+@pytest.mark.skipif(os.geteuid() == 0, reason="as root, more is found")
+def test_no_findings_without_root_exit_with_0(tmp_path: Path) -> None:
+    # This process is the sidecar, and another user the agent, so there is nothing to find.
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]
         file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
@@ -46,8 +46,8 @@ def test_nothing_found_ends_it_with_0_without_root(tmp_path: Path) -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another")
-def test_nothing_found_ends_it_with_0(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
+def test_no_findings_exit_with_0(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]
         file = write(tmp_path, f"{TEXT}listen: 127.0.0.1:{port}\n")
@@ -56,7 +56,7 @@ def test_nothing_found_ends_it_with_0(tmp_path: Path) -> None:
     assert answer.stdout == "found nothing that can bypass this sidecar\n"
 
 
-def test_json_is_for_a_program(tmp_path: Path) -> None:
+def test_findings_can_be_printed_as_json(tmp_path: Path) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
     answer = doctor("--config", str(file), "--agent-uid", "4242", "--json")
     findings = json.loads(answer.stdout)["findings"]
@@ -77,14 +77,14 @@ def test_the_environment_changes_the_settings_as_it_does_for_the_sidecar(tmp_pat
     [(), ("--config",), ("--config", "absent.yaml"), ("--agent-uid", "-1"), ("--agent-uid", "me"),
      ("--agent-uid", "4294967295"), ("--nothing",)],
 )  # fmt: skip
-def test_unusable_arguments_end_it_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_unusable_arguments_exit_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     named = ("--config", str(write(tmp_path))) if "--agent-uid" in arguments else ()
     answer = doctor(*named, *arguments)
     assert answer.returncode == 2
     assert answer.stdout == ""
 
 
-def test_unusable_settings_end_it_with_2_and_all_complaints(tmp_path: Path) -> None:
+def test_unusable_settings_exit_with_2_and_all_complaints(tmp_path: Path) -> None:
     text = TEXT.replace("http://127.0.0.1:8700", "nowhere") + "nothing: 1\n"
     answer = doctor("--config", str(write(tmp_path, text)))
     assert answer.returncode == 2

@@ -1,4 +1,4 @@
-"""Who could change or read what the sidecar goes by, and what it keeps."""
+"""Who can change or read the sidecar's settings, keys and data."""
 
 import os
 import tempfile
@@ -25,7 +25,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 @pytest.fixture
 def shared() -> Iterator[Path]:
-    """A folder that everybody may enter: the one that a test has otherwise is its user's own."""
+    """A folder that every user may enter; a test's usual folder is only its user's."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -42,7 +42,7 @@ def test_files_as_they_should_be_are_no_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["sidecar.yaml", "sidecar.key", "agent.key", "spool", "cache"])
-def test_what_others_may_write_is_found(tmp_path: Path, name: str) -> None:
+def test_a_file_that_others_may_write_is_found(tmp_path: Path, name: str) -> None:
     (tmp_path / "spool").mkdir(mode=0o700)
     (tmp_path / "cache").mkdir(mode=0o700)
     whole = scene(tmp_path)
@@ -63,14 +63,14 @@ def test_a_folder_above_that_others_may_write_is_found(tmp_path: Path) -> None:
     assert ("high", f"`{tmp_path / 'a'}` can be written by anyone") in seen(found(whole))
 
 
-def test_a_sticky_folder_lets_nobody_take_anothers_file_away(tmp_path: Path) -> None:
+def test_a_sticky_folder_protects_files_of_others(tmp_path: Path) -> None:
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     (tmp_path / "a").chmod(0o1777)
     assert seen(found(scene(inner), "writable")) == []
 
 
-def test_a_link_is_followed_and_where_it_lies_counts_too(tmp_path: Path) -> None:
+def test_a_link_is_followed_and_its_own_folder_counts_too(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir(0o700)
     there.mkdir(0o700)
@@ -85,7 +85,7 @@ def test_a_link_is_followed_and_where_it_lies_counts_too(tmp_path: Path) -> None
 
 
 @needs_root
-def test_what_belongs_to_the_agent_is_found(tmp_path: Path) -> None:
+def test_a_file_that_belongs_to_the_agent_is_found(tmp_path: Path) -> None:
     machine = bare()
     whole = scene(tmp_path, machine)
     os.chown(tmp_path / "sidecar.yaml", AGENT, -1)
@@ -110,7 +110,7 @@ def test_a_key_that_others_may_read_is_found(shared: Path) -> None:
     assert finding.severity.value == "medium"
 
 
-def test_a_key_in_a_folder_that_nobody_may_enter_is_safe(shared: Path) -> None:
+def test_a_key_in_a_private_folder_is_safe(shared: Path) -> None:
     inner = shared / "a"
     inner.mkdir(0o700)
     whole = scene(inner)
@@ -118,7 +118,7 @@ def test_a_key_in_a_folder_that_nobody_may_enter_is_safe(shared: Path) -> None:
     assert seen(found(whole, "readable")) == []
 
 
-def test_a_folder_with_records_that_others_may_look_into_is_found(shared: Path) -> None:
+def test_a_folder_with_records_that_others_may_read_is_found(shared: Path) -> None:
     (shared / "spool").mkdir()
     (shared / "spool").chmod(0o755)
     [(severity, text)] = told(shared, "readable")
@@ -126,7 +126,7 @@ def test_a_folder_with_records_that_others_may_look_into_is_found(shared: Path) 
     assert f"`{shared / 'spool'}` can be read by anyone" in text
 
 
-def test_a_settings_file_with_a_password_is_a_key(shared: Path) -> None:
+def test_a_settings_file_with_a_password_counts_as_a_key(shared: Path) -> None:
     for text, count in ((TEXT, 0), (f"{TEXT}redis: redis://me:{PASSWORD}@127.0.0.1\n", 1)):
         whole = scene(shared, text=text)
         (shared / "sidecar.yaml").chmod(0o644)
@@ -135,13 +135,13 @@ def test_a_settings_file_with_a_password_is_a_key(shared: Path) -> None:
         assert PASSWORD not in str(findings)
 
 
-def test_what_is_not_there_yet_is_no_finding(tmp_path: Path) -> None:
+def test_a_missing_file_is_no_finding(tmp_path: Path) -> None:
     write(tmp_path)
     assert not (tmp_path / "spool").exists()
     assert told(tmp_path) == []
 
 
-def test_no_finding_shows_what_a_key_file_holds(shared: Path) -> None:
+def test_no_finding_shows_the_content_of_a_key_file(shared: Path) -> None:
     whole = scene(shared)
     shared.chmod(0o777)
     for name in KEYS:

@@ -1,4 +1,4 @@
-"""How this machine is looked at: what `/proc` tells, and the tools."""
+"""Observing the host: `/proc` and the tools."""
 
 import os
 import socket
@@ -14,21 +14,21 @@ HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrn
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_who_listens_is_seen(address: str) -> None:
+def test_a_listening_socket_is_seen(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with closing(socket.create_server((address, 0), family=family)) as listening:
         port = listening.getsockname()[1]
         assert ListeningSocket(ip_address(address), port, os.geteuid()) in Host().listening()
 
 
-def test_a_connection_that_is_open_does_not_listen(tmp_path: Path) -> None:
+def test_an_open_connection_is_not_a_listening_socket(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     lines = "   0: 0100007F:2206 0100007F:9A8B {} 00000000:00000000 00:00000000 00000000  1337\n"
     (tmp_path / "net" / "tcp").write_text(HEAD + lines.format("01") + lines.format("0A"))
     assert Host(tmp_path).listening() == [ListeningSocket(ip_address("127.0.0.1"), 8710, 1337)]
 
 
-def test_without_proc_it_is_said(tmp_path: Path) -> None:
+def test_a_missing_proc_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Unobservable, match="net/tcp"):
         Host(tmp_path).listening()
 
@@ -42,7 +42,7 @@ def test_without_proc_it_is_said(tmp_path: Path) -> None:
         ("fd000000000000000000000000000002 04 40 00 82     eth0\n", True),
     ],
 )
-def test_ipv6_is_in_use_where_an_address_leads_further(
+def test_ipv6_is_in_use_if_an_address_reaches_beyond_its_link(
     tmp_path: Path, lines: str, has: bool
 ) -> None:
     (tmp_path / "net").mkdir()
@@ -50,20 +50,20 @@ def test_ipv6_is_in_use_where_an_address_leads_further(
     assert Host(tmp_path).has_ipv6() is has
 
 
-def test_loopback_outgoing_interfaces_loopback() -> None:
+def test_loopback_leaves_by_loopback() -> None:
     assert Host().outgoing_interfaces(ip_address("127.0.0.1")) == ("lo",)
     assert "lo" not in Host().outgoing_interfaces(ip_address("203.0.113.9"))
 
 
-def test_a_name_that_means_nothing_is_said() -> None:
-    # Too long for a name: no server is asked.
+def test_a_name_that_does_not_resolve_is_reported() -> None:
+    # Too long for a name, so that no server is asked.
     with pytest.raises(Unobservable, match="can't be resolved"):
         Host().addresses("k" * 64)
     assert Host().addresses("127.0.0.1") == [ip_address("127.0.0.1")]
 
 
 def tool(folder: Path, text: str) -> Host:
-    """In place of `iptables-save`, a program that behaves so."""
+    """A program in place of `iptables-save`."""
     path = folder / "iptables-save"
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -83,27 +83,27 @@ def test_rules_come_from_the_tool(tmp_path: Path) -> None:
         ("echo nonsense", "not a line"),
     ],
 )
-def test_a_tool_that_fails_is_no_empty_set_of_rules(tmp_path: Path, text: str, says: str) -> None:
+def test_a_failing_tool_is_not_an_empty_rule_set(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(Unobservable, match=says):
         tool(tmp_path, text).rules(4)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root sees what there is")
-def test_no_rules_without_root_are_none_that_were_seen(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root sees all rules")
+def test_an_empty_rule_set_without_root_is_not_believed(tmp_path: Path) -> None:
     with pytest.raises(Unobservable, match="root"):
         tool(tmp_path, "true").rules(4)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root is believed that there are none")
-def test_no_rules_for_root_are_none(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="an empty rule set is believed only of root")
+def test_an_empty_rule_set_for_root_is_believed(tmp_path: Path) -> None:
     assert tool(tmp_path, "true").rules(4).tables == {}
 
 
-def test_what_the_tool_warns_of_is_kept(tmp_path: Path) -> None:
+def test_a_warning_of_the_tool_is_kept(tmp_path: Path) -> None:
     text = "echo '*nat'; echo '# Warning: iptables-legacy tables present' >&2"
     assert "legacy" in tool(tmp_path, text).rules(4).incomplete
 
 
-def test_without_a_tool_it_is_said(tmp_path: Path) -> None:
+def test_a_missing_tool_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Unobservable, match="ip6tables-save"):
         tool(tmp_path, "true").rules(6)

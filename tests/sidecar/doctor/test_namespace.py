@@ -1,5 +1,5 @@
-"""In a network namespace with the real packet filter: what the doctor says of rules is what the
-kernel does by them. Skipped where there is no root, no `iptables` or no namespace to be had."""
+"""In a network namespace with the real packet filter: what the doctor says about rules is what the
+kernel does. Skipped without root, `iptables` or network namespaces."""
 
 import json
 import os
@@ -41,16 +41,16 @@ README = (ROOT / "deploy" / "README.md").read_text()
 RULES = re.search(r"```sh\n(# packet filter: .*?)```", README, re.DOTALL)
 assert RULES
 COMPLETE = f"SIDECAR={SIDECAR} PORT=8712\n{RULES[1]}"
-"""The rules as they are to be pasted."""
+"""The rules, as the README has them."""
 MORE = re.search(r"`(\$each -A OUTPUT -p tcp .*?)`", README)
 assert MORE
 WALL = "\n".join(line for line in COMPLETE.splitlines() if "-t nat" not in line)
 WALL = WALL.replace("done", f"{MORE[1]}\ndone")
-"""What the README makes of them for a reverse proxy alone."""
+"""The README's variant for a reverse proxy alone."""
 
 
 class Inside:
-    """The process in there."""
+    """The process in the namespace."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -78,7 +78,7 @@ def inside(tmp_path: Path) -> Iterator[Inside]:
     environ = {"PATH": PATH, "PYTHONPATH": str(ROOT), "IPTABLES_FOLDER": str(Path(iptables).parent)}
     command = [sys.executable, "-m", "tests.sidecar.doctor.inside", str(tmp_path)]
     process = subprocess.Popen(
-        # With its own processes, which all end when the first of them does.
+        # With its own process namespace, whose processes all end with the first one.
         ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", *command],
         cwd=ROOT,
         env=os.environ | environ,
@@ -93,7 +93,7 @@ def inside(tmp_path: Path) -> Iterator[Inside]:
         process.wait()
 
 
-def test_without_rules_the_agent_reaches_the_source_itself(inside: Inside) -> None:
+def test_without_rules_the_agent_reaches_the_source(inside: Inside) -> None:
     assert inside("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT) == "source"
     [(severity, text)] = inside.findings("direct", "redirect", "udp", "other_users")
     assert severity == "high"
@@ -101,7 +101,7 @@ def test_without_rules_the_agent_reaches_the_source_itself(inside: Inside) -> No
     assert text == f"source `kb`: {target} accepts connections from UID {AGENT}, the agent's"
 
 
-def test_complete_rules_lead_everybody_to_the_sidecar_and_are_no_finding(inside: Inside) -> None:
+def test_complete_rules_redirect_every_user_and_are_no_finding(inside: Inside) -> None:
     inside("rules", COMPLETE)
     for address in (SOURCE_ADDRESS, *WORLD):
         assert inside("connect", AGENT, address, SOURCE_PORT) == "sidecar"
@@ -115,7 +115,7 @@ def test_complete_rules_lead_everybody_to_the_sidecar_and_are_no_finding(inside:
     assert inside("doctor") == []
 
 
-def test_a_wall_around_a_reverse_proxy_lets_nothing_else_out(inside: Inside) -> None:
+def test_rules_for_a_reverse_proxy_let_nothing_else_out(inside: Inside) -> None:
     inside("rules", WALL)
     for address in (SOURCE_ADDRESS, *WORLD):
         assert inside("connect", AGENT, address, SOURCE_PORT) == "ConnectionRefusedError"
@@ -166,7 +166,7 @@ def test_a_wall_around_a_reverse_proxy_lets_nothing_else_out(inside: Inside) -> 
         ),
     ],
 )
-def test_a_hole_in_the_rules_is_found_and_is_one(
+def test_a_hole_in_the_rules_is_real_and_is_found(
     inside: Inside, undone: str, tried: tuple[Any, ...], severity: str, says: str
 ) -> None:
     inside("rules", COMPLETE)

@@ -1,4 +1,4 @@
-"""What the packet filter lets past, by rules that real tools wrote."""
+"""What the packet filter lets through, by rules that real tools wrote."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_complete_rules_are_no_finding(tmp_path: Path) -> None:
     assert told(tmp_path, COMPLETE, agent_uid=None) == []
 
 
-def test_where_nothing_is_redirected_nothing_is_asked_of_rules(tmp_path: Path) -> None:
+def test_without_a_redirect_the_rules_are_not_judged(tmp_path: Path) -> None:
     assert told(tmp_path, bare()) == []
     assert told(tmp_path, Recorded(v4=Unobservable("no tool"))) == []
 
@@ -62,7 +62,9 @@ def test_an_ip_version_that_is_not_in_use_needs_no_rules(tmp_path: Path) -> None
         ("-p udp", "high", "443, 53, others"),
     ],
 )
-def test_udp_that_leaves_is_found(tmp_path: Path, allowed: str, severity: str, ports: str) -> None:
+def test_udp_that_is_let_through_is_found(
+    tmp_path: Path, allowed: str, severity: str, ports: str
+) -> None:
     rules = recorded("complete.iptables")
     more = parse(f"*filter\n-A OUTPUT {allowed} -j ACCEPT\nCOMMIT")
     rules.tables["filter"]["OUTPUT"].rules[:0] = more.outgoing("filter")
@@ -73,7 +75,7 @@ def test_udp_that_leaves_is_found(tmp_path: Path, allowed: str, severity: str, p
 
 def test_every_exception_is_found(tmp_path: Path) -> None:
     machine = Recorded(v4=recorded("full-of-holes.iptables"))
-    # The sidecar listens where these rules lead, or they lead nowhere.
+    # These rules redirect to a port of the sidecar, or to none.
     findings = [text for _, text in told(tmp_path, machine) if text.startswith("TCP")]
     assert findings == [
         *(
@@ -87,7 +89,7 @@ def test_every_exception_is_found(tmp_path: Path) -> None:
     ]
 
 
-def test_an_exception_for_a_source_is_the_worse(tmp_path: Path) -> None:
+def test_an_exception_for_a_source_is_more_severe(tmp_path: Path) -> None:
     machine = Recorded(v4=recorded("full-of-holes.iptables"))
     machine.named["kb.test"] = [ip_address("10.20.0.7"), ip_address("203.0.113.80")]
     text = TEXT + SOURCE.replace("127.0.0.1:9", "kb.test:6333")
@@ -96,7 +98,7 @@ def test_an_exception_for_a_source_is_the_worse(tmp_path: Path) -> None:
     assert "203.0.113.80" not in str(high)
 
 
-def test_another_user_of_the_exempt_is_found(tmp_path: Path) -> None:
+def test_an_exempt_user_other_than_the_sidecars_is_found(tmp_path: Path) -> None:
     machine = Recorded(v4=recorded("complete.iptables"))
     machine.sockets = [ListeningSocket(ip_address("127.0.0.1"), port, 99) for port in (8710, 8712)]
     assert told(tmp_path, machine) == [
@@ -109,7 +111,7 @@ def test_an_agent_that_is_exempt_is_found(tmp_path: Path) -> None:
     assert ("high", f"TCP over IPv4 from UID {SIDECAR} is not redirected") in findings
 
 
-def test_rules_for_the_agent_alone_leave_everybody_else(tmp_path: Path) -> None:
+def test_rules_for_the_agent_alone_exempt_all_other_users(tmp_path: Path) -> None:
     machine = Recorded(v4=recorded("agent-alone.iptables"))
     assert told(tmp_path, machine) == [
         ("medium", f"UDP over IPv4 from UID {AGENT} is let through, to ports: 53"),
@@ -128,7 +130,7 @@ def test_a_redirect_to_where_no_sidecar_listens_is_found(tmp_path: Path) -> None
     ]
 
 
-def test_rules_that_are_not_all_seen_are_told(tmp_path: Path) -> None:
+def test_incomplete_rules_are_reported(tmp_path: Path) -> None:
     rules = recorded("complete.iptables")
     rules.incomplete = "Warning: iptables-legacy tables present"
     machine = Recorded(v4=rules, v6=Unobservable("`ip6tables-save` is not installed"))
@@ -138,5 +140,5 @@ def test_rules_that_are_not_all_seen_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_the_samples_are_for_documentation() -> None:
+def test_the_sample_addresses_are_for_documentation() -> None:
     assert not any(address.is_global for address in SAMPLE.values())

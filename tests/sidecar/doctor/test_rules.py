@@ -1,4 +1,4 @@
-"""What becomes of a packet by rules that the tools wrote: each recorded from a real kernel."""
+"""What happens to a packet by rules that real tools wrote, recorded from a real kernel."""
 
 from ipaddress import ip_address
 
@@ -36,11 +36,11 @@ def packet(
         (packet("127.0.0.1", 8710, out="lo"), PASSES),
     ],
 )
-def test_rules_that_are_complete(sent: Packet, becomes: TraceResult) -> None:
+def test_complete_rules(sent: Packet, becomes: TraceResult) -> None:
     assert trace(recorded("complete.iptables"), sent) == becomes
 
 
-def test_the_same_for_the_other_ip_version() -> None:
+def test_complete_rules_for_the_other_ip_version() -> None:
     rules = recorded("complete.ip6tables")
     assert trace(rules, packet(FAR6, 443)) == to("8712")
     assert trace(rules, packet(FAR6, 443, udp=True)) == STOPPED
@@ -67,7 +67,7 @@ def test_rules_with_every_kind_of_exception(sent: Packet, becomes: TraceResult) 
     assert trace(recorded("full-of-holes.iptables"), sent) == becomes
 
 
-def test_a_mark_is_one_that_only_rules_can_set() -> None:
+def test_only_rules_set_a_mark() -> None:
     rules = recorded("full-of-holes.iptables")
     marked = Packet("tcp", ip_address(FAR), 443, AGENT, 7, mark=7)
     unknown = Packet("tcp", ip_address(FAR), 443, AGENT, 7, mark=None)
@@ -75,7 +75,7 @@ def test_a_mark_is_one_that_only_rules_can_set() -> None:
     assert trace(rules, unknown) == TraceResult(frozenset({"15001"}), passes=True)
 
 
-def test_a_policy_that_drops_stops_what_no_rule_takes() -> None:
+def test_a_policy_of_drop_stops_packets_without_a_rule() -> None:
     rules = recorded("agent-alone.iptables")
     assert trace(rules, packet(FAR, 443, udp=True)) == STOPPED
     assert trace(rules, packet(FAR, 53, udp=True)) == PASSES
@@ -94,7 +94,7 @@ def nat(*lines: str) -> RuleSet:
 @pytest.mark.parametrize(
     ("lines", "becomes"),
     [
-        # What nobody here can tell is taken to apply where that is the worse, and not to.
+        # A condition that is unknown here counts both as true and as false.
         (["-A OUTPUT -m set --match-set x dst -j RETURN", "-A OUTPUT -j REDIRECT"], "both"),
         (["-A OUTPUT -m set --match-set x dst -j REDIRECT"], "both"),
         (["-A OUTPUT -m comment --comment \"a b\" -j REDIRECT"], "turned"),
@@ -126,7 +126,7 @@ def test_a_loop_of_chains_ends() -> None:
     assert trace(rules, packet(FAR, 443)).passes
 
 
-def test_only_rules_that_a_packet_can_come_by_count() -> None:
+def test_only_reachable_rules_count() -> None:
     rules = nat("-A OUTPUT -p tcp -j OWN", "-A OWN -j RETURN", "-A PREROUTING -j REDIRECT")
     assert [rule.target for rule in rules.outgoing("nat")] == ["OWN", "RETURN"]
 
@@ -145,11 +145,11 @@ def test_a_negation_and_a_module_belong_to_their_condition() -> None:
 
 
 @pytest.mark.parametrize("text", ["nonsense", "*nat\n-A", "*nat\n[0:0] -X a", "*nat\n-A OUTPUT 'a"])
-def test_what_is_no_such_text_is_refused(text: str) -> None:
+def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a|No closing"):
         parse(text)
 
 
-def test_what_the_tool_says_that_it_does_not_show_is_kept() -> None:
+def test_a_warning_about_hidden_rules_is_kept() -> None:
     text = "# Table `own' is incompatible, use 'nft' tool.\n*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n"
     assert "incompatible" in parse(text).incomplete

@@ -1,4 +1,4 @@
-"""On whose behalf a request is made, and that no spelling of it reaches the data source."""
+"""A request's user, session and task, none of which reaches the data source in any spelling."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.sidecar.proxy.stand import Stand, get
 
 
 async def asked(stand: Stand, *fields: str) -> dict[str, str]:
-    """What was recorded of the request, the user's commitment opened."""
+    """The request's record, with the commitment to the user opened."""
     assert (await stand.ask(get("/a", *fields))).status == 200
     record = (await stand.sidecar.records())[0]
     request: dict[str, str] = record["pub"]["request"]
@@ -25,7 +25,7 @@ async def user(stand: Stand, *fields: str) -> str:
     return opened
 
 
-async def test_the_default_speaks_where_nobody_does(stand: Stand) -> None:
+async def test_a_request_that_names_nothing_gets_the_default(stand: Stand) -> None:
     assert await user(stand) == "ada"
 
 
@@ -54,21 +54,21 @@ async def test_a_stated_level_only_raises(stand: Stand, stated: str) -> None:
     assert request["sensitivity_level"] == max(stated, "medium", key=SENSITIVITIES.index)
 
 
-async def test_a_level_that_was_raised_is_judged(stand: Stand) -> None:
+async def test_a_raised_level_decides(stand: Stand) -> None:
     answered = await stand.ask(get("/a", "X-Sluice-Sensitivity: critical"))
     assert answered.status == 403
     assert stand.upstream.begun == []
 
 
 async def test_a_session_that_can_not_be_claimed_is_denied(stand: Stand) -> None:
-    # No centre in this stand: a session named for the first time can't be claimed.
+    # This stand has no control API, so a new session can't be claimed.
     answered = await stand.ask(get("/a", "X-Sluice-Session: s-1"))
     assert answered.status == 403
     assert answered.json["decision"]["policy_name"] == "evaluation_error"
     assert (await stand.sidecar.records())[0]["pub"]["request"]["session_id"] == "s-1"
 
 
-async def test_attribution_ends_here(stand: Stand) -> None:
+async def test_attribution_is_not_forwarded(stand: Stand) -> None:
     await stand.ask(
         get(
             "/a",
@@ -94,13 +94,13 @@ async def test_an_alias_of_a_header_attributes_nothing(stand: Stand) -> None:
     assert await user(stand, "X_Sluice_User: root", "X-Sluice_User: root") == "ada"
 
 
-async def test_the_agents_own_key_is_no_matter_of_the_request(stand: Stand) -> None:
+async def test_a_key_in_a_request_is_not_the_agents(stand: Stand) -> None:
     assert (await stand.ask(get("/a", "X-API-Key: nonsense"))).status == 200
-    # It may be the data source's: it passes.
+    # It may be for the data source, so it is forwarded.
     assert stand.upstream.seen[0].values("x-api-key") == ["nonsense"]
 
 
-async def test_authorization_is_the_data_sources(stand: Stand) -> None:
+async def test_authorization_is_forwarded_to_the_data_source(stand: Stand) -> None:
     own, other = f"Bearer {EVALUATE_KEY}", "Bearer slc_another"
     for value in (own, other, "Basic YTpi"):
         assert (await stand.ask(get("/a", f"Authorization: {value}"))).status == 200

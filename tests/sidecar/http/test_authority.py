@@ -1,5 +1,5 @@
-"""A host and a port have one form, and what could be read as another is none. The table holds every
-row of Smokescreen's hostport tests (proxy.md A4); where we refuse what it accepts, it says so."""
+"""Each host and port has one form, and an ambiguous one is refused. The table contains every row of
+Smokescreen's hostport tests (proxy.md A4), and says where we refuse what Smokescreen accepts."""
 
 import pytest
 
@@ -25,10 +25,10 @@ READ = {
 REFUSED = [
     "example.net", "", ":", "::", "[[example.net]]:1337", "2001:DB8::1337",
     "[2001:DB8::1337]:91337", "[2001:DB8::1337]:-12", "[2001:DB8::1337]:https",
-    # Smokescreen reads these: brackets around a name, a port with zeros, an emoji.
+    # Smokescreen accepts these: brackets around a name, a port with zeros, an emoji.
     "[example.net.]:1337", "[127.0.0.1]:1337", "[2001:DB8::1337]:007", "🔐.example.com:123",
     "a:0", "a:00", "a:65536", "a:+80", "a:8_0", "a:٨٠", "a: 80", "a:80 ", "a:",
-    # Numbers that some resolvers take for addresses.
+    # Numbers that some resolvers read as addresses.
     "127.1:80", "0x7f.1:80", "0x7f000001:80", "2130706433:80", "017.0.0.1:80", "1.2.3.4.5:80",
     "127.0.0.1..:80", "a.0x:80",
     "[::1%eth0]:80", "[::1]x:80", "[::g]:80", "[]:80", "[::1:80", "::1]:80",
@@ -46,12 +46,12 @@ def test_a_name_and_port_have_one_form(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_could_be_read_otherwise_is_refused(text: str) -> None:
+def test_an_ambiguous_authority_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
         authority(text)
 
 
-def test_a_default_stands_for_a_port_that_is_absent_and_for_no_other() -> None:
+def test_a_default_replaces_only_an_absent_port() -> None:
     assert authority("example.net", 80) == ("example.net", 80)
     assert authority("[::1]", 443) == ("::1", 443)
     assert authority("example.net:8080", 80).port == 8080

@@ -1,4 +1,4 @@
-"""Which fields pass, in both directions."""
+"""Which header fields are forwarded, in both directions."""
 
 import pytest
 
@@ -34,7 +34,7 @@ HOP_BY_HOP = [
 
 
 @pytest.mark.parametrize("line", HOP_BY_HOP)
-def test_a_hop_by_hop_field_ends_here(line: str) -> None:
+def test_a_hop_by_hop_field_is_not_forwarded(line: str) -> None:
     assert passed(line, "Accept: x") == ["Accept: x"]
     assert passed(line.upper().replace("CLOSE", "close"), "Accept: x") == ["Accept: x"]
     answer = sort_response_fields(fields(line, "Server: x"))
@@ -76,27 +76,27 @@ def test_a_claim_never_reaches_the_data_source(line: str) -> None:
     assert passed(line) == expected
 
 
-def test_an_underscore_means_nothing_by_itself() -> None:
+def test_an_underscore_alone_changes_nothing() -> None:
     assert passed("api_key: 1", "X_Trace: 2") == ["api_key: 1", "X_Trace: 2"]
 
 
-def test_an_alias_of_our_own_header_is_not_read() -> None:
+def test_an_alias_of_an_own_header_is_not_read() -> None:
     head = sort_request_fields(fields("X_Sluice_User: root", "X-Sluice_User: root"))
     assert head.read == {}
 
 
-def test_duplicates_pass_in_order_and_as_written() -> None:
+def test_duplicates_are_forwarded_in_order_and_as_written() -> None:
     lines = ["X-Role: user", "x-role: admin", "Cookie: a=1", "cookie: b=2", "X-ROLE: again"]
     assert passed(*lines) == lines
 
 
-def test_fields_that_connection_names_end_here() -> None:
+def test_fields_that_connection_names_are_not_forwarded() -> None:
     assert passed("Connection: X-Hop, keep-alive", "X-Hop: 1", "x-hop: 2", "X-Stay: 3") == [
         "X-Stay: 3"
     ]
 
 
-def test_every_line_of_connection_counts_the_empty_first_one_included() -> None:
+def test_every_line_of_connection_counts_after_an_empty_first_one_too() -> None:
     assert passed("Connection:", "Connection: X-Hop", "X-Hop: 1") == []
 
 
@@ -105,12 +105,12 @@ def test_every_line_of_connection_counts_the_empty_first_one_included() -> None:
     ["Host", "Content-Length", "content-type", "Content-Encoding", "Authorization", "Expect",
      "X-Sluice-User", "x_sluice_user"],
 )  # fmt: skip
-def test_connection_can_not_remove_what_decides_how_a_request_is_read(name: str) -> None:
+def test_connection_can_not_remove_a_field_that_decides_how_a_request_is_read(name: str) -> None:
     with pytest.raises(Malformed, match="Connection"):
         sort_request_fields(fields(f"Connection: close, {name}"))
 
 
-def test_an_answer_keeps_its_fields_but_not_our_name() -> None:
+def test_a_response_keeps_its_fields_except_own_ones() -> None:
     answer = sort_response_fields(
         fields(
             "Date: now",
@@ -140,12 +140,12 @@ def test_an_answer_keeps_its_fields_but_not_our_name() -> None:
         ([""], [""]),
     ],
 )
-def test_our_members_leave_the_baggage_and_no_other(lines: list[str], kept: list[str]) -> None:
+def test_only_own_members_are_removed_from_baggage(lines: list[str], kept: list[str]) -> None:
     result = without_own_baggage([line.encode() for line in lines])
     assert result == [line.encode() for line in kept]
 
 
-def test_names_do_not_pile_up_in_memory() -> None:
+def test_cached_names_are_bounded() -> None:
     from sidecar.http import headers
 
     for number in range(5000):
@@ -156,7 +156,7 @@ def test_names_do_not_pile_up_in_memory() -> None:
     assert all(len(name) <= 64 for name in headers._request_rules)
 
 
-async def test_a_known_head_is_judged_anew_with_another_version_or_method(stand: Stand) -> None:
+async def test_a_cached_head_is_decided_anew_with_another_version_or_method(stand: Stand) -> None:
     for line in ("GET /a HTTP/1.1", "GET /a HTTP/1.0", "GET /a HTTP/1.1", "CONNECT kb:1 HTTP/1.1"):
         answered = await stand.ask(f"{line}\r\nHost: kb\r\nX-A: 1\r\n\r\n".encode())
         assert answered.status == (400 if line.startswith("CONNECT") else 200)
@@ -165,6 +165,6 @@ async def test_a_known_head_is_judged_anew_with_another_version_or_method(stand:
     assert (await stand.ask(f"POST /a HTTP/1.0\r\n{chunked}".encode())).status == 400
 
 
-def test_an_alternative_service_is_not_told_of() -> None:
+def test_an_alternative_service_is_not_announced() -> None:
     fields = [(b"Alt-Svc", b'h3="past.test:443"'), (b"X-A", b"b")]
     assert sort_response_fields(fields).forward == [(b"X-A", b"b")]

@@ -1,5 +1,5 @@
-"""The canonical form of a target, as a table, and the property that rows 1 to 5 and 11 of
-proxy.md B come down to: however a path is spelt, what is judged is what arrives."""
+"""The canonical form of a target, as a table, and the property behind rows 1 to 5 and 11 of
+proxy.md B: in any spelling of a path, what is judged is what arrives."""
 
 import string
 
@@ -40,7 +40,7 @@ READ = [
 ]
 
 REFUSED = [
-    # what proxy.md A2 and data-sources.md R2 refuse, and every spelling of it
+    # refused by proxy.md A2 and data-sources.md R2, in every spelling
     ("", "does not start"),
     ("*", "does not start"),
     ("a", "does not start"),
@@ -102,7 +102,7 @@ def test_a_target_has_one_form(
 
 
 @pytest.mark.parametrize(("raw", "why"), REFUSED)
-def test_what_could_be_read_in_two_ways_is_refused(raw: str, why: str) -> None:
+def test_an_ambiguous_target_is_refused(raw: str, why: str) -> None:
     with pytest.raises(Malformed, match=why.replace("\\", r"\\")):
         canonical(raw)
 
@@ -126,7 +126,7 @@ ANY = st.text(
 @example("/%2e")
 @example("/%25%32%65")
 @examples(3000)
-def test_what_is_forwarded_is_read_as_what_was_judged(raw: str) -> None:
+def test_the_forwarded_target_is_read_as_the_judged_one(raw: str) -> None:
     try:
         target = canonical(raw)
     except Malformed:
@@ -157,7 +157,7 @@ def test_a_canonical_path_hides_nothing(raw: str) -> None:
 
 @st.composite
 def spellings(draw: st.DrawFn) -> tuple[str, str]:
-    """A path, and another spelling of it: each character escaped or not, in either case."""
+    """A path, and another spelling of it, with each character escaped or not, in either case."""
     segments = draw(
         st.lists(
             st.text(

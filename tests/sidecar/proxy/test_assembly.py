@@ -24,7 +24,7 @@ ELSEWHERE = {
     "test_the_host_of_a_request_changes_nothing": WAYS,
     # A CONNECT is answered there by what it asks for: test_connect.py.
     "test_optimistic_data_behind_connect_is_not_read_when_it_comes_later": WAYS,
-    "test_a_known_head_is_judged_anew_with_another_version_or_method": ("absolute",),
+    "test_a_cached_head_is_decided_anew_with_another_version_or_method": ("absolute",),
     # There TLS is TLS: test_connect.py, test_transparent.py.
     "test_unreadable[tls]": ("tunnel", "redirected"),
     # A request without a host means nobody where only a host could say whom: test_transparent.py.

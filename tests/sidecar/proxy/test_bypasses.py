@@ -228,7 +228,7 @@ def test_what_passes_the_sidecar_by_is_the_doctors() -> None:
     """Row 27 is no request: `tests/sidecar/doctor` has the namespaces, users and rules."""
     from tests.sidecar.doctor import test_checks, test_namespace
 
-    assert callable(test_namespace.test_a_hole_in_the_rules_is_found_and_is_one)
+    assert callable(test_namespace.test_a_hole_in_the_rules_is_real_and_is_found)
     assert callable(test_checks.test_an_agent_that_could_be_the_sidecar_is_found)
 
 

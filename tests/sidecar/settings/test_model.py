@@ -1,4 +1,4 @@
-"""What an operator writes, and what is said of it when it is wrong: everything, at once."""
+"""The settings file, and its complaints: all of them, at once."""
 
 import re
 from dataclasses import fields, is_dataclass
@@ -79,7 +79,7 @@ def load(base: Path, text: str, **environ: str) -> SidecarSettings:
 
 
 def complaints(base: Path, text: str, **environ: str) -> list[str]:
-    """What is said of it, without the directory."""
+    """The complaints about it, without the directory."""
     with pytest.raises(SettingsError) as caught:
         load(base, text, **environ)
     return [each.replace(f"{base}/", "") for each in caught.value.complaints]
@@ -176,7 +176,7 @@ def test_the_environment_overrides_a_key(base: Path) -> None:
     assert told.listen == ListenAddress("127.0.0.1", 1)
 
 
-def test_the_environment_can_make_what_the_file_has_not(base: Path) -> None:
+def test_the_environment_can_add_keys_to_the_file(base: Path) -> None:
     told = load(
         base,
         LEAST,
@@ -397,7 +397,7 @@ def test_a_source_without_an_agent_is_a_complaint(base: Path) -> None:
 
 
 @pytest.mark.parametrize("held", ["", "secret-thing", KEY[:-1] + "x", "slc_ü", KEY + KEY])
-def test_a_key_file_that_holds_no_key_is_a_complaint_that_does_not_show_it(
+def test_a_key_file_without_a_key_is_a_complaint_that_does_not_show_it(
     base: Path, held: str
 ) -> None:
     (base / "sidecar.key").write_text(held)
@@ -413,7 +413,7 @@ def test_the_file_must_be_there(tmp_path: Path) -> None:
         read(tmp_path, {}, "host")
 
 
-def test_a_file_with_hundreds_of_faults_is_no_crash(base: Path) -> None:
+def test_a_file_with_hundreds_of_faults_does_not_crash(base: Path) -> None:
     text = "".join("a: 1\n" for _ in range(500))
     assert len(complaints(base, text)) > 50
 
@@ -431,7 +431,7 @@ def test_every_setting_has_its_sentence() -> None:
             assert re.search(pattern, source), f"{each.__name__}.{field.name}"
 
 
-def test_the_kinds_are_those_that_a_listener_speaks() -> None:
+def test_the_kinds_are_those_of_the_protocols() -> None:
     from sidecar.protocols.registry import MODULES, load_protocol
 
     assert sorted(MODULES) == sorted(declared.KINDS)
@@ -451,7 +451,7 @@ def test_the_kinds_are_those_that_a_listener_speaks() -> None:
         ("http://127.0.0.1:8700", "always", True),
     ],
 )
-def test_records_are_compressed_where_they_leave_the_host(
+def test_records_are_compressed_when_they_leave_the_host(
     base: Path, control: str, told: str, compresses: bool
 ) -> None:
     text = LEAST.replace("http://127.0.0.1:8700", control) + f"compress: {told}\n"
