@@ -67,7 +67,7 @@ class Continuations:
         It belongs to the first who used it."""
         known = self._issued.get(_key(token), include_expired=True)
         if known is not None and not known.is_for(who):
-            raise Unresolved("the session, memory or task belongs to another user or session")
+            raise Unresolved("the session or memory belongs to another user or session")
 
 
 def _key(token: str) -> bytes:

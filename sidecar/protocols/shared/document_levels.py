@@ -9,7 +9,7 @@ from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import Visibility
 
-UNMARKED = "critical"
+DEFAULT_LEVEL = "critical"
 """The level of a document that has none, or an unknown one."""
 
 
@@ -23,22 +23,22 @@ class DocumentLevels(NamedTuple):
     def filterable(self) -> bool:
         """Whether the condition "level is one of `levels`" matches every visible document. It
         doesn't if documents without a level are visible."""
-        return UNMARKED not in self.levels
+        return DEFAULT_LEVEL not in self.levels
 
     def may_see(self, metadata: Any) -> bool:
         """Whether the agent may see the document with this metadata."""
         for name in self.path:
             if not isinstance(metadata, dict):
-                return self.may_see_unmarked
+                return self.may_see_default
             metadata = metadata.get(name)
         # Only a plain string counts: a list of levels doesn't say which of them applies.
         if isinstance(metadata, str) and metadata in SENSITIVITIES:
             return metadata in self.levels
-        return self.may_see_unmarked
+        return self.may_see_default
 
     @property
-    def may_see_unmarked(self) -> bool:
-        return UNMARKED in self.levels
+    def may_see_default(self) -> bool:
+        return DEFAULT_LEVEL in self.levels
 
 
 def levels_of(visibility: Visibility) -> DocumentLevels | None:

@@ -17,7 +17,7 @@ from sidecar.protocols.opensearch.documents.source_filtering import (
     shown_fields,
 )
 from sidecar.protocols.opensearch.parameters import PREVENTS_FILTERING
-from sidecar.protocols.shared.document_levels import UNMARKED
+from sidecar.protocols.shared.document_levels import DEFAULT_LEVEL
 
 # Members of a search that reveal nothing about documents the query doesn't match.
 _MEMBERS = frozenset((
@@ -119,7 +119,7 @@ def level_condition(field: str, levels: tuple[str, ...]) -> dict[str, Any]:
     without a level count as `critical`."""
     others = [level for level in SENSITIVITIES if level not in levels]
     condition: dict[str, Any] = {"must_not": [{"terms": {field: others}}]}
-    if UNMARKED not in levels:
+    if DEFAULT_LEVEL not in levels:
         condition["filter"] = [{"terms": {field: list(levels)}}]
     return {"bool": condition}
 

@@ -11,7 +11,7 @@ from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.messages import Visibility
 from sidecar.protocols.opensearch.documents.source_filtering import ShownFields
-from sidecar.protocols.shared.document_levels import UNMARKED
+from sidecar.protocols.shared.document_levels import DEFAULT_LEVEL
 
 _MAX_LIST_DEPTH = 32
 
@@ -105,7 +105,7 @@ class ResultFilter:
         # Of several levels it isn't clear which one applies.
         level = values[0] if len(values) == 1 else None
         known = isinstance(level, str) and level in SENSITIVITIES
-        return (level if known else UNMARKED) in self._levels
+        return (level if known else DEFAULT_LEVEL) in self._levels
 
 
 def _hit_list(hits: Any) -> list[Any]:
