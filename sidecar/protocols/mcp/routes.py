@@ -240,4 +240,4 @@ NOTIFICATIONS = {
 }
 
 # The agent's response to a request of the server: samples, the user's input, roots.
-_CLIENT_RESPONSE = _row("an answer", _OPEN)
+_CLIENT_RESPONSE = _row("a response", _OPEN)
