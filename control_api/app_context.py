@@ -25,7 +25,7 @@ MAX_WAITERS = 10_000
 """Sidecars that may wait for changes at a time; the next is asked to retry later."""
 
 MAX_BATCHES = 64
-"""Batches of records, at most 1 MiB each, that may be ingested at a time. The next is asked to
+"""Batches of records, at most 1 MiB each, ingested at a time. The next is asked to
 retry later: it waits on the sidecar's disk, not in this process's memory."""
 
 

@@ -65,7 +65,7 @@ class Settings:
     metrics_listen: ListenAddress | None
     """A separate address for `/metrics`, which the API's port then no longer serves."""
     webhook_allow: AllowedHosts
-    """Webhook receivers that may be called although their address is not public: hosts,
+    """Webhook receivers to allow although their address is not public: hosts,
     `host:port` or CIDRs, separated by commas."""
     smtp_url: MailServer | None
     """The mail server: `smtp[s]://[user:password@]host[:port][?starttls=always|never|auto]`."""

@@ -125,7 +125,7 @@ def new_deliveries(
 
 
 def target_of(channel: str, address: str) -> str:
-    """Where a delivery goes, without the part that may be secret, such as a webhook's path."""
+    """Where a delivery goes, without any secret part, such as a webhook's path."""
     if channel == "email":
         return address
     parts = urlsplit(address)

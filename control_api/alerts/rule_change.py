@@ -1,4 +1,4 @@
-"""Checks an alert rule, makes its webhook secret and logs its changes. Knows no operation."""
+"""Validates alert rules, creates their webhook secrets, and records their changes in the log."""
 
 import base64
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def new_secret(entropy: Callable[[int], bytes]) -> str:
 def refuse_unusable(
     rule_type: str, threshold: int, webhook_url: str | None, allowed: AllowedHosts
 ) -> None:
-    """`Invalid` where the rule could never fire, or its webhook never be called."""
+    """Raises `Invalid` if the rule could never fire, or its webhook never be called."""
     complaints = []
     if rule_type == "high_deny_rate" and threshold > 100:
         complaints.append("threshold: of `high_deny_rate` is a percentage: at most 100")
@@ -31,7 +31,8 @@ def refuse_unusable(
 
 
 def _callable(allowed: AllowedHosts, url: str) -> bool:
-    """Of a literal address; a name is judged when it is called."""
+    """Whether the webhook may be called. A name passes here: its addresses are checked when it is
+    called, since they may change."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     address = literal(host)
@@ -40,7 +41,7 @@ def _callable(allowed: AllowedHosts, url: str) -> bool:
 
 
 async def record(tx: Transaction, what: str, rule: StoredRule, by: str, record_id: str) -> None:
-    """Who made the rule what it is; of a webhook only where it leads."""
+    """Record who changed the rule, and to what. A webhook's path is left out: it may be secret."""
     url = rule.webhook_url
     detail = {
         "name": rule.name,

@@ -2,7 +2,7 @@
 change.
 
 Knows documents and revisions. Knows neither SQL nor HTTP: `load` reads the table of documents. All
-of it is a copy that may be dropped at any time and is loaded again when needed.
+of it is a copy that can be dropped at any time and is loaded again when needed.
 """
 
 import asyncio

@@ -17,7 +17,7 @@ STARTTLS = {"always": True, "never": False, "auto": None}
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Addresses that may be called although they are not public: hosts, hosts with a port,
+    """Addresses to allow although they are not public: hosts, hosts with a port,
     networks."""
 
     hosts: frozenset[str] = frozenset()

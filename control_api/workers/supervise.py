@@ -36,7 +36,7 @@ from policies.ground.listen_address import ListenAddress
 POLL_SECONDS = 0.05
 STABLE_SECONDS = 5.0
 """A worker that served for less than this failed early. The time it takes to start does not count:
-on a busy machine that may be longer."""
+a busy machine takes longer."""
 MAX_EARLY_FAILURES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 """Seconds before a restart: doubled with each early failure."""

@@ -94,13 +94,13 @@ async def refused(
         (REFUSED.replace(":1/", ":one/"), UnusableDatabase, "can't be parsed"),
     ],
 )
-async def test_the_cause_is_told_without_the_password(
+async def test_the_cause_is_reported_without_the_password(
     url: str, kind: type[Exception], cause: str
 ) -> None:
     assert cause in await refused(url, kind)
 
 
-async def test_what_postgresql_refuses_is_told_in_its_words(postgres_url: str) -> None:
+async def test_a_refusal_by_postgresql_is_reported_in_its_words(postgres_url: str) -> None:
     url = serving(postgres_url)
     await migrate(postgres_url, url)
     wrong = re.sub(r":[^:@/]+@", f":{PASSWORD}@", url)
@@ -111,7 +111,7 @@ async def test_what_postgresql_refuses_is_told_in_its_words(postgres_url: str) -
         await migrate(re.sub(r"/test_\w+$", "/postgres", url))
 
 
-async def test_a_server_that_says_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_server_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("control_api.database_limits.POOL_SECONDS", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -120,7 +120,9 @@ async def test_a_server_that_says_nothing_is_told(monkeypatch: pytest.MonkeyPatc
         assert "no answer in time" in await refused(url)
 
 
-async def test_a_certificate_of_another_authority_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_certificate_of_another_authority_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pair = authority().issue("127.0.0.1")
     monkeypatch.setenv("PGSSLROOTCERT", str(authority("another").path))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -196,7 +198,7 @@ def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:
     assert "Traceback" not in service.said()
 
 
-def test_several_workers_say_it_once_and_end(process: Any) -> None:
+def test_several_workers_report_it_once_and_end(process: Any) -> None:
     service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS="3", SLUICE_START_SECONDS="0")
     last_words(service, "SLUICE_DATABASE_URL")
     assert service.said().count("connection refused") == 1
@@ -220,7 +222,7 @@ def test_the_data_directory_s_database_is_named_by_its_setting(process: Any, dat
 
 
 @pytest.mark.parametrize("mount", ["ro", "size=64k"])
-def test_a_disk_that_is_full_or_read_only_is_told(tmp_path: Path, mount: str) -> None:
+def test_a_full_or_read_only_disk_is_reported(tmp_path: Path, mount: str) -> None:
     """On a file system of its own: root may write whatever a file's mode says."""
     place = tmp_path / "disk"
     place.mkdir()

@@ -47,7 +47,7 @@ def test_a_line_is_json_with_the_request_s_id(written: io.StringIO) -> None:
     ]
 
 
-def test_a_name_that_is_no_utf_8_is_still_a_line() -> None:
+def test_a_name_that_is_not_utf_8_is_still_logged() -> None:
     # Not through a logger: the test runner would send on what it captured, and can't.
     record = logging.LogRecord("x", logging.INFO, "", 1, "file `%s`", ("a\udcff\nb",), None)
     line = journal.JsonLogFormatter(json_line, lambda: 0).format(record)

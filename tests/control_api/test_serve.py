@@ -1,4 +1,4 @@
-"""The service as a process: its start, what stands in the way of one, and how it stops."""
+"""The service as a process: how it starts, what prevents a start, and how it stops."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_taken_port_is_named_with_its_setting_and_exits_1(process: Any) -> Non
             assert "Traceback" not in service.said()
 
 
-def test_every_unusable_setting_is_told_at_once_and_exits_2(process: Any) -> None:
+def test_all_unusable_settings_are_reported_at_once_and_exit_2(process: Any) -> None:
     secret = "too-short-a-secret"
     service = process(
         SLUICE_CONTROL_LISTEN="nowhere",
@@ -271,7 +271,7 @@ def test_a_secret_that_others_can_read_is_refused(process: Any) -> None:
     assert path.read_text() == "nonsense"
 
 
-def test_a_log_that_is_not_as_it_was_left_stops_the_start(process: Any) -> None:
+def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     service = process()
     service.ready()
     service.process.send_signal(signal.SIGTERM)
@@ -313,7 +313,7 @@ def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     assert "the loop died" in done.stderr
 
 
-def test_metrics_leave_the_api_for_a_port_of_their_own(tmp_path: Path) -> None:
+def test_metrics_can_have_a_port_of_their_own(tmp_path: Path) -> None:
     with running(tmp_path, SLUICE_METRICS_LISTEN="127.0.0.1:0") as centre:
         assert centre.started is not None
         assert centre.started.metrics_listen is not None
@@ -360,7 +360,7 @@ def test_log_lines_are_json_with_the_request_s_id_and_nothing_that_a_caller_sent
     assert key not in logged
 
 
-def test_a_client_that_hangs_up_takes_nothing_back(fresh: Centre) -> None:
+def test_a_client_that_hangs_up_undoes_nothing(fresh: Centre) -> None:
     body = json.dumps(asked()).encode()
     head = (
         f"POST /v1/context/evaluate HTTP/1.1\r\nHost: x\r\nX-API-Key: {fresh.admin_key}\r\n"

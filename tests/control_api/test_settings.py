@@ -88,7 +88,7 @@ def test_all_complaints_come_at_once() -> None:
     assert len(complaints(SLUICE_LOG_LEVEL="x", SLUICE_CONTROL_LISTEN="x", SLUICE_NOPE="x")) == 3
 
 
-def test_a_sidecar_s_settings_and_those_of_other_commands_are_none_of_ours() -> None:
+def test_settings_of_sidecars_and_other_commands_are_ignored() -> None:
     read(
         {
             "SLUICE_SIDECAR_SPOOL__MODE": "durable",
@@ -98,7 +98,7 @@ def test_a_sidecar_s_settings_and_those_of_other_commands_are_none_of_ours() -> 
     )
 
 
-def test_a_secret_is_in_no_complaint_and_no_representation() -> None:
+def test_no_complaint_and_no_repr_shows_a_secret() -> None:
     short = "hunter2-hunter2"
     assert short not in "".join(complaints(SLUICE_SUPERADMIN_KEY=short))
     url = "mysql://u:hunter2@h/d"
@@ -124,7 +124,7 @@ def test_a_secret_is_in_no_complaint_and_no_representation() -> None:
     assert "ssss" not in repr(found)
 
 
-def test_every_field_has_its_sentence() -> None:
+def test_every_field_has_a_description() -> None:
     tree = ast.parse(Path(settings.__file__).read_text())
     (body,) = [
         node.body

@@ -117,14 +117,14 @@ def test_a_client_shows_a_certificate_where_an_authority_is_given(
         assert shown(centre.port, authority().client(authority().issue("of another")))
 
 
-def test_a_certificate_that_is_written_anew_is_shown(tmp_path: Path, files: Files) -> None:
+def test_a_renewed_certificate_is_served(tmp_path: Path, files: Files) -> None:
     with running(tmp_path, **files.environ()) as centre:
         first = shown(centre.port)
         second = files.renew()
         assert shown(centre.port) == second != first
 
 
-def test_a_link_that_is_swapped_is_a_certificate_written_anew(tmp_path: Path, files: Files) -> None:
+def test_a_swapped_link_is_a_renewed_certificate(tmp_path: Path, files: Files) -> None:
     """As Kubernetes does: files are links by way of `..data`, which moves from folder to folder."""
     mounted, second = tmp_path / "mounted", b""
     for version in ("1", "2"):

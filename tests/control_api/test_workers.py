@@ -180,7 +180,7 @@ def test_a_worker_that_does_not_answer_is_left_out_and_counted(shared: Process) 
 
 
 @pytest.mark.parametrize("index", [0, 2])
-def test_a_worker_that_dies_is_started_again_and_nobody_is_refused(
+def test_a_worker_that_dies_is_restarted_and_no_client_is_refused(
     shared: Process, index: int
 ) -> None:
     port, key = shared.ready(), shared.first_keys()["admin_key"]
@@ -211,7 +211,7 @@ sys.exit(command.main([]))
 """To this supervisor a start that takes 0.5 s takes 50 s, as it does on a busy machine."""
 
 
-def test_a_worker_that_dies_again_and_again_ends_the_service_with_its_last_words(
+def test_a_worker_that_keeps_dying_ends_the_service_with_its_last_log_lines(
     start: Start,
 ) -> None:
     """However long each start takes."""

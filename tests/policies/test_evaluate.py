@@ -121,7 +121,7 @@ def test_a_refusal_reaches_no_check() -> None:
     assert [finding.outcome for finding in decision.findings] == [CheckOutcome.not_reached] * 10
 
 
-def test_the_ten_checks_stand_in_the_contracts_order() -> None:
+def test_the_ten_checks_are_in_the_contracts_order() -> None:
     assert NAMES == (
         "agent_id_required", "registry", "role_restriction", "binding", "session",
         "policy_exists", "agent_permitted", "task", "source", "sensitivity",

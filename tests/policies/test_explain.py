@@ -41,7 +41,7 @@ def test_the_changes_of_a_nearest_miss_allow_the_call(situation: Situation) -> N
 
 
 @given(situations())
-def test_an_explanation_tells_the_ten_checks_and_changes_nothing(situation: Situation) -> None:
+def test_an_explanation_lists_the_ten_checks_and_changes_nothing(situation: Situation) -> None:
     call, known, _ = situation
     decision = evaluate(call, known)
     told = explain(call, known, decision)
@@ -58,7 +58,7 @@ def test_an_explanation_tells_the_ten_checks_and_changes_nothing(situation: Situ
     assert evaluate(call, known) == decision
 
 
-def test_of_several_policies_the_one_that_lacks_least_is_the_nearest() -> None:
+def test_of_several_policies_the_one_with_the_fewest_failures_is_the_nearest() -> None:
     known = facts(
         policy("a", allowed_sources=("x",), max_sensitivity="low", allowed_tasks=("t",)),
         policy("b", allowed_sources=("x",)),
@@ -69,7 +69,7 @@ def test_of_several_policies_the_one_that_lacks_least_is_the_nearest() -> None:
     assert step.words == "add `payroll` to `allowed_sources` of policy `b`"
 
 
-def test_a_denial_in_so_many_words_must_go_whatever_else_allows() -> None:
+def test_an_explicit_denial_must_go_even_if_another_policy_allows() -> None:
     known = facts(policy("a"), policy("b", denied_sources=("pay*",), denied_tasks=("audit",)))
     assert [step.words for step in steps_to_allow(CALL, known)] == [
         "take `audit` out of `denied_tasks` of policy `b`",
@@ -86,13 +86,13 @@ def test_without_a_policy_one_is_proposed() -> None:
     }
 
 
-def test_what_was_refused_before_any_check_has_no_change_that_helps() -> None:
+def test_a_refusal_before_any_check_has_no_helpful_change() -> None:
     told = explain(CALL, None, refuse("evaluation_error", "for a test"))
     assert {check["outcome"] for check in told["checks"]} == {"not_reached"}
     assert told["nearest_miss"]["check"] is None
 
 
-def test_of_policies_that_lack_as_much_the_one_that_was_named_is_the_nearest() -> None:
+def test_of_equally_near_policies_the_named_one_is_the_nearest() -> None:
     known = facts(
         policy("a", allowed_sources=("contracts",)), policy("b", allowed_sources=("payroll-eu",))
     )
@@ -103,7 +103,7 @@ def test_of_policies_that_lack_as_much_the_one_that_was_named_is_the_nearest() -
     assert told["change"] == "add `payroll` to `allowed_sources` of policy `b`"
 
 
-def test_a_freeze_is_told_with_what_would_fail_after_it() -> None:
+def test_a_freeze_is_explained_with_what_would_fail_after_it() -> None:
     known = facts(policy("a", max_sensitivity="low"))
     known = known._replace(settings=TenantSettings("t", frozen_at=START))
     told = explain(CALL, known, evaluate(CALL, known))

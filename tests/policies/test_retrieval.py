@@ -30,7 +30,7 @@ def test_the_required_fields_are_enough() -> None:
 
 
 @given(RETRIEVALS)
-def test_what_was_asked_is_read_as_it_was(call: Retrieval) -> None:
+def test_a_request_is_parsed_unchanged(call: Retrieval) -> None:
     assert parse_retrieval(call._asdict()) == call
 
 
@@ -40,7 +40,7 @@ def test_null_is_the_same_as_absent(call: Retrieval) -> None:
     assert parse_retrieval(given_) == parse_retrieval(call._asdict())
 
 
-def test_every_complaint_is_told_at_once() -> None:
+def test_every_complaint_is_reported_at_once() -> None:
     with pytest.raises(Invalid) as raised:
         parse_retrieval({"session_id": "", "query": 1, "source_type": "A", "context_hash": "x"})
     error = raised.value
@@ -77,7 +77,7 @@ IDENTIFIERS = ["agent_role", "user_id", "source_id", "session_id", "task_type", 
         (0.5, "must be a string"),
     ],
 )
-def test_an_identifier_that_is_none_is_told_by_its_field(
+def test_an_invalid_identifier_is_reported_by_its_field(
     field: str, value: object, fault: str
 ) -> None:
     assert complaints(**{field: value}) == [f"{field}: {fault}"]

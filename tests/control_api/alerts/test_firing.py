@@ -89,7 +89,7 @@ def test_each_type_fires_once(either: Centre) -> None:
     within(3, lambda: len(fired(either, "denial_spike")) == 2, "it fires again after the cooldown")
 
 
-def test_what_is_old_is_not_in_the_window(fresh: Centre) -> None:
+def test_old_events_are_not_in_the_window(fresh: Centre) -> None:
     for _ in range(5):
         fresh.evaluate(source_id="payroll")
     fresh.time.ahead = 3 * 60
@@ -112,7 +112,7 @@ def test_a_disabled_rule_does_not_fire(fresh: Centre) -> None:
     within(2.5, lambda: fired(fresh, "denial_spike"), "it fires once it is enabled")
 
 
-def test_a_webhook_is_signed_and_tells_of_nobody(tmp_path: Path) -> None:
+def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path, **ALLOW) as centre:
         made = rule(centre, "denial_spike", 1, webhook_url=receiver.url)
         centre.evaluate(source_id="payroll", user_id="ann@example.com", query="my secret")
@@ -129,7 +129,7 @@ def test_a_webhook_is_signed_and_tells_of_nobody(tmp_path: Path) -> None:
         assert "secret-token" not in json.dumps(centre.admin("GET", FIRED))
 
 
-def test_a_failed_attempt_is_made_again_under_the_same_id_over_a_restart(tmp_path: Path) -> None:
+def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path, **ALLOW) as centre:
         receiver.status = 503
         rule(centre, "denial_spike", 1, webhook_url=receiver.url)
@@ -147,7 +147,7 @@ def test_a_failed_attempt_is_made_again_under_the_same_id_over_a_restart(tmp_pat
         assert len({headers["webhook-id"] for headers, _ in receiver.seen}) == 1
 
 
-def test_an_attempt_is_not_made_for_ever(tmp_path: Path) -> None:
+def test_attempts_end_after_a_day(tmp_path: Path) -> None:
     with hook() as receiver, running(tmp_path, **ALLOW) as centre:
         receiver.status = 500
         rule(centre, "denial_spike", 1, webhook_url=receiver.url)
@@ -238,7 +238,7 @@ def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("reply", "status"), [("554 no", "failed"), ("451 later", "pending")])
-def test_a_mail_server_s_no_is_final_where_it_says_so(
+def test_a_permanent_refusal_by_the_mail_server_is_final(
     tmp_path: Path, reply: str, status: str
 ) -> None:
     with mailbox() as box:
@@ -281,7 +281,7 @@ def test_two_processes_fire_once(tmp_path: Path, migrated_url: str) -> None:
             other.stop()
 
 
-async def test_deliveries_settled_ninety_days_ago_go_and_no_others(world: World) -> None:
+async def test_only_deliveries_settled_ninety_days_ago_are_deleted(world: World) -> None:
     now = world.now()
     ages: list[tuple[int, DeliveryStatus]] = [(91, "delivered")] * 600
     rows = [

@@ -36,7 +36,7 @@ def test_a_rule_has_its_defaults_and_is_listed(either: Centre) -> None:
     assert either.verified()["valid"]
 
 
-def test_a_webhook_s_secret_is_shown_once_and_can_be_made_anew(centre: Centre) -> None:
+def test_a_webhooks_secret_is_shown_once_and_can_be_replaced(centre: Centre) -> None:
     made = centre.admin("POST", RULES, {**RULE, "webhook_url": HOOK})
     path, kind = f"{RULES}/{made['rule_id']}", {"rule_type": "denial_spike"}
     first = made.pop("webhook_secret")
@@ -56,7 +56,7 @@ def test_a_webhook_s_secret_is_shown_once_and_can_be_made_anew(centre: Centre) -
     assert "token" not in shown
 
 
-def test_a_change_keeps_what_is_left_out(centre: Centre) -> None:
+def test_a_change_keeps_the_fields_it_leaves_out(centre: Centre) -> None:
     made = centre.admin("POST", RULES, {**RULE, "email": "ops@example.com", "window_minutes": 5})
     path = f"{RULES}/{made['rule_id']}"
     changed = centre.admin("PUT", path, {"rule_type": "denial_spike", "enabled": False})
@@ -99,7 +99,7 @@ def test_a_change_keeps_what_is_left_out(centre: Centre) -> None:
     ],
     ids=str,
 )
-def test_a_rule_that_can_t_be_is_422(centre: Centre, wrong: dict[str, Any]) -> None:
+def test_an_impossible_rule_is_422(centre: Centre, wrong: dict[str, Any]) -> None:
     before = centre.admin("GET", RULES)
     assert centre.call("POST", RULES, {**RULE, **wrong}).status == 422
     assert centre.admin("GET", RULES) == before

@@ -47,7 +47,7 @@ async def test_a_document_is_read_once_and_so_is_its_absence() -> None:
     assert table.reads == [[agent_name("a"), agent_name("none")]]
 
 
-async def test_what_is_published_while_it_is_read_is_not_replaced_by_what_was_read() -> None:
+async def test_a_document_published_during_a_read_is_not_overwritten_by_it() -> None:
     table = Table()
     name = agent_name("a")
     table.rows[name] = agent("a", "approved")
@@ -79,7 +79,7 @@ async def test_a_published_document_is_in_force_without_a_read() -> None:
     assert len(table.reads) == 1
 
 
-async def test_memory_is_bounded_and_what_is_asked_for_together_is_there_together(
+async def test_memory_is_bounded_and_documents_needed_together_are_loaded_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tenant_state, "MAX_DOCUMENTS", 8)
@@ -92,7 +92,7 @@ async def test_memory_is_bounded_and_what_is_asked_for_together_is_there_togethe
         assert len(state._bodies) <= 8
 
 
-async def test_who_waits_is_woken_by_a_change_and_by_time() -> None:
+async def test_a_waiter_is_woken_by_a_change_or_a_timeout() -> None:
     state = TenantState("t", 1, True, Table().load)
     loop = asyncio.get_running_loop()
     started = loop.time()

@@ -39,7 +39,7 @@ async def start(settings: Any) -> Any:
     return result
 
 
-async def test_a_crash_before_the_commit_leaves_keys_that_the_next_start_takes_up(
+async def test_a_crash_before_the_commit_leaves_keys_that_the_next_start_uses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of(tmp_path)
@@ -58,7 +58,7 @@ async def test_a_crash_before_the_commit_leaves_keys_that_the_next_start_takes_u
     assert installed.superadmin_digest == key_digest(left["superadmin_key"])
 
 
-async def test_a_second_start_makes_nothing(tmp_path: Path) -> None:
+async def test_a_second_start_creates_nothing(tmp_path: Path) -> None:
     settings = settings_of(tmp_path)
     first, keys = await start(settings)
     second, none = await start(settings)
@@ -68,16 +68,14 @@ async def test_a_second_start_makes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"tenant_id": "default"}', b'{"a": 1}'])
-async def test_a_file_that_is_no_first_start_is_written_anew(
-    tmp_path: Path, content: bytes
-) -> None:
+async def test_a_malformed_first_start_file_is_replaced(tmp_path: Path, content: bytes) -> None:
     settings = settings_of(tmp_path)
     secret_file.write(settings.data_dir / FILE, content)
     _, keys = await start(settings)
     assert json.loads((settings.data_dir / FILE).read_text())["admin_key"] == keys.admin_key
 
 
-async def test_a_superadmin_key_that_is_set_is_neither_made_nor_written(tmp_path: Path) -> None:
+async def test_a_configured_superadmin_key_is_neither_generated_nor_written(tmp_path: Path) -> None:
     key = "an operator's own key of enough characters"
     settings = settings_of(tmp_path, SLUICE_SUPERADMIN_KEY=key)
     installed, _ = await start(settings)

@@ -66,7 +66,7 @@ def test_the_metric_is_the_next_expiry_of_any_tenant(fresh: Centre) -> None:
     assert seconds(fresh) == about(300 - 21)
 
 
-def test_a_key_is_warned_of_from_14_days_before_once_a_day(
+def test_the_log_warns_of_a_key_once_a_day_from_14_days_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running(tmp_path) as centre:

@@ -78,7 +78,7 @@ def test_there_is_no_anchor_before_a_purge(centre: Centre) -> None:
     assert shown.keys() == {"retention_days", "policy", "anchor"}
 
 
-def test_every_hour_what_is_too_old_goes(either: Centre, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_hour_old_data_is_purged(either: Centre, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
     monkeypatch.setattr(retention, "INTERVAL_SECONDS", 0.2)
     either.restart()
@@ -101,7 +101,7 @@ def test_every_hour_what_is_too_old_goes(either: Centre, monkeypatch: pytest.Mon
     either.verified()
 
 
-def test_a_tenant_whose_log_does_not_hold_holds_up_no_other(
+def test_a_tenant_whose_log_does_not_verify_delays_no_other(
     fresh: Centre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.2)
@@ -159,7 +159,7 @@ def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Centre]
         centre.stop()
 
 
-def test_the_command_removes_what_is_too_old_and_shows_the_anchor(long_ago: Centre) -> None:
+def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: Centre) -> None:
     for _ in range(30):
         long_ago.evaluate()
     long_ago.admin("PUT", "/v1/settings/retention", {"retention_days": 1})
@@ -175,7 +175,7 @@ def test_the_command_removes_what_is_too_old_and_shows_the_anchor(long_ago: Cent
     long_ago.verified()
 
 
-def test_the_command_exits_with_2_for_what_is_not_there_and_1_for_what_fails(
+def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
     fresh: Centre,
 ) -> None:
     done = command(fresh, "purge", "--tenant", "nobody")
@@ -196,7 +196,7 @@ def test_the_command_exits_with_2_for_what_is_not_there_and_1_for_what_fails(
         fresh.start()
 
 
-def test_sessions_go_apart_and_never_come_back_to_life(
+def test_sessions_are_purged_independently_and_stay_ended(
     either: Centre, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert either.evaluate(session_id="s-expired")["decision"] == "ALLOW"

@@ -1,5 +1,5 @@
-"""What a control API runs for its Redis, on a store and nothing else: for many of them at once, and
-for more documents than anybody would post."""
+"""The publishing parts of a control API on a store, without the rest: for running many of them at
+once, and with more documents than anyone would post."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def server(tmp_path: Path) -> Iterator[redis.Redis]:
         yield started
 
 
-def test_the_readme_s_user_may_do_all_that_the_service_does(
+def test_the_readmes_user_may_do_everything_the_service_does(
     tmp_path: Path, server: redis.Redis
 ) -> None:
     root: Any = redis_py.Redis(port=server.port)
@@ -58,7 +58,7 @@ def test_the_readme_s_user_may_do_all_that_the_service_does(
 
 
 @pytest.mark.parametrize("name", [CONTROL, SIDECAR])
-def test_neither_user_may_do_what_is_dangerous(server: redis.Redis, name: str) -> None:
+def test_neither_user_may_run_dangerous_commands(server: redis.Redis, name: str) -> None:
     root: Any = redis_py.Redis(port=server.port)
     make_user(root, name)
     user: Any = redis_py.Redis(port=server.port, username=name, password=SECRET)
@@ -94,7 +94,7 @@ def test_a_sidecar_s_user_reads_its_own_tenant_and_asks(server: redis.Redis) -> 
             attempt()
 
 
-def test_a_wrong_password_is_told_without_it(
+def test_a_wrong_password_is_logged_without_the_password(
     tmp_path: Path, server: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"redis://nobody:hunter2@127.0.0.1:{server.port}"
@@ -106,7 +106,7 @@ def test_a_wrong_password_is_told_without_it(
     assert "hunter2" not in caplog.text
 
 
-def test_by_tls_with_the_authority_that_is_given(tmp_path: Path, server: redis.Redis) -> None:
+def test_tls_uses_the_configured_authority(tmp_path: Path, server: redis.Redis) -> None:
     context, shown = certificate(tmp_path)
     with relaying(server.port, context) as relay:
         url = f"rediss://127.0.0.1:{relay.port}/0?ssl_ca_certs={shown}"
@@ -115,7 +115,7 @@ def test_by_tls_with_the_authority_that_is_given(tmp_path: Path, server: redis.R
             assert relay.accepted > 0
 
 
-def test_a_server_whose_certificate_nobody_vouches_for_is_told_nothing(
+def test_a_server_with_an_untrusted_certificate_gets_no_data(
     tmp_path: Path, server: redis.Redis
 ) -> None:
     context, _ = certificate(tmp_path)

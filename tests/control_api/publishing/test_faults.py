@@ -1,4 +1,4 @@
-"""A Redis that is away, hangs or talks rubbish holds up nobody, and has everything soon after."""
+"""A Redis that is down, hangs or answers nonsense delays no request, and is current soon after."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(tmp_pat
             within(5, lambda: metric(centre, "sluice_redis_behind_seconds") == 0)
 
 
-def test_one_line_tells_of_a_trouble_and_one_of_its_end(
+def test_an_outage_logs_one_line_when_it_begins_and_one_when_it_ends(
     publishing: Centre, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader.follows()
@@ -72,7 +72,7 @@ def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
     reader.answered(reader.ask(), 10)
 
 
-def test_a_redis_that_hangs_holds_up_no_write(publishing: Centre, reader: Reader) -> None:
+def test_a_redis_that_hangs_delays_no_write(publishing: Centre, reader: Reader) -> None:
     reader.follows()
     reader.server.signal(signal.SIGSTOP)
     try:
@@ -84,7 +84,7 @@ def test_a_redis_that_hangs_holds_up_no_write(publishing: Centre, reader: Reader
     reader.answered(reader.ask(), 10)
 
 
-def test_a_redis_that_comes_back_with_an_older_dump_is_brought_up_to_date(
+def test_a_redis_restored_from_an_older_dump_is_updated(
     tmp_path: Path,
 ) -> None:
     with (
@@ -122,7 +122,7 @@ def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -
         reader.answered(reader.ask(), 10)
 
 
-def test_a_redis_that_is_full_is_told_of_and_filled_when_there_is_room(
+def test_a_full_redis_is_logged_and_filled_when_there_is_room(
     publishing: Centre, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader.follows()
@@ -152,7 +152,7 @@ RUBBISH = (
 
 
 @pytest.mark.parametrize("rubbish", RUBBISH)
-def test_a_redis_that_talks_rubbish_is_one_that_is_away(tmp_path: Path, rubbish: bytes) -> None:
+def test_a_redis_that_answers_nonsense_counts_as_down(tmp_path: Path, rubbish: bytes) -> None:
     with (
         redis.running(tmp_path / "redis") as server,
         relaying(server.port) as relay,

@@ -1,4 +1,4 @@
-"""A heartbeat says how the store stands after it was asked; nothing that others write stops it."""
+"""A heartbeat attests the store's state after the request; nothing that others write stops it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_challenges_that_come_together_share_a_heartbeat(reader: Reader) -> None
     assert len(reader.beats()) - before < 20
 
 
-def test_a_tenant_that_is_not_there_or_deactivated_has_no_heartbeat(
+def test_an_unknown_or_deactivated_tenant_gets_no_heartbeat(
     publishing: Centre, reader: Reader
 ) -> None:
     made = publishing.admin("POST", "/v1/admin/tenants", {"name": "acme"})["tenant_id"]
@@ -50,7 +50,7 @@ def test_a_tenant_that_is_not_there_or_deactivated_has_no_heartbeat(
     assert nobody
 
 
-def test_rubbish_in_the_stream_is_passed_over(publishing: Centre, reader: Reader) -> None:
+def test_malformed_entries_in_the_stream_are_skipped(publishing: Centre, reader: Reader) -> None:
     reader.answered(reader.ask())
     for entry in (
         {"x": "y"},
@@ -70,7 +70,7 @@ def test_rubbish_in_the_stream_is_passed_over(publishing: Centre, reader: Reader
     assert 'sluice_redis_challenges_total{outcome="unreadable"} 8.0' in metrics
 
 
-def test_rubbish_among_the_doubts_is_passed_over(reader: Reader) -> None:
+def test_malformed_repair_requests_are_skipped(reader: Reader) -> None:
     reader.follows()
     fields = reader.fields()
     reader.redis.hset(set_key("default"), "d/tenant", "forged")
@@ -88,7 +88,7 @@ def test_rubbish_among_the_doubts_is_passed_over(reader: Reader) -> None:
     assert reader.fields() == fields
 
 
-def test_doubts_that_are_something_else_are_begun_anew(reader: Reader) -> None:
+def test_a_repair_stream_of_another_type_is_replaced(reader: Reader) -> None:
     reader.follows()
     reader.redis.set(doubts_key("default"), "no stream")
     reader.redis.xadd(CHALLENGES, {"t": "default", "n": "nonce-00000001", "m": "1"})
@@ -99,12 +99,12 @@ def test_doubts_that_are_something_else_are_begun_anew(reader: Reader) -> None:
     within(10, lambda: not reader.redis.exists(doubts_key("default")), "so is it full")
 
 
-def test_doubts_are_not_kept(reader: Reader) -> None:
+def test_repair_requests_expire(reader: Reader) -> None:
     reader.answered(reader.ask("d/session/s-1"))
     assert 0 < reader.redis.pttl(doubts_key("default")) <= 60_000
 
 
-def test_a_stream_whose_ids_are_used_up_is_begun_anew(reader: Reader) -> None:
+def test_a_stream_whose_ids_are_used_up_is_replaced(reader: Reader) -> None:
     reader.answered(reader.ask())
     most = 2**64 - 1
     reader.redis.xadd(CHALLENGES, {"x": "y"}, id=f"{most}-{most}")
@@ -119,7 +119,7 @@ def test_a_stream_whose_ids_are_used_up_is_begun_anew(reader: Reader) -> None:
         time.sleep(0.1)
 
 
-def test_streams_that_are_something_else_are_begun_anew(reader: Reader) -> None:
+def test_streams_of_another_type_are_replaced(reader: Reader) -> None:
     reader.answered(reader.ask())
     reader.redis.delete(CHALLENGES, beats_key("default"))
     reader.redis.set(beats_key("default"), "no stream")
@@ -138,7 +138,9 @@ def test_a_flushed_redis_is_filled_by_the_first_challenge(reader: Reader) -> Non
     reader.follows()
 
 
-def test_a_field_that_a_sidecar_misses_is_put_back(publishing: Centre, reader: Reader) -> None:
+def test_a_field_that_a_sidecar_reports_missing_is_restored(
+    publishing: Centre, reader: Reader
+) -> None:
     publishing.approved("agt_1")
     reader.follows()
     fields, pushed = reader.fields(), reader.changes()

@@ -47,7 +47,9 @@ SPOILED: dict[str, Callable[[Any], object]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILED)
-def test_a_spoiled_set_is_the_store_s_again_after_one_challenge(reader: Reader, spoil: str) -> None:
+def test_a_damaged_set_equals_the_stores_again_after_one_challenge(
+    reader: Reader, spoil: str
+) -> None:
     reader.centre.approved("agt_1")
     reader.follows()
     SPOILED[spoil](reader.redis)
@@ -57,7 +59,7 @@ def test_a_spoiled_set_is_the_store_s_again_after_one_challenge(reader: Reader, 
 
 
 @pytest.mark.parametrize("spoil", SPOILED)
-def test_a_push_that_finds_a_spoiled_set_mends_it(reader: Reader, spoil: str) -> None:
+def test_a_push_that_finds_a_damaged_set_repairs_it(reader: Reader, spoil: str) -> None:
     reader.centre.approved("agt_1")
     reader.follows()
     SPOILED[spoil](reader.redis)
@@ -75,9 +77,7 @@ def test_a_head_that_is_not_ours_is_replaced(reader: Reader, head: bytes) -> Non
     assert reader.is_the_store_s()
 
 
-def test_an_older_head_that_is_replayed_with_all_its_set_is_brought_up_to_date(
-    publishing: Centre, reader: Reader
-) -> None:
+def test_a_replayed_older_set_is_updated(publishing: Centre, reader: Reader) -> None:
     reader.follows()
     old = reader.fields()
     for number in range(5):
@@ -127,7 +127,7 @@ def test_a_rebuild_whose_replica_died_is_taken_over(publishing: Centre, reader: 
     reader.follows()
 
 
-def test_a_store_put_back_to_an_older_state_is_followed(publishing: Centre, reader: Reader) -> None:
+def test_a_store_restored_to_an_older_state_is_followed(publishing: Centre, reader: Reader) -> None:
     reader.follows()
     publishing.stop()
     files = {p: p.read_bytes() for p in (publishing.directory / "data").glob("sluice.db*")}
@@ -148,7 +148,7 @@ def test_a_store_put_back_to_an_older_state_is_followed(publishing: Centre, read
     reader.follows()
 
 
-def test_a_head_by_a_key_that_was_replaced_is_signed_anew_for_who_asks(
+def test_a_head_by_a_replaced_key_is_signed_again_on_request(
     publishing: Centre, reader: Reader
 ) -> None:
     publishing.approved("agt_1")

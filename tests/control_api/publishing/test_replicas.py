@@ -1,4 +1,5 @@
-"""Several control APIs on one store and one Redis: whoever is first, it has the store's set."""
+"""Several control APIs on one store and one Redis: whichever is first, Redis has the store's
+set."""
 
 from __future__ import annotations
 
@@ -170,7 +171,7 @@ async def test_no_heartbeat_is_older_than_what_it_answers(
         assert {beat.revision for beat in told} == {revision}
 
 
-async def test_where_the_store_does_not_answer_there_is_no_heartbeat(
+async def test_without_an_answer_from_the_store_no_heartbeat_is_sent(
     postgresql_url: str, server: redis.Redis, client: Any
 ) -> None:
     url = make_url(postgresql_url)

@@ -29,7 +29,7 @@ def state(reader: Reader, session_id: str) -> str | None:
     return None if found is None else found.state
 
 
-def test_a_claim_is_there_signed_and_goes_a_day_after_its_end(
+def test_a_claim_is_signed_and_expires_a_day_after_the_session(
     publishing: Centre, reader: Reader
 ) -> None:
     claim(publishing, "s-1", agent_id="agt_1")
@@ -41,7 +41,7 @@ def test_a_claim_is_there_signed_and_goes_a_day_after_its_end(
     assert abs(left - (1440 * 60 + 86_400)) < 60
 
 
-def test_the_first_owner_is_told_whoever_claims(publishing: Centre, reader: Reader) -> None:
+def test_every_later_claim_sees_the_first_owner(publishing: Centre, reader: Reader) -> None:
     claim(publishing, "s-1", agent_id="agt_1")
     claim(publishing, "s-1", agent_id="agt_2")
     time.sleep(0.2)
@@ -80,7 +80,9 @@ def test_a_key_of_another_type_in_its_place_is_replaced(publishing: Centre, read
     within(5, lambda: state(reader, "s-1") == state(reader, "s-2") == "active")
 
 
-def test_what_redis_missed_is_told_when_it_is_back(publishing: Centre, reader: Reader) -> None:
+def test_sessions_that_redis_missed_are_written_when_it_is_back(
+    publishing: Centre, reader: Reader
+) -> None:
     reader.follows()
     reader.server.stop()
     claim(publishing, "s-1")

@@ -45,12 +45,12 @@ def test_what_the_operator_lists_is_permitted() -> None:
 
 
 @pytest.mark.parametrize("text", ["a:b", "a:0", "a:99999", "http://a", "a b", ":80", "a,b:c"])
-def test_an_entry_that_is_nothing_is_named(text: str) -> None:
+def test_a_malformed_entry_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="is not a host"):
         AllowedHosts.parse(text)
 
 
-def test_a_mail_server_is_read_and_its_password_not_shown() -> None:
+def test_a_mail_server_is_parsed_and_its_password_hidden() -> None:
     server = MailServer.parse("smtp://us%40er:p%3Aw@mail.example.com?starttls=always")
     assert (server.host, server.port, server.username, server.password) == (
         "mail.example.com",
@@ -69,7 +69,7 @@ def test_a_mail_server_is_read_and_its_password_not_shown() -> None:
     "url",
     ["http://h", "smtp://", "smtp://h:x", "smtp://h?starttls=x", "smtp://h?a=b", "smtp://h/x"],
 )
-def test_a_mail_server_that_is_none_is_refused_without_its_password(url: str) -> None:
+def test_a_malformed_mail_server_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"^[^:]*(:// |$|=)") as caught:
         MailServer.parse(url.replace("://", "://user:hunter2@"))
     assert "hunter2" not in str(caught.value)
