@@ -19,7 +19,7 @@ import pytest
 from policies.definitions.model import Policy
 from policies.ground.clock import Clock
 from tests.ports import free_port
-from tests.sidecar.protocols.moto_server import running_moto
+from tests.sidecar.protocols.s3.moto_server import running_moto
 from tests.sidecar.proxy.stand import (
     CLOCK,
     Answered,

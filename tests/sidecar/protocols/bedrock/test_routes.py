@@ -23,8 +23,8 @@ from sidecar.protocols.bedrock.routes import ROUTES, Bedrock
 from sidecar.protocols.route_table import ALWAYS_DENIED, RouteClass
 from sidecar.settings.model import Aws
 from tests.sidecar.protocols.aws import REGION, credentials_file
-from tests.sidecar.protocols.bedrock_server import LEVELS, OPEN, SHUT
-from tests.sidecar.protocols.bedrock_server import Bedrock as Server
+from tests.sidecar.protocols.bedrock.server import LEVELS, OPEN, SHUT
+from tests.sidecar.protocols.bedrock.server import Bedrock as Server
 from tests.sidecar.proxy.stand import (
     CLOCK,
     Answered,

@@ -14,7 +14,7 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from sidecar.settings.model import NamedSource
-from tests.sidecar.protocols.mcp_server import Served, serving
+from tests.sidecar.protocols.mcp.server import Served, serving
 from tests.sidecar.proxy.stand import Sidecar, listening, policy, sidecar, source
 
 OLD, NEW = "legacy", "2026-07-28"

@@ -11,7 +11,7 @@ from qdrant_client import QdrantClient
 from qdrant_client import models as m
 
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
-from tests.sidecar.protocols.qdrant_server import Server
+from tests.sidecar.protocols.qdrant.server import Server
 from tests.sidecar.proxy.stand import policy
 
 READERS = policy(max_sensitivity="medium")

@@ -18,7 +18,7 @@ from sidecar.protocols.qdrant.routes import ROUTES, Qdrant
 from sidecar.protocols.route_table import RouteClass
 from sidecar.settings.model import NamedSource
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
-from tests.sidecar.protocols.qdrant_server import Server
+from tests.sidecar.protocols.qdrant.server import Server
 from tests.sidecar.proxy.stand import CLOCK, policy, source
 
 OPEN = policy(allowed_sources=("qdrant://kb/open*",))

@@ -18,7 +18,7 @@ from tests.sidecar.protocols.aws import (
     credentials_file,
     fault,
 )
-from tests.sidecar.protocols.s3_stand import client
+from tests.sidecar.protocols.s3.stand import client
 from tests.sidecar.protocols.shared.aws_stand import SECRETS, Stand
 from tests.sidecar.proxy.stand import (
     answer,

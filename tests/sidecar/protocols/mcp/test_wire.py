@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.sidecar.protocols.mcp_wire import (
+from tests.sidecar.protocols.mcp.wire import (
     MODERN,
     VERSION_KEY,
     Said,

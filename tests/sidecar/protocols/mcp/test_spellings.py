@@ -26,7 +26,7 @@ from sidecar.protocols.messages import SourceRef, Unresolved, Visibility
 from sidecar.protocols.shared.continuations import Continuations
 from sidecar.protocols.shared.source_names import SourceNames
 from tests.properties import examples
-from tests.sidecar.protocols.mcp_wire import Wire, wired
+from tests.sidecar.protocols.mcp.wire import Wire, wired
 from tests.sidecar.proxy.stand import source
 
 

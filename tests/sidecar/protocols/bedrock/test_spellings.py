@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sidecar.settings.model import Aws
 from tests.properties import examples
 from tests.sidecar.protocols.aws import ACCESS, REGION, SECRET, credentials_file, fault
-from tests.sidecar.protocols.bedrock_server import OPEN, SHUT
+from tests.sidecar.protocols.bedrock.server import OPEN, SHUT
 from tests.sidecar.proxy.stand import (
     DataSource,
     Seen,
