@@ -1,4 +1,4 @@
-"""The policy set: documents in, compiled nouns out, and no more kept than is used."""
+"""The policy set: documents in, compiled objects out, and no more cached than is used."""
 
 import re
 from collections import Counter
@@ -153,7 +153,7 @@ def test_a_freeze_comes_back_as_it_went() -> None:
 
 
 def test_a_document_without_a_freeze_is_what_it_was() -> None:
-    """A fleet that is upgraded is not told of changes that are none."""
+    """An upgrade must not announce changes where nothing changed."""
     assert tenant_document(SETTINGS) == encode(
         {
             "tenant_id": "t",
@@ -167,7 +167,7 @@ def test_a_document_without_a_freeze_is_what_it_was() -> None:
 
 @pytest.mark.parametrize("member", ["require_agent_id", "session_ttl_minutes", "pii_masking"])
 def test_a_reader_that_knows_no_freeze_can_not_read_a_frozen_tenant(member: str) -> None:
-    """The version before freezes took these from the document itself: an error there denies."""
+    """The version before freezes read these members too: an error in one denies."""
     frozen = orjson.loads(tenant_document(replace(SETTINGS, frozen_at=START)))
     with pytest.raises(KeyError):
         frozen[member]

@@ -1,4 +1,4 @@
-"""The tree of RFC 9162, held against its definition and against vectors that are not ours."""
+"""The tree of RFC 9162, compared with its definition and with independent vectors."""
 
 import hashlib
 
@@ -11,7 +11,7 @@ from tests.policies.world import naive_root
 
 LEAVES = [leaf_hash(b"%d" % n) for n in range(300)]
 
-# The leaves and roots of the certificate-transparency project's own tests.
+# The leaves and roots of the certificate-transparency project's tests.
 PUBLIC_LEAVES = (
     "", "00", "10", "2021", "3031", "40414243", "5051525354555657",
     "606162636465666768696a6b6c6d6e6f",

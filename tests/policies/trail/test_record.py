@@ -1,4 +1,4 @@
-"""Records: canonical whatever is said in them, nothing personal in clear, and their limits."""
+"""Records: always canonical, with nothing personal in clear, and within their limits."""
 
 import hashlib
 import hmac
@@ -38,7 +38,7 @@ PREV = b64(bytes(32))
 
 
 def canonical(record: Record) -> None:
-    """Entry and core are what the canonical encoding makes of what they decode to."""
+    """Entry and core decode and re-encode to the same bytes."""
     src = src_member("sidecar-1", "i1", 0, "", rfc3339(START))
     for raw in (record.entry("default", 2**53 - 1, PREV, rfc3339(START)), record.core(src)):
         value = orjson.loads(raw)
@@ -142,7 +142,8 @@ def test_a_query_of_64_kib_is_no_part_of_the_entry() -> None:
 
 
 def test_the_largest_decision_fits_into_an_entry() -> None:
-    """Every identifier as long as it may be, in characters that take most bytes, or an escape."""
+    """Every identifier at its maximum length, in the characters that take the most bytes or an
+    escape."""
     for wide in ("😀" * 256, '"' * 256):
         call = Retrieval(wide, wide, wide, "low", wide, wide, wide, "x" * 65536, "a" * 32)
         policy = Policy("pol_1", 2**53 - 1, wide, wide, (), (), "low")
@@ -165,7 +166,7 @@ def test_a_record_larger_than_an_entry_is_invalid(kind: str) -> None:
 
 
 def test_what_makes_a_record_fits_with_its_place_into_an_entry() -> None:
-    """The largest `pub` that is taken, with the longest ids around it."""
+    """The largest `pub` that is accepted, with the longest ids around it."""
     wide = "😀" * 256
     size = 61_440 - 2 - len('{"a":""}')
     record = make_record("change", "e" * 256, encode({"a": "x" * size}))
@@ -185,7 +186,7 @@ def test_a_given_context_hash_is_kept_and_another_is_made() -> None:
 
 
 def test_a_context_hash_that_we_made_can_not_be_tested_by_a_guess() -> None:
-    """It stands over commitments, which are salted: the same call twice has two of them."""
+    """It covers the salted commitments, so two equal calls have different hashes."""
     one, other = decided(seed=1), decided(seed=2)
     assert orjson.loads(one.pub)["context_hash"] != orjson.loads(other.pub)["context_hash"]
     request = orjson.loads(one.pub)["request"]
@@ -229,7 +230,7 @@ def test_only_the_opening_itself_opens(record_salt: bytes, fields: dict[str, str
 
 
 def test_a_salt_of_another_length_opens_nothing() -> None:
-    """A short salt is no key of ours: a verifier with the library's HMAC would disagree."""
+    """A short salt is refused: a verifier with the library's HMAC would disagree."""
     short = bytes(31)
     cm = {"a": b64(commitment(short, "a", b'"x"'))}
     assert not opens(cm, "a", [b64(short), "x"])

@@ -1,4 +1,4 @@
-"""A record that is told by its bytes is what the slow reader makes of it decoded; a body too."""
+"""The fast path accepts a record, or a body, only with the result of the slow reader."""
 
 import copy
 import json
@@ -48,7 +48,7 @@ def said(payload: object) -> tuple[Any, ...] | str:
 
 
 def agree(raw: bytes) -> bool:
-    """Whether a body is told by its bytes; then it is what it decodes to."""
+    """Whether the fast path accepts a body; if so, its result equals the slow reader's."""
     batch = match_batch(raw)
     if batch is None:
         return False
@@ -147,7 +147,7 @@ def test_values_that_were_changed(name: str, data: st.DataObject) -> None:
     text = json.dumps(bad, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
         agree(body(text.encode()))
-    except orjson.JSONDecodeError:  # what no body holds is not told either
+    except orjson.JSONDecodeError:  # it couldn't be in a body, so the fast path may not accept it
         pytest.fail("told by its bytes, and no JSON")
 
 

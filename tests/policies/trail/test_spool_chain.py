@@ -1,4 +1,4 @@
-"""A sidecar's records on their way: what was spooled comes back, and nothing else gets in."""
+"""A sidecar's records in transit: what was spooled comes back, and nothing else is accepted."""
 
 import copy
 from collections.abc import Callable
@@ -40,7 +40,7 @@ RECORDS: dict[str, Record] = {
 
 
 def payload(record: Record, n: int = 3) -> Any:
-    """A record as it is decoded on the other side of the wire."""
+    """A record as the receiver decodes it."""
     src = src_member("sidecar-1", "i1", n, PREV if n else "", rfc3339(START))
     return orjson.loads(spool_payload(record.core(src), record.openings))
 
@@ -108,7 +108,7 @@ def at(value: Any, path: tuple[Any, ...]) -> Any:
     return value
 
 
-# Members that a record may have or lack.
+# Optional members of a record.
 FREE = {
     "session_id", "task_type", "agent_id", "check", "policy_version", "policy_id", "outcome",
     "detail", "instance", "first", "lost",
@@ -186,7 +186,7 @@ def test_a_member_too_many_is_refused(path: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("member", ["request", "response", "event"])
 @pytest.mark.parametrize("kind", RECORDS)
 def test_a_kind_can_not_be_indexed_by_another_kinds_members(kind: str, member: str) -> None:
-    """A `gap` with a `request` would fill columns that nothing has judged."""
+    """A `gap` with a `request` would fill columns with unchecked values."""
     if member in payload(RECORDS[kind])["core"]["pub"]:
         return
     for value in ({}, {"agent_role": "a\x00b", "id": "x"}, "x", None):
@@ -255,7 +255,7 @@ def test_a_record_nested_too_deeply_is_refused() -> None:
 
 
 def test_a_record_that_would_make_too_large_an_entry_is_refused() -> None:
-    """It would be a finding of every verification from then on."""
+    """Once in the log, it would fail every verification."""
     big = payload(RECORDS["gap"])
     room = MAX_ENTRY - 2048 - len(encode(big["core"]))
     big["core"]["pub"]["reason"] += "x" * room
@@ -285,7 +285,8 @@ MUTATIONS = st.sampled_from([None, True, 1, -1, "x", "", [], {}, ["a"], {"a": 1}
 
 @given(st.sampled_from(sorted(RECORDS)), st.data())
 def test_a_changed_record_is_refused_or_is_another_record(kind: str, data: st.DataObject) -> None:
-    """Whatever is read is canonical, indexable and not the same as what was sent before."""
+    """Every accepted record is canonical, can be indexed, and differs from the one before the
+    change."""
     good = payload(RECORDS[kind])
     before = read_payload(good)
     changed = copy.deepcopy(good)

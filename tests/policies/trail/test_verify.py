@@ -1,4 +1,4 @@
-"""Every attack on a small log, each found, and where."""
+"""Every attack on a small log is found, at the right entry."""
 
 import base64
 import json
@@ -93,7 +93,7 @@ def test_every_flipped_byte_is_found_where_it_is(at: int, mask: int) -> None:
 
 @EACH
 def test_every_flipped_byte_of_bare_entries_is_found_at_the_next(at: int) -> None:
-    """Where no hash stands beside the bytes, the next entry's `prev` tells, or the head."""
+    """Without a hash beside the bytes, the next entry's `prev` reveals the change, or the head."""
     for place in range(0, len(ROWS[at].entry), 3):
         raw = bytearray(ROWS[at].entry)
         raw[place] ^= 1
@@ -128,7 +128,7 @@ def test_a_deleted_tail_is_found_by_the_head(at: int) -> None:
 def test_a_deleted_beginning_is_found(at: int) -> None:
     if at:
         assert broken(ROWS[at:], 0) == f"seq {at}: {at} entries before this one are missing"
-        # As if the rest were the whole: each is given the number that would be in order.
+        # The rest is presented as a whole log, renumbered.
         broken([row._replace(seq=seq) for seq, row in enumerate(ROWS[at:])], 0)
 
 
@@ -137,7 +137,7 @@ def test_an_inserted_entry_is_found(at: int) -> None:
     extra = Log()
     extra.direct(decided(seed=99))
     forged = extra.rows[0]
-    # A first entry stands for itself; the one after it tells that it does not belong there.
+    # A first entry has no predecessor; the next one reveals that it doesn't belong there.
     broken([*ROWS[:at], forged._replace(seq=at), *ROWS[at:]], at or 1)
     broken([*ROWS, forged._replace(seq=SIZE)], SIZE)
 
@@ -247,7 +247,7 @@ def test_every_part_of_the_head_is_held_against_the_entries() -> None:
 
 
 def forged(change: Callable[[int, dict[str, Any]], object], seal: Any = encode) -> list[StoredRow]:
-    """The log with entries changed, and every later `prev` and every `src.prev` made to fit."""
+    """The log with changed entries, with every later `prev` and `src.prev` recomputed to fit."""
     rows, prev = [], ""
     for row in ROWS:
         entry = orjson.loads(row.entry)
@@ -349,7 +349,7 @@ def test_a_forged_entry_in_another_encoding_is_found(spoil: Callable[[bytes], by
 
 
 def shipped(order: list[int]) -> list[StoredRow]:
-    """A log of one sidecar's records, of which the centre lets those of `order` in."""
+    """A log of one sidecar's records, of which the control API accepts those in `order`."""
     made = Log()
     for n in range(6):
         made.shipped(decided(seed=n))
@@ -383,7 +383,7 @@ def test_a_record_dropped_repeated_or_reordered_behind_a_sidecar_is_found(
 
 @pytest.mark.parametrize("at", range(5))
 def test_a_record_exchanged_behind_a_sidecar_is_found_at_its_next(at: int) -> None:
-    """The centre's own chain is made to fit; the sidecar's is not the centre's to make."""
+    """The control API can recompute its own chain, but not the sidecar's."""
     rows = shipped(list(range(6)))
     prev = ""
     for seq, row in enumerate(rows):
@@ -422,7 +422,7 @@ LONG = long_log()
 
 
 def joined(rows: list[StoredRow], stretch: int, head: LogHead | None = None) -> VerificationReport:
-    """Walked in stretches of a power of two, each by a verifier of its own, and joined."""
+    """Walked in stretches of a power of two, each by its own verifier, and joined."""
     walks = []
     for start in range(0, len(rows) or 1, stretch):
         verifier = Verifier(LOG, start)
@@ -456,7 +456,7 @@ def test_an_attack_is_found_in_whatever_stretch(stretch: int, at: int) -> None:
 @STRETCH
 @pytest.mark.parametrize("at", range(22))
 def test_a_forgery_up_to_a_seam_is_found_at_the_seam(stretch: int, at: int) -> None:
-    """An entry and all before it are replaced by another log's: its end does not fit."""
+    """An entry and all before it are replaced by another log's, whose end doesn't fit."""
     other = Log()
     for n in range(23):
         other.direct(make_record("heartbeat", f"other-{n}", b"{}"))
@@ -502,7 +502,7 @@ def test_a_report_names_the_event_that_fails() -> None:
 
 @pytest.mark.parametrize("after", [0, 3])
 def test_trouble_with_the_rows_is_not_the_logs(after: int) -> None:
-    """A database that fails in the middle has found nothing out about the log."""
+    """A database error in the middle of a walk is not a finding about the log."""
 
     def rows() -> Any:
         yield from ROWS[:after]

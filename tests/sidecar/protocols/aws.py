@@ -1,7 +1,7 @@
-"""AWS's signature as AWS verifies it, written from its description and not with botocore: a data
-source that believes nobody, in front of one that believes everybody (moto verifies nothing).
+"""Verifies AWS signatures independently of botocore, from AWS's description: a strict data source
+in front of a lenient one (moto verifies nothing).
 
-The sidecar's credentials are in a file, the agent's are none that the data source knows.
+The sidecar's credentials are in a file; the data source doesn't know the agent's.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ STREAMING = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 def credentials_file(
     folder: Path, access: str = ACCESS, secret: str = SECRET, more: str = ""
 ) -> Path:
-    """The sidecar's, as AWS's own file has them."""
+    """The sidecar's credentials, in the format of AWS's own file."""
     path = folder / "credentials"
     path.write_text(
         f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n{more}"
@@ -35,7 +35,7 @@ def credentials_file(
 
 
 def fault(seen: Seen, service: str, secrets: dict[str, str], region: str = REGION) -> str | None:
-    """What is wrong with the signature of a request, None where it holds."""
+    """What is wrong with the signature of a request; None if it is valid."""
     stated = seen.values("authorization")
     found = _FORM.fullmatch(stated[0]) if len(stated) == 1 else None
     if found is None:
@@ -55,7 +55,7 @@ def fault(seen: Seen, service: str, secrets: dict[str, str], region: str = REGIO
     if hashed[0] not in ("UNSIGNED-PAYLOAD", STREAMING, hashlib.sha256(seen.body).hexdigest()):
         return "the body is not the one that was signed"
     path, _, query = seen.target.partition("?")
-    # S3 decodes the path and writes it anew; other services escape what was sent once more.
+    # S3 decodes and re-encodes the path; other services escape the sent path once more.
     path = quote(unquote(path) if service == "s3" else path, safe="/-._~")
     canonical = "\n".join(
         [seen.line.split(" ")[0], path, _query(query), "".join(lines), names, hashed[0]]
@@ -79,8 +79,8 @@ def _query(query: str) -> str:
 
 @dataclass
 class Verifying:
-    """The script of a data source: verifies, then asks the server at `port` and answers as it
-    does."""
+    """The script of a data source that verifies a request, then relays it to the server at
+    `port`."""
 
     port: int
     service: str

@@ -37,7 +37,7 @@ _LINE = re.compile(rb"^([A-Z]+ /\S* HTTP/1\.1)\r$", re.MULTILINE)
 
 @pytest.fixture(scope="session")
 def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a Chroma server of this run's own."""
+    """The port of a Chroma server for this run."""
     folder = tmp_path_factory.mktemp("chroma")
     port = free_port()
     command = [
@@ -65,7 +65,7 @@ def chroma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
 
 
 def direct(port: int, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """Status and decoded answer of Chroma itself."""
+    """The status and the decoded response of Chroma itself."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     raw = None if body is None else json.dumps(body)
     try:
@@ -79,8 +79,8 @@ def direct(port: int, method: str, path: str, body: object = None) -> tuple[int,
 
 @dataclass
 class Relay:
-    """Stands between listener and Chroma, and notes every request line that passes: the access log
-    that Chroma does not keep."""
+    """A relay between the listener and Chroma that records every request line: the access log that
+    Chroma doesn't have."""
 
     upstream: int
     port: int = 0
@@ -123,7 +123,7 @@ async def relaying(upstream: int) -> AsyncIterator[Relay]:
 
 
 class Ticking:
-    """A clock that a test can set forward."""
+    """A clock that a test can advance."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
@@ -132,8 +132,8 @@ class Ticking:
 
 @dataclass
 class Front:
-    """A listener in front of Chroma for one database of a test's own, in which the collections
-    `open_docs` and `open_more` may be read and `shut_docs` may not."""
+    """A listener in front of Chroma with a database for one test: the collections `open_docs` and
+    `open_more` may be read, and `shut_docs` may not."""
 
     port: int
     chroma: int
@@ -161,7 +161,7 @@ class Front:
         return direct(self.chroma, method, path, body)
 
     def create(self, name: str, database: str | None = None) -> str:
-        """A collection with one document that holds its name."""
+        """A collection with one document that holds the collection's name."""
         names = self.names if database is None else self.names.replace(self.database, database)
         _, made = self.direct("POST", names, {"name": name})
         document = {
@@ -232,6 +232,6 @@ async def writing(chroma: int, tmp_path: Path) -> AsyncIterator[Front]:
 
 @pytest.fixture(scope="session")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of an S3 server of this run's own."""
+    """The port of an S3 server for this run."""
     with running_moto(tmp_path_factory.mktemp("moto") / "log") as port:
         yield port

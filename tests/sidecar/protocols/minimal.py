@@ -1,5 +1,5 @@
-"""A listener in front of a minimal server, which is not the real one and says so. What it received
-is in `upstream.seen`, byte for byte."""
+"""A listener in front of a minimal server that stands in for the real one. `upstream.seen` has what
+it received, byte for byte."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ from tests.sidecar.proxy.stand import (
 
 @dataclass
 class Minimal:
-    """The listener's port, and what stands before and behind it."""
+    """The listener's port, its sidecar and its data source."""
 
     port: int
     upstream: DataSource
@@ -47,7 +47,7 @@ class Minimal:
 
     @property
     def lines(self) -> list[str]:
-        """Method and target of every request that arrived."""
+        """The method and target of every request that arrived."""
         return [each.line.removesuffix(" HTTP/1.1") for each in self.upstream.seen]
 
     @property
@@ -56,7 +56,7 @@ class Minimal:
         return orjson.loads(self.upstream.seen[-1].body)
 
     async def sources(self) -> list[tuple[str, str]]:
-        """Decision and source of each record."""
+        """The decision and source of each record."""
         return [(each[0], each[2]) for each in await self.sidecar.decisions()]
 
 
@@ -65,7 +65,7 @@ Answering = Callable[[str, str, bytes], tuple[int, Any]]
 
 
 def scripted(answering: Answering) -> Script:
-    """A script that answers in JSON."""
+    """A script that responds with JSON."""
 
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
         method, target, _ = seen.line.split(" ")
@@ -92,7 +92,7 @@ async def minimal(
 
 
 def denied(answered: Answered, policy_name: str, status: int = 403) -> None:
-    """Refused under this name, and nothing of the data source's came along."""
+    """Denied by this check, with nothing of the data source's in the response."""
     assert answered.status == status, answered.raw[:400]
     assert answered.fields["x-sluice-decision"] == "DENY"
     assert answered.json["decision"]["policy_name"] == policy_name

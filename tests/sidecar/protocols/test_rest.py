@@ -1,4 +1,4 @@
-"""Any HTTP interface, by the operator's table of routes."""
+"""Any HTTP interface, with the operator's table of routes."""
 
 import asyncio
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""A minimal Bedrock: no server of it can be had. It verifies the signature, searches its documents
-by the filters of the API, pages, keeps sessions, and streams in AWS's event encoding; it generates
-nothing. Made from botocore's model, which boto3 then reads the answers by.
+"""A minimal Bedrock, since no real server can be downloaded. It verifies signatures, searches its
+documents by the API's filters, pages, keeps sessions, and streams in AWS's event encoding; it
+generates nothing. It follows botocore's model, by which boto3 parses its responses.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ LEVELS = ("low", "medium", "high", "critical", None, "unheard", 7, ["low"])
 
 
 def documents(base: str) -> list[dict[str, Any]]:
-    """One of each level, of no level and of such as are none."""
+    """One of each level, one without a level, and some with invalid ones."""
     return [
         {
             "content": {"type": "TEXT", "text": f"text of {base} {number}"},
@@ -33,7 +33,7 @@ def documents(base: str) -> list[dict[str, Any]]:
 
 
 def meets(condition: dict[str, Any] | None, metadata: dict[str, Any]) -> bool:
-    """Whether metadata meet a filter of the API."""
+    """Whether metadata satisfy a filter of the API."""
     if condition is None:
         return True
     [(operator, operand)] = condition.items()

@@ -1,6 +1,6 @@
-"""Bedrock, by boto3 to a minimal server that verifies signatures: what may be read comes back as it
-is, signed anew, for the user that is meant, and no way leads to what may not. Every row of
-data-sources.md 5.7 for Bedrock is a test here."""
+"""Bedrock, with boto3 and a minimal server that verifies signatures: what may be read comes back
+unchanged, requests are signed by the sidecar and made for the right user, and nothing else can be
+read. Every row of data-sources.md 5.7 for Bedrock is a test here."""
 
 import asyncio
 import json
@@ -62,7 +62,8 @@ class Front:
     sidecar: Sidecar
 
     async def through(self, call: Callable[[Any], Any], user: str = "ada", **headers: str) -> Any:
-        """What `call` makes of a client whose credentials nobody knows, on behalf of `user`."""
+        """The result of `call`, on behalf of `user`, with a client whose credentials are
+        unknown."""
         client = boto3.client(
             "bedrock-agent-runtime",
             endpoint_url=f"http://127.0.0.1:{self.port}",
@@ -107,7 +108,7 @@ async def fronting(tmp_path: Path, *policies: Policy, **changes: Any) -> AsyncIt
         configured = replace(source(upstream.port, "bedrock", aws=aws), **changes)
         async with listening(made, configured) as port:
             yield Front(port, upstream, script, made)
-            # Whatever the sidecar sent was signed as it must be.
+            # Everything that the sidecar sent was signed correctly.
             assert script.faults == []
 
 
@@ -161,7 +162,7 @@ async def test_the_user_is_the_one_that_is_meant(front: Front, said: Any) -> Non
     answered = await front.post(f"/knowledgebases/{OPEN}/retrieve", body, "X-Sluice-User: eve")
     assert answered.status == 200
     assert front.script.asked[-1] == {**QUERY, "userContext": {"userId": "eve"}}
-    # Where nobody is stated it is the source's own.
+    # If no user is stated, it is the source's default.
     await front.post(f"/knowledgebases/{OPEN}/retrieve", body)
     assert front.script.asked[-1]["userContext"] == {"userId": "ada"}
 
@@ -169,7 +170,7 @@ async def test_the_user_is_the_one_that_is_meant(front: Front, said: Any) -> Non
 @pytest.mark.parametrize(
     ("target", "status", "name"),
     [
-        # Other spellings of an identifier: an ARN, small letters, escapes.
+        # Other spellings of an identifier: an ARN, lower case, escapes.
         (f"/knowledgebases/arn:aws:bedrock:x:123456789012:knowledge-base%2F{OPEN}/retrieve", 400,
          "unreadable_request"),
         (f"/knowledgebases/{SHUT.lower()}/retrieve", 403, "unresolved_source"),
@@ -236,7 +237,7 @@ async def test_a_page_of_what_may_no_longer_be_read_is_denied(tmp_path: Path) ->
     async with fronting(tmp_path, first) as front:
         two: Any = {"retrievalConfiguration": {"vectorSearchConfiguration": {"numberOfResults": 3}}}
         token = (await front.through(retrieve(SHUT, **two)))["nextToken"]
-        # The token of one used with another concerns both.
+        # One knowledge base's token used with another concerns both.
         await front.through(retrieve(OPEN, nextToken=token, **two))
         assert set((await front.places())[-2:]) == {
             f"bedrock://kb/{OPEN}", f"bedrock://kb/{SHUT}",
@@ -354,7 +355,7 @@ async def test_a_document_is_a_source_of_its_own(front: Front) -> None:
     assert front.script.asked[-1] == {"userContext": {"userId": "ada"}}
     with pytest.raises(ClientError, match=SHUT):
         await front.through(call(SHUT))
-    # An address as a document's name can't stand in a path that is judged.
+    # A URL as a document's name can't be in a path that is judged.
     with pytest.raises(ClientError, match="escaped slash"):
         await front.through(call(OPEN, "s3://docs/1"))
     assert (await front.places())[0] == f"bedrock://kb/{OPEN}/SOURCE0001/d%201"
@@ -405,7 +406,7 @@ async def test_an_agent_is_a_source_of_its_own(front: Front) -> None:
     assert (await front.places())[0] == "bedrock://kb/agent/AGENT00001/ALIAS00001"
     with pytest.raises(ClientError, match="AGENT00002"):
         await front.through(invoke("AGENT00002"))
-    # What a call adds to what the agent has is judged besides.
+    # What a call adds to the agent's own sources is judged too.
     search: Any = {"vectorSearchConfiguration": {}}
     for base in (OPEN, SHUT):
         bases = [{"knowledgeBaseId": base, "retrievalConfiguration": search}]
@@ -527,7 +528,7 @@ async def test_only_documents_of_the_levels_that_may_be_seen_are_found(
         else:
             assert pushed["filter"] == {"andAll": [own, condition]}
         assert where == search or search is None
-        # A server that does not keep to the condition is caught by the proof.
+        # A server that ignores the condition is caught by the check.
         found = expected if obeys and search is not None else [0, 1]
         assert numbers(answer) == found
         [lineage] = await front.sidecar.lineage()
@@ -589,7 +590,7 @@ def test_every_operation_of_bedrock_has_its_row() -> None:
 
 
 def test_the_members_of_each_body_are_the_models() -> None:
-    """What botocore sends is known here; what it will send one day is to be looked at first."""
+    """The table covers all of botocore's members; new ones have to be reviewed first."""
     model = botocore.session.get_session().get_service_model("bedrock-agent-runtime")
     source_text = Path(__file__).parents[4] / "sidecar/protocols/bedrock/routes.py"
     known = set(source_text.read_text().replace('"', " ").split())

@@ -1,6 +1,6 @@
-"""Whatever Bedrock received names no knowledge base, agent or object that may not be read, however
-the request spelt it: in the path, at any depth of the body, as an identifier, an ARN or an address,
-escaped or not."""
+"""Bedrock receives no name of a knowledge base, agent or object that may not be read, in any
+spelling: in the path, at any depth of the body, as an identifier, an ARN or an address, escaped or
+not."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ from tests.sidecar.proxy.stand import (
 )
 
 ARN = "arn:aws:bedrock:eu-west-1:123456789012"
-# A name and what it may be given, rightly or wrongly.
+# A member and its possible values, valid or not.
 RIGHT = [
     ("knowledgeBaseId", OPEN), ("knowledgeBaseArn", f"{ARN}:knowledge-base/{OPEN}"),
     ("agentAliasArn", f"{ARN}:agent-alias/{OPEN}/ALIAS00001"), ("uri", "s3://open/k"),
@@ -69,7 +69,7 @@ DEEP: st.SearchStrategy[Any] = st.one_of(
     ),
 )
 
-# Targets, and members that their bodies may have.
+# Targets, and the members that their bodies may have.
 TARGETS = [
     (f"/knowledgebases/{OPEN}/retrieve", ["retrievalQuery", "guardrailConfiguration"]),
     ("/retrieveAndGenerate", ["retrieveAndGenerateConfiguration", "input"]),
@@ -95,7 +95,7 @@ ELSEWHERE = [
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """Target and body; most of them nearly what may pass."""
+    """Target and body; most of them are almost allowed."""
     target, members = draw(st.sampled_from(TARGETS))
     if draw(st.integers(0, 4)) == 0:
         target = draw(st.sampled_from(ELSEWHERE))
@@ -139,7 +139,7 @@ def running() -> Iterator[Running]:
 
 
 def names(seen: Seen) -> list[str]:
-    """What a request names, read as loosely as anybody might."""
+    """The names in a request, parsed as leniently as possible."""
     found = [unquote(seen.target)]
     pending = [json.loads(seen.body)]
     while pending:

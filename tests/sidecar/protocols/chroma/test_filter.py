@@ -1,5 +1,5 @@
-"""Chroma's records with a level of their own, in the real server: who may see up to `medium` sees
-no other, however it asks, and the rest of the answer is what Chroma says."""
+"""Chroma's records with their own level, in a real server: an agent that may see up to `medium`
+sees no other, whatever it asks, and the rest of the response is Chroma's."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ async def test_an_own_condition_can_not_undo_ours(marked: Front) -> None:
     for where in wheres:
         found = await asyncio.to_thread(read, where)
         assert set(found["ids"]) <= set(MINE)
-    # Not left to the proof: Chroma itself was asked for no others.
+    # Not only checked afterwards: the query that Chroma got excludes the others.
     assert b"text of 5" not in marked.relay.answered
 
 

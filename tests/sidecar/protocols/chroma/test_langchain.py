@@ -1,5 +1,5 @@
-"""LangChain's retriever over Chroma, of which only the port was changed: it finds what it finds
-without the sidecar, and hears why it may not look."""
+"""LangChain's retriever over Chroma, with only the port changed: it finds the same as without the
+sidecar, and gets the reason for a denial."""
 
 import asyncio
 from typing import Any
@@ -23,8 +23,8 @@ class Counting(Embeddings):
 
 
 def found(front: Front, port: int, collection: str, *, creates: bool = False) -> list[Any]:
-    """What a retriever finds, by whichever of its two calls. `creates` is LangChain's default: the
-    collection is opened by get-or-create."""
+    """What a retriever finds by each of its two calls. `creates` is LangChain's default: it opens
+    the collection with get-or-create."""
     client = chromadb.HttpClient("127.0.0.1", port, tenant=TENANT, database=front.database)
     if creates:
         store = Chroma(client=client, collection_name=collection, embedding_function=Counting())
@@ -57,7 +57,7 @@ async def test_a_retriever_hears_why_it_may_not_look(front: Front, *, creates: b
 
 
 async def test_a_collection_that_is_opened_is_not_changed(front: Front) -> None:
-    """A read, recorded as one: whatever else get-or-create says is left out."""
+    """Judged and recorded as a read: the other members of get-or-create are not forwarded."""
     before = front.direct("GET", f"{front.names}/open_docs")
     body = {
         "name": "open_docs",

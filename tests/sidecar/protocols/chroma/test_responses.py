@@ -1,4 +1,4 @@
-"""What Chroma's answers are trusted with: a scripted one says what a real one does not."""
+"""How far Chroma's responses are trusted: a scripted server returns what a real one doesn't."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -81,7 +81,7 @@ async def scripted(tmp_path: Path) -> AsyncIterator[Scripted]:
 async def test_a_name_that_turns_out_to_be_another_collection_is_judged_again(
     scripted: Scripted,
 ) -> None:
-    """A spelling of a shut name that nobody here knows of: the answer gives it away."""
+    """An unknown spelling of a closed name: the response reveals it."""
     scripted.answers["open_alias"] = collection("shut", metadata={"secret": "word"})
     answered = await scripted.get(f"{BASE}/open_alias")
     assert answered.status == 403
@@ -126,7 +126,7 @@ async def test_an_id_that_was_renamed_behind_our_back_is_judged_by_its_own_answe
 ) -> None:
     scripted.answers[ID] = collection("open")
     assert (await scripted.get(f"{BASE}/by-id/{ID}")).status == 200
-    # Still known as `open`; what comes back now says otherwise.
+    # Still cached as `open`; the response now says otherwise.
     scripted.answers[ID] = collection("shut")
     assert (await scripted.get(f"{BASE}/by-id/{ID}")).status == 403
 
@@ -252,7 +252,7 @@ async def test_a_learnt_list_names_each_id(scripted: Scripted) -> None:
 
 
 async def test_an_answer_from_before_a_rename_teaches_nothing(tmp_path: Path) -> None:
-    """A look-up is under way when a rename goes through us: what it brings back is the old name."""
+    """A look-up is under way when a rename goes through the sidecar, so it returns the old name."""
     async with scripting(tmp_path, writes="allow") as scripted:
         held = asyncio.Event()
         plain = scripted.script

@@ -1,5 +1,5 @@
-"""Chroma, the real one: what may be read comes back as Chroma sends it, and no way leads to what
-may not. Every trap of data-sources.md 5.1 is a test here."""
+"""A real Chroma server: what may be read comes back as Chroma sends it, and nothing else does.
+Every trap of data-sources.md 5.1 is a test here."""
 
 import asyncio
 import hashlib
@@ -155,7 +155,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("verb", ["query", "get", "search"])
 async def test_no_form_of_a_denied_id_is_read(front: Front, form: str, verb: str) -> None:
-    # Known already under its usual form, and allowed under another: neither may matter.
+    # Cached in its usual form, and allowed in another: neither may matter.
     await front.ask("POST", front.one("open_docs", "/query"), QUERY)
     text = FORMS[form](front.ids["shut_docs"])
     before = len(front.relay.lines)
@@ -193,7 +193,7 @@ async def test_tenant_and_database_of_the_path_lead_nowhere_else(
         answered = await front.ask(
             "POST", f"/api/v2/{stated}/collections/{front.ids['shut_docs']}/{verb}", QUERY
         )
-        # Known: judged as what it is. Not known: Chroma finds it nowhere but where it is.
+        # Cached: judged as what it is. Not cached: Chroma finds it only in its own database.
         denied(answered, "analysts-read" if known else "unresolved_source")
     assert not any("/query" in line or "/get" in line for line in front.relay.lines)
 
@@ -286,7 +286,7 @@ async def test_looking_up_a_denied_id_is_denied_like_its_name(front: Front, form
     text = FORMS[form](front.ids["shut_docs"])
     answered = await front.ask("GET", f"{front.names}/by-id/{text}")
     denied(answered, "analysts-read")
-    # The one look-up is the sidecar's own.
+    # The only look-up is the sidecar's own.
     assert len(front.relay.lines) == 1
     assert b"shut_docs" in answered.body, "the reason names what was denied"
     assert b'"configuration_json"' not in answered.raw
@@ -332,10 +332,10 @@ async def test_a_collection_named_like_another_ones_id_is_not_it(
         listening(made, source(front.chroma, "chroma")) as port,
     ):
         front.port = port
-        # By name it is the look-alike, and learnt under its own id.
+        # By name it is the look-alike, and cached under its own id.
         answered = await front.ask("GET", f"{front.names}/{shut}")
         assert answered.json["id"] == lookalike
-        # By id it is still the one that is shut.
+        # By id it is still the closed one.
         denied(await front.ask("POST", f"{front.names}/{shut}/get", {}), "analysts-read")
         assert (await front.ask("POST", f"{front.names}/{lookalike}/get", {})).status == 200
 
@@ -391,7 +391,7 @@ async def test_limit_and_offset_count_what_may_be_read(front: Front) -> None:
         pages = []
         for offset in range(0, 8, limit):
             page = await listed(front, f"?limit={limit}&offset={offset}")
-            # A page that is short although more follows would tell that something is hidden.
+            # A short page that isn't the last would reveal that something is hidden.
             assert len(page) == min(limit, 8 - offset)
             pages += page
         assert pages == everything
@@ -549,7 +549,7 @@ async def test_a_route_that_nobody_knows_is_denied(writing: Front, method: str, 
     answered = await writing.ask(method, target)
     assert answered.status == 403
     [decision] = await writing.sidecar.decisions()
-    # Where an id stands in the place of a name it is judged as the name it would be.
+    # An id in the place of a name is judged as that name.
     if path == "{one}":
         assert decision[1] in ("analysts-read", "unclassified_route")
     else:
@@ -798,7 +798,7 @@ async def test_an_allowed_write_is_made_and_recorded(writing: Front) -> None:
     decisions = await writing.sidecar.decisions()
     assert {each[0] for each in decisions} == {"ALLOW"}
     assert writing.source("open_renamed") in {each[2] for each in decisions}
-    # A write is no retrieval: lineage, which follows in a moment, is of the one read alone.
+    # A write is not a retrieval: lineage follows shortly, for the one read only.
     assert len(await writing.sidecar.lineage()) == 1
     await asyncio.sleep(5 * DELAY_SECONDS)
     kinds = [each["kind"] for each in await writing.sidecar.records()]
@@ -827,7 +827,7 @@ async def test_a_rename_needs_both_names(writing: Front) -> None:
     open_to_shut = await writing.ask("PUT", writing.one("open_docs"), {"new_name": "shut_now"})
     denied(open_to_shut, "analysts-read")
     assert not any(line.startswith("PUT") for line in writing.relay.lines)
-    # One denial each, and no ALLOW of the other name beside it.
+    # One denial each, and no ALLOW for the other name beside it.
     assert [each[0] for each in await writing.sidecar.decisions()] == ["DENY", "DENY"]
     renamed = await writing.ask("PUT", writing.one("open_docs"), {"new_name": "open_now"})
     assert renamed.status == 200
@@ -874,7 +874,7 @@ async def test_a_rename_by_others_is_followed_after_thirty_seconds(front: Front)
 
 async def test_a_name_that_moved_is_judged_by_its_present_holder(front: Front) -> None:
     await front.ask("POST", front.one("open_docs", "/get"), {})
-    # What was shut takes the open name: a policy follows the name, and the old holder loses it.
+    # The closed one takes the open name: a policy follows the name, and the former holder loses it.
     front.direct("PUT", front.one("open_docs"), {"new_name": "shut_then"})
     front.direct("PUT", front.one("shut_docs"), {"new_name": "open_docs"})
     answered = await front.ask("GET", f"{front.names}/open_docs")
@@ -906,8 +906,8 @@ async def test_a_shut_name_stays_shut_however_often_it_is_made_again(front: Fron
 async def test_readers_and_renames_at_once_never_read_what_is_shut(
     chroma: int, tmp_path: Path
 ) -> None:
-    """One writer swaps two names through us while readers ask by id: whatever was answered was
-    answered under a name that may be read."""
+    """One writer swaps two names through the sidecar while readers read by id: every response was
+    allowed under a name that may be read."""
     names = policy(allowed_sources=("*open_*",), denied_sources=("*open_hidden*",))
     async with fronting(chroma, tmp_path, names, writes="allow") as front:
         identity = front.ids["open_docs"]

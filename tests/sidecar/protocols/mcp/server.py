@@ -1,7 +1,8 @@
-"""An MCP server made with the SDK, served over HTTP on a thread of its own: tools of different
-sensitivity, resources, a template, prompts, and tools that make the server speak of its own accord.
+"""An MCP server built with the SDK, served over HTTP on its own thread: tools of different
+sensitivity, resources, a template, prompts, and tools that make the server push messages.
 
-It notes every message that arrives: the access log that says what a denied request became.
+It records every message that arrives: the access log that shows whether a denied request got
+through.
 """
 
 import asyncio
@@ -35,13 +36,13 @@ HINT = CacheHint(ttl_ms=60_000, scope="public")
 
 
 class Colour(BaseModel):
-    """What a tool asks the user for."""
+    """What a tool requests from the user."""
 
     colour: str
 
 
 def made() -> MCPServer[Any]:
-    """The server, knowing nothing of sidecars."""
+    """The server, which knows nothing of sidecars."""
     server: MCPServer[Any] = MCPServer(
         "library",
         log_level="CRITICAL",
@@ -95,8 +96,8 @@ def _speaking_tools(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def later(ctx: Context) -> str:
-        """Ends its stream before it is done, where the client can resume one: it has to have heard
-        from where."""
+        """Ends its stream before it is done, if the client can resume it, which takes an event
+        id."""
         await asyncio.sleep(0.2)
         await ctx.close_sse_stream()
         await asyncio.sleep(0.1)
@@ -104,7 +105,7 @@ def _speaking_tools(server: MCPServer[Any]) -> None:
 
     @server.tool()
     async def asks(ctx: Context) -> str | InputRequiredResult:
-        """Asks on its stream, or, as newer versions do, in its result."""
+        """Asks on its stream or, in newer versions, in its result."""
         if ctx.protocol_version != "2026-07-28":
             found = await ctx.elicit("which colour?", Colour)
             return f"painted {found.data.colour}" if found.action == "accept" else "not painted"
@@ -159,7 +160,7 @@ def _readable(server: MCPServer[Any]) -> None:
 
 @dataclass
 class Served:
-    """A running server: `arrived` are the messages that it got, in order."""
+    """A running server; `arrived` holds the messages that it received, in order."""
 
     port: int
     whole: bool
@@ -169,13 +170,13 @@ class Served:
     """How often a stream was asked for from where it broke off."""
 
     def names(self, method: str) -> list[str]:
-        """What the messages with this method name."""
+        """The names in the messages with this method."""
         params = [each["params"] for each in self.arrived if each.get("method") == method]
         return [each.get("name") or each.get("uri") for each in params]
 
 
 class _Noting:
-    """Notes each body that is posted on its way to the server."""
+    """Records each posted body on its way to the server."""
 
     def __init__(self, app: ASGIApp, served: Served) -> None:
         self._app = app
@@ -200,7 +201,7 @@ class _Noting:
 
 
 class Kept(EventStore):
-    """Events of every stream, for whoever resumes one."""
+    """The events of every stream, for clients that resume one."""
 
     def __init__(self) -> None:
         self._events: list[tuple[StreamId, JSONRPCMessage | None]] = []
@@ -222,7 +223,7 @@ class Kept(EventStore):
 
 @contextmanager
 def serving(*, json_response: bool) -> Iterator[Served]:
-    """The server on a port that the system chooses, its answers as JSON or as streams."""
+    """The server on a port that the system chooses, responding with JSON or with streams."""
     app = made().streamable_http_app(
         json_response=json_response,
         event_store=None if json_response else Kept(),

@@ -1,5 +1,5 @@
-"""The SDK's client, of which only the port was changed, and the SDK's server: over both versions of
-the transport, with answers in one piece and as streams."""
+"""The SDK's client, with only the port changed, and the SDK's server: over both versions of the
+transport, with responses in one piece and as streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -82,7 +82,7 @@ async def test_the_agent_lists_what_it_may_call_and_no_more(front: Front) -> Non
     assert prompts == ["greet"]
     assert resources == ["file:///docs/open.txt"]
     assert [each.uri_template for each in templates.resource_templates] == ["note://open/{name}"]
-    # Lists are put together of what may be seen: nothing is read.
+    # Lists are filtered, not reads.
     assert await front.sidecar.decisions() == []
 
 
@@ -126,10 +126,10 @@ async def test_a_header_that_names_another_tool_than_the_body_is_refused(front: 
         async with Client(transport, mode=front.mode, read_timeout_seconds=10) as client:
             with pytest.raises(MCPError) as caught:
                 await client.call_tool("payroll", {"month": "May"})
-    # Older versions know no such header: there the body decides, as always.
+    # Older versions have no such header: the body decides, as always.
     assert caught.value.error.code == (-32020 if front.mode == NEW else -32001)
     assert front.server.names("tools/call") == []
-    # As it is to do, the client lists the tools again and tries once more.
+    # As specified, the client lists the tools again and retries.
     denied = {each[0::2] for each in await front.sidecar.decisions()}
     assert denied == {("DENY", "mcp://kb" if front.mode == NEW else "mcp://kb/tool/payroll")}
 
@@ -220,7 +220,7 @@ async def test_progress_passes(front: Front) -> None:
     async with front.client() as client:
         result = await client.call_tool("slow", {"steps": 3}, progress_callback=progressed)
     assert result.content[0].text == "3 steps"  # type: ignore[union-attr]
-    # In one piece there is no room for anything else than the result.
+    # A response in one piece has room for the result only.
     assert heard == ([] if front.server.whole else [1.0, 2.0, 3.0])
 
 
@@ -230,7 +230,7 @@ async def test_the_server_may_ask_the_user(front: Front) -> None:
 
     async with front.client(elicitation_callback=answer) as client:
         if front.mode == OLD and front.server.whole:
-            # Beside an answer in one piece there is no room for a question.
+            # A response in one piece has no room for a question.
             with pytest.raises(MCPError, match="no back-channel"):
                 await client.call_tool("asks")
             return
@@ -242,7 +242,7 @@ async def test_the_server_may_ask_the_user(front: Front) -> None:
         assert await front.sidecar.decisions() == once
     else:
         assert text == "painted green, half painted"
-        # With the answer it is made again, and is a request of its own.
+        # With the user's answer it is repeated as a new request.
         assert await front.sidecar.decisions() == once * 2
 
 
@@ -251,7 +251,7 @@ async def test_a_result_that_is_fetched_later_is_the_one_that_was_asked_for(fron
         result = await client.call_tool("later")
     assert result.content[0].text == "here it is"  # type: ignore[union-attr]
     assert await front.sidecar.decisions() == [("ALLOW", "analysts-read", "mcp://kb/tool/later")]
-    # Only the older version resumes streams, where there are any.
+    # Only the older version resumes streams, if there are any.
     resumes = front.mode == OLD and not front.server.whole
     assert (front.server.resumed > 0) is resumes
 
@@ -277,7 +277,7 @@ async def test_what_is_pushed_is_judged_when_it_is(front: Front) -> None:
                         heard.append(event.uri)  # type: ignore[union-attr]
                         break
         else:
-            # The stream for what is said unasked is opened beside the session.
+            # The client opens the stream for pushed messages beside the session.
             await asyncio.sleep(0.2)
             await client.call_tool("touch")
             async with asyncio.timeout(20):

@@ -1,5 +1,5 @@
-"""However a call is spelt: what any reader of the body could take it for is what was judged, and
-what was denied the server never received (proxy.md, section B)."""
+"""Every spelling of a call: whatever a parser could read in the body was judged, and the server
+never received what was denied (proxy.md, section B)."""
 
 import asyncio
 import json
@@ -104,8 +104,8 @@ URIS = st.builds(
 
 
 def _read_by_many(uri: str) -> list[str]:
-    """The path of a file as a plain reader has it, as one that resolves dots does, as one that
-    decodes does, and as a browser does."""
+    """A file's path as read by a plain parser, by one that resolves dots, by one that decodes, and
+    by a browser."""
     plain = uri.partition(":")[2].removeprefix("//localhost").removeprefix("//")
     paths = [plain, unquote(plain), unquote(unquote(plain))]
     with suppress(ValidationError):
@@ -161,8 +161,8 @@ BODIES = st.builds(
 
 
 def _readings(raw: bytes) -> Iterator[tuple[Any, Any]]:
-    """Method and name, as readers have them that take the first or the last of two keys, and that
-    do or do not tell `Name` from `name`."""
+    """Method and name, as read by parsers that take the first or the last of two keys, and that do
+    or don't distinguish `Name` from `name`."""
     for last in (True, False):
         for folding in (True, False):
             message = json.loads(raw, object_pairs_hook=partial(_members, last, folding))
@@ -194,7 +194,7 @@ def test_a_call_that_arrives_is_one_that_may_be_made_to_every_reader(
 
 
 def test_what_may_not_be_read_any_more_is_not_sent_again() -> None:
-    """Between a call and the stream that brings its result a policy may change."""
+    """A policy may change between a call and the stream with its result."""
     who = Attribution("ada", None, None, None)
     tokens = Tokens(*(Continuations(lambda: 0.0) for _ in range(3)))
     things = McpObjects(SourceNames(source(1, "mcp")), {})

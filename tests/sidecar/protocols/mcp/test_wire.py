@@ -1,5 +1,5 @@
-"""What a message must be to be let through, and what of a server's messages is: the traps that the
-SDK does not walk into, each on the wire."""
+"""Which messages pass, in both directions, on the wire: the traps that the SDK doesn't walk
+into."""
 
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -132,7 +132,7 @@ async def test_a_posted_answer_belongs_to_older_versions(wire: Wire) -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        # Batches, which versions until 2025-03-26 knew.
+        # Batches, which versions up to 2025-03-26 allowed.
         b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]',
         b"[]",
         b"",
@@ -149,7 +149,7 @@ async def test_a_posted_answer_belongs_to_older_versions(wire: Wire) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"ping","result":{}}',
         b'{"jsonrpc":"2.0","result":{}}',
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["open"]}',
-        # Keys that stand twice, to some reader at least.
+        # Keys that occur twice, at least for some parser.
         b'{"jsonrpc":"2.0","id":1,"method":"ping","method":"tools/call","params":{"name":"shut"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"ping","Method":"tools/call","params":{"name":"shut"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"open","name":"shut"}}',
@@ -195,7 +195,7 @@ async def test_what_is_no_request_is_answered_by_http_alone(wire: Wire) -> None:
     answered = await wire.post({"jsonrpc": "2.0", "method": "notifications/other"})
     assert answered.status == 403
     assert answered.json["decision"]["policy_name"] == "unclassified_route"
-    # A call without an id: nobody waits for its answer, and it must not happen either.
+    # A call without an id: it expects no response, and it must not happen either.
     answered = await wire.post({"jsonrpc": "2.0", "method": "tools/call", "params": CALL})
     assert answered.status == 403
     assert wire.upstream.seen == []
@@ -312,7 +312,7 @@ async def test_a_resource_outside_of_a_list_takes_its_result_with_it(wire: Wire)
     answered = await wire.call("tools/call", CALL)
     assert answered.json["error"]["code"] == -32001
     assert b"file" not in answered.body
-    # Within one it is left out, and so is the message that it stands in.
+    # Inside a list it is removed, together with the message that holds it.
     messages = [{"role": "user", "content": each} for each in (link, {"type": "text", "text": "a"})]
     wire.says = lambda asked: {"messages": messages}
     answered = await wire.call("prompts/get", {"name": "open"})
@@ -401,7 +401,7 @@ async def test_what_is_sent_again_to_who_resumes_is_judged_again(wire: Wire) -> 
     def again(identity: Any) -> Said:
         return {"jsonrpc": "2.0", "id": identity, "result": result}
 
-    # What lists is put together anew; what is empty tells nothing.
+    # Lists are filtered; an empty result reveals nothing.
     lists = {"tools": [{"name": "open"}, {"name": "shut"}]}
     wire.says = lambda asked: [
         again("a"),

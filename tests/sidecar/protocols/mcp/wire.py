@@ -1,5 +1,5 @@
-"""A sidecar in front of an MCP server that a test scripts, message by message: for what the SDK
-would not send, or no real server says. It is recorded from the specification and checks nothing."""
+"""A sidecar in front of an MCP server that a test scripts message by message, for what neither the
+SDK nor a real server would send. It follows the specification and checks nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -41,7 +41,7 @@ Said = dict[str, Any]
 
 @dataclass
 class Wire:
-    """What a test sends, what the server got, and what it says."""
+    """What a test sends, what the server received, and what it responds."""
 
     port: int
     sidecar: Sidecar
@@ -96,18 +96,18 @@ def request(method: str, params: Said | None = None, id_: Any = 1) -> Said:
 
 
 def modern(method: str, params: Said, version: str = MODERN) -> Said:
-    """A request that states its version, as those since 2026-07-28 do."""
+    """A request that states its version, as required since 2026-07-28."""
     return request(method, {**params, "_meta": {VERSION_KEY: version}})
 
 
 def heads(method: str, name: str | None = None, version: str = MODERN) -> list[str]:
-    """The fields that go with it."""
+    """The header fields that go with it."""
     found = [f"MCP-Protocol-Version: {version}", f"Mcp-Method: {method}"]
     return found if name is None else [*found, f"Mcp-Name: {name}"]
 
 
 def plain(answered: Answered) -> bytes:
-    """The body of an answer, out of its chunks."""
+    """The body of a chunked response."""
     if answered.fields.get("transfer-encoding") != "chunked":
         return answered.body
     body, rest = b"", answered.body
@@ -118,7 +118,7 @@ def plain(answered: Answered) -> bytes:
 
 
 def told(answered: Answered) -> list[Said]:
-    """The messages of an answer that came as a stream."""
+    """The messages of a streamed response."""
     found = []
     for event in plain(answered).split(b"\n\n"):
         lines = [line[6:] for line in event.split(b"\n") if line.startswith(b"data: ")]

@@ -1,5 +1,5 @@
-"""A minimal Pinecone index: the data plane's routes and forms of its description over records in
-memory. It is not the real service, of which there is no server to be had."""
+"""A minimal Pinecone index: the data plane's described routes and forms, over records in memory. It
+is not the real service, which has no server to download."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ MARK = "level"
 
 
 class Server:
-    """`records` are those of each namespace: id -> metadata."""
+    """`records` maps each namespace to its records: id -> metadata."""
 
     def __init__(self, *levels: Any, namespaces: tuple[str, ...] = ("__default__", "open", "shut")):
         self.records = {
@@ -21,7 +21,7 @@ class Server:
         }
 
     def answer(self, method: str, target: str, raw: bytes) -> tuple[int, Any]:
-        """What `scripted` asks for."""
+        """The script for `scripted`."""
         path, _, query = target.partition("?")
         given = {name: values[-1] for name, values in parse_qs(query).items()}
         body: Any = json.loads(raw) if raw and raw.lstrip()[:1] == b"{" else {}
@@ -102,7 +102,7 @@ def _chosen(record: dict[str, Any], fields: list[str]) -> dict[str, Any]:
 
 
 def _holds(condition: Any, record: dict[str, Any]) -> bool:
-    """As Pinecone compares a list of texts: any of them."""
+    """Pinecone compares a list of strings with any of them."""
     for key, given in (condition or {}).items():
         if key == "$and":
             if not all(_holds(each, record) for each in given):

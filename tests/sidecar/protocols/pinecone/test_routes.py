@@ -1,5 +1,5 @@
-"""Pinecone, a minimal one (`pinecone_server.py`): which namespace a request concerns, however it
-says so, and which of its records may be seen. Every trap of data-sources.md 5.5 is a test here."""
+"""A minimal Pinecone (`server.py`): the namespaces of a request, whichever way it names them, and
+which records may be seen. Every trap of data-sources.md 5.5 is a test here."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,6 +1,5 @@
-"""Whatever Pinecone receives is what was judged, for every spelling of a path, a query and a body:
-read again by a reader that takes names whatever their case and the last of two, it names no
-namespace that may not be read."""
+"""Pinecone receives only what was judged, for every spelling of a path, a query and a body: a
+parser that ignores case and takes the last of two names finds no namespace that may not be read."""
 
 import asyncio
 import json
@@ -47,7 +46,7 @@ def spelt(members: list[tuple[str, Any]], *, nested: bool) -> bytes:
 
 
 def read_by_pinecone(target: str, raw: bytes) -> set[str]:
-    """The namespaces of a request, by a lenient reader."""
+    """The namespaces of a request, by a lenient parser."""
     path, _, query = target.partition("?")
     segments = [unquote(part) for part in path[1:].split("/")]
     if "namespaces" in segments:
@@ -93,7 +92,7 @@ def test_what_arrives_is_what_was_judged(
     front.upstream.seen.clear()
     method, raw, target = "POST", spelt(members, nested=nested), path.format(segment)
     if path in ("/namespaces/{}", "/query"):
-        # In a query, as it is for what is got.
+        # In the query, as for every GET.
         method, raw = "GET", b""
         target = target if "{}" in path else "/vectors/fetch"
         target += "?" + "&".join(f"{name}={value}" for name, value in stated)

@@ -1,9 +1,8 @@
 """A minimal Qdrant: the routes and forms of its HTTP description, executed by the local mode of its
-own client library. It is not the real server, which no wheel has.
+client library. It is not the real server, which is not available as a wheel.
 
-What the real one takes beyond its description (an array for an object, by position) this one does
-not; tests of that look at what is forwarded.
-"""
+The real server accepts more than its description (an array in place of an object); this one
+doesn't. Tests of that look at what is forwarded."""
 
 import json
 from collections.abc import Callable
@@ -15,19 +14,19 @@ from qdrant_client import models as m
 
 VECTORS = m.VectorParams(size=2, distance=m.Distance.DOT)
 
-# Of each route, what `with_payload` is where it is absent.
+# The default of `with_payload` for each route.
 _UNASKED = {"scroll": True, "": True}
 
 
 class Server:
-    """One Qdrant in memory; `local` is the way around the listener."""
+    """One Qdrant in memory; `local` reaches it without the listener."""
 
     def __init__(self) -> None:
         self.local = QdrantClient(":memory:")
 
     def create(self, name: str, *levels: Any) -> None:
-        """A collection of points that hold its name, each with its level as mark; without one where
-        the level is None."""
+        """A collection of points that hold its name, each with its level, or without one if the
+        level is None."""
         self.local.create_collection(name, vectors_config=VECTORS)
         for place, level in enumerate(levels, 1):
             payload: dict[str, Any] = {"text": f"text of {name} {place}", "author": f"of {name}"}
@@ -41,7 +40,7 @@ class Server:
         self.local.update_collection_aliases([m.CreateAliasOperation(create_alias=change)])
 
     def answer(self, method: str, target: str, raw: bytes) -> tuple[int, Any]:
-        """What `scripted` asks for."""
+        """The script for `scripted`."""
         path = target.partition("?")[0]
         if path == "/":
             return 200, {"title": "qdrant - minimal", "version": "1.19.0"}
@@ -126,7 +125,7 @@ def _groups(local: QdrantClient, name: str, body: Any) -> Any:
 
 
 def _legacy(*members: str) -> Callable[[QdrantClient, str, Any], Any]:
-    """The forms from before `points/query`: a list comes back."""
+    """The routes that predate `points/query`: they return a list."""
 
     def run(local: QdrantClient, name: str, body: Any) -> Any:
         inner = {each: body.pop(each) for each in members if each in body}

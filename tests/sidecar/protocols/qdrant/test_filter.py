@@ -1,5 +1,5 @@
-"""Qdrant's points with a level of their own: who may see up to `medium` sees no other, however it
-asks, and the rest of the answer is what Qdrant says."""
+"""Qdrant's points with their own level: an agent that may see up to `medium` sees no other,
+whatever it asks, and the rest of the response is Qdrant's."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -118,7 +118,7 @@ async def test_each_request_of_a_batch_is_narrowed(front: Minimal) -> None:
 async def test_groups_and_the_records_they_look_up_are_narrowed(
     tmp_path: Path, server: Server, lookup: object
 ) -> None:
-    # The group's id is that of a record in the other collection.
+    # The group's id is the id of a record in the other collection.
     for point in (1, 2, 3):
         server.local.set_payload("docs", {"by": [1, 2]}, points=[point])
     marked = {"sensitivity_field": "acl.level", "sensitivity": "low"}

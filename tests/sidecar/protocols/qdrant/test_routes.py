@@ -1,6 +1,6 @@
-"""Qdrant, a minimal one that its own client library executes (`qdrant_server.py`): what a request
-concerns, however it says so. Every trap of data-sources.md 5.2 is a test here or in
-`test_qdrant_documents.py`."""
+"""A minimal Qdrant, executed by its own client library (`server.py`): the sources of a request,
+whichever way it names them. Every trap of data-sources.md 5.2 is a test here or in
+`test_filter.py`."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ async def front(tmp_path: Path, server: Server) -> AsyncIterator[Minimal]:
 
 
 def client(port: int) -> QdrantClient:
-    # Its look at the server's version is a thread that outlives a test.
+    # Its check of the server's version runs in a thread that outlives a test.
     return QdrantClient(url=f"http://127.0.0.1:{port}", timeout=10, check_compatibility=False)
 
 
@@ -216,7 +216,7 @@ async def test_a_collection_named_in_the_body_is_judged(
 @pytest.mark.parametrize(
     ("verb", "body"),
     [
-        # Qdrant's reader takes an array for an object, by position.
+        # Qdrant accepts an array in place of an object.
         ("query", {"query": 1, "lookup_from": ["shut_docs"]}),
         ("query", {"query": 1, "prefetch": [["x", None, None, None, None, None, ["shut_docs"]]]}),
         ("query/groups", {"query": [1.0], "group_by": "a", "with_lookup": ["shut_docs"]}),

@@ -1,5 +1,5 @@
-"""Whatever Qdrant receives is what was judged, for every spelling of a path and of a body: read
-again as Qdrant reads it, by a reader of its own, it names nothing that may not be read."""
+"""Qdrant receives only what was judged, for every spelling of a path and of a body: an independent
+parser that reads like Qdrant finds no name that may not be read."""
 
 import asyncio
 import json
@@ -59,11 +59,11 @@ def spelt(body: Any, how: str) -> bytes:
 
 
 def read_by_qdrant(method: str, target: str, raw: bytes) -> set[str]:
-    """The collections of a request, by a reader that takes the last of two members and an array for
-    any object."""
+    """The collections of a request, by a parser that takes the last of two members and accepts an
+    array in place of any object."""
     segments = [unquote(part) for part in target.partition("?")[0][1:].split("/")]
     found = {segments[1]}
-    # A write of points looks nothing up; a batch reads nothing but its requests.
+    # A write of points looks nothing up; a batch reads only its requests.
     pending = [json.loads(raw)] if raw and method == "POST" else []
     if segments[-1] == "batch":
         pending = [each.get("searches") for each in pending]

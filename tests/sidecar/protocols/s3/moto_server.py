@@ -1,4 +1,4 @@
-"""A real S3 server: moto's, which keeps buckets as S3 does and verifies no signature."""
+"""A real S3 server: moto's, which keeps buckets as S3 does, and doesn't verify signatures."""
 
 import subprocess
 import sys

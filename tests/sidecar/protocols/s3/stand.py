@@ -1,4 +1,5 @@
-"""A listener in front of S3: of moto's server, behind a data source that verifies signatures."""
+"""A listener in front of moto's S3 server, with a data source between them that verifies
+signatures."""
 
 import asyncio
 import os
@@ -37,7 +38,7 @@ def client(
     endpoint_url: str | None = None,
     **config: Any,
 ) -> Any:
-    """boto3's client of S3, unchanged but for its address."""
+    """boto3's S3 client, with only its address changed."""
     return boto3.client(
         "s3",
         endpoint_url=endpoint_url or f"http://127.0.0.1:{port}",
@@ -50,7 +51,7 @@ def client(
 
 @dataclass
 class S3Front:
-    """A listener in front of S3, and a bucket of a test's own, in which `open/` may be read."""
+    """A listener in front of S3, and a bucket for one test, in which `open/` may be read."""
 
     port: int
     bucket: str
@@ -62,12 +63,12 @@ class S3Front:
     source: Source
 
     async def through(self, call: Callable[[Any], Any]) -> Any:
-        """What `call` makes of a client whose credentials nobody knows."""
+        """The result of `call` with a client whose credentials are unknown to the data source."""
         agents = client(self.port, "AKIAAGENT", "none")
         return await asyncio.to_thread(call, agents)
 
     async def both(self, call: Callable[[Any], Any]) -> Any:
-        """The same, and that it is the same as straight from S3."""
+        """The same, and checks that it equals S3's own response."""
         through = await self.through(call)
         assert through == await asyncio.to_thread(call, self.direct)
         return through
@@ -108,5 +109,5 @@ async def s3_fronting(
         configured = replace(source(upstream.port, "s3", aws=aws), **changes)
         async with listening(made, configured, clock=ticking.clock) as port:
             yield S3Front(port, bucket, upstream, script, made, ticking, direct, configured)
-            # Whatever the sidecar sent was signed as it must be.
+            # Everything that the sidecar sent was signed correctly.
             assert script.faults == []

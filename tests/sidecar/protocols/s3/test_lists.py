@@ -1,5 +1,5 @@
-"""Lists of keys as S3, and servers like it, write them: names that may not be seen are cut, the
-rest stays as it was, and no word of the list tells of what was cut."""
+"""Lists of keys as S3 and compatible servers write them: names that may not be seen are cut, the
+rest stays as it was, and nothing in the list reveals what was cut."""
 
 from base64 import b64encode
 from xml.etree import ElementTree as ET
@@ -34,7 +34,7 @@ def test_hidden_names_are_cut_and_the_rest_stays() -> None:
     folders = "<CommonPrefixes><Prefix>shut/</Prefix></CommonPrefixes>"
     seen = "<CommonPrefixes><Prefix>open/x/</Prefix></CommonPrefixes>"
     passed = filter_keys(of(before, key("shut/s"), key("open/a"), folders, seen), visible)
-    # The white space between entries is nobody's.
+    # The white space between entries belongs to neither.
     expected = of(before.replace("4", "2"), "\n  ", key("open/a"), seen)
     assert passed.body == expected
     assert passed.withheld == 2
@@ -116,7 +116,7 @@ def test_a_page_that_goes_on_from_a_hidden_name_is_refused(parts: tuple[str, ...
 @pytest.mark.parametrize(
     "parts",
     [
-        # AWS's own token, which is no text.
+        # AWS's own token, which is opaque.
         (
             "<NextContinuationToken>1ueGcxLPRx1Tr/XYExHnhbYLgveDs2J/wm36Hy4vbOwM=",
             "</NextContinuationToken>", key("shut/s"),
@@ -180,7 +180,7 @@ MARKUP = st.sampled_from(["", "<!-- <Key>x</Key> -->", "<?pi <Key>?>", "\n", "&#
 def test_what_is_left_is_exactly_what_may_be_seen(
     entries: list[tuple[bool, str, str]],
 ) -> None:
-    """By another reader of XML than the one that cut."""
+    """By another XML parser than the one that cut."""
 
     def escape(text: str) -> str:
         return text.replace("&", "&amp;").replace("<", "&lt;")

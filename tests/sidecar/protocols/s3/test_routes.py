@@ -1,5 +1,6 @@
-"""S3, a real server and boto3: what may be read comes back as S3 sends it, signed anew, and no way
-leads to what may not. Every trap of data-sources.md 5.7 for S3 is a test here."""
+"""A real S3 server and boto3: what may be read comes back as S3 sends it, requests are signed by
+the sidecar, and nothing else can be read. Every trap of data-sources.md 5.7 for S3 is a test
+here."""
 
 import asyncio
 import hashlib
@@ -210,19 +211,19 @@ async def test_every_read_of_a_denied_key_is_denied(
 
 UNREADABLE = "unreadable_request"
 REFUSED = [
-    # Names that stand for another bucket, or that no bucket has.
+    # Names that stand for another bucket, or that no bucket can have.
     ("/arn:aws:s3:eu-west-1:123456789012:accesspoint/open/open/a.txt", 403, "unresolved_source"),
     ("/arn%3Aaws%3As3%3Aeu-west-1%3A123456789012%3Aaccesspoint%2Fopen/a", 400, UNREADABLE),
     ("/open-0123456789-s3alias/a", 403, "unresolved_source"),
     ("/open--x-s3/a", 403, "unresolved_source"),
     ("/open.mrap/a", 403, "unresolved_source"),
     ("/Open/a", 403, "unresolved_source"),
-    # What nobody knows, and two questions in one.
+    # Unknown parameters, and two operations in one.
     ("/{b}/open/a.txt?brandnew", 403, "unclassified_route"),
     ("/{b}/open/a.txt?acl&attributes", 403, "unclassified_route"),
     ("/{b}/open/a.txt?VERSIONID=1", 403, "unclassified_route"),
     ("/{b}?list-type=2&acl", 403, "unclassified_route"),
-    # What two readers read in two ways.
+    # What two parsers read differently.
     ("/{b}?prefix=open/&prefix=shut/", 400, UNREADABLE),
     ("/{b}?prefix=open/&pref%69x=shut/", 400, UNREADABLE),
     ("/{b}?prefix=open/+", 400, UNREADABLE),
@@ -232,7 +233,7 @@ REFUSED = [
     ("/{b}?prefix=open/../shut/", 400, UNREADABLE),
     ("/{b}?prefix=open//", 400, UNREADABLE),
     ("/{b}?=x", 400, UNREADABLE),
-    # Signed beforehand, by whom we don't know.
+    # Presigned by an unknown party.
     ("/{b}/open/a.txt?X-Amz-Signature=00", 400, UNREADABLE),
     ("/{b}/open/a.txt?x-amz-security-token=t", 400, UNREADABLE),
     ("/{b}/open/a.txt?AWSAccessKeyId=a&Signature=s&Expires=9", 400, UNREADABLE),
@@ -396,7 +397,7 @@ async def test_every_page_is_filtered_and_none_is_lost(front: S3Front) -> None:
 
 
 async def test_a_page_that_ends_at_a_hidden_name_is_refused(front: S3Front) -> None:
-    # The first version of the list goes on from the last key; moto names it.
+    # The first version of the list continues from the last key, which moto names.
     answered = await front.ask("GET", f"/{front.bucket}?marker=open%2Fdeep%2Fc.txt&max-keys=1")
     assert answered.status == 502
     assert b"shut" not in answered.raw

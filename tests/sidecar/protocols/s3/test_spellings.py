@@ -1,5 +1,5 @@
-"""Whatever S3 received is what was judged, on the wire: paths, queries, copy sources and deletions
-in every spelling, read again from what arrived by a reader of the test's own."""
+"""S3 receives only what was judged, on the wire: paths, queries, copy sources and deletions in
+every spelling. The test reads what arrived with its own parser."""
 
 import asyncio
 import re
@@ -54,7 +54,7 @@ BODIES = [
     b"<Delete><Object><Key>open/../shut/s</Key></Object></Delete>",
 ]  # fmt: skip
 
-# Most of what is drawn is nearly a request that may pass: what never does tells little.
+# Most of what is drawn is almost a request that passes: one that never could shows little.
 USUAL = ["/lake/open/a", "/lake/%6fpen/b", "/lake/open/d/e", "/lake", "/lake/", "/"]
 PATHS = st.one_of(
     st.sampled_from(USUAL),
@@ -68,7 +68,7 @@ PATHS = st.one_of(
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, str, str, bytes]:
-    """Method, target, copy source and body."""
+    """The method, target, copy source and body."""
     method = draw(st.sampled_from(["GET", "GET", "HEAD", "PUT", "POST", "DELETE"]))
     rare = draw(st.integers(0, 9)) == 0
     query = draw(st.one_of(st.just(""), st.sampled_from(QUERIES)))
@@ -119,7 +119,7 @@ def names(seen: Seen) -> set[str]:
     bucket, _, key = unquote(path)[1:].partition("/")
     found = {f"{bucket}/{key}"}
     if bucket:
-        # Else it is one of buckets' names, and the list is filtered.
+        # Otherwise it is a list of buckets, which is filtered.
         stated = [each[7:] for each in query.split("&") if each.startswith("prefix=")]
         found |= {f"{bucket}/{unquote(each)}" for each in stated}
     for copied in seen.values("x-amz-copy-source"):
