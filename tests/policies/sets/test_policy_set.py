@@ -44,7 +44,7 @@ class Store:
 
 
 @given(policies("analyst"))
-def test_policies_come_back_as_they_went(found: list[Policy]) -> None:
+def test_policies_survive_the_round_trip(found: list[Policy]) -> None:
     document = role_document(found)
     if document is None:
         assert found == []
@@ -68,7 +68,7 @@ def test_a_roles_document_does_not_depend_on_order(found: list[Policy], random: 
 
 
 @given(KEYS, IDENTIFIERS, st.lists(IDENTIFIERS, min_size=1, max_size=3))
-def test_agents_and_keys_come_back_as_they_went(key: Key, name: str, roles: list[str]) -> None:
+def test_agents_and_keys_survive_the_round_trip(key: Key, name: str, roles: list[str]) -> None:
     agent = Agent(name, "approved", tuple(roles), key.key_id)
     documents = {
         agent_name(name): agent_document(agent),
@@ -99,7 +99,7 @@ def test_a_document_is_compiled_once_until_it_changes() -> None:
     assert (known.revision, store.fetched["role/analyst"]) == (9, 2)
 
 
-def test_absence_is_kept_and_forgotten_like_a_document() -> None:
+def test_absence_is_cached_and_forgotten_like_a_document() -> None:
     store = Store()
     known = PolicySet(store)
     assert known.agent("agt_a") is None
@@ -120,7 +120,7 @@ def test_a_reset_forgets_everything() -> None:
     assert (known.revision, store.fetched) == (5, {"tenant": 2})
 
 
-def test_a_stranger_who_tries_names_does_not_grow_memory() -> None:
+def test_guessed_names_do_not_grow_memory() -> None:
     store = Store(tenant=tenant_document(SETTINGS))
     known = PolicySet(store, keep=8)
     for n in range(1000):
@@ -130,7 +130,7 @@ def test_a_stranger_who_tries_names_does_not_grow_memory() -> None:
     assert known.settings() == SETTINGS
 
 
-def test_without_a_tenant_document_there_is_nothing_to_decide_by() -> None:
+def test_without_a_tenant_document_nothing_can_be_decided() -> None:
     with pytest.raises(LookupError, match="`tenant`"):
         PolicySet(lambda _name: None).settings()
 
@@ -145,14 +145,14 @@ def test_a_key_is_live_until_its_moment() -> None:
     assert (key.live(99), key.live(100), key.live(101)) == (True, False, False)
 
 
-def test_a_freeze_comes_back_as_it_went() -> None:
+def test_a_freeze_survives_the_round_trip() -> None:
     frozen = replace(SETTINGS, frozen_at=START)
     known = PolicySet({"tenant": tenant_document(frozen)}.get)
     assert known.settings() == frozen
     assert known.masks()
 
 
-def test_a_document_without_a_freeze_is_what_it_was() -> None:
+def test_a_document_without_a_freeze_is_unchanged() -> None:
     """An upgrade must not announce changes where nothing changed."""
     assert tenant_document(SETTINGS) == encode(
         {
@@ -179,7 +179,7 @@ def test_the_example_of_a_frozen_tenant_is_one() -> None:
     assert encode(orjson.loads(example)) == tenant_document(TenantSettings("acme", frozen_at=START))
 
 
-def test_a_freeze_that_does_not_say_since_when_can_not_be_read() -> None:
+def test_a_freeze_without_its_time_can_not_be_read() -> None:
     wire = replace(SETTINGS, frozen_at=START).to_wire()
     del wire["frozen_at"]
     with pytest.raises(KeyError):

@@ -64,7 +64,7 @@ def test_a_frontier_is_kept_as_bytes(size: int) -> None:
 
 
 @given(st.integers(0, 70), st.integers(0, 6 * 32))
-def test_bytes_of_another_length_are_no_frontier(size: int, length: int) -> None:
+def test_bytes_of_another_length_are_not_a_frontier(size: int, length: int) -> None:
     if length == size.bit_count() * 32:
         assert Frontier.from_bytes(size, bytes(length)).size == size
     else:

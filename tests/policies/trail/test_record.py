@@ -104,7 +104,7 @@ def test_every_other_kinds_bytes_are_canonical(one: str, other: str, number: int
 
 
 @given(situations())
-def test_nothing_personal_stands_in_clear(situation: Situation) -> None:
+def test_nothing_personal_is_in_clear(situation: Situation) -> None:
     call, facts, _ = situation
     call = call._replace(user_id="ann.the.user", query="the.query.text")
     record = decision_record(
@@ -165,7 +165,7 @@ def test_a_record_larger_than_an_entry_is_invalid(kind: str) -> None:
         make_record(kind, "e", encode({"names": [wide] * 61}))
 
 
-def test_what_makes_a_record_fits_with_its_place_into_an_entry() -> None:
+def test_the_largest_record_fits_into_an_entry_with_its_position() -> None:
     """The largest `pub` that is accepted, with the longest ids around it."""
     wide = "😀" * 256
     size = 61_440 - 2 - len('{"a":""}')
@@ -178,14 +178,14 @@ def test_what_makes_a_record_fits_with_its_place_into_an_entry() -> None:
     assert len(core) < MAX_ENTRY
 
 
-def test_a_given_context_hash_is_kept_and_another_is_made() -> None:
+def test_a_given_context_hash_is_kept_and_a_missing_one_is_computed() -> None:
     given_ = orjson.loads(decided(RETRIEVAL._replace(context_hash="ab" * 32)).pub)
     made = orjson.loads(decided().pub)
     assert given_["context_hash"] == "ab" * 32
     assert made["context_hash"] != given_["context_hash"]
 
 
-def test_a_context_hash_that_we_made_can_not_be_tested_by_a_guess() -> None:
+def test_a_computed_context_hash_can_not_confirm_a_guess() -> None:
     """It covers the salted commitments, so two equal calls have different hashes."""
     one, other = decided(seed=1), decided(seed=2)
     assert orjson.loads(one.pub)["context_hash"] != orjson.loads(other.pub)["context_hash"]
@@ -196,7 +196,7 @@ def test_a_context_hash_that_we_made_can_not_be_tested_by_a_guess() -> None:
 
 
 @given(SALTS, st.text("abcz09_.:-", min_size=1, max_size=60), st.text(CHARACTERS, max_size=200))
-def test_a_commitment_is_what_hmac_makes_of_it(record_salt: bytes, path: str, value: str) -> None:
+def test_a_commitment_is_an_hmac(record_salt: bytes, path: str, value: str) -> None:
     cm, openings = (orjson.loads(each) for each in commit(record_salt, {path: value}))
     message = b"audit/field-salt/v1\0" + path.encode()
     expected_salt = hmac.digest(record_salt, message, "sha256")
@@ -298,7 +298,7 @@ def test_an_event_whose_openings_were_erased_is_shown_without(openings: bytes | 
     assert lineage_action(entry, openings)["detail"] is None
 
 
-def test_what_a_key_is_never_stands_in_a_record() -> None:
+def test_a_key_is_never_in_a_record() -> None:
     assert b"scope" in decided(FULL, FACTS).pub
     assert set(orjson.loads(decided(FULL, full_facts()).pub)["facts"]["key"]) == {
         "key_id", "scope", "bound_agent_id", "permitted_roles", "expires_at",

@@ -67,7 +67,7 @@ def agree(raw: bytes) -> bool:
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("n", [0, 3, 10**15 - 1, 10**15, 2**53 - 1])
-def test_what_a_sidecar_sends_is_told(name: str, n: int) -> None:
+def test_the_fast_path_accepts_what_a_sidecar_sends(name: str, n: int) -> None:
     raw = wire(ALL[name], n)
     assert agree(body(raw, raw))
     decision = name in ("decision", "masked", "bare") and n < 10**15
@@ -106,7 +106,7 @@ def test_a_member_twice_too_many_or_out_of_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["x", "a-b_9", "x" * 32, "", "API", "a b", "x" * 33, "a\x00", "é"])
-def test_a_source_type_is_told_where_it_is_a_name(form: str) -> None:
+def test_a_source_type_on_the_fast_path_is_a_name(form: str) -> None:
     raw = wire(decided(RETRIEVAL._replace(source_type=form)))
     assert agree(body(raw))
     good = form in ("x", "a-b_9", "x" * 32)
@@ -159,7 +159,7 @@ def test_values_that_were_changed(name: str, data: st.DataObject) -> None:
      b'{"instance":"i\\n","source":"s","records":[{}]}', b'{"source":"s","instance":"i"}',
      b'{"instance":"' + b"y" * 257 + b'","source":"s","records":[{}]}'],
 )  # fmt: skip
-def test_a_body_of_another_form_is_left_to_the_reader_of_all(raw: bytes) -> None:
+def test_a_body_of_another_form_is_left_to_the_full_decoder(raw: bytes) -> None:
     assert match_batch(raw) is None
 
 

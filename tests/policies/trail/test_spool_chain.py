@@ -176,7 +176,7 @@ def test_a_member_of_another_type_is_refused(path: tuple[str, ...], wrong: objec
 
 
 @pytest.mark.parametrize("path", [(), ("core",), ("core", "src")])
-def test_a_member_too_many_is_refused(path: tuple[str, ...]) -> None:
+def test_an_extra_member_is_refused(path: tuple[str, ...]) -> None:
     bad = payload(RECORDS["decision"])
     at(bad, path)["extra"] = 1
     with pytest.raises(Invalid):
@@ -197,7 +197,7 @@ def test_a_kind_can_not_be_indexed_by_another_kinds_members(kind: str, member: s
 
 
 @pytest.mark.parametrize("bad", [None, [], "x", 1, {}, {"core": {}}, {"open": {}}])
-def test_what_is_no_record_at_all_is_refused(bad: object) -> None:
+def test_a_payload_that_is_not_a_record_is_refused(bad: object) -> None:
     with pytest.raises(Invalid):
         read_payload(bad)
 

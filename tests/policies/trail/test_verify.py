@@ -163,7 +163,7 @@ def test_two_swapped_entries_are_found_at_the_first(one: int) -> None:
     [b"", b"{}", b"[]", b"null", b"1", b'"x"', b"{", b"\xff", b'{"pub":{}}', b'{"eid":1}',
      b"[" * 900 + b"]" * 900],
 )  # fmt: skip
-def test_bytes_that_are_no_entry_are_a_finding_and_no_crash(raw: bytes) -> None:
+def test_bytes_that_are_not_an_entry_are_a_finding_not_a_crash(raw: bytes) -> None:
     for row in (StoredRow(1, raw), ROWS[1]._replace(entry=raw)):
         broken(replaced(1, row), 1)
 
@@ -220,7 +220,7 @@ def test_an_opening_that_is_missing_swapped_or_wrong_is_found(at: int) -> None:
 
 
 @EACH
-def test_an_opening_of_nothing_is_found(at: int) -> None:
+def test_an_opening_without_a_commitment_is_found(at: int) -> None:
     extra = {"more": [b64(bytes(32)), "x"]}
     openings = orjson.loads(ROWS[at].openings or b"")
     changed = ROWS[at]._replace(openings=encode(openings | extra))
@@ -230,7 +230,7 @@ def test_an_opening_of_nothing_is_found(at: int) -> None:
 # ------------------------------------------------------------------------------- the head
 
 
-def test_every_part_of_the_head_is_held_against_the_entries() -> None:
+def test_every_part_of_the_head_is_compared_with_the_entries() -> None:
     assert HEAD.frontier[:32] != HEAD.last_leaf
     changes: dict[str, list[Any]] = {
         "size": [0, SIZE - 1, SIZE + 1],
@@ -374,7 +374,7 @@ def test_a_sidecars_records_in_their_order_hold() -> None:
     [([1, 2, 3], 0), ([0, 2, 3], 1), ([0, 1, 1, 2], 2), ([0, 1, 3, 2], 2), ([0, 1, 0], 2),
      ([0, 1, 2, 3, 5], 4), ([0, 0], 1)],
 )  # fmt: skip
-def test_a_record_dropped_repeated_or_reordered_behind_a_sidecar_is_found(
+def test_a_record_dropped_repeated_or_reordered_after_its_sidecar_is_found(
     order: list[int], at: int
 ) -> None:
     rows = shipped(order)
@@ -382,7 +382,7 @@ def test_a_record_dropped_repeated_or_reordered_behind_a_sidecar_is_found(
 
 
 @pytest.mark.parametrize("at", range(5))
-def test_a_record_exchanged_behind_a_sidecar_is_found_at_its_next(at: int) -> None:
+def test_a_record_replaced_after_its_sidecar_is_found_at_the_next_one(at: int) -> None:
     """The control API can recompute its own chain, but not the sidecar's."""
     rows = shipped(list(range(6)))
     prev = ""
@@ -501,7 +501,7 @@ def test_a_report_names_the_event_that_fails() -> None:
 
 
 @pytest.mark.parametrize("after", [0, 3])
-def test_trouble_with_the_rows_is_not_the_logs(after: int) -> None:
+def test_an_error_of_the_rows_is_not_a_finding(after: int) -> None:
     """A database error in the middle of a walk is not a finding about the log."""
 
     def rows() -> Any:

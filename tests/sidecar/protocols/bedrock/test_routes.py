@@ -157,7 +157,7 @@ async def test_a_denied_knowledge_base_raises_with_the_reason(front: Front) -> N
 
 
 @pytest.mark.parametrize("said", [None, {"userId": "bob"}, {"userId": "bob", "groups": ["x"]}, 7])
-async def test_the_user_is_the_one_that_is_meant(front: Front, said: Any) -> None:
+async def test_the_user_is_the_stated_one(front: Front, said: Any) -> None:
     body = {**QUERY} if said is None else {**QUERY, "userContext": said}
     answered = await front.post(f"/knowledgebases/{OPEN}/retrieve", body, "X-Sluice-User: eve")
     assert answered.status == 200
@@ -200,7 +200,7 @@ async def test_no_spelling_reaches_another_knowledge_base(
         b"[]",
     ],
 )
-async def test_a_body_that_is_not_known_is_refused(front: Front, body: Any) -> None:
+async def test_an_unknown_body_is_refused(front: Front, body: Any) -> None:
     denied(await front.post(f"/knowledgebases/{OPEN}/retrieve", body), "unreadable_request", 400)
     assert front.upstream.seen == []
 
@@ -277,7 +277,7 @@ async def test_a_session_is_its_users(front: Front) -> None:
             await front.through(generate(OPEN, told), user)
 
 
-async def test_a_session_that_a_stream_began_is_told_in_its_head(front: Front) -> None:
+async def test_a_session_begun_by_a_stream_is_in_its_headers(front: Front) -> None:
     answer = await front.through(generate(OPEN, stream="_stream"))
     assert answer["sessionId"] == "session-1-s"
     await front.through(generate(OPEN, "session-1-s"))
@@ -424,7 +424,7 @@ async def test_an_agent_is_a_source_of_its_own(front: Front) -> None:
         await front.through(invoke(sessionState={"files": files}))
 
 
-async def test_an_agents_session_belongs_to_whoever_states_it_first(front: Front) -> None:
+async def test_an_agents_session_belongs_to_the_first_user_who_states_it(front: Front) -> None:
     await front.through(invoke(session="s-1", memoryId="m-1"))
     await front.through(invoke(session="s-1"))
     with pytest.raises(ClientError, match="another user"):
@@ -535,7 +535,7 @@ async def test_only_documents_of_the_levels_that_may_be_seen_are_found(
         assert lineage["detail"]["withheld"] == (0 if obeys else len(LEVELS) - 2)
 
 
-async def test_who_may_see_every_level_sees_every_document(tmp_path: Path) -> None:
+async def test_an_agent_that_may_see_every_level_sees_every_document(tmp_path: Path) -> None:
     readers = policy(allowed_sources=ALLOWED, max_sensitivity="critical")
     async with fronting(tmp_path, readers, sensitivity_field="level") as front:
         assert numbers(await front.through(retrieve())) == list(range(len(LEVELS)))
@@ -547,14 +547,14 @@ async def test_who_may_see_every_level_sees_every_document(tmp_path: Path) -> No
     [b"[]", b"{", b"", b'{"retrievalResults": {}}', b'{"retrievalResults": [7]}', b"{}",
      b'{"retrievalResults": [], "nextToken": 7}'],
 )  # fmt: skip
-async def test_an_answer_that_nobody_understands_goes_nowhere(tmp_path: Path, body: bytes) -> None:
+async def test_a_response_that_can_not_be_parsed_is_withheld(tmp_path: Path, body: bytes) -> None:
     async with fronting(tmp_path, MARKED, sensitivity_field="level") as front:
         front.upstream.script = answer(body=body)
         answered = await front.post(f"/knowledgebases/{OPEN}/retrieve", QUERY)
         assert answered.status == 502
 
 
-async def test_what_can_not_be_proven_is_judged_as_the_worst(tmp_path: Path) -> None:
+async def test_what_can_not_be_checked_is_judged_at_the_highest_level(tmp_path: Path) -> None:
     async with fronting(tmp_path, MARKED, sensitivity_field="level") as front:
         for call in (generate(OPEN), generate(OPEN, stream="_stream"), invoke()):
             with pytest.raises(ClientError, match="critical"):

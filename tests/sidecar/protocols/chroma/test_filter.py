@@ -91,7 +91,7 @@ async def test_asking_for_a_hidden_record_by_its_id_shows_none(marked: Front) ->
     assert (await asyncio.to_thread(read))["ids"] == []
 
 
-async def test_an_own_condition_can_not_undo_ours(marked: Front) -> None:
+async def test_the_callers_condition_can_not_undo_ours(marked: Front) -> None:
     wheres: list[dict[str, Any]] = [
         {"$or": [{"level": "critical"}, {"n": {"$gte": 0}}]},
         {"level": {"$in": ["high", "critical"]}},
@@ -112,7 +112,7 @@ def fetched(body: object) -> FetchedResponse:
     return FetchedResponse(200, "OK", [], json.dumps(body).encode())
 
 
-def test_an_answer_that_does_not_keep_to_the_condition_is_cut_and_counted() -> None:
+def test_a_response_that_ignores_the_condition_is_cut_and_counted() -> None:
     answer = {
         "ids": [["a", "b", "c"], ["d"]],
         "documents": [["A", "B", "C"], ["D"]],
@@ -148,6 +148,6 @@ def test_an_answer_that_does_not_keep_to_the_condition_is_cut_and_counted() -> N
         ([{"id": "a"}], False),
     ],
 )
-def test_an_answer_of_another_form_goes_nowhere(answer: Any, nested: bool) -> None:
+def test_a_response_of_unknown_form_is_withheld(answer: Any, nested: bool) -> None:
     with pytest.raises(UpstreamFailed):
         filter_records(MARKS, fetched(answer), nested=nested, added=False)

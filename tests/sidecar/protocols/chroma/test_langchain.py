@@ -35,7 +35,7 @@ def found(front: Front, port: int, collection: str, *, creates: bool = False) ->
 
 
 @pytest.mark.parametrize("creates", [False, True])
-async def test_a_retriever_finds_what_it_finds_without_the_sidecar(
+async def test_a_retriever_finds_the_same_as_without_the_sidecar(
     front: Front, *, creates: bool
 ) -> None:
     through = await asyncio.to_thread(found, front, front.port, "open_docs", creates=creates)
@@ -46,7 +46,7 @@ async def test_a_retriever_finds_what_it_finds_without_the_sidecar(
 
 
 @pytest.mark.parametrize("creates", [False, True])
-async def test_a_retriever_hears_why_it_may_not_look(front: Front, *, creates: bool) -> None:
+async def test_a_retriever_gets_the_reason_of_a_denial(front: Front, *, creates: bool) -> None:
     with pytest.raises(Exception, match="`allowed_sources`"):
         await asyncio.to_thread(found, front, front.port, "shut_docs", creates=creates)
     decisions = await front.sidecar.decisions()

@@ -78,7 +78,7 @@ async def scripted(tmp_path: Path) -> AsyncIterator[Scripted]:
         yield made
 
 
-async def test_a_name_that_turns_out_to_be_another_collection_is_judged_again(
+async def test_a_name_that_resolves_to_another_collection_is_judged_again(
     scripted: Scripted,
 ) -> None:
     """An unknown spelling of a closed name: the response reveals it."""
@@ -95,7 +95,7 @@ async def test_a_name_that_turns_out_to_be_another_collection_is_judged_again(
 @pytest.mark.parametrize(
     "other", [{"tenant": "x"}, {"database": "x"}, {"name": "shut"}, {"tenant": "t/d/open"}]
 )
-async def test_every_part_of_the_name_counts(scripted: Scripted, other: Any) -> None:
+async def test_every_part_of_the_name_is_significant(scripted: Scripted, other: Any) -> None:
     scripted.answers["open"] = collection(**other)
     assert (await scripted.get(f"{BASE}/open")).status == 403
 
@@ -121,7 +121,7 @@ async def test_a_resource_names_first_part_may_be_an_alias_of_a_tenant(
     assert (await scripted.get("/api/v2/collections/t:d:open")).status == 200
 
 
-async def test_an_id_that_was_renamed_behind_our_back_is_judged_by_its_own_answer(
+async def test_an_id_renamed_by_others_is_judged_by_its_own_response(
     scripted: Scripted,
 ) -> None:
     scripted.answers[ID] = collection("open")
@@ -137,9 +137,7 @@ async def test_an_id_that_was_renamed_behind_our_back_is_judged_by_its_own_answe
      orjson.dumps(collection(name=None)), orjson.dumps({**collection(), "id": "x"}),
      orjson.dumps({**collection(), "tenant": 1})],
 )  # fmt: skip
-async def test_an_answer_that_does_not_tell_what_it_is_of_goes_nowhere(
-    scripted: Scripted, body: bytes
-) -> None:
+async def test_a_response_without_its_source_is_withheld(scripted: Scripted, body: bytes) -> None:
     scripted.answers["*"] = body
     assert (await scripted.get(f"{BASE}/open")).status == 502
     answered = await scripted.post(f"{BASE}/{ID}/query")
@@ -147,7 +145,7 @@ async def test_an_answer_that_does_not_tell_what_it_is_of_goes_nowhere(
     assert answered.json["decision"]["policy_name"] == "unresolved_source"
 
 
-async def test_a_look_up_that_answers_for_another_id_resolves_nothing(
+async def test_a_look_up_that_returns_another_id_resolves_nothing(
     scripted: Scripted,
 ) -> None:
     scripted.answers["*"] = {**collection(), "id": ID.replace("1", "9")}
@@ -155,7 +153,7 @@ async def test_a_look_up_that_answers_for_another_id_resolves_nothing(
     assert answered.json["decision"]["policy_name"] == "unresolved_source"
 
 
-async def test_an_encoded_answer_that_must_be_read_goes_nowhere(scripted: Scripted) -> None:
+async def test_an_encoded_response_that_must_be_read_is_withheld(scripted: Scripted) -> None:
     scripted.answers["*"] = collection()
     scripted.fields = ("Content-Encoding: gzip",)
     assert (await scripted.get(f"{BASE}/open", "Accept-Encoding: gzip")).status == 502
@@ -165,7 +163,7 @@ async def test_an_encoded_answer_that_must_be_read_goes_nowhere(scripted: Script
     }
 
 
-async def test_an_answer_past_the_limit_that_must_be_read_goes_nowhere(
+async def test_a_response_over_the_limit_that_must_be_read_is_withheld(
     scripted: Scripted,
 ) -> None:
     scripted.answers["*"] = collection(metadata="x" * (5 * 1024 * 1024))
@@ -184,7 +182,7 @@ async def test_a_conditional_look_up_is_asked_whole(scripted: Scripted) -> None:
     ]  # fmt: skip
 
 
-async def test_our_own_look_up_has_the_agents_credentials_and_nothing_else(
+async def test_a_look_up_has_the_agents_credentials_and_nothing_else(
     scripted: Scripted,
 ) -> None:
     scripted.answers[ID] = collection()
@@ -212,7 +210,7 @@ async def test_a_redirected_look_up_is_not_followed(scripted: Scripted) -> None:
     assert scripted.upstream.targets == [f"{BASE}/by-id/{ID}"]
 
 
-async def test_names_of_the_answer_stand_escaped_in_the_source(scripted: Scripted) -> None:
+async def test_names_from_the_response_are_escaped_in_the_source_id(scripted: Scripted) -> None:
     scripted.answers["*"] = collection("open", tenant="t", database="d/open")
     answered = await scripted.get(f"{BASE}/open")
     assert answered.status == 403
@@ -225,7 +223,7 @@ async def test_names_of_the_answer_stand_escaped_in_the_source(scripted: Scripte
     [b"", b"x", b"{}", b"[", b"[1]", b'[{"id":1}]', b"[null]", b"[,]", b"[{}{}]", b'"x"',
      b"[[" * 2000, orjson.dumps([{**collection(), "name": 1}])],
 )  # fmt: skip
-async def test_a_list_that_can_not_be_read_goes_nowhere(scripted: Scripted, body: bytes) -> None:
+async def test_an_unreadable_list_is_withheld(scripted: Scripted, body: bytes) -> None:
     scripted.answers["*"] = body
     for target in (BASE, f"{BASE}_count"):
         answered = await scripted.get(target)
@@ -233,7 +231,7 @@ async def test_a_list_that_can_not_be_read_goes_nowhere(scripted: Scripted, body
         assert answered.json["error"] == "Bad Gateway"
 
 
-async def test_a_list_loses_what_was_true_of_the_whole_alone(scripted: Scripted) -> None:
+async def test_a_filtered_list_loses_its_totals(scripted: Scripted) -> None:
     scripted.answers["*"] = [collection("shut"), collection("open", note="é, ]")]
     scripted.fields = ('ETag: "x"', "Last-Modified: y", "X-Other: z")
     answered = await scripted.get(BASE)
@@ -243,7 +241,7 @@ async def test_a_list_loses_what_was_true_of_the_whole_alone(scripted: Scripted)
     assert answered.fields["x-other"] == "z"
 
 
-async def test_a_learnt_list_names_each_id(scripted: Scripted) -> None:
+async def test_a_list_caches_each_id(scripted: Scripted) -> None:
     scripted.answers["collections"] = [collection("open")]
     scripted.answers["query"] = {}
     await scripted.get(BASE)
@@ -251,7 +249,7 @@ async def test_a_learnt_list_names_each_id(scripted: Scripted) -> None:
     assert not any("by-id" in target for target in scripted.upstream.targets)
 
 
-async def test_an_answer_from_before_a_rename_teaches_nothing(tmp_path: Path) -> None:
+async def test_a_response_from_before_a_rename_is_not_cached(tmp_path: Path) -> None:
     """A look-up is under way when a rename goes through the sidecar, so it returns the old name."""
     async with scripting(tmp_path, writes="allow") as scripted:
         held = asyncio.Event()
@@ -279,7 +277,7 @@ async def test_an_answer_from_before_a_rename_teaches_nothing(tmp_path: Path) ->
         assert answered.status == 403, "the old name was believed"
 
 
-async def test_a_creation_teaches_its_id(tmp_path: Path) -> None:
+async def test_the_id_of_a_created_collection_is_cached(tmp_path: Path) -> None:
     async with scripting(tmp_path, writes="allow") as scripted:
         scripted.answers["*"] = collection("open")
         assert (await scripted.post(BASE, b'{"name":"open"}')).status == 200

@@ -198,7 +198,7 @@ async def test_tenant_and_database_of_the_path_lead_nowhere_else(
     assert not any("/query" in line or "/get" in line for line in front.relay.lines)
 
 
-async def test_a_known_id_is_judged_by_what_it_is_not_by_the_path(front: Front) -> None:
+async def test_a_cached_id_is_judged_by_its_collection_not_by_the_path(front: Front) -> None:
     await front.ask("GET", f"{front.names}/open_docs")
     stated = f"/api/v2/tenants/x/databases/shut_docs/collections/{front.ids['open_docs']}/get"
     await front.ask("POST", stated, {})
@@ -217,14 +217,14 @@ async def test_an_unknown_id_is_denied_after_one_look_up(front: Front, verb: str
     ["open_docs", "1", "not-a-uuid", f"{NOBODY}x", f"%20{NOBODY}", f"+{NOBODY}", "by-id",
      NOBODY.replace("1", "_"), NOBODY.replace("-", "--"), f"URN:UUID:{NOBODY}"],
 )  # fmt: skip
-async def test_an_id_that_is_none_is_denied_without_a_look_up(front: Front, text: str) -> None:
+async def test_an_invalid_id_is_denied_without_a_look_up(front: Front, text: str) -> None:
     denied(await front.ask("POST", f"{front.names}/{text}/query", QUERY), "unresolved_source")
     assert front.relay.lines == []
 
 
 @pytest.mark.parametrize("what", ["count", "indexing_status", "fork_count"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_what_tells_of_a_collection_is_judged_like_it(
+async def test_what_describes_a_collection_is_judged_like_it(
     front: Front, method: str, what: str
 ) -> None:
     shut = await front.ask(method, front.one("shut_docs", f"/{what}"))
@@ -237,14 +237,14 @@ async def test_what_tells_of_a_collection_is_judged_like_it(
     ]
 
 
-async def test_an_id_is_looked_up_once_and_then_known(front: Front) -> None:
+async def test_an_id_is_looked_up_once_and_then_cached(front: Front) -> None:
     for _ in range(3):
         await front.ask("POST", front.one("open_docs", "/get"), {})
     assert sum("by-id" in line for line in front.relay.lines) == 1
 
 
 @pytest.mark.parametrize("learnt", ["name", "list", "by-id"])
-async def test_ids_are_learnt_from_answers(front: Front, learnt: str) -> None:
+async def test_ids_are_cached_from_responses(front: Front, learnt: str) -> None:
     target = {
         "name": f"{front.names}/open_docs",
         "list": front.names,
@@ -256,7 +256,7 @@ async def test_ids_are_learnt_from_answers(front: Front, learnt: str) -> None:
     assert front.relay.lines == [f"POST {front.one('open_docs', '/get')}"]
 
 
-async def test_a_data_source_that_is_away_leaves_a_new_id_unresolved(
+async def test_an_unreachable_data_source_leaves_a_new_id_unresolved(
     front: Front, tmp_path: Path
 ) -> None:
     from tests.sidecar.proxy.stand import data_source, listening
@@ -292,13 +292,13 @@ async def test_looking_up_a_denied_id_is_denied_like_its_name(front: Front, form
     assert b'"configuration_json"' not in answered.raw
 
 
-async def test_an_allowed_name_that_is_not_there_is_chromas_404(front: Front) -> None:
+async def test_an_allowed_name_that_does_not_exist_is_chromas_404(front: Front) -> None:
     answered = await front.ask("GET", f"{front.names}/open_nothing")
     assert answered.status == 404
     assert b"NotFoundError" in answered.body
 
 
-async def test_a_denied_name_looks_the_same_whether_it_is_there(front: Front) -> None:
+async def test_a_denied_name_looks_the_same_whether_it_exists(front: Front) -> None:
     there = await front.ask("GET", f"{front.names}/shut_docs")
     absent = await front.ask("GET", f"{front.names}/shut_none")
     assert there.status == absent.status == 403
@@ -316,7 +316,7 @@ async def test_a_looked_up_name_is_chromas_answer_byte_for_byte(front: Front) ->
     assert head.fields["content-length"] == str(len(answered.body))
 
 
-async def test_a_collection_named_like_another_ones_id_is_not_it(
+async def test_a_collection_named_like_another_ones_id_is_its_own(
     front: Front, tmp_path: Path
 ) -> None:
     shut = front.ids["shut_docs"]
@@ -405,7 +405,7 @@ async def test_limit_and_offset_count_what_may_be_read(front: Front) -> None:
     "query", ["?limit=x", "?limit=-1", "?limit=1&limit=2", "?limit=1&%6cimit=9", "?offset=1e3",
               "?limit=", "?limit=99999999999999999999"],
 )  # fmt: skip
-async def test_a_limit_that_could_be_read_in_two_ways_is_refused(front: Front, query: str) -> None:
+async def test_an_ambiguous_limit_is_refused(front: Front, query: str) -> None:
     denied(await front.ask("GET", f"{front.names}{query}"), "unreadable_request", 400)
     assert front.relay.lines == []
 
@@ -427,7 +427,7 @@ async def test_the_count_is_of_what_may_be_read(front: Front) -> None:
     assert answered.fields["content-length"] == "1"
 
 
-async def test_a_head_tells_no_more_than_the_list(front: Front) -> None:
+async def test_a_head_request_reveals_no_more_than_the_list(front: Front) -> None:
     whole = await front.ask("GET", front.names)
     head = await front.ask("HEAD", front.names)
     assert (head.status, head.body) == (200, b"")
@@ -451,7 +451,7 @@ async def test_the_client_lists_and_counts(front: Front) -> None:
     assert await asyncio.to_thread(read) == (["open_docs", "open_more"], 2)
 
 
-async def test_a_list_of_a_database_that_is_not_there_is_chromas_answer(front: Front) -> None:
+async def test_a_list_of_a_missing_database_is_chromas_response(front: Front) -> None:
     target = f"/api/v2/tenants/{TENANT}/databases/nothing/collections"
     assert (await front.ask("GET", target)).json == front.direct("GET", target)[1]
 
@@ -542,7 +542,7 @@ UNCLASSED = [
 
 
 @pytest.mark.parametrize(("method", "path"), UNCLASSED)
-async def test_a_route_that_nobody_knows_is_denied(writing: Front, method: str, path: str) -> None:
+async def test_an_unknown_route_is_denied(writing: Front, method: str, path: str) -> None:
     target = path.format(
         one=writing.one("shut_docs"), names=writing.names, id=writing.ids["shut_docs"]
     )
@@ -575,7 +575,7 @@ async def test_a_route_that_nobody_knows_is_denied(writing: Front, method: str, 
         "{one}%2fquery",
     ],
 )
-async def test_a_path_that_could_be_read_in_two_ways_is_refused(front: Front, path: str) -> None:
+async def test_an_ambiguous_path_is_refused(front: Front, path: str) -> None:
     target = path.format(names=front.names, one=front.one("shut_docs"))
     denied(await front.ask("GET", target), "unreadable_request", 400)
     assert front.relay.lines == []
@@ -646,7 +646,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_body_that_could_be_read_in_two_ways_is_refused(front: Front, name: str) -> None:
+async def test_an_ambiguous_body_is_refused(front: Front, name: str) -> None:
     answered = await front.ask("POST", front.one("open_docs", "/get"), raw=BODIES[name])
     denied(answered, "unreadable_request", 400)
     assert front.relay.lines == []
@@ -805,7 +805,7 @@ async def test_an_allowed_write_is_made_and_recorded(writing: Front) -> None:
     assert kinds.count("lineage") == 1
 
 
-async def test_get_or_create_does_not_open_what_is_there(writing: Front) -> None:
+async def test_get_or_create_does_not_open_a_closed_collection(writing: Front) -> None:
     answered = await writing.ask(
         "POST", writing.names, {"name": "shut_docs", "get_or_create": True}
     )
@@ -816,7 +816,7 @@ async def test_get_or_create_does_not_open_what_is_there(writing: Front) -> None
 @pytest.mark.parametrize(
     "body", [{"name": None}, {"name": ""}, {"name": ["open_docs"]}, {}, {"name": {"x": 1}}]
 )
-async def test_a_collection_without_a_name_is_not_made(writing: Front, body: Any) -> None:
+async def test_a_collection_without_a_name_is_not_created(writing: Front, body: Any) -> None:
     denied(await writing.ask("POST", writing.names, body), "unreadable_request", 400)
     assert writing.relay.lines == []
 
@@ -851,7 +851,9 @@ async def test_a_rename_under_another_database_is_judged_where_the_collection_is
 # names that change
 
 
-async def test_a_rename_through_us_is_followed_at_once(chroma: int, tmp_path: Path) -> None:
+async def test_a_rename_through_the_sidecar_is_followed_at_once(
+    chroma: int, tmp_path: Path
+) -> None:
     (first := tmp_path / "a").mkdir()
     async with fronting(chroma, first, writes="allow") as front:
         assert (await front.ask("POST", front.one("open_docs", "/get"), {})).status == 200
@@ -883,7 +885,7 @@ async def test_a_name_that_moved_is_judged_by_its_present_holder(front: Front) -
     denied(await front.ask("POST", front.one("open_docs", "/get"), {}), "analysts-read")
 
 
-async def test_a_collection_that_was_deleted_and_made_again_is_another(front: Front) -> None:
+async def test_a_recreated_collection_is_another_one(front: Front) -> None:
     old = front.ids["open_docs"]
     await front.ask("POST", f"{front.names}/{old}/get", {})
     front.direct("DELETE", f"{front.names}/open_docs")
@@ -896,14 +898,14 @@ async def test_a_collection_that_was_deleted_and_made_again_is_another(front: Fr
     denied(await front.ask("POST", f"{front.names}/{old}/get", {}), "unresolved_source")
 
 
-async def test_a_shut_name_stays_shut_however_often_it_is_made_again(front: Front) -> None:
+async def test_a_closed_name_stays_closed_however_often_it_is_recreated(front: Front) -> None:
     for _ in range(2):
         front.direct("DELETE", f"{front.names}/shut_docs")
         identity = front.create("shut_docs")
         denied(await front.ask("POST", f"{front.names}/{identity}/get", {}), "analysts-read")
 
 
-async def test_readers_and_renames_at_once_never_read_what_is_shut(
+async def test_concurrent_reads_and_renames_never_read_a_closed_collection(
     chroma: int, tmp_path: Path
 ) -> None:
     """One writer swaps two names through the sidecar while readers read by id: every response was
@@ -940,7 +942,7 @@ async def test_readers_and_renames_at_once_never_read_what_is_shut(
         assert sum(await asyncio.gather(*readers)) > 0
 
 
-async def test_many_at_once_are_judged_apart(front: Front) -> None:
+async def test_concurrent_requests_are_judged_separately(front: Front) -> None:
     async def ask(number: int) -> tuple[str, int, bytes]:
         name = "open_docs" if number % 2 else "shut_docs"
         answered = await front.ask(

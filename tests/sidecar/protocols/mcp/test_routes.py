@@ -199,7 +199,7 @@ async def test_a_data_source_that_an_argument_names_is_judged_too(front: Front) 
     ]
 
 
-async def test_a_list_that_was_filtered_may_not_be_kept_for_others(front: Front) -> None:
+async def test_a_filtered_list_may_not_be_cached_for_others(front: Front) -> None:
     async with front.client(cache=None) as client:
         tools = await client.list_tools()
         read = await client.read_resource("file:///docs/open.txt")
@@ -246,7 +246,7 @@ async def test_the_server_may_ask_the_user(front: Front) -> None:
         assert await front.sidecar.decisions() == once * 2
 
 
-async def test_a_result_that_is_fetched_later_is_the_one_that_was_asked_for(front: Front) -> None:
+async def test_a_result_fetched_later_belongs_to_its_call(front: Front) -> None:
     async with front.client() as client:
         result = await client.call_tool("later")
     assert result.content[0].text == "here it is"  # type: ignore[union-attr]
@@ -256,7 +256,7 @@ async def test_a_result_that_is_fetched_later_is_the_one_that_was_asked_for(fron
     assert (front.server.resumed > 0) is resumes
 
 
-async def test_what_is_pushed_is_judged_when_it_is(front: Front) -> None:
+async def test_a_pushed_message_is_judged_when_it_arrives(front: Front) -> None:
     heard: list[str] = []
     told = asyncio.Event()
 
@@ -296,7 +296,7 @@ async def test_a_session_begins_and_ends_through_the_sidecar(front: Front) -> No
         assert methods == {"tools/list"}
 
 
-async def test_a_client_that_finds_out_the_version_finds_the_newest(front: Front) -> None:
+async def test_a_client_that_negotiates_gets_the_newest_version(front: Front) -> None:
     async with Client(front.url, mode="auto", read_timeout_seconds=10) as client:
         assert client.protocol_version == NEW
         assert (await client.call_tool("weather", {"city": "Ulm"})).content

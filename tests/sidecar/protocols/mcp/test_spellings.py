@@ -73,7 +73,7 @@ def test_a_uri_has_one_form(written: str, canonical: str) -> None:
         "file:///a?/../../b", "file:///a?b/%2e%2e/c", "x://a?b=..%2fc", "x://a?b=%5c",
     ],
 )  # fmt: skip
-def test_a_uri_that_can_be_read_in_two_ways_has_none(written: object) -> None:
+def test_an_ambiguous_uri_has_no_form(written: object) -> None:
     with pytest.raises(Unresolved):
         canonical_uri(written)
 
@@ -115,7 +115,7 @@ def _read_by_many(uri: str) -> list[str]:
 
 @given(URIS)
 @examples(300)
-def test_a_resource_that_arrives_is_one_that_may_be_read_by_every_reader(
+def test_a_resource_that_arrives_is_allowed_as_any_parser_reads_it(
     running: tuple[asyncio.Runner, Wire], uri: str
 ) -> None:
     runner, wire = running
@@ -177,7 +177,7 @@ def _members(last: bool, folding: bool, found: list[tuple[str, Any]]) -> dict[st
 
 @given(BODIES)
 @examples(300)
-def test_a_call_that_arrives_is_one_that_may_be_made_to_every_reader(
+def test_a_call_that_arrives_is_allowed_as_any_parser_reads_it(
     running: tuple[asyncio.Runner, Wire], raw: bytes
 ) -> None:
     runner, wire = running
@@ -193,7 +193,7 @@ def test_a_call_that_arrives_is_one_that_may_be_made_to_every_reader(
         assert method == "ping" or name == "open", (method, name)
 
 
-def test_what_may_not_be_read_any_more_is_not_sent_again() -> None:
+def test_a_result_that_may_no_longer_be_read_is_not_replayed() -> None:
     """A policy may change between a call and the stream with its result."""
     who = Attribution("ada", None, None, None)
     tokens = Tokens(*(Continuations(lambda: 0.0) for _ in range(3)))

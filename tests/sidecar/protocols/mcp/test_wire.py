@@ -48,9 +48,7 @@ def encoded(text: str) -> str:
         ["mcp-protocol-version:  2026-07-28 ", "MCP-METHOD: tools/call", "mcp-name:open"],
     ],
 )
-async def test_a_header_that_says_the_same_as_the_body_passes(
-    wire: Wire, fields: list[str]
-) -> None:
+async def test_a_header_that_agrees_with_the_body_passes(wire: Wire, fields: list[str]) -> None:
     answered = await wire.post(modern("tools/call", CALL), *fields)
     assert (answered.status, answered.json["id"]) == (200, 1)
     assert "result" in answered.json
@@ -85,7 +83,7 @@ async def test_a_header_that_says_the_same_as_the_body_passes(
         [*heads("tools/call", "open"), "Mcp-Param-Count: 43"],
     ],
 )
-async def test_a_header_that_says_something_else_is_refused(wire: Wire, fields: list[str]) -> None:
+async def test_a_header_that_disagrees_is_refused(wire: Wire, fields: list[str]) -> None:
     answered = await wire.post(modern("tools/call", CALL), *fields)
     assert answered.status == 400
     assert answered.fields["x-sluice-decision"] == "DENY"
@@ -108,7 +106,7 @@ async def test_in_older_versions_such_headers_mean_nothing(wire: Wire, version: 
     assert [each["params"]["name"] for each in wire.arrived] == ["open"]
 
 
-async def test_a_version_that_is_not_known_is_told_which_are(wire: Wire) -> None:
+async def test_an_unknown_version_is_answered_with_the_known_ones(wire: Wire) -> None:
     fields = heads("tools/call", "open", "2031-01-01")
     answered = await wire.post(modern("tools/call", CALL, "2031-01-01"), *fields)
     error = answered.json["error"]
@@ -120,7 +118,7 @@ async def test_a_version_that_is_not_known_is_told_which_are(wire: Wire) -> None
     assert await wire.sidecar.decisions() == UNREADABLE
 
 
-async def test_a_posted_answer_belongs_to_older_versions(wire: Wire) -> None:
+async def test_a_posted_response_belongs_to_older_versions(wire: Wire) -> None:
     message = {"jsonrpc": "2.0", "id": 7, "result": {"action": "accept"}}
     assert (await wire.post(message, "MCP-Protocol-Version: 2025-11-25")).status == 202
     refused = await wire.post(message, f"MCP-Protocol-Version: {MODERN}")
@@ -159,7 +157,7 @@ async def test_a_posted_answer_belongs_to_older_versions(wire: Wire) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"ref":{"name":"open","Name":"shut"}}}',
     ],
 )
-async def test_what_two_readers_could_read_in_two_ways_is_refused(
+async def test_what_two_parsers_could_read_differently_is_refused(
     wire: Wire, raw: bytes, version: list[str]
 ) -> None:
     answered = await wire.post(None, *version, raw=raw)
@@ -183,7 +181,7 @@ async def test_what_two_readers_could_read_in_two_ways_is_refused(
         "",
     ],
 )
-async def test_a_method_that_nobody_knows_is_denied(wire: Wire, method: str) -> None:
+async def test_an_unknown_method_is_denied(wire: Wire, method: str) -> None:
     answered = await wire.call(method, {"name": "open"})
     assert answered.status == 200
     assert answered.json["error"]["code"] == -32001
@@ -191,7 +189,7 @@ async def test_a_method_that_nobody_knows_is_denied(wire: Wire, method: str) -> 
     assert await wire.sidecar.decisions() == [("DENY", "unclassified_route", "mcp://kb")]
 
 
-async def test_what_is_no_request_is_answered_by_http_alone(wire: Wire) -> None:
+async def test_only_requests_get_a_json_rpc_response(wire: Wire) -> None:
     answered = await wire.post({"jsonrpc": "2.0", "method": "notifications/other"})
     assert answered.status == 403
     assert answered.json["decision"]["policy_name"] == "unclassified_route"
@@ -259,14 +257,14 @@ async def test_an_answer_of_which_all_may_be_seen_is_the_servers_byte_for_byte(w
         b'{"jsonrpc":"2.0","id":1,"result":{"x":' + b"[" * 500 + b"]" * 500 + b"}}",
     ],
 )
-async def test_an_answer_that_can_not_be_read_goes_nowhere(wire: Wire, said: bytes) -> None:
+async def test_an_unreadable_response_is_withheld(wire: Wire, said: bytes) -> None:
     wire.says = lambda asked: said
     answered = await wire.call("tools/list", {})
     assert answered.status == 502
     assert b"shut" not in answered.raw
 
 
-async def test_of_what_a_server_says_only_what_is_known_goes_on(wire: Wire) -> None:
+async def test_only_known_messages_of_a_server_pass(wire: Wire) -> None:
     def note(name: str, params: Said) -> Said:
         return {"jsonrpc": "2.0", "method": name, "params": params}
 
@@ -306,7 +304,7 @@ async def test_a_stream_that_can_not_be_read_breaks_off(wire: Wire) -> None:
     assert not answered.raw.endswith(b"0\r\n\r\n")
 
 
-async def test_a_resource_outside_of_a_list_takes_its_result_with_it(wire: Wire) -> None:
+async def test_a_resource_outside_a_list_withholds_its_result(wire: Wire) -> None:
     link = {"type": "resource_link", "uri": "file:///shut/a", "name": "shut"}
     wire.says = lambda asked: {"content": [], "structuredContent": {"link": link}}
     answered = await wire.call("tools/call", CALL)
@@ -319,7 +317,7 @@ async def test_a_resource_outside_of_a_list_takes_its_result_with_it(wire: Wire)
     assert answered.json["result"] == {"messages": messages[1:]}
 
 
-async def test_contents_of_other_resources_than_asked_are_judged_as_those(wire: Wire) -> None:
+async def test_contents_of_other_resources_are_judged_as_themselves(wire: Wire) -> None:
     uris = ["file:///open/a", "file:///shut/a", "file:///open/b", "file:///open/%2e%2e/shut", None]
     wire.says = lambda asked: {
         "contents": [{"uri": uri, "text": str(uri)} for uri in uris],
@@ -365,7 +363,7 @@ async def test_a_task_stands_for_what_it_was_made_for(wire: Wire, shape: str) ->
     assert len(allowed) == 5
 
 
-async def test_what_a_task_came_to_is_told_to_whom_it_belongs(wire: Wire) -> None:
+async def test_a_tasks_result_goes_to_its_owner(wire: Wire) -> None:
     wire.says = lambda asked: {"resultType": "task", "taskId": "t-1"}
     await wire.call("tools/call", CALL)
     link = {"type": "resource_link", "uri": "file:///shut/a", "name": "shut"}
@@ -392,7 +390,7 @@ async def test_a_request_state_is_judged_for_what_it_was_issued_for(wire: Wire) 
     assert sources[:3] == ["mcp://kb/prompt/open_one", "mcp://kb/tool/open", sources[0]]
 
 
-async def test_what_is_sent_again_to_who_resumes_is_judged_again(wire: Wire) -> None:
+async def test_a_replayed_message_is_judged_again(wire: Wire) -> None:
     wire.says = lambda asked: [request("ping", None, 9)]
     await wire.call("tools/call", CALL, "Mcp-Session-Id: s", id_="a")
     await wire.call("tools/call", CALL, "Mcp-Session-Id: s", id_=2)
@@ -440,7 +438,7 @@ async def test_with_marked_documents_every_retrieval_is_judged_at_the_highest_le
         assert wire.arrived == []
 
 
-async def test_the_version_in_the_body_alone_is_a_disagreement(wire: Wire) -> None:
+async def test_a_version_only_in_the_body_is_a_disagreement(wire: Wire) -> None:
     message = request("tools/call", {**CALL, "_meta": {VERSION_KEY: 7}})
     answered = await wire.post(message, *heads("tools/call", "open"))
     assert answered.json["error"]["code"] == -32020

@@ -173,7 +173,7 @@ async def test_a_namespace_is_judged_wherever_it_is_named(
         ("POST", f"{DOCUMENTS}/fetch", {"pagination_token": 7}),
     ],
 )
-async def test_what_can_be_read_in_two_ways_is_refused(
+async def test_an_ambiguous_request_is_refused(
     front: Minimal, method: str, target: str, body: Any
 ) -> None:
     denied(await front.ask(method, target, body), "unreadable_request", 400)
@@ -191,7 +191,7 @@ async def test_every_namespace_of_a_query_is_recorded(front: Minimal) -> None:
 # pages
 
 
-async def test_a_page_goes_on_for_whom_it_was_begun(front: Minimal) -> None:
+async def test_a_page_token_works_for_the_user_it_was_issued_to(front: Minimal) -> None:
     target = "/vectors/list?namespace=open"
     denied(await front.ask("GET", f"{target}&paginationToken=more"), "unresolved_source")
     assert (await front.ask("GET", target)).status == 200
@@ -200,7 +200,7 @@ async def test_a_page_goes_on_for_whom_it_was_begun(front: Minimal) -> None:
     denied(other, "unresolved_source")
 
 
-async def test_a_page_is_judged_by_what_it_was_begun_for(tmp_path: Path) -> None:
+async def test_a_page_is_judged_by_the_sources_of_its_token(tmp_path: Path) -> None:
     server = scripted(Server("low").answer)
     raised = policy(max_sensitivity="medium")
     async with minimal(
@@ -340,14 +340,14 @@ async def test_a_fetch_of_documents_returns_those_that_may_be_seen(
         ("POST", "/assistant/chat/helper", {"messages": []}),
     ],
 )
-async def test_what_cannot_be_proved_is_judged_at_critical(
+async def test_what_can_not_be_checked_is_judged_at_critical(
     marked: Minimal, method: str, target: str, body: Any
 ) -> None:
     denied(await marked.ask(method, target, body), "analysts-read")
     assert marked.lines == []
 
 
-async def test_who_may_see_everything_gets_the_answer_as_it_is(tmp_path: Path) -> None:
+async def test_an_agent_that_may_see_everything_gets_the_response_unchanged(tmp_path: Path) -> None:
     server = Server(*LEVELS)
     everyone = policy(max_sensitivity="critical")
     async with minimal(tmp_path, "pinecone", scripted(server.answer), everyone, **MARKED) as front:
@@ -363,7 +363,7 @@ async def test_who_may_see_everything_gets_the_answer_as_it_is(tmp_path: Path) -
         {"matches": [], "hits": [{"id": 1}]}, {"matches": [], "vectors": {"1": {}}},
     ],
 )  # fmt: skip
-async def test_an_answer_of_another_form_stays_here(tmp_path: Path, answer: Any) -> None:
+async def test_a_response_in_an_unknown_form_is_withheld(tmp_path: Path, answer: Any) -> None:
     async with minimal(
         tmp_path, "pinecone", scripted(lambda *_: (200, answer)), READERS, **MARKED
     ) as front:

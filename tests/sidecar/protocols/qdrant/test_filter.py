@@ -92,7 +92,7 @@ async def test_the_lineage_counts_what_was_withheld(front: Minimal) -> None:
     assert lineage["detail"]["withheld"] == 2
 
 
-async def test_the_condition_stands_beside_the_callers_own(front: Minimal) -> None:
+async def test_the_condition_is_added_to_the_callers_own(front: Minimal) -> None:
     theirs = {"should": [{"has_id": [1]}], "must": {"has_id": [1, 2]}}
     nested = {"query": V, "filter": {"must": [{"has_id": [1]}]}, "prefetch": {"query": V}}
     body = {"query": V, "filter": theirs, "prefetch": [nested, {"query": V}]}
@@ -104,7 +104,7 @@ async def test_the_condition_stands_beside_the_callers_own(front: Minimal) -> No
     assert two["filter"] == {"must": [MINE]}
 
 
-async def test_each_request_of_a_batch_is_narrowed(front: Minimal) -> None:
+async def test_each_request_of_a_batch_is_filtered(front: Minimal) -> None:
     body = {"searches": [{"query": V}, {"query": V, "with_payload": ["text"], "limit": 2}]}
     answered = await front.ask("POST", f"{POINTS}/query/batch", body)
     one, two = answered.json["result"]
@@ -115,7 +115,7 @@ async def test_each_request_of_a_batch_is_narrowed(front: Minimal) -> None:
 
 
 @pytest.mark.parametrize("lookup", ["authors", {"collection": "authors", "with_payload": False}])
-async def test_groups_and_the_records_they_look_up_are_narrowed(
+async def test_groups_and_the_records_they_look_up_are_filtered(
     tmp_path: Path, server: Server, lookup: object
 ) -> None:
     # The group's id is the id of a record in the other collection.
@@ -156,7 +156,7 @@ async def test_groups_and_the_records_they_look_up_are_narrowed(
         ("search/matrix/pairs", {"sample": 10}),
     ],
 )
-async def test_what_cannot_be_proved_is_judged_at_critical(
+async def test_what_can_not_be_checked_is_judged_at_critical(
     front: Minimal, verb: str, body: object
 ) -> None:
     denied(await front.ask("POST", f"{POINTS}/{verb}", body), "analysts-read")
@@ -170,7 +170,7 @@ async def test_a_point_by_its_path_a_facet_and_a_count_are_judged_at_critical(
     denied(await front.ask("POST", "/collections/docs/facet", {"key": "text"}), "analysts-read")
 
 
-async def test_who_may_see_everything_gets_qdrants_answer_as_it_is(
+async def test_an_agent_that_may_see_everything_gets_qdrants_response_unchanged(
     tmp_path: Path, server: Server
 ) -> None:
     everyone = policy(max_sensitivity="critical")
@@ -189,7 +189,7 @@ async def test_who_may_see_everything_gets_qdrants_answer_as_it_is(
         {"groups": []}, "x", {"points": [], "more": [{"id": 1}]},
     ],
 )  # fmt: skip
-async def test_an_answer_of_another_form_stays_here(tmp_path: Path, result: object) -> None:
+async def test_a_response_in_an_unknown_form_is_withheld(tmp_path: Path, result: object) -> None:
     def answer(_method: str, path: str, _raw: bytes) -> tuple[int, Any]:
         return 200, {"result": {"aliases": []} if path == "/aliases" else result}
 
@@ -198,7 +198,7 @@ async def test_an_answer_of_another_form_stays_here(tmp_path: Path, result: obje
         assert (await front.ask("POST", f"{POINTS}/query", {"query": V})).status == 502
 
 
-async def test_a_batch_answered_in_another_number_stays_here(tmp_path: Path) -> None:
+async def test_a_batch_response_with_another_number_of_results_is_withheld(tmp_path: Path) -> None:
     def answer(_method: str, path: str, _raw: bytes) -> tuple[int, Any]:
         return 200, {"result": {"aliases": []} if path == "/aliases" else [{"points": []}]}
 
@@ -208,7 +208,7 @@ async def test_a_batch_answered_in_another_number_stays_here(tmp_path: Path) -> 
         assert (await front.ask("POST", f"{POINTS}/query/batch", body)).status == 502
 
 
-async def test_an_answer_with_nothing_to_take_out_is_qdrants_byte_for_byte(front: Minimal) -> None:
+async def test_a_response_with_nothing_to_withhold_is_qdrants_byte_for_byte(front: Minimal) -> None:
     body = {"filter": {"must": {"has_id": [1]}}}
     answered = await front.ask("POST", f"{POINTS}/scroll", body)
     await asyncio.sleep(0)

@@ -121,7 +121,7 @@ async def test_an_alias_inside_a_body_is_judged_by_what_it_stands_for(front: Min
     )  # fmt: skip
 
 
-async def test_aliases_are_asked_for_once_in_thirty_seconds(front: Minimal) -> None:
+async def test_aliases_are_fetched_once_in_thirty_seconds(front: Minimal) -> None:
     for _ in range(3):
         await front.ask("POST", "/collections/docs/points/query", QUERY)
     assert front.lines.count("GET /aliases") == 1
@@ -130,7 +130,7 @@ async def test_aliases_are_asked_for_once_in_thirty_seconds(front: Minimal) -> N
     assert front.lines.count("GET /aliases") == 2
 
 
-async def test_an_alias_that_moved_is_judged_anew_after_thirty_seconds(
+async def test_an_alias_that_moved_is_judged_again_after_thirty_seconds(
     front: Minimal, server: Server
 ) -> None:
     assert (await front.ask("POST", "/collections/docs/points/query", QUERY)).status == 200
@@ -139,7 +139,7 @@ async def test_an_alias_that_moved_is_judged_anew_after_thirty_seconds(
     denied(await front.ask("POST", "/collections/docs/points/query", QUERY), "analysts-read")
 
 
-async def test_aliases_asked_for_with_one_credential_do_not_serve_another(front: Minimal) -> None:
+async def test_aliases_fetched_with_one_credential_do_not_serve_another(front: Minimal) -> None:
     for key in ("narrow", "wide", "wide"):
         await front.ask("POST", "/collections/docs/points/query", QUERY, f"api-key: {key}")
     lookups = [seen for seen in front.upstream.seen if seen.target == "/aliases"]
@@ -165,7 +165,7 @@ async def test_aliases_that_cannot_be_looked_up_deny(tmp_path: Path) -> None:
         {"result": {"aliases": 1}},
     ],
 )
-async def test_a_list_of_aliases_of_another_form_denies(tmp_path: Path, answer: Any) -> None:
+async def test_a_list_of_aliases_in_an_unknown_form_denies(tmp_path: Path, answer: Any) -> None:
     async with minimal(tmp_path, "qdrant", scripted(lambda *_: (200, answer)), OPEN) as front:
         answered = await front.ask("POST", "/collections/open_docs/points/query", QUERY)
         denied(answered, "unresolved_source")
@@ -230,7 +230,9 @@ async def test_a_collection_named_in_the_body_is_judged(
         ("query", {"query": [1.0], "with_payload": [["acl"]]}),
     ],
 )
-async def test_a_member_of_another_form_is_refused(front: Minimal, verb: str, body: object) -> None:
+async def test_a_member_of_an_unknown_form_is_refused(
+    front: Minimal, verb: str, body: object
+) -> None:
     answered = await front.ask("POST", f"/collections/open_docs/points/{verb}", body)
     denied(answered, "unreadable_request", 400)
     assert front.lines == []
@@ -244,7 +246,7 @@ async def test_prefetch_nested_beyond_reason_is_refused(front: Minimal) -> None:
     denied(answered, "unreadable_request", 400)
 
 
-async def test_a_member_that_stands_twice_is_refused(front: Minimal) -> None:
+async def test_a_member_that_occurs_twice_is_refused(front: Minimal) -> None:
     raw = b'{"query":1,"lookup_from":{"collection":"open_docs"},"lookup_from":null}'
     answered = await front.ask("POST", "/collections/open_docs/points/query", raw=raw)
     denied(answered, "unreadable_request", 400)
@@ -282,13 +284,13 @@ async def test_a_list_that_may_be_seen_whole_is_qdrants_byte_for_byte(
             assert answered.body == json.dumps(whole).encode()
 
 
-async def test_a_list_of_another_form_stays_here(tmp_path: Path) -> None:
+async def test_a_list_in_an_unknown_form_is_withheld(tmp_path: Path) -> None:
     strange = scripted(lambda *_: (200, {"result": {"collections": [1]}}))
     async with minimal(tmp_path, "qdrant", strange) as front:
         assert (await front.ask("GET", "/collections")).status == 502
 
 
-async def test_what_tells_of_no_source_passes_without_a_record(front: Minimal) -> None:
+async def test_what_reveals_no_source_passes_without_a_record(front: Minimal) -> None:
     assert (await front.ask("GET", "/")).json["version"] == "1.19.0"
     assert await front.sources() == []
 
@@ -355,7 +357,7 @@ async def test_what_is_closed_never_arrives(
     assert front.lines == []
 
 
-async def test_a_collection_cannot_be_made_of_another(tmp_path: Path, server: Server) -> None:
+async def test_a_collection_can_not_be_created_from_another(tmp_path: Path, server: Server) -> None:
     async with minimal(tmp_path, "qdrant", scripted(server.answer), OPEN, writes="allow") as front:
         body = {"vectors": {"size": 2, "distance": "Dot"}, "init_from": SHUT}
         denied(await front.ask("PUT", "/collections/open_copy", body), "route_denied")

@@ -72,7 +72,7 @@ def test_escaped_names_are_read_escaped(name: str, may: bool) -> None:
     assert (passed.withheld == 0) is may
 
 
-def test_a_plus_must_be_seen_either_way() -> None:
+def test_a_plus_must_be_visible_in_both_readings() -> None:
     def only_plus(name: str) -> bool:
         return name == "a+b"
 
@@ -108,7 +108,7 @@ MORE = "<IsTruncated>true</IsTruncated>"
         ),
     ],
 )  # fmt: skip
-def test_a_page_that_goes_on_from_a_hidden_name_is_refused(parts: tuple[str, ...]) -> None:
+def test_a_page_that_continues_from_a_hidden_name_is_refused(parts: tuple[str, ...]) -> None:
     with pytest.raises(UpstreamFailed, match="longer prefix"):
         filter_keys(of(*parts), visible)
 
@@ -125,7 +125,7 @@ def test_a_page_that_goes_on_from_a_hidden_name_is_refused(parts: tuple[str, ...
         (key("open/a"), key("shut/s")),
     ],
 )  # fmt: skip
-def test_a_page_that_can_be_gone_on_with_passes(parts: tuple[str, ...]) -> None:
+def test_a_page_that_can_be_continued_passes(parts: tuple[str, ...]) -> None:
     assert filter_keys(of(MORE, *parts), visible).withheld == 1
 
 
@@ -151,7 +151,7 @@ def test_a_page_that_can_be_gone_on_with_passes(parts: tuple[str, ...]) -> None:
         of("<Contents><a><b><c><d><e><f><g/></f></e></d></c></b></a><Key>open/a</Key></Contents>"),
     ],
 )
-def test_a_list_that_nobody_understands_goes_nowhere(body: bytes) -> None:
+def test_a_list_of_unknown_form_is_withheld(body: bytes) -> None:
     with pytest.raises(UpstreamFailed):
         filter_keys(body, visible)
 
@@ -177,7 +177,7 @@ MARKUP = st.sampled_from(["", "<!-- <Key>x</Key> -->", "<?pi <Key>?>", "\n", "&#
 
 @given(st.lists(st.tuples(st.booleans(), NAMES, MARKUP), max_size=8))
 @examples(300)
-def test_what_is_left_is_exactly_what_may_be_seen(
+def test_the_rest_is_exactly_what_may_be_seen(
     entries: list[tuple[bool, str, str]],
 ) -> None:
     """By another XML parser than the one that cut."""

@@ -241,7 +241,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("target", "status", "name"), REFUSED)
-async def test_what_can_not_be_told_for_certain_is_refused(
+async def test_what_can_not_be_resolved_is_refused(
     front: S3Front, target: str, status: int, name: str
 ) -> None:
     denied(await front.ask("GET", target.format(b=front.bucket)), name, status)
@@ -268,9 +268,7 @@ async def test_a_presigned_request_is_refused(front: S3Front) -> None:
         "x-amz-expected-bucket-owner: caf\xe9",
     ],
 )
-async def test_header_fields_of_aws_that_are_not_known_are_refused(
-    front: S3Front, field: str
-) -> None:
+async def test_unknown_header_fields_of_aws_are_refused(front: S3Front, field: str) -> None:
     answered = await front.ask("GET", f"/{front.bucket}/open/a.txt", field)
     denied(answered, UNREADABLE, 400)
     assert front.upstream.seen == []
@@ -294,9 +292,7 @@ async def test_header_fields_of_aws_that_are_not_known_are_refused(
         ("open.127.0.0.1", "open"),
     ],
 )
-def test_a_bucket_that_the_host_names_is_written_into_the_path(
-    host: str, bucket: str | None
-) -> None:
+def test_a_bucket_named_by_the_host_moves_into_the_path(host: str, bucket: str | None) -> None:
     dialect = S3(source(1, "s3", hosts=("*.s3.example:18000",)), CLOCK.monotonic)
     for raw in ("/", "/shut/s.txt?versionId=1", "/a%2Bb"):
         target = canonical(raw)
@@ -343,7 +339,7 @@ async def test_boto3_may_name_the_bucket_by_the_host(
         }
 
 
-async def test_one_path_is_judged_anew_for_each_host(moto: int, tmp_path: Path) -> None:
+async def test_one_path_is_judged_separately_for_each_host(moto: int, tmp_path: Path) -> None:
     async with s3_fronting(moto, tmp_path, hosts=("*.s3.example",)) as front:
         for bucket, status in ((front.bucket, 200), ("other", 403), (front.bucket, 200)):
             head = f"GET /open/a.txt HTTP/1.1\r\nHost: {bucket}.s3.example\r\nConnection: close"
@@ -525,9 +521,7 @@ async def test_one_denied_key_denies_the_deletion_of_all(writing: S3Front) -> No
         b"{}",
     ],
 )
-async def test_a_deletion_that_can_be_read_in_two_ways_is_refused(
-    writing: S3Front, body: bytes
-) -> None:
+async def test_an_ambiguous_deletion_is_refused(writing: S3Front, body: bytes) -> None:
     answered = await writing.ask("POST", f"/{writing.bucket}?delete", body=body)
     denied(answered, UNREADABLE, 400)
     assert writing.upstream.seen == []
@@ -542,7 +536,7 @@ async def test_a_deletion_that_can_be_read_in_two_ways_is_refused(
         "x-amz-object-lock-mode: COMPLIANCE",
     ],
 )
-async def test_a_write_that_says_who_may_read_is_closed(writing: S3Front, field: str) -> None:
+async def test_a_write_that_sets_who_may_read_is_closed(writing: S3Front, field: str) -> None:
     for method, target in (("PUT", "/{b}/new/x"), ("POST", "/{b}/new/x?uploads")):
         answered = await writing.ask(method, target.format(b=writing.bucket), field)
         denied(answered, "route_denied")
