@@ -36,7 +36,7 @@ async def serve(
     stop: asyncio.Event,
 ) -> None:
     """Return once `stop` was set and everything is finished. Raises what could not be opened, or an
-    `ExceptionGroup` of what died."""
+    `ExceptionGroup` of what died. One function, because the order of its steps is the point."""
     async with AsyncExitStack() as resources:
         time = ControlClock(clock)
         # First, because it takes the lock: two sidecars would corrupt one directory.

@@ -38,7 +38,7 @@ BATCH_RECORDS = 512
 LINGER_SECONDS = 0.05
 ANSWER_SECONDS = 30.0
 FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
+MAX_PAUSE = 5.0
 CHECK_SECONDS = 30.0
 """How often to ask the control API what it holds while there is nothing to ship."""
 _GZIP = 31
@@ -184,8 +184,8 @@ class Shipper:
             return False
 
     async def _rewound(self, source: str, instance: str) -> bool:
-        """Continue where the control API says, and signs, that it is: it may hold less of the same
-        chain than it once signed for. Returns False if it does not.
+        """Rewind the spool if the control API says, and signs, that it holds less of the same chain
+        than it once signed for. Returns whether it did.
 
         Raises `ControlUnavailable`, `ReceiptRejected` or `OSError` if that is unknown: the caller
         sets the instance aside on False, so False must be certain.
@@ -235,7 +235,7 @@ class Shipper:
         pause, status = self._failed(str(error)), error.status
         if status is None or status < 400 or status >= 500 or status in (408, 429):
             # Honour `Retry-After`, up to the longest wait of our own.
-            after = min(error.after or 0.0, LONGEST_PAUSE)
+            after = min(error.after or 0.0, MAX_PAUSE)
             return max(pause, after * random.uniform(1.0, 1.5))  # noqa: S311
         return REFUSED_PAUSE * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load
 
@@ -244,7 +244,7 @@ class Shipper:
         control API must not come back in step."""
         self.failures += 1
         self._outage.failing(reason)
-        ceiling = min(LONGEST_PAUSE, FIRST_PAUSE * (1 << min(self._failed_in_row, 10)))
+        ceiling = min(MAX_PAUSE, FIRST_PAUSE * (1 << min(self._failed_in_row, 10)))
         self._failed_in_row += 1
         return ceiling * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
 
@@ -255,7 +255,7 @@ def _body(batch: RecordBatch) -> bytes:
 
 
 def _refuses_records(error: ControlUnavailable) -> bool:
-    """Whether the control API itself refuses the records, rather than something on the way to it or
-    the sidecar as such. Only then may an instance be set aside for good."""
+    """Whether the control API itself refuses the records, rather than a proxy on the way or the
+    sidecar's key: only then may an instance be set aside for good."""
     said = isinstance(error.answer, dict) and error.answer.get("code") == error.status
     return said and error.status in (409, 422)

@@ -71,7 +71,7 @@ class Metrics:
 
 
 def make_metrics(registry: CollectorRegistry) -> Metrics:
-    """Create all of them, registered."""
+    """Create all of them, registered. Long because it is a list."""
     build = Gauge("sluice_build_info", "Always 1", ["version"], registry=registry)
     build.labels(__version__).set(1)
     return Metrics(

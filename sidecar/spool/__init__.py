@@ -5,6 +5,7 @@ Enforcement points). `README.md` in this folder follows one record through it.
     startup.py    opens a directory and builds the components
     recovery.py   reads what the previous process left
     instance.py   one chain of records and its segment files
+    resources.py  what the parts share
     errors.py     why a record was not kept
 
     writing/      records to disk: appender (number, chain, batch), writer (the thread that writes

@@ -77,12 +77,12 @@ class Spool:
         settings: SpoolSettings,
         source_id: str,
         clock: Clock,
-        entropy: Callable[[int], bytes],
+        random_bytes: Callable[[int], bytes],
         disk: Disk | None = None,
     ) -> "Spool":
         """Lock the directory and continue where the previous process stopped. Raises `SpoolLocked`
         if another process holds it, `SpoolUnwritable` if it can't be made or read."""
-        components = await open_components(settings, source_id, clock, entropy, disk or Disk())
+        components = await open_components(settings, source_id, clock, random_bytes, disk or Disk())
         return cls(settings, components, clock)
 
     def put(self, record: Record, *, denial: bool, urgent: bool = True) -> PlacedRecord:

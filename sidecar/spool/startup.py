@@ -13,6 +13,7 @@ from sidecar.settings.spool import SpoolSettings
 from sidecar.spool.errors import SpoolLocked, SpoolUnwritable
 from sidecar.spool.reading.backlog import Backlog
 from sidecar.spool.recovery import Recovered, recover
+from sidecar.spool.resources import SpoolResources
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.layout import lock_file
 from sidecar.spool.storage.segment_pool import Quota, SegmentPool
@@ -39,7 +40,7 @@ async def open_components(
     settings: SpoolSettings,
     source_id: str,
     clock: Clock,
-    entropy: Callable[[int], bytes],
+    random_bytes: Callable[[int], bytes],
     disk: Disk,
 ) -> SpoolComponents:
     """Build the parts. Raises `SpoolLocked` if another process holds the directory,
@@ -53,13 +54,12 @@ async def open_components(
         found: Recovered = await in_thread(executor, recover, disk, root, source_id, size)
         quota = Quota(settings.max_bytes, found.held)
         keep = settings.max_bytes // RETAINED_FRACTION
-        backlog = Backlog(disk, executor, clock, quota, found.instances, keep)
+        resources = SpoolResources(root, source_id, size, disk, executor, clock, random_bytes)
+        backlog = Backlog(resources, quota, found.instances, keep)
         maintenance = Maintenance(
-            SegmentPool(root, disk, quota, size, found.spares), backlog, executor, entropy
+            SegmentPool(root, disk, quota, size, found.spares), backlog, resources
         )
-        rotation = InstanceRotation(
-            root, source_id, disk, executor, clock, entropy, backlog, size, maintenance.wake
-        )
+        rotation = InstanceRotation(resources, backlog, maintenance.wake)
         await maintenance.start(rotation, found)
     except BaseException as error:
         executor.shutdown(wait=False)

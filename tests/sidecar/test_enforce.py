@@ -113,7 +113,7 @@ async def test_a_stale_policy_set_denies_and_is_recorded(tmp_path: Path) -> None
             assert (await stand.evaluate())["decision"] == "ALLOW"
 
 
-async def test_without_any_policy_set_nobody_is_told_that_their_key_is_bad(tmp_path: Path) -> None:
+async def test_without_a_policy_set_no_key_is_called_invalid(tmp_path: Path) -> None:
     async with control_api() as centre:
         await centre.stop()
         async with sidecar(tmp_path, centre, synced=False) as stand:
@@ -123,7 +123,7 @@ async def test_without_any_policy_set_nobody_is_told_that_their_key_is_bad(tmp_p
             assert "no policy set" in (await stand.problems())["policy_set"]
 
 
-async def test_a_start_without_the_centre_decides_by_the_set_on_disk(tmp_path: Path) -> None:
+async def test_a_start_without_the_control_api_decides_by_the_set_on_disk(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre):
@@ -162,7 +162,7 @@ async def test_what_is_revoked_is_refused_within_a_second(tmp_path: Path) -> Non
             assert answer["policy_name"] == "agent_not_approved"
 
 
-async def test_an_expired_key_is_refused_by_the_clock_that_nobody_sets(tmp_path: Path) -> None:
+async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, staleness_seconds=3600) as stand:
@@ -233,7 +233,7 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
             assert (await stand.evaluate(source_id="payroll"))["policy_name"] == "underwriting"
 
 
-async def test_where_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path: Path) -> None:
+async def test_if_not_even_a_denial_can_be_recorded_nothing_is_decided(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, spool=small(tmp_path)) as stand:
@@ -330,7 +330,7 @@ async def test_best_effort_answers_while_the_disk_hangs(tmp_path: Path) -> None:
             assert record["eid"] == answer["event_id"]
 
 
-async def test_a_client_that_hangs_up_takes_nothing_back(tmp_path: Path) -> None:
+async def test_a_client_that_hangs_up_undoes_nothing(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with control_api() as centre:
         centre.furnish()
@@ -383,7 +383,7 @@ async def test_lineage_of_a_retrieval_cites_its_decision(tmp_path: Path) -> None
             assert lineage["pub"]["detail"] == detail
 
 
-async def test_lineage_that_finds_no_room_is_counted_and_harms_nobody(tmp_path: Path) -> None:
+async def test_lineage_that_does_not_fit_is_counted_and_harms_nothing(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with control_api() as centre:
         centre.furnish()
@@ -467,7 +467,7 @@ async def test_permits_says_what_evaluate_would_and_records_nothing(tmp_path: Pa
             assert [claim["session_id"] for claim in centre.claims] == ["s-1"]
 
 
-async def test_a_policy_changed_at_the_centre_comes_into_force(tmp_path: Path) -> None:
+async def test_a_policy_changed_at_the_control_api_takes_effect(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:

@@ -1,5 +1,5 @@
-"""A freeze, a suspended agent and revoked sessions, as a sidecar hears of them: by long poll and by
-way of Redis, and over a restart without the centre."""
+"""A freeze, a suspended agent and revoked sessions reach a sidecar by long poll and through Redis,
+and survive a restart without the control API."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_batch_lists_and_an_explanation_show_it(tmp_path: Path) -> None:
             assert '="tenant_frozen"' in metrics
 
 
-async def test_a_freeze_holds_over_a_restart_without_the_centre(
+async def test_a_freeze_survives_a_restart_without_the_control_api(
     tmp_path: Path, centre: ControlApi
 ) -> None:
     async with sidecar(tmp_path, centre) as stand:

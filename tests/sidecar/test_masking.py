@@ -1,4 +1,5 @@
-"""A sidecar masks before its record reaches the spool, and before the centre hears of a session."""
+"""A sidecar masks before a record reaches the spool, and before the control API hears of a
+session."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -36,7 +37,7 @@ async def recorded(stand: Stand) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("masking", [True, False])
-async def test_a_sidecar_goes_by_the_tenants_document(
+async def test_the_tenants_document_decides_what_is_masked(
     tmp_path: Path, centre: ControlApi, masking: bool
 ) -> None:
     centre.furnish(settings=TenantSettings("default", pii_masking=masking))
@@ -48,7 +49,7 @@ async def test_a_sidecar_goes_by_the_tenants_document(
     assert [claim["user_id"] for claim in centre.claims] == [user]
 
 
-async def test_where_no_policy_set_has_come_everything_is_masked(
+async def test_without_a_policy_set_everything_is_masked(
     tmp_path: Path, centre: ControlApi
 ) -> None:
     async with sidecar(tmp_path, centre, synced=False) as stand:

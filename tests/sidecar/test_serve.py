@@ -1,4 +1,4 @@
-"""A sidecar's life as a process: how it starts, refuses to start, stops, dies and comes back."""
+"""A sidecar as a process: how it starts, refuses to start, stops, dies and comes back."""
 
 import asyncio
 import os
@@ -120,7 +120,7 @@ async def process(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_told_to_stop_it_ships_what_it_has_and_exits_0(
+async def test_a_stop_signal_ships_what_is_left_and_exits_0(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     async with control_api() as centre, process(tmp_path, centre) as sidecar:
@@ -154,7 +154,7 @@ async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path:
         assert [record["eid"] for record in centre.records] == [answer["event_id"]]
 
 
-async def test_a_stop_without_the_centre_keeps_the_records_for_the_next_start(
+async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_start(
     tmp_path: Path,
 ) -> None:
     async with control_api() as centre, process(tmp_path, centre) as sidecar:
@@ -213,7 +213,7 @@ async def drains(sidecar: Process) -> bool:
     return await sidecar.status("/health") != 200
 
 
-async def test_told_twice_it_goes_at_once(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     async with control_api() as centre, process(tmp_path, centre, drain_seconds=60) as sidecar:
         centre.furnish()
         centre.hold_claims = asyncio.Event()
@@ -280,7 +280,7 @@ async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path
         assert await first.status("/health/ready") == 200
 
 
-async def test_a_log_level_that_is_none_is_exit_2(tmp_path: Path) -> None:
+async def test_an_unknown_log_level_is_exit_2(tmp_path: Path) -> None:
     made = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -327,7 +327,7 @@ async def test_a_stop_says_so_before_it_closes(tmp_path: Path) -> None:
             assert (await stand.evaluate())["decision"] == "ALLOW"
 
 
-async def test_a_stop_that_nothing_holds_up_is_quick(tmp_path: Path) -> None:
+async def test_an_idle_sidecar_stops_quickly(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         told = settings(tmp_path, centre, listen=ListenAddress("127.0.0.1", free_port()))

@@ -57,7 +57,7 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
         assert upstream.begun == []
 
 
-async def test_a_tunnel_that_nobody_ends_does_not_hold_up_a_stop(tmp_path: Path) -> None:
+async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
     proxy = free_port()
     async with data_source() as upstream, control_api() as centre:
         source = {

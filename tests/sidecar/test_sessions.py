@@ -1,4 +1,4 @@
-"""Whose session it is: asked of the centre once, then known here, come what may."""
+"""Who owns a session: the control API is asked once, and the answer is remembered."""
 
 import asyncio
 from pathlib import Path
@@ -65,7 +65,7 @@ async def test_a_call_without_a_session_claims_none(tmp_path: Path) -> None:
         (foreign(agent_id=AGENT), "underwriting"),
     ],
 )
-async def test_the_centre_says_whose_it_is(
+async def test_the_control_api_says_who_owns_it(
     tmp_path: Path, session: dict[str, Any], policy_name: str
 ) -> None:
     async with control_api() as centre:
@@ -107,7 +107,7 @@ async def test_a_caller_that_no_policy_allows_still_claims(tmp_path: Path) -> No
             assert len(centre.claims) == 1
 
 
-async def test_many_calls_of_a_new_session_ask_one_question(tmp_path: Path) -> None:
+async def test_concurrent_calls_of_a_new_session_share_one_claim(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         centre.hold_claims = asyncio.Event()
@@ -148,7 +148,7 @@ async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Pat
             assert len(centre.claims) == 1
 
 
-async def test_known_sessions_outlive_a_restart_and_the_centre(tmp_path: Path) -> None:
+async def test_known_sessions_survive_a_restart_without_the_control_api(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -171,7 +171,7 @@ async def denied_unclaimed(stand: Stand, why: str) -> None:
     assert response["reason"] == answer["reason"]
 
 
-async def test_a_new_session_without_the_centre_is_denied_and_recorded(tmp_path: Path) -> None:
+async def test_a_new_session_without_the_control_api_is_denied_and_recorded(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -183,7 +183,7 @@ async def test_a_new_session_without_the_centre_is_denied_and_recorded(tmp_path:
             assert await stand.metric("sluice_session_claim_failures_total") == 1
 
 
-async def test_a_centre_that_hangs_is_waited_for_no_longer_than_the_limit(
+async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions_module, "CLAIM_SECONDS", 0.2)
@@ -292,7 +292,7 @@ async def test_known_sessions_are_bounded(tmp_path: Path, monkeypatch: pytest.Mo
             assert len(centre.claims) == claims + 1
 
 
-async def test_a_disk_that_keeps_no_session_hinders_no_decision(tmp_path: Path) -> None:
+async def test_a_session_that_can_not_be_stored_delays_no_decision(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -302,7 +302,7 @@ async def test_a_disk_that_keeps_no_session_hinders_no_decision(tmp_path: Path) 
             assert len(centre.claims) == 1
 
 
-async def test_a_restricted_role_waits_for_no_centre(tmp_path: Path) -> None:
+async def test_a_call_that_fails_the_first_checks_waits_for_no_claim(tmp_path: Path) -> None:
     """The first four checks need no session: what they deny is denied without asking."""
     async with control_api() as centre:
         centre.furnish()

@@ -8,16 +8,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from typing import TypeVar
 
-from policies.ground.clock import Clock
 from sidecar.platform.state_logger import StateLogger
 from sidecar.spool.instance import Instance, RecordPosition, Segment
 from sidecar.spool.reading.oldest_age import OldestAge
 from sidecar.spool.reading.reader import RecordBatch, read_batch, read_hash
 from sidecar.spool.reading.retention import RetainedInstances
-from sidecar.spool.storage.disk import Disk
+from sidecar.spool.resources import SpoolResources
 from sidecar.spool.storage.layout import Ending, aside_directory, write_acked
 from sidecar.spool.storage.segment_pool import Quota
 
@@ -32,25 +30,23 @@ class Backlog:
 
     def __init__(
         self,
-        disk: Disk,
-        executor: Executor,
-        clock: Clock,
+        resources: SpoolResources,
         quota: Quota,
         instances: Iterable[Instance],
         retain_bytes: int = 0,
     ) -> None:
         self.instances: deque[Instance] = deque(instances)
         self.current: Instance | None = None
-        self._disk = disk
-        self._executor = executor
+        self._disk = resources.disk
+        self._executor = resources.executor
         self._loop = asyncio.get_running_loop()
         self._quota = quota
         self._new_records = asyncio.Event()
         self._after = RecordPosition(0, 0, 0)
         self._retiring = asyncio.Lock()
         self._outage = StateLogger(log, "tidying the spool")
-        self._oldest = OldestAge(clock.monotonic)
-        self._retained = RetainedInstances(clock.monotonic, retain_bytes)
+        self._oldest = OldestAge(resources.clock.monotonic)
+        self._retained = RetainedInstances(resources.clock.monotonic, retain_bytes)
         for instance in self.instances:
             self._retained.retain(instance)
         self.notify()

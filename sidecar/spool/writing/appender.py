@@ -161,7 +161,7 @@ class Appender:
             self._on_failed(job.instance, error)
         if not self._in_flight:
             self._schedule()
-        # Set here rather than in a flush: after the last job there is nothing left to flush.
+        # Not in `_submit_batch`: after the last job there is nothing left to submit.
         if not self.waiting and self._idle is not None:
             self._idle.set_result(None)
             self._idle = None
@@ -223,7 +223,7 @@ class Appender:
             self._schedule()
 
     def _coalesce(self, before: int, turns: int) -> None:
-        """Flush once a turn of the loop adds no further record."""
+        """Submit the batch once a turn of the loop adds no further record."""
         if turns and self.n > before:
             self._loop.call_soon(self._coalesce, self.n, turns - 1)
         else:
@@ -247,6 +247,5 @@ def _fail(job: WriteJob) -> None:
     for waiter in job.waiters:
         if not waiter.done():
             waiter.set_exception(SpoolUnwritable("the disk did not take the record"))
-            # Mark the exception as retrieved: if the client has hung up, asyncio would report it as
-            # unhandled.
+            # Mark it as retrieved: if the client hung up, asyncio would report it as unhandled.
             waiter.exception()

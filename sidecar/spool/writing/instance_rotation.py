@@ -21,16 +21,13 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
 from functools import partial
-from pathlib import Path
 
-from policies.ground.clock import Clock
 from sidecar.platform.state_logger import StateLogger
 from sidecar.spool.instance import Instance
 from sidecar.spool.reading.backlog import Backlog
 from sidecar.spool.recovery import Recovered
-from sidecar.spool.storage.disk import Disk
+from sidecar.spool.resources import SpoolResources
 from sidecar.spool.storage.layout import Ending, instance_directory, write_ending
 from sidecar.spool.writing.appender import Appender
 from sidecar.spool.writing.losses import Declaration, Losses
@@ -49,36 +46,28 @@ class InstanceRotation:
 
     def __init__(
         self,
-        root: Path,
-        source: str,
-        disk: Disk,
-        executor: Executor,
-        clock: Clock,
-        entropy: Callable[[int], bytes],
+        resources: SpoolResources,
         backlog: Backlog,
-        segment_bytes: int,
         wake: Callable[[], None],
     ) -> None:
         self.refusal: str | None = "the spool is not open yet"
         self.closed = False
         self.fault: BaseException | None = None
         self.sync_failures = 0
-        self.losses = Losses(clock, entropy)
+        self.losses = Losses(resources.clock, resources.random_bytes)
         self.appender = Appender(
-            clock,
-            segment_bytes=segment_bytes,
+            resources.clock,
+            segment_bytes=resources.segment_bytes,
             on_durable=backlog.notify,
             on_failed=self._on_write_failed,
             on_roll=wake,
         )
         self._loop = asyncio.get_running_loop()
-        self.writer = Writer(disk, self._loop, self.appender.on_written, self._on_writer_crashed)
+        self.writer = Writer(
+            resources.disk, self._loop, self.appender.on_written, self._on_writer_crashed
+        )
         self.appender.submit = self.writer.submit
-        self._root = root
-        self._source = source
-        self._disk = disk
-        self._executor = executor
-        self._entropy = entropy
+        self._resources = resources
         self._backlog = backlog
         self._wake = wake
         self._outage = StateLogger(log, "the spool")
@@ -101,9 +90,9 @@ class InstanceRotation:
         """Begin a new instance in a spare segment; its first records declare the losses. Records
         are taken once it is on disk, when the future is done."""
         self._ordinal += 1
-        name = self._entropy(16).hex()
-        path = instance_directory(self._root, self._ordinal, name)
-        instance = Instance(self._ordinal, name, self._source, path)
+        name = self._resources.random_bytes(16).hex()
+        path = instance_directory(self._resources.root, self._ordinal, name)
+        instance = Instance(self._ordinal, name, self._resources.source, path)
         declaration = self.losses.take()
         instance.gaps = len(declaration.records)
         self._backlog.add(instance)
@@ -195,7 +184,11 @@ class InstanceRotation:
         assert instance.ending is not None
         with contextlib.suppress(RuntimeError):  # closed meanwhile: the next start saves it
             saving = self._loop.run_in_executor(
-                self._executor, write_ending, self._disk, instance.path, instance.ending
+                self._resources.executor,
+                write_ending,
+                self._resources.disk,
+                instance.path,
+                instance.ending,
             )
             saving.add_done_callback(_report)
 

@@ -30,11 +30,11 @@ class Declaration(NamedTuple):
 class Losses:
     """`gaps` counts declarations on disk, `records` the records known to be lost."""
 
-    def __init__(self, clock: Clock, entropy: Callable[[int], bytes]) -> None:
+    def __init__(self, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
         self.gaps = 0
         self.records = 0
         self._now = clock.now
-        self._entropy = entropy
+        self._random_bytes = random_bytes
         self._instances: list[Instance] = []
         self._dropped: dict[str, int] = {}
 
@@ -92,4 +92,4 @@ class Losses:
         return gap_record(reason, instance=None, first=None, lost=count, record_id=self._id())
 
     def _id(self) -> str:
-        return uuid7(self._now(), self._entropy(10))
+        return uuid7(self._now(), self._random_bytes(10))

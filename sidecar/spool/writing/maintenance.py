@@ -5,12 +5,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import TypeVar
 
 from sidecar.spool.errors import SpoolError
 from sidecar.spool.reading.backlog import Backlog
 from sidecar.spool.recovery import Recovered
+from sidecar.spool.resources import SpoolResources
 from sidecar.spool.storage.segment_pool import SegmentPool
 from sidecar.spool.writing.instance_rotation import InstanceRotation
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
+MAX_PAUSE = 5.0
 SPARE_SEGMENTS = 2
 """How many spares to hold. With one, a disk slow to make the next would deny requests under
 load."""
@@ -34,13 +34,12 @@ class Maintenance:
         self,
         spares: SegmentPool,
         backlog: Backlog,
-        executor: Executor,
-        entropy: Callable[[int], bytes],
+        resources: SpoolResources,
     ) -> None:
         self._spares = spares
         self._backlog = backlog
-        self._executor = executor
-        self._entropy = entropy
+        self._executor = resources.executor
+        self._random_bytes = resources.random_bytes
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
 
@@ -68,7 +67,7 @@ class Maintenance:
             if not well:
                 # The failure itself has woken us: do not retry without a pause.
                 self._woken.clear()
-            pause = FIRST_PAUSE if well else min(pause * 2, LONGEST_PAUSE)
+            pause = FIRST_PAUSE if well else min(pause * 2, MAX_PAUSE)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if well else self._jittered(pause)):
                     await self._woken.wait()
@@ -133,7 +132,7 @@ class Maintenance:
                 await asyncio.shield(self._rotation.begin())
 
     def _jittered(self, pause: float) -> float:
-        return pause * (0.5 + self._entropy(1)[0] / 512)
+        return pause * (0.5 + self._random_bytes(1)[0] / 512)
 
     def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._executor, work, *arguments)

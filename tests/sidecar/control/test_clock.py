@@ -1,4 +1,4 @@
-"""The centre's time on a host whose clock is wrong, or is set."""
+"""The control API's time, on a host whose clock is wrong or is set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Host:
         self.seconds += seconds
 
 
-def test_it_is_the_host_s_until_the_centre_is_heard() -> None:
+def test_it_is_the_host_s_time_until_the_control_api_answers() -> None:
     host = Host()
     time = ControlClock(host.clock)
     host.passes(2.5)
@@ -38,7 +38,7 @@ def test_it_is_the_host_s_until_the_centre_is_heard() -> None:
 
 
 @pytest.mark.parametrize("off", [-HOUR, -2_000_000, 2_000_000, HOUR])
-def test_it_is_the_centre_s_from_the_first_answer_on(off: int) -> None:
+def test_it_is_the_control_api_s_time_from_the_first_answer_on(off: int) -> None:
     host = Host(NOON + off)
     time = ControlClock(host.clock)
     assert time.now() == NOON + off
@@ -59,7 +59,7 @@ def test_a_host_clock_that_is_set_changes_nothing(step: int) -> None:
 
 
 @pytest.mark.parametrize("step", [-HOUR, -1_500_000, 1_500_000, HOUR])
-def test_a_centre_clock_that_is_set_is_followed_once_it_is_told_twice(step: int) -> None:
+def test_a_control_api_clock_that_is_set_is_followed_once_two_answers_agree(step: int) -> None:
     host = Host()
     time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.001)
@@ -130,7 +130,7 @@ def test_a_slow_exchange_says_less_than_a_quick_one_did() -> None:
     assert time.now() != exact + 100_000_000_000
 
 
-async def test_a_sidecar_reports_and_its_records_bear_the_centre_s_time(tmp_path: Path) -> None:
+async def test_records_bear_the_control_api_s_time(tmp_path: Path) -> None:
     clock = FakeClock()
     clock.wall_ahead = 3600
     async with control_api() as centre:

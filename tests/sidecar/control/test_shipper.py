@@ -1,4 +1,4 @@
-"""Records get from the spool into the log exactly once, whatever the way between them does."""
+"""Records get from the spool into the log exactly once, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_records_that_leave_the_host_are_compressed(tmp_path: Path) -> Non
         assert sum(ledger.lengths) < 0.7 * sum(ledger.bodies)
 
 
-async def test_a_control_api_that_has_too_much_is_given_the_time_it_asks_for(
+async def test_retry_after_is_honoured(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
@@ -148,7 +148,7 @@ async def test_more_records_join_while_an_answer_is_lost(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429, 408])
-async def test_a_passing_failure_is_tried_again(tmp_path: Path, status: int) -> None:
+async def test_a_passing_failure_is_retried(tmp_path: Path, status: int) -> None:
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         ledger.orders = [refusal(status)] * 3
         async with shipping(spool, ledger) as shipper:
@@ -176,7 +176,7 @@ async def test_a_control_api_that_is_away_loses_nothing(tmp_path: Path) -> None:
         check(ledger, *range(50))
 
 
-async def test_a_trouble_that_lasts_is_logged_once(
+async def test_a_lasting_outage_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
@@ -250,7 +250,7 @@ async def test_a_control_api_that_takes_nothing_at_all_costs_one_instance_not_th
         check(ledger, *range(5))
 
 
-async def test_a_conflict_said_by_something_on_the_way_sets_nothing_aside(tmp_path: Path) -> None:
+async def test_a_409_from_a_proxy_on_the_way_sets_nothing_aside(tmp_path: Path) -> None:
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         ledger.always = lambda: web.Response(status=409, text="a gateway's own page")
         async with shipping(spool, ledger) as shipper:
@@ -261,7 +261,7 @@ async def test_a_conflict_said_by_something_on_the_way_sets_nothing_aside(tmp_pa
 
 
 async def test_a_log_that_lost_what_it_had_is_sent_it_again(tmp_path: Path) -> None:
-    """A database that was put back to an older copy, of a log or of none of it yet."""
+    """A database restored to an older copy, which has part of the log or none of it."""
     async with running(tmp_path) as spool, serving(Ledger()) as ledger:
         async with shipping(spool, ledger) as shipper:
             await keep(spool, *range(5))
@@ -462,7 +462,7 @@ async def test_nothing_is_sent_before_the_logs_key_is_known(tmp_path: Path) -> N
         check(ledger, 0)
 
 
-async def test_after_a_restart_without_its_note_everything_is_passed_over(tmp_path: Path) -> None:
+async def test_after_a_restart_without_its_note_resent_records_are_skipped(tmp_path: Path) -> None:
     async with serving(Ledger()) as ledger:
         async with running(tmp_path) as spool, shipping(spool, ledger):
             await keep(spool, *range(900))
@@ -480,7 +480,7 @@ async def test_after_a_restart_without_its_note_everything_is_passed_over(tmp_pa
         assert len(ledger.bodies) - sent == 2
 
 
-async def test_what_a_failed_instance_kept_ships_before_what_follows(tmp_path: Path) -> None:
+async def test_a_failed_instance_ships_before_the_next(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running(tmp_path, disk) as spool, serving(Ledger()) as ledger:
         await keep(spool, 0, 1)
@@ -496,7 +496,7 @@ async def test_what_a_failed_instance_kept_ships_before_what_follows(tmp_path: P
         assert [core["kind"] for core in ledger.entries][2] == "gap"
 
 
-async def test_a_spool_that_can_not_be_read_is_tried_again(tmp_path: Path) -> None:
+async def test_a_spool_that_can_not_be_read_is_retried(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running(tmp_path, disk) as spool, serving(Ledger()) as ledger:
         await keep(spool, *range(5))

@@ -1,6 +1,4 @@
-"""The sidecar's own instruments render what the library's would."""
-
-import os
+"""The sidecar's own counters and histograms render what the library's would."""
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -9,7 +7,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from policies.checks import NAMES
 from policies.evaluate import Decision, refuse
-from policies.ground.random_buffer import RandomBuffer
 from sidecar.metrics.counters import Counter, Durations, Observations
 from sidecar.metrics.metrics import REFUSALS, make_metrics
 
@@ -36,7 +33,7 @@ def test_a_count_counts_by_labels() -> None:
     }
 
 
-def test_a_count_without_labels_begins_at_nought() -> None:
+def test_a_counter_without_labels_starts_at_zero() -> None:
     registry = CollectorRegistry()
     count = Counter("things_total", "Things", registry=registry)
     assert samples(registry) == {("things_total", ()): 0}
@@ -57,7 +54,7 @@ def test_durations_are_a_histogram() -> None:
     assert found["work_seconds_sum", ()] == pytest.approx(5.0035)
 
 
-def test_watches_are_read_when_asked() -> None:
+def test_observations_are_read_at_each_scrape() -> None:
     registry = CollectorRegistry()
     watches = Observations(registry)
     held = [1.0]
@@ -67,7 +64,7 @@ def test_watches_are_read_when_asked() -> None:
     assert samples(registry) == {("level", ()): 7, ("events_total", ()): 70}
 
 
-def test_whatever_denies_has_a_label_of_a_closed_set() -> None:
+def test_labels_of_denials_come_from_a_closed_set() -> None:
     metrics = make_metrics(CollectorRegistry())
     for name in (*REFUSALS, "somebody's text"):
         metrics.decided(refuse(name, ""))
@@ -79,7 +76,7 @@ def test_whatever_denies_has_a_label_of_a_closed_set() -> None:
     assert counted == {*REFUSALS, *NAMES, "other", "none"}
 
 
-def test_a_denial_that_is_let_through_is_counted_as_both() -> None:
+def test_a_forwarded_denial_is_counted_twice() -> None:
     metrics = make_metrics(CollectorRegistry())
     metrics.decided(refuse("write_denied", ""), report_only=True)
     metrics.decided(refuse("somebody's text", ""), report_only=True)
@@ -88,20 +85,3 @@ def test_a_denial_that_is_let_through_is_counted_as_both() -> None:
     assert found["sluice_reported_total", (("check", "write_denied"),)] == 1
     assert found["sluice_reported_total", (("check", "other"),)] == 1
     assert found["sluice_decisions_total", (("check", "write_denied"), ("decision", "DENY"))] == 2
-
-
-def test_no_byte_of_entropy_is_given_twice() -> None:
-    drawn = bytearray()
-
-    def source(size: int) -> bytes:
-        made = os.urandom(size)
-        drawn.extend(made)
-        return made
-
-    entropy, end = RandomBuffer(source), 0
-    for size in (42, 4, 16, 4000, 42, 5000, 42, 4096, 32) * 5:
-        given = entropy(size)
-        assert len(given) == size
-        at = drawn.find(given, end)
-        assert at >= end
-        end = at + size

@@ -1,9 +1,9 @@
-"""A process that puts records as fast as it can, and says which are durable, until it is killed.
+"""Puts records as fast as it can, and reports which are durable, until it is killed.
 
     python -m tests.sidecar.spool.child DIRECTORY LIFE DESCRIPTOR
 
-A line on stdout for each durable record: its id and the hash of its core. In every second life it
-ships too, to the descriptor.
+Prints a line for each durable record: its id and the hash of its core. Every second life also
+ships, to the descriptor.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ async def write(spool: Spool, name: str) -> None:
 
 
 async def ship(spool: Spool, shipping: int) -> None:
-    """As a control API that has it: the line comes before the acknowledgement."""
+    """Acknowledge like a control API: the line is printed before the acknowledgement."""
     os.write(shipping, b"\n")  # a former life may have ended within a line
     while True:
         await spool.wait_unshipped()

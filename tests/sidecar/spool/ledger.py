@@ -1,4 +1,4 @@
-"""A control API that takes records as the wire contract says, over HTTP, and fails on order."""
+"""A control API that takes records over HTTP, as the wire contract says, and fails on demand."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MAX_BODY = 1024 * 1024
 
 
 class Ledger:
-    """`held` is what moves with the append: exactly once. `orders` are called one a request, before
-    anything is done, and None is no answer at all; `lost` counts answers that are dropped after
-    everything was."""
+    """`held` advances with the append: exactly once. `orders` are faults, one per request, called
+    before anything else; None means no answer at all. `lost` counts answers to drop after the
+    append."""
 
     def __init__(self) -> None:
         self.signer = Signer.generate()

@@ -1,4 +1,4 @@
-"""What the spool's tests are made of: records, a disk that fails on order, a spool that runs."""
+"""What the spool's tests need: records, a disk that fails on demand, a running spool."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SALT = bytes(range(32))
 
 
 def record(eid: object = "event", query: str | None = None) -> Record:
-    """A decision's record; its `eid` is what tests know it by."""
+    """A decision's record; tests identify it by its `eid`."""
     retrieval = Retrieval("support", "ann", "contracts", "low", query=query)
     decision = refuse("default_deny", "no policy")
     return decision_record(retrieval, decision, None, event_id=str(eid), salt=SALT, masking=False)
@@ -45,8 +45,8 @@ def settings(root: Path, **changes: Any) -> SpoolSettings:
 
 
 class FaultyDisk(Disk):
-    """The real disk until `broken` names an operation: that one then raises what stands there.
-    While `held` is set syncs wait. `torn` bytes of a write reach the file before it fails."""
+    """The real disk, except that an operation named in `broken` raises the error stored there.
+    While `held` is set, syncs wait. `torn` bytes of a write reach the file before it fails."""
 
     def __init__(self) -> None:
         self.broken: dict[str, OSError] = {}
@@ -194,7 +194,7 @@ def eids(cores: list[dict[str, Any]]) -> list[str]:
 
 
 def gaps(cores: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the gap records say."""
+    """What the gap records declare."""
     return [core["pub"] for core in cores if core["kind"] == "gap"]
 
 

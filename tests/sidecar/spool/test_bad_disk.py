@@ -1,4 +1,4 @@
-"""A disk that fails: nothing acknowledged is lost, nothing lost is unsaid, nobody waits in vain."""
+"""A disk that fails: no acknowledged record is lost, every loss is declared, no waiter hangs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_failed_file_is_never_synced_again(tmp_path: Path) -> None:
         assert segment.read_bytes() == before
 
 
-async def test_what_was_gathered_behind_a_failing_batch_fails_with_it(tmp_path: Path) -> None:
+async def test_records_gathered_after_a_failing_batch_fail_with_it(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running(tmp_path, disk) as spool:
         disk.hold()
@@ -109,7 +109,7 @@ async def test_what_is_not_synced_does_not_ship_while_the_process_lives(tmp_path
         assert not eids(await shipped(spool))
 
 
-async def test_nor_after_a_restart_once_the_ending_is_noted(tmp_path: Path) -> None:
+async def test_what_is_not_synced_does_not_ship_after_a_restart_either(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running(tmp_path, disk) as spool:
         await keep(spool, 0)
@@ -143,7 +143,7 @@ async def test_while_the_disk_stays_bad_puts_fail_at_once_and_the_directory_does
         await until(lambda: spool.refusal is None)
         cores = await shipped(spool)
     assert eids(cores) == ["0"]
-    # However often it was tried, what was lost is said once.
+    # However often it was retried, the loss is declared once.
     assert [(gap["first"], gap["lost"]) for gap in gaps(cores)] == [(1, 1)]
 
 
@@ -252,7 +252,7 @@ async def test_a_crash_while_the_disk_is_bad_loses_nothing_acknowledged(tmp_path
     disk.breaks("sync", "put", "note")
     with pytest.raises(SpoolUnwritable):
         await spool.put(record("lost"), denial=False).durable
-    # Not even the ending could be noted, and nothing more is: as if the process were killed.
+    # Not even the ending could be saved, and nothing is from now on: as if the process were killed.
     await spool.close(1)
     async with running(tmp_path) as spool:
         await keep(spool, "later")

@@ -19,13 +19,14 @@ from tests.sidecar.spool.parts import check_chain, gaps, read_hash, running, shi
 from tests.stack import ROOT
 
 SAID = 10_000, 80_000
-"""Bytes that a life says before it ends, at 80 a record: the moment is drawn as an amount, since a
-busy machine may do nothing in any time."""
+"""Bytes that a life prints before it is killed, at 80 per record. An amount rather than a time,
+since a busy machine may do nothing in any time."""
 PATIENCE = 60.0
 
 
 def live(root: Path, life: int, log: Path) -> dict[str, str]:
-    """Run the child, kill it, and tell what it said was durable. `log` gets what it shipped."""
+    """Run the child, kill it, and return what it reported as durable. `log` gets what it
+    shipped."""
     with log.open("ab") as shipping, tempfile.TemporaryFile() as said:
         command = [sys.executable, "-m", "tests.sidecar.spool.child", str(root), str(life)]
         child = subprocess.Popen(

@@ -38,7 +38,7 @@ async def test_strict_gives_up_waiting_in_time_and_the_record_is_kept(tmp_path: 
             await later.durable
         disk.release()
         await until(lambda: spool.depth == 2)
-        # Nobody heard an answer; a decision too many in the log is harmless.
+        # No answer was sent; a decision too many in the log is harmless.
         assert eids(await shipped(spool)) == ["slow", "later"]
 
 
@@ -182,7 +182,7 @@ def test_settings_are_judged_all_at_once() -> None:
     ]
 
 
-async def test_errors_tell_a_caller_no_path(tmp_path: Path) -> None:
+async def test_errors_show_a_caller_no_path(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running(tmp_path, disk) as spool:
         disk.breaks("sync")

@@ -40,7 +40,7 @@ async def test_records_ship_in_the_order_they_were_put_and_chained(tmp_path: Pat
     assert [core["src"]["n"] for core in cores] == list(range(500))
 
 
-async def test_put_tells_the_hash_that_the_record_is_read_back_with(tmp_path: Path) -> None:
+async def test_put_returns_the_hash_that_the_record_is_read_back_with(tmp_path: Path) -> None:
     async with running(tmp_path) as spool:
         placed = [spool.put(record(n), denial=False) for n in range(20)]
         await placed[-1].durable
@@ -148,7 +148,7 @@ async def test_a_write_that_the_kernel_takes_in_pieces_is_written_whole(
         assert eids(await shipped(spool)) == [str(n) for n in range(10)]
 
 
-async def test_a_second_process_is_told_which_directory_is_held(tmp_path: Path) -> None:
+async def test_a_second_process_learns_which_directory_is_held(tmp_path: Path) -> None:
     async with running(tmp_path):
         with pytest.raises(SpoolLocked, match=str(tmp_path)):
             await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom)
@@ -165,7 +165,7 @@ async def test_the_spool_is_for_its_user_alone(tmp_path: Path) -> None:
         assert {stat.S_IMODE(path.stat().st_mode) for path in [root, *instances(root)]} == {0o700}
 
 
-async def test_a_directory_that_can_not_be_made_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_a_directory_that_can_not_be_made_fails_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpoolUnwritable, match="file"):
         await Spool.open(settings(tmp_path / "file" / "spool"), SOURCE, CLOCK, os.urandom)

@@ -1,4 +1,4 @@
-"""What a start finds after a crash, at every point where one may happen."""
+"""What a start finds after a crash at every point where one may happen."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ async def test_a_lost_note_of_what_was_acknowledged_costs_sending_again(
 async def test_a_spool_without_records_that_were_acknowledged_uses_no_number_again(
     five: Path,
 ) -> None:
-    """A directory put back from an older copy, but for the note."""
+    """A directory restored from an older copy, except for the note."""
     async with running(five) as spool:
         await shipped(spool)
     start, _ = placed(five)[3]
@@ -385,7 +385,8 @@ async def test_an_ending_that_can_not_be_read_still_ends(five: Path) -> None:
 
 
 async def test_the_tail_is_written_again_before_anything_is_appended(five: Path) -> None:
-    """After a failed sync of a former life the kernel may show what the disk does not hold."""
+    """After a failed sync in the previous process, the kernel may show data that the disk does not
+    hold."""
     disk = FaultyDisk()
     async with running(five, disk) as spool:
         await keep(spool, "later")

@@ -1,4 +1,4 @@
-"""The policy set's copy: how it arrives, what is refused, and what a damaged file costs."""
+"""A full replica: how the policy set arrives, what is refused, and what a damaged file costs."""
 
 import asyncio
 import sqlite3
@@ -41,7 +41,7 @@ from tests.sidecar.stand import EVALUATE, FakeClock, sidecar, until
 
 
 class Copy:
-    """A follower and what it keeps, without the rest of a sidecar."""
+    """A poll loop and its store, without the rest of a sidecar."""
 
     def __init__(
         self, directory: Path, centre: ControlClient, clock: FakeClock, limit: float
@@ -92,7 +92,7 @@ async def copy(
             made.file.close()
 
 
-async def test_a_first_copy_is_whole_and_fresh(tmp_path: Path) -> None:
+async def test_a_first_replica_is_whole_and_fresh(tmp_path: Path) -> None:
     async with control_api() as centre, copy(tmp_path, centre) as held:
         assert held.stale()
         with pytest.raises(NoPolicySet):
@@ -338,7 +338,9 @@ async def test_an_answer_that_is_wrong_changes_nothing(tmp_path: Path, spoil: An
 
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
-async def test_a_refusal_of_the_centre_is_told_and_tried_again(tmp_path: Path, status: int) -> None:
+async def test_a_refusal_by_the_control_api_is_reported_and_retried(
+    tmp_path: Path, status: int
+) -> None:
     async with control_api() as centre, copy(tmp_path, centre) as held:
         centre.furnish()
         centre.refuse_with = status
@@ -362,7 +364,9 @@ async def test_no_news_is_news(tmp_path: Path) -> None:
         assert held.stale()
 
 
-async def test_a_centre_that_does_not_wait_is_not_asked_in_a_circle(tmp_path: Path) -> None:
+async def test_a_control_api_that_answers_at_once_is_not_polled_in_a_tight_loop(
+    tmp_path: Path,
+) -> None:
     async with control_api() as centre, copy(tmp_path, centre, limit=2.0) as held:
         centre.furnish()
         await held.sync()
@@ -409,7 +413,7 @@ async def test_a_wall_clock_that_steps_ages_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"not a database at all" * 100, None])
-async def test_a_damaged_file_is_set_aside_and_made_anew(
+async def test_a_damaged_file_is_set_aside_and_replaced(
     tmp_path: Path, garbage: bytes | None
 ) -> None:
     path = tmp_path / "cache" / "policy.db"
@@ -430,7 +434,7 @@ async def test_a_damaged_file_is_set_aside_and_made_anew(
         assert path.with_suffix(".damaged").exists()
 
 
-async def test_a_file_of_another_form_is_set_aside(tmp_path: Path) -> None:
+async def test_a_file_of_another_schema_version_is_set_aside(tmp_path: Path) -> None:
     async with control_api() as centre:
         centre.furnish()
         async with copy(tmp_path, centre) as held:
@@ -440,7 +444,7 @@ async def test_a_file_of_another_form_is_set_aside(tmp_path: Path) -> None:
             assert held.policy_set.role(ROLE) is not None
 
 
-async def test_a_bit_that_flipped_on_disk_is_never_decided_by(tmp_path: Path) -> None:
+async def test_a_document_with_a_flipped_bit_is_never_used(tmp_path: Path) -> None:
     async with control_api() as centre, copy(tmp_path, centre) as held:
         centre.furnish()
         await held.sync()
@@ -555,7 +559,7 @@ async def test_the_file_survives_a_reader_that_finds_it_malformed(tmp_path: Path
         assert held.policy_set.role(ROLE) is not None
 
 
-async def test_a_file_that_turns_out_damaged_when_written_is_made_anew(tmp_path: Path) -> None:
+async def test_a_file_found_damaged_on_a_write_is_replaced(tmp_path: Path) -> None:
     async with control_api() as centre, copy(tmp_path, centre) as held:
         centre.furnish()
         await held.sync()

@@ -1,5 +1,6 @@
-"""A policy set by way of a Redis that may be lost, late, or somebody else's: it can delay, never
-mislead. Where a test sets `feeds` to False, Redis is the only way; `test_redis_away` has both."""
+"""A policy set through a Redis that may be lost, late or under an attacker's control: it can delay,
+but never mislead. Tests that set `feeds` to False have Redis as the only source; `test_failover`
+has both."""
 
 from __future__ import annotations
 
@@ -156,7 +157,7 @@ async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: P
 
 
 @pytest.mark.parametrize("what", ["body", "bucket", "branch", "root"])
-async def test_what_was_written_by_somebody_else_is_not_believed(tmp_path: Path, what: str) -> None:
+async def test_data_written_by_an_attacker_is_not_trusted(tmp_path: Path, what: str) -> None:
     """A role that allows more, in place of the one that was signed."""
     async with control(tmp_path) as centre:
         centre.furnish()
@@ -189,7 +190,7 @@ async def test_what_was_written_by_somebody_else_is_not_believed(tmp_path: Path,
             assert answer["policy_name"] == "underwriting"
 
 
-async def test_a_doubt_that_can_not_be_told_holds_up_no_challenge(tmp_path: Path) -> None:
+async def test_a_damage_report_that_fails_does_not_delay_a_challenge(tmp_path: Path) -> None:
     async with control(tmp_path) as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:
@@ -237,7 +238,7 @@ async def test_an_older_set_as_a_whole_is_refused_and_grows_stale(tmp_path: Path
 
 
 async def test_a_new_sidecar_takes_no_replayed_set(tmp_path: Path) -> None:
-    """All of it is signed, and old: but nobody answers the challenge."""
+    """All of it is signed, but old: no heartbeat answers the challenge."""
     async with control(tmp_path) as centre:
         centre.furnish()
         centre.beats = False
@@ -278,7 +279,7 @@ async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
             assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
 
 
-async def test_news_that_is_kept_back_makes_the_set_stale(tmp_path: Path) -> None:
+async def test_withheld_news_makes_the_set_stale(tmp_path: Path) -> None:
     """The store has moved on, as the heartbeats say; what they speak of does not come."""
     async with control(tmp_path) as centre:
         centre.furnish()
@@ -293,7 +294,7 @@ async def test_news_that_is_kept_back_makes_the_set_stale(tmp_path: Path) -> Non
             assert (await stand.evaluate())["policy_name"] == "default_deny"
 
 
-async def test_a_store_that_was_put_back_is_refused(tmp_path: Path) -> None:
+async def test_a_restored_older_store_is_refused(tmp_path: Path) -> None:
     async with control(tmp_path) as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, staleness_seconds=1.5) as stand:
@@ -347,7 +348,7 @@ async def test_a_redis_that_is_away_delays_and_comes_back(
             assert not await allowed(stand)
 
 
-async def test_what_may_be_read_is_not_told_while_a_document_of_it_can_not_be_had(
+async def test_sources_are_not_listed_while_a_document_they_need_is_missing(
     tmp_path: Path,
 ) -> None:
     async with control(tmp_path) as centre:
@@ -387,7 +388,7 @@ async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
             assert (await stand.evaluate())["policy_name"] == "policy_set_stale"
 
 
-async def test_a_claim_that_the_centre_signed_is_not_asked_for_again(tmp_path: Path) -> None:
+async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
     async with control(tmp_path) as centre:
         centre.furnish()
         claim = Claim(centre.tenant_id, centre.epoch, "s-1", "active", ROLE, AGENT, FAR)
@@ -423,8 +424,8 @@ async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_p
             assert (await stand.evaluate(session_id="s-1"))["policy_name"] == "session_revoked"
 
 
-async def test_strangers_who_try_keys_are_looked_up_together(tmp_path: Path) -> None:
-    """Looked up one by one they would hold up what tells of a revocation."""
+async def test_lookups_of_tried_keys_are_combined(tmp_path: Path) -> None:
+    """Looked up one by one, they would delay a revocation."""
     async with control(tmp_path) as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre) as stand:
@@ -442,7 +443,7 @@ def reads(centre: RedisCentre) -> int:
     return stats["cmdstat_hmget"]["calls"]
 
 
-async def test_rubbish_on_the_streams_is_passed_over(tmp_path: Path) -> None:
+async def test_garbage_on_the_streams_is_skipped(tmp_path: Path) -> None:
     async with control(tmp_path) as centre:
         centre.furnish()
         async with sidecar(tmp_path, centre, staleness_seconds=LIMIT) as stand:

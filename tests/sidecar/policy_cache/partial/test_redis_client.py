@@ -1,5 +1,5 @@
-"""A sidecar reaches Redis as operators are told to let it: as the user of its tenant and no more,
-by TLS, and where Redis is a cluster. Whichever way, it does all that it ever does there."""
+"""A sidecar reaches Redis as the README tells operators to configure it: as a user limited to its
+tenant, by TLS, and on a Redis Cluster. It does everything it needs in each case."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) 
         assert all(where), where
 
 
-async def test_a_server_whose_certificate_nobody_vouches_for_is_told_nothing(
+async def test_a_server_with_an_untrusted_certificate_learns_nothing(
     tmp_path: Path,
 ) -> None:
     async with reached(tmp_path, "tls") as (centre, roots):
@@ -134,7 +134,7 @@ async def test_a_server_whose_certificate_nobody_vouches_for_is_told_nothing(
         assert not roots[0].exists(CHALLENGES)
 
 
-async def test_a_user_who_may_do_less_says_so_in_the_trouble(tmp_path: Path) -> None:
+async def test_a_missing_permission_shows_in_the_problem(tmp_path: Path) -> None:
     async with reached(tmp_path, "plain") as (centre, roots):
         centre.furnish()
         roots[0].execute_command("ACL", "SETUSER", SIDECAR, "-xadd")

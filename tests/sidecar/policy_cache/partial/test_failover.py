@@ -1,6 +1,5 @@
-"""A sidecar whose Redis is away follows the control API's long poll, and goes back. Whatever fails
-in between, nothing older than what was seen is ever in force, and the set's age counts over both.
-"""
+"""A sidecar whose Redis is away follows the control API's long poll, and returns. Whatever fails in
+between, no older set comes into force, and the set's age counts over both sources."""
 
 from __future__ import annotations
 
@@ -222,7 +221,7 @@ async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_
             assert await allowed(stand)
 
 
-async def test_flapping_takes_nothing_back(tmp_path: Path) -> None:
+async def test_flapping_never_goes_back_to_an_older_revision(tmp_path: Path) -> None:
     async with away(tmp_path, lost=False, staleness=2.0) as (centre, stand):
         for number in range(6):
             centre.server.signal(STOP if number % 2 == 0 else KILL)

@@ -77,7 +77,7 @@ async def test_an_acknowledgement_may_run_ahead_of_what_was_read(tmp_path: Path)
         assert eids(await shipped(spool)) == [str(n) for n in range(46, 60)]
 
 
-async def test_an_acknowledgement_beyond_all_or_of_a_stranger_changes_nothing_else(
+async def test_an_acknowledgement_beyond_the_end_or_of_another_instance_changes_nothing_else(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as spool:
@@ -198,7 +198,7 @@ async def test_hash_of_tells_what_is_on_disk_acknowledged_or_not(tmp_path: Path)
         assert await spool.hash_of(spool.instance, 4) == placed[4].core_hash
 
 
-async def test_what_is_acknowledged_is_kept_and_can_be_sent_again(tmp_path: Path) -> None:
+async def test_acknowledged_records_are_retained_and_can_be_sent_again(tmp_path: Path) -> None:
     async with running(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
@@ -215,14 +215,14 @@ async def test_what_is_acknowledged_is_kept_and_can_be_sent_again(tmp_path: Path
         assert eids(await shipped(spool)) == [str(n) for n in range(60)]
 
 
-async def test_what_is_kept_goes_first_where_room_is_needed(tmp_path: Path) -> None:
-    """Six segments of which an eighth may be kept: none of a whole mebibyte."""
+async def test_retained_segments_go_first_when_room_is_needed(tmp_path: Path) -> None:
+    """Of 20 MiB an eighth may be retained: two segments of a mebibyte."""
     async with running(tmp_path, max_bytes=20 * MIB) as spool:
         for n in range(100):
             await spool.put(record(n, query=LARGE), denial=False).durable
         await spool.acknowledge(spool.instance, 99)
         kept = len(segments(tmp_path)) - 1
-        assert kept == 2  # of 20 MiB an eighth
+        assert kept == 2
         assert not await spool.rewind(spool.instance, 0)
         for n in range(100, 460):
             await spool.put(record(n, query=LARGE), denial=False).durable
@@ -230,7 +230,7 @@ async def test_what_is_kept_goes_first_where_room_is_needed(tmp_path: Path) -> N
         assert await spool.hash_of(spool.instance, 99) is not None
 
 
-async def test_what_is_kept_goes_after_a_while(
+async def test_retained_segments_go_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path) as spool:

@@ -1,4 +1,4 @@
-"""The log's key that a sidecar pinned: what moves it, and for how long a replaced one counts."""
+"""The pinned log key: what replaces it, and for how long the former key counts."""
 
 import sqlite3
 
@@ -13,13 +13,13 @@ ONE = RING.history[:1]
 NOW = 1_000_000
 
 
-def test_the_first_key_is_advance_pin() -> None:
+def test_the_first_key_is_pinned() -> None:
     assert advance_pin(None, A.public, (), NOW) == KeyPin(A.public)
-    # What leads to another key says nothing of this one.
+    # A history that leads to another key says nothing about this one.
     assert advance_pin(None, D.public, RING.history, NOW) == KeyPin(D.public)
 
 
-def test_a_key_that_is_endorsed_takes_its_place_and_the_former_counts_for_a_while() -> None:
+def test_an_endorsed_key_replaces_it_and_the_former_counts_for_a_while() -> None:
     pin = KeyPin(A.public).advanced(B.public, ONE, NOW)
     assert pin == KeyPin(B.public, (A.public,), NOW + OVERLAP)
     assert pin.accepted(NOW) == (B.public, A.public)
@@ -31,7 +31,7 @@ def test_two_rotations_are_followed_at_once() -> None:
     assert pin == KeyPin(C.public, (A.public, B.public), NOW + OVERLAP)
 
 
-def test_a_replica_that_was_not_started_again_is_believed_but_never_moves_the_pin_back() -> None:
+def test_a_replica_that_has_not_restarted_is_accepted_but_never_moves_the_pin_back() -> None:
     pin = KeyPin(A.public).advanced(B.public, ONE, NOW)
     assert pin.advanced(A.public, (), NOW + 1) == pin
     with pytest.raises(NotEndorsed):
@@ -44,7 +44,7 @@ def test_a_sidecar_that_starts_in_the_middle_of_a_rotation_believes_both() -> No
 
 
 @pytest.mark.parametrize("history", [(), ONE, RING.history])
-def test_what_nobody_endorsed_is_refused(history: tuple[object, ...]) -> None:
+def test_a_key_without_endorsement_is_refused(history: tuple[object, ...]) -> None:
     with pytest.raises(NotEndorsed):
         KeyPin(A.public).advanced(D.public, history, NOW)  # type: ignore[arg-type]
 

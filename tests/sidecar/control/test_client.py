@@ -1,4 +1,4 @@
-"""A sidecar reaches a control API over TLS, with an authority of its own, and says why it can't."""
+"""A sidecar reaches a control API over TLS with a private authority, and reports why it can't."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ async def test_the_authority_and_the_certificate_of_the_file_count(api: ControlA
         ("http://control.invalid", "the control API can't be reached: "),
     ],
 )
-async def test_a_control_api_that_is_away_is_told_in_plain_words(address: str, why: str) -> None:
+async def test_an_unreachable_control_api_is_reported_in_plain_words(
+    address: str, why: str
+) -> None:
     with pytest.raises(ControlUnavailable) as caught:
         await fetched(address, "unused")
     assert str(caught.value).startswith(why)

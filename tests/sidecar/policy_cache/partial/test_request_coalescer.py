@@ -1,4 +1,4 @@
-"""One reads for all who wait, and nobody suffers for what another asked for."""
+"""One caller reads for all that wait, and fails only for its own names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import waiting
 
 
 class Source:
-    """Reads once it is let; `torn` names can't be, nor any with them."""
+    """Reads once `open` is set; a read with a name in `torn` fails."""
 
     def __init__(self) -> None:
         self.reads: list[set[str]] = []
@@ -36,7 +36,7 @@ class Source:
             raise self.failure
 
     async def asked(self, *callers: str) -> list[BaseException | None]:
-        """What each of so many came to, who ask while a first one's read is under way."""
+        """The outcome for each of these callers, who ask while a first read is in progress."""
         first = asyncio.create_task(self.together.fetch(["first"]))
         others = [asyncio.create_task(self.together.fetch(names.split())) for names in callers]
         await waiting.turns()
@@ -44,7 +44,7 @@ class Source:
         return (await asyncio.gather(first, *others, return_exceptions=True))[1:]
 
 
-async def test_all_who_wait_are_read_for_at_once() -> None:
+async def test_one_read_serves_all_waiting_callers() -> None:
     source = Source()
     assert await source.asked(*(f"key/{n} role/{n % 3}" for n in range(100))) == [None] * 100
     assert len(source.reads) == 2
@@ -60,7 +60,7 @@ async def test_a_loop_that_shares_the_turn_waits_for_two_reads_at_most() -> None
     await asking
 
 
-async def test_a_read_for_several_is_bounded() -> None:
+async def test_a_combined_read_is_bounded() -> None:
     source = Source()
     callers = [" ".join(f"{n}.{m}" for m in range(7)) for n in range(100)]
     assert await source.asked(*callers) == [None] * 100
@@ -68,7 +68,7 @@ async def test_a_read_for_several_is_bounded() -> None:
     assert len(source.reads) == 3
 
 
-async def test_who_asks_for_what_is_torn_spoils_it_for_nobody_else() -> None:
+async def test_a_damaged_document_fails_only_the_caller_who_asked_for_it() -> None:
     source = Source()
     source.torn = {"forged"}
     outcomes = await source.asked("a", "forged", "b", "c")
@@ -78,7 +78,7 @@ async def test_who_asks_for_what_is_torn_spoils_it_for_nobody_else() -> None:
     assert source.reads[1] == {"a", "forged", "b", "c"}
 
 
-async def test_a_failure_is_everybodys_and_is_not_tried_by_each() -> None:
+async def test_a_failure_is_shared_and_not_retried_by_each_caller() -> None:
     source = Source()
     source.failure = FeedFailed("Redis is away")
     outcomes = await source.asked("a", "b", "c")
@@ -86,7 +86,7 @@ async def test_a_failure_is_everybodys_and_is_not_tried_by_each() -> None:
     assert len(source.reads) == 2
 
 
-async def test_one_who_gives_up_leaves_the_others_to_the_next() -> None:
+async def test_a_cancelled_caller_leaves_the_others_to_the_next() -> None:
     source = Source()
     leader = asyncio.create_task(source.together.fetch(["leader"]))
     others = [asyncio.create_task(source.together.fetch([name])) for name in "abc"]
