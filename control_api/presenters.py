@@ -155,7 +155,7 @@ def audit_policy_text(days: int) -> str:
         return "audit events are kept for ever"
     return (
         f"audit events recorded more than {_days(days)} ago are removed every hour, the oldest "
-        "first; what is left verifies from the anchor on"
+        "first; the rest still verifies, from the anchor on"
     )
 
 
@@ -164,7 +164,7 @@ def _session_policy_text(days: int) -> str:
         return "expired and revoked sessions are kept for ever"
     return (
         f"sessions that expired or were revoked more than {_days(days)} ago are removed every "
-        "hour; their ids are never given out again"
+        "hour; their ids are never used again"
     )
 
 

@@ -36,14 +36,14 @@ PHASES = ("examples", "coverage", "fuzzing", "stateful")
 UNSAYABLE = (
     "cursor: must be taken from the previous page's `Link`",
     "records[",
-    "bound_key_id: names no live key of this tenant",
-    "webhook_url: leads to an address that is not public",
-    "threshold: of `high_deny_rate` is a percentage",
+    "bound_key_id: is not a live key of this tenant",
+    "webhook_url: its address is not public",
+    "threshold: for `high_deny_rate` it is a percentage",
     "rule_type: must stay",
     "agent_role, agent_id, user_id: at least one",
     "rule_type: must stay",
-    "threshold: of `high_deny_rate` is a percentage",
-    "webhook_url: leads to an address that is not public",
+    "threshold: for `high_deny_rate` it is a percentage",
+    "webhook_url: its address is not public",
     # The tool sends `0` where it can't draw a header's pattern.
     "if_match: must be a version between quotes",
 )

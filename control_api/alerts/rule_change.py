@@ -13,7 +13,7 @@ from policies.trail.record import change_record
 
 
 def new_secret(entropy: Callable[[int], bytes]) -> str:
-    """`whsec_` and 32 random bytes in base64 (Standard Webhooks)."""
+    """A webhook secret: `whsec_` and 32 random bytes in base64 (Standard Webhooks)."""
     return "whsec_" + base64.b64encode(entropy(32)).decode("ascii")
 
 
@@ -23,14 +23,14 @@ def refuse_unusable(
     """Raises `Invalid` if the rule could never fire, or its webhook never be called."""
     complaints = []
     if rule_type == "high_deny_rate" and threshold > 100:
-        complaints.append("threshold: of `high_deny_rate` is a percentage: at most 100")
-    if webhook_url is not None and not _callable(allowed, webhook_url):
-        complaints.append("webhook_url: leads to an address that is not public")
+        complaints.append("threshold: for `high_deny_rate` it is a percentage, at most 100")
+    if webhook_url is not None and not _may_call(allowed, webhook_url):
+        complaints.append("webhook_url: its address is not public")
     if complaints:
         raise invalid(complaints)
 
 
-def _callable(allowed: AllowedHosts, url: str) -> bool:
+def _may_call(allowed: AllowedHosts, url: str) -> bool:
     """Whether the webhook may be called. A name passes here: its addresses are checked when it is
     called, since they may change."""
     parts = urlsplit(url)
@@ -40,7 +40,7 @@ def _callable(allowed: AllowedHosts, url: str) -> bool:
     return address is None or allowed.permits(host, port, address)
 
 
-async def record(tx: Transaction, what: str, rule: StoredRule, by: str, record_id: str) -> None:
+async def record(tx: Transaction, change: str, rule: StoredRule, by: str, record_id: str) -> None:
     """Record who changed the rule, and to what. A webhook's path is left out: it may be secret."""
     url = rule.webhook_url
     detail = {
@@ -53,4 +53,4 @@ async def record(tx: Transaction, what: str, rule: StoredRule, by: str, record_i
         "webhook": None if url is None else target_of("webhook", url),
         "email": rule.email is not None,
     }
-    await tx.append(change_record(what, rule.rule_id, by, detail, record_id=record_id))
+    await tx.append(change_record(change, rule.rule_id, by, detail, record_id=record_id))

@@ -48,4 +48,4 @@ async def refuse_unknown_key(tx: Transaction, key_id: str | None) -> None:
     No key could speak for such an agent, and its owner would not see why.
     """
     if key_id is not None and await keys.get(tx.connection, tx.tenant_id, key_id) is None:
-        raise invalid(["bound_key_id: names no live key of this tenant"])
+        raise invalid(["bound_key_id: is not a live key of this tenant"])

@@ -197,7 +197,7 @@ class Retention:
     example: ClassVar[dict[str, Any]] = {
         "retention_days": 365,
         "policy": "audit events recorded more than 365 days ago are removed every hour, the "
-        "oldest first; what is left verifies from the anchor on",
+        "oldest first; the rest still verifies, from the anchor on",
         "anchor": PurgeAnchor.example,
     }
 

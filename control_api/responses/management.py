@@ -178,7 +178,7 @@ class RetentionSettings:
         "retention_days": 365,
         "session_retention_days": 90,
         "audit_policy": "audit events recorded more than 365 days ago are removed every hour, "
-        "the oldest first; what is left verifies from the anchor on",
+        "the oldest first; the rest still verifies, from the anchor on",
         "session_policy": "sessions that expired or were revoked more than 90 days ago are "
-        "removed every hour; their ids are never given out again",
+        "removed every hour; their ids are never used again",
     }
