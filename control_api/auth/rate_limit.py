@@ -57,6 +57,11 @@ class RateLimit:
             self._take(caller.by)
         return caller
 
+    @property
+    def buckets(self) -> int:
+        """How many buckets are in memory."""
+        return len(self._full_at)
+
     def _take(self, key_id: str) -> None:
         now = self._now()
         # Removed and inserted again, so the dictionary stays in order of the last request.

@@ -33,7 +33,7 @@ FIELDS = {
     "changed_at": "When the change was made (RFC 3339, UTC).",
     "changed_by": "Who made the change: a key's id, or the policy file.",
     "channel": "How the alert is delivered. `none` if the rule names no destination.",
-    "check": "The name of the check. `null` where no single check decided.",
+    "check": "The name of the check. `null` if no single check decided.",
     "checked_at": "When the log was verified (RFC 3339, UTC).",
     "checkpoint": "The log's latest signed checkpoint. `null` if there is none yet.",
     "checks": "The ten checks, in the order they run.",
@@ -232,7 +232,7 @@ OF_TYPE = {
     "AuditEvent.query": "The query text, masked if masking was on. `null` if it was erased.",
     "AuditEvent.check": "The check that denied. `null` on an `ALLOW`.",
     "Simulated.event_id": "Always `null`: a simulation writes no event.",
-    "RevokedSession.reason": "Why the session is revoked.",
+    "RevokeSessionRequest.reason": "Why the session is revoked.",
     "AuditEvent.user_id": "The user on whose behalf the agent acted. `null` if it was erased.",
     "PurgeAnchor.last_seq": "The sequence number of the last purged entry.",
 }

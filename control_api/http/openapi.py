@@ -111,7 +111,8 @@ def _operation(
 
 
 def _description(route: Route, scopes: list[Scope]) -> str:
-    about = route.request_type.__doc__ if route.request_type.model_fields else None
+    # A path parameter describes itself: only query and body need the model's docstring.
+    about = route.request_type.__doc__ if route.query or route.body else None
     needs = f"Needs a key of scope {_or(scopes)}." if scopes else "Needs no key."
     return "\n\n".join(part for part in (words(route.details), words(about), needs) if part)
 

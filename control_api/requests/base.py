@@ -115,7 +115,7 @@ Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
 
 
 class ListRequest(RequestModel):
-    """The fields that every list takes."""
+    """`limit` and `cursor` select the page."""
 
     limit: QueryInt = Field(100, ge=1, le=1000, description="The most rows to return.")
     cursor: str | None = Field(

@@ -9,12 +9,8 @@ from control_api.responses.paging import Page, page_of
 from control_api.store.queries import alerts
 
 
-class RulesRequest(ListRequest):
-    """Takes no filter."""
-
-
 async def list_alert_rules(
-    app: AppContext, caller: Caller, request: RulesRequest
+    app: AppContext, caller: Caller, request: ListRequest
 ) -> Page[AlertRule]:
     """List alert rules, newest first."""
     async with app.store.reading(caller.tenant.tenant_id) as connection:

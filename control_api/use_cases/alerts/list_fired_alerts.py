@@ -11,12 +11,8 @@ from control_api.store.queries.deliveries import StoredDelivery
 from policies.ground.canonical import rfc3339
 
 
-class FiredAlertsRequest(ListRequest):
-    """Takes no filter."""
-
-
 async def list_fired_alerts(
-    app: AppContext, caller: Caller, request: FiredAlertsRequest
+    app: AppContext, caller: Caller, request: ListRequest
 ) -> Page[FiredAlert]:
     """List fired alerts with the state of their delivery, newest first."""
     async with app.store.reading(caller.tenant.tenant_id) as connection:

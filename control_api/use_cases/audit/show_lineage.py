@@ -9,7 +9,7 @@ from control_api.responses.paging import PagedPart
 
 
 class LineageRequest(ListRequest):
-    """Names one event; the pages are of its actions."""
+    """`limit` and `cursor` select the page of actions."""
 
     event_id: Identifier
 

@@ -9,7 +9,7 @@ from control_api.responses.paging import Page
 
 
 class SessionTrailRequest(ListRequest):
-    """Names one session."""
+    """`limit` and `cursor` select the page of events."""
 
     session_id: Identifier
 

@@ -9,11 +9,7 @@ from control_api.responses.paging import Page, page_of
 from control_api.store.queries import keys
 
 
-class KeysRequest(ListRequest):
-    """Takes no filter."""
-
-
-async def list_keys(app: AppContext, caller: Caller, request: KeysRequest) -> Page[ListedKey]:
+async def list_keys(app: AppContext, caller: Caller, request: ListRequest) -> Page[ListedKey]:
     """List API keys that are not revoked, newest first, without their secrets."""
     async with app.store.reading(caller.tenant.tenant_id) as connection:
         rows = await keys.page(

@@ -12,7 +12,7 @@ from policies.ground.errors import NotFound
 
 
 class PolicyVersionsRequest(ListRequest):
-    """Names one policy; a deleted policy keeps its history."""
+    """A deleted policy keeps its history."""
 
     policy_id: Identifier
 

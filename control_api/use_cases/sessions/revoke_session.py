@@ -15,7 +15,7 @@ from policies.sets.policy_set import session_document, session_name
 from policies.trail.record import change_record
 
 
-class RevokedSession(RequestModel):
+class RevokeSessionRequest(RequestModel):
     """The session and the reason, which is stored with the session and not in the log."""
 
     in_query: ClassVar[frozenset[str]] = frozenset({"reason"})
@@ -24,7 +24,9 @@ class RevokedSession(RequestModel):
     reason: Text | None = None
 
 
-async def revoke_session(app: AppContext, caller: Caller, request: RevokedSession) -> SessionDetail:
+async def revoke_session(
+    app: AppContext, caller: Caller, request: RevokeSessionRequest
+) -> SessionDetail:
     """Revoke a session at once; revoking it again changes nothing."""
 
     async def work(tx: Transaction) -> tuple[SessionRow, SessionDetail]:

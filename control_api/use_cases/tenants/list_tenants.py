@@ -9,12 +9,8 @@ from control_api.responses.tenants import TenantShown
 from control_api.store.queries import tenants
 
 
-class TenantsRequest(ListRequest):
-    """Takes no filter."""
-
-
 async def list_tenants(
-    app: AppContext, _caller: Superadmin, request: TenantsRequest
+    app: AppContext, _caller: Superadmin, request: ListRequest
 ) -> Page[TenantShown]:
     """List tenants, newest first."""
     async with app.store.reading_all_tenants() as connection:

@@ -93,12 +93,12 @@ async def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     limited = Limited(5)
     for number in range(1000):
         await limited.admitted(1, f"key_{number}")
-        assert len(limited.limit._full_at) <= 100
+        assert limited.limit.buckets <= 100
     limited.now += 2
     for _ in range(100):
         await limited.admitted(1, "key_last")
         limited.now += 0.3
-    assert len(limited.limit._full_at) == 1
+    assert limited.limit.buckets == 1
 
 
 @pytest.fixture(scope="module")
