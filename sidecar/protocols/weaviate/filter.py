@@ -188,9 +188,7 @@ def _with_condition(
         operator=_enum("Or"),
         operands=_list(
             _object(
-                path=_list([_text(levels.path[0])]),
-                operator=_enum("Equal"),
-                valueText=_text(level),
+                path=_list([_text(levels.path[0])]), operator=_enum("Equal"), valueText=_text(level)
             )
             for level in levels.levels
         ),

@@ -6,19 +6,10 @@ from typing import Any
 import orjson
 
 from sidecar.protocols.budget import Budget
-from sidecar.protocols.messages import (
-    FORWARD_UNCHANGED,
-    ForwardPlan,
-    RoutedRequest,
-    Visibility,
-)
+from sidecar.protocols.messages import FORWARD_UNCHANGED, ForwardPlan, RoutedRequest, Visibility
 from sidecar.protocols.shared.document_levels import levels_of
 from sidecar.protocols.strict_body import json_object
-from sidecar.protocols.weaviate.filter import (
-    add_filter,
-    can_filter,
-    graphql_filter,
-)
+from sidecar.protocols.weaviate.filter import add_filter, can_filter, graphql_filter
 from sidecar.protocols.weaviate.graphql import GraphqlQuery, parse_query
 from sidecar.protocols.weaviate.lists import (
     collection_filter,

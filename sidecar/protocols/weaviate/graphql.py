@@ -122,9 +122,7 @@ def to_json_value(node: ast.ValueNode, query: GraphqlQuery) -> Any:
     raise Malformed("the query has a value of an unknown kind")
 
 
-def _definitions(
-    document: ast.DocumentNode,
-) -> tuple[ast.OperationDefinitionNode, Fragments]:
+def _definitions(document: ast.DocumentNode) -> tuple[ast.OperationDefinitionNode, Fragments]:
     operations = []
     fragments = []
     for definition in document.definitions:

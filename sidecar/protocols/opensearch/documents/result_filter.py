@@ -51,11 +51,7 @@ class ResultFilter:
         if response.get("found") is not True or self._may_see(response.get("_source")):
             return response
         self.withheld += 1
-        return {
-            "_index": response.get("_index"),
-            "_id": response.get("_id"),
-            "found": False,
-        }
+        return {"_index": response.get("_index"), "_id": response.get("_id"), "found": False}
 
     def _filter_hits(self, hits: Any, shown: ShownFields) -> None:
         found = _hit_list(hits)
