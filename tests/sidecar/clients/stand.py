@@ -111,14 +111,14 @@ async def standing(tmp_path: Path, way: str) -> AsyncIterator[Stand]:
     async with lending(tls) as library, sidecar(tmp_path, READERS) as made:
         named = ProxyPorts(ListenAddress("127.0.0.1", 0)) if way in _BY_PROXY else NO_NAMED_PORTS
         sources = (configured(library, way),)
-        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, _LIMITS, named)
-        await ways.start()
-        await warm(ways)
+        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, _LIMITS, named)
+        await proxy.start()
+        await warm(proxy)
         try:
-            port = ways.port(FORWARD_PROXY if way in _BY_PROXY else "kb")
+            port = proxy.port(FORWARD_PROXY if way in _BY_PROXY else "kb")
             yield Stand(way, library, made, port)
         finally:
-            await ways.close(1)
+            await proxy.close(1)
 
 
 def configured(library: Library, way: str) -> Source:

@@ -1,4 +1,4 @@
-"""Every way in, as a stand with one source `kb` behind it, so that one corpus goes through all of
+"""Every way into the proxy as a stand with one source `kb`, so that one corpus goes through all of
 them. A new way is one more line in `WAYS`."""
 
 import asyncio
@@ -42,7 +42,7 @@ class Below(Detour):
 async def alone(
     tmp_path: Path, given: Policy, *, short: bool, **changes: Any
 ) -> AsyncIterator[Stand]:
-    """A port of its own. What may take the short way does, or nothing may."""
+    """A port of its own, with or without the fast path."""
     never = patch.object(FastPath, "begin", lambda *_: FastPathResult.SLOW_PATH)
     async with (
         data_source() as upstream,
@@ -68,9 +68,9 @@ async def shared(tmp_path: Path, given: Policy, *, by: str, **changes: Any) -> A
             source(upstream.port, listen=listen, writes="allow", **kb, **changes),
             source(other.port, alias="crm", listen=listen, writes="allow", **crm),
         )
-        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
-        await warm(ways)
+        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
+        await warm(proxy)
         to = Below("path", port)
         server = await asyncio.start_server(to.serve, "127.0.0.1", 0)
         told = server.sockets[0].getsockname()[1] if by == "path" else port
@@ -79,7 +79,7 @@ async def shared(tmp_path: Path, given: Policy, *, by: str, **changes: Any) -> A
             assert other.begun == []
         finally:
             server.close()
-            await ways.close(1)
+            await proxy.close(1)
 
 
 @asynccontextmanager

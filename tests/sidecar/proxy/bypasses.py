@@ -1,6 +1,5 @@
-"""The requests of proxy.md table B that a byte string can be: ways past proxies that became public,
-each with the row that it stands for. Who asks may read `/info/…`, `/pub/…` and `/mypath`, and
-nothing else.
+"""The requests of proxy.md table B that can be written as bytes: ways past proxies that became
+public, each with its row. The agent may read `/info/…`, `/pub/…` and `/mypath`, and nothing else.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""An authority of a test run's own, and certificates that it signs."""
+"""A certificate authority for one test run, and certificates that it signs."""
 
 import atexit
 import datetime as dt

@@ -1,4 +1,4 @@
-"""A listener over a real enforcer in front of a scripted data source, on both event loops: they
+"""A listener over a real enforcer in front of a scripted data source, on both event loops, which
 differ in how a connection ends."""
 
 import asyncio

@@ -167,12 +167,12 @@ class Door:
     way: str
     upstream: DataSource
     sidecar: Sidecar
-    ways: Proxy
+    proxy: Proxy
     kind: str
 
     async def agent(self) -> Agent:
         """A connection on which requests may be sent."""
-        agent = Agent(_protocol_of(self.ways.listeners[self._port]))
+        agent = Agent(_protocol_of(self.proxy.listeners[self._port]))
         if self.way in (TUNNEL, OPENED):
             where = f"kb.test:{443 if self.way == OPENED else 80}"
             await agent.send([f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()])
@@ -217,15 +217,15 @@ async def door(
         listen = ListenAddress("127.0.0.1", 0)
         meant = Authority("198.51.100.7", 443 if way in _TLS else 80)
         named = ProxyPorts(listen, False, listen, lambda _transport: meant)
-        ways = Proxy(
+        proxy = Proxy(
             (configured,), made.agent, made.enforcer, CLOCK, made.egress, limits, named=named
         )
-        await ways.start()
-        await warm(ways)
+        await proxy.start()
+        await warm(proxy)
         try:
-            yield Door(way, upstream, made, ways, kind)
+            yield Door(way, upstream, made, proxy, kind)
         finally:
-            await ways.close(1)
+            await proxy.close(1)
 
 
 async def _answer(seen: Seen, writer: asyncio.StreamWriter) -> None:

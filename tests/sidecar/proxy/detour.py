@@ -172,7 +172,7 @@ def _absolute(data: bytes) -> bytes:
 async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[Stand]:
     """As `standing`, but for the way in."""
     terminate = authority().issue("kb.test") if way in TLS else None
-    # Nobody lives there, and nobody is to be asked.
+    # No server has this address, and none may be asked.
     meant = Authority("198.51.100.7", 443 if way in TLS else 80)
     async with data_source() as upstream, sidecar(tmp_path, *policies) as made:
         configured = replace(
@@ -182,14 +182,14 @@ async def detour(tmp_path: Path, way: str, *policies: Policy) -> AsyncIterator[S
         named = ProxyPorts(None, False, listen, lambda _transport: meant)
         if way not in REDIRECTED:
             named = ProxyPorts(listen)
-        ways = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress, named=named)
-        await ways.start()
-        await warm(ways)
-        to = Detour(way, ways.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))
+        proxy = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        await proxy.start()
+        await warm(proxy)
+        to = Detour(way, proxy.port(TRANSPARENT if way in REDIRECTED else FORWARD_PROXY))
         server = await asyncio.start_server(to.serve, "127.0.0.1", 0, limit=65536)
         try:
             port = server.sockets[0].getsockname()[1]
             yield Stand(port, upstream, made, ("rest://kb", _UNREAD[way]))
         finally:
             server.close()
-            await ways.close(1)
+            await proxy.close(1)

@@ -1,7 +1,6 @@
-"""One request by the byte and one answer as it came, for the grid: a client that judges nothing.
-
-Reads what a browser would read, and more: an answer that is cut short is one, and says so.
-"""
+"""Sends one request byte by byte and reads one response as it came, for the grid: a client that
+checks nothing. It accepts more than a browser would; a response that is cut short counts as one,
+and says so."""
 
 import asyncio
 from dataclasses import dataclass

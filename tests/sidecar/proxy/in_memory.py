@@ -1,5 +1,5 @@
-"""An agent's connection without a socket: every segment arrives as a test cuts it, and every byte
-of an answer is there in its order. The data source and the rest of the proxy are as ever."""
+"""An agent's connection without a socket: the test cuts the segments, and collects every byte of
+the response in order. The data source and the rest of the proxy are real."""
 
 import asyncio
 from collections.abc import Sequence

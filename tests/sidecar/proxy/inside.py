@@ -168,8 +168,8 @@ async def world(folder: Path) -> Any:
     ):
         configured = sources(http.port, tls.port, tcp.sockets[0].getsockname()[1])
         named = ProxyPorts(None, transparent=ListenAddress("127.0.0.1", PORT))
-        ways = Proxy(configured, made.agent, made.enforcer, CLOCK, made.egress, named=named)
-        await ways.start()
+        proxy = Proxy(configured, made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        await proxy.start()
         # Where the agent thinks they are somebody listens too, and must not be reached.
         there = [
             await asyncio.start_server(_never, address, port)
@@ -179,7 +179,7 @@ async def world(folder: Path) -> Any:
         try:
             yield made
         finally:
-            await ways.close(1)
+            await proxy.close(1)
             for each in (*there, tcp):
                 each.close()
 

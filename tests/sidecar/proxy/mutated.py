@@ -1,5 +1,5 @@
-"""Requests that are sound, and what can be done to them: for properties that hold of any bytes an
-agent may send."""
+"""Sound requests, and mutations of them, for properties that hold for any bytes an agent may
+send."""
 
 import asyncio
 import itertools

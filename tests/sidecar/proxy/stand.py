@@ -1,7 +1,7 @@
 """A real listener over a real enforcer and spool, in front of a data source that a test scripts.
 
-The data source records what it receives byte for byte: its record is the access log that says what
-a request became, and whether a denied one ever got there.
+The data source records what it receives byte for byte, as an access log would: what a request
+became, and whether a denied one got there.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ async def sidecar(
     settings = spool or SpoolSettings(tmp_path / "spool", segment_bytes=MIN_SEGMENT_BYTES)
     opened = await Spool.open(settings, "sidecar-test", CLOCK, os.urandom)
     running = asyncio.get_running_loop().create_task(opened.run())
-    # Nobody is the centre here: a session can't be claimed, and nothing else needs it.
+    # There is no control API here: a session can't be claimed, and nothing else needs one.
     centre = await ControlClient("http://127.0.0.1:9", "unused").__aenter__()
     sessions = SessionRegistry(centre, CacheFile(tmp_path / "cache"), documents.get, CLOCK)
     metrics = make_metrics(CollectorRegistry())
@@ -184,24 +184,25 @@ def source(port: int, kind: str = "rest", **changes: Any) -> Source:
 async def listening(
     made: Sidecar, configured: Source, limits: ProxyLimits = LIMITS, clock: Clock = CLOCK
 ) -> AsyncIterator[int]:
-    """The port of a listener. Under uvloop it has connections to the data source already, so that
-    what may takes the short way; under asyncio's own loop what comes first takes the long one."""
-    ways = Proxy((configured,), made.agent, made.enforcer, clock, made.egress, limits)
-    await ways.start()
+    """The port of a listener. Under uvloop it has idle connections to the data source, so that
+    simple requests take the fast path; under asyncio's own loop the first ones take the slow path.
+    """
+    proxy = Proxy((configured,), made.agent, made.enforcer, clock, made.egress, limits)
+    await proxy.start()
     if type(asyncio.get_running_loop()).__module__.startswith("uvloop"):
-        await warm(ways)
+        await warm(proxy)
     try:
-        yield ways.port(configured.alias)
+        yield proxy.port(configured.alias)
     finally:
-        await ways.close(1)
+        await proxy.close(1)
 
 
-async def warm(ways: Proxy, connections: int = 1) -> None:
-    """Opens connections to the data source, where there is one, and lays them to rest."""
-    upstream = ways.endpoints[0].upstream
+async def warm(proxy: Proxy, connections: int = 1) -> None:
+    """Opens idle connections to the data source, if it can be reached."""
+    upstream = proxy.endpoints[0].upstream
     with contextlib.suppress(UpstreamFailed):
-        for wire in [await upstream.pool.connect() for _ in range(connections)]:
-            upstream.release(wire)
+        for connection in [await upstream.pool.connect() for _ in range(connections)]:
+            upstream.release(connection)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""One battery for all ways in: the tests of the reverse proxy, as they are, by all the others."""
+"""The tests of the reverse proxy, as they are, over every other way in."""
 
 import inspect
 from collections.abc import AsyncIterator, Callable
@@ -27,7 +27,7 @@ ELSEWHERE = {
     "test_a_cached_head_is_decided_anew_with_another_version_or_method": ("absolute",),
     # There TLS is TLS: test_connect.py, test_transparent.py.
     "test_unreadable[tls]": ("tunnel", "redirected"),
-    # A request without a host means nobody where only a host could say whom: test_transparent.py.
+    # Where only a host names the source, a request without one has none: test_transparent.py.
     "test_http_1_0_learns_by_a_reset_that_an_answer_broke_off": ("redirected",),
     "test_http_1_0_gets_no_chunks": ("redirected",),
     "test_http_1_0_may_keep_its_connection": ("redirected",),

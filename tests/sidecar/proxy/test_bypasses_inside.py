@@ -1,5 +1,5 @@
-"""Rows of proxy.md table B that are no matter of one request's head: a path that is rewritten, a
-judge that fails, a body that others would read otherwise."""
+"""Rows of proxy.md table B that aren't about one request's head: a rewritten path, a decision that
+fails, a body that others would read differently."""
 
 import gzip
 from collections.abc import AsyncIterator, Callable
@@ -40,12 +40,12 @@ async def below(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
             source(kb.port, listen=listen, path=request.param),
             source(crm.port, alias="crm", listen=listen, path="/crm"),
         )
-        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
+        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
         try:
             yield Stand(listen.port, kb, made), request.param
         finally:
-            await ways.close(1)
+            await proxy.close(1)
 
 
 @pytest.mark.parametrize("rest", [
@@ -172,7 +172,7 @@ async def searched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 async def _unreadable(stand: Stand, *data: bytes) -> None:
     for each in data:
         # Its sending side stays open: of an agent that ends it in the middle of a body that is read
-        # away, nobody knows whether it still listens.
+        # away, it is unknown whether it still listens.
         answered = await one(stand.port, each)
         assert answered.status == 400, answered.raw[:300]
         assert stand.upstream.begun == []

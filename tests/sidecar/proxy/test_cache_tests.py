@@ -1,8 +1,8 @@
-"""`http-cache-tests`: 350 tests of what stands between client and server, with the sidecar and
-with nothing there. The sidecar is no cache, so the results are the same, or the difference is
-listed.
+"""`http-cache-tests`: 350 tests of intermediaries, with the sidecar and without one. The sidecar is
+no cache, so the results are the same, or the difference is listed.
 
-Skipped where npm's package or Node is absent (`tests/servers.py`). Twenty seconds, asleep for most.
+Skipped if npm's package or Node is missing (`tests/servers.py`). Takes twenty seconds, mostly
+asleep.
 """
 
 import asyncio

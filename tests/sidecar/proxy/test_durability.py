@@ -1,4 +1,4 @@
-"""No byte of an answer leaves before its record is on disk."""
+"""No byte of a response reaches the agent before its record is on disk."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -143,7 +143,7 @@ async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> No
 async def test_an_answer_that_comes_right_after_its_record_was_lost_goes_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the loss and the long way's turn the loop may read the data source's answer."""
+    """Between the loss and the slow path's turn, the loop may read the data source's response."""
     unsure = FastPathExchange.fall_back
     came: list[bool] = []
 

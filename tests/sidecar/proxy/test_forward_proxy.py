@@ -1,5 +1,5 @@
-"""What an agent reaches with `HTTP_PROXY`: configured sources by the address it means, and nothing
-else, whatever a target or a header says."""
+"""What an agent reaches with `HTTP_PROXY`: configured sources, by the address it asks for, and
+nothing else, whatever a target or a header says."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,12 +34,12 @@ async def proxying(
 ) -> AsyncIterator[int]:
     """The port of a forward proxy to these sources."""
     named = ProxyPorts(ListenAddress("127.0.0.1", 0), hidden)
-    ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
-    await ways.start()
+    proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
+    await proxy.start()
     try:
-        yield ways.port(FORWARD_PROXY)
+        yield proxy.port(FORWARD_PROXY)
     finally:
-        await ways.close(1)
+        await proxy.close(1)
 
 
 @dataclass

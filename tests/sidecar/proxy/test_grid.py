@@ -1,7 +1,7 @@
-"""A thousand requests to each of five servers, straight and through the sidecar: the same answer,
-or a difference that stands in a table with its reason.
+"""A thousand requests to each of five servers, straight and through the sidecar: the same response,
+or a difference that a table lists with its reason.
 
-A server that is absent is skipped; `tests/servers.py` says what brings it.
+A missing server is skipped; `tests/servers.py` says how to install it.
 """
 
 import asyncio

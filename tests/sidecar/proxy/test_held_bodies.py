@@ -36,7 +36,7 @@ QUERY = "/collections/c/points/query"
 
 
 def budget(door: Door) -> BodyBudget:
-    return door.ways.endpoints[0].pipeline.bodies
+    return door.proxy.endpoints[0].pipeline.bodies
 
 
 async def begun(door: Door, sent: int) -> Agent:
@@ -124,8 +124,8 @@ async def test_sources_and_ports_share_one_budget(tmp_path: Path) -> None:
     bodies = BodyBudget(MIB)
     async with sidecar(tmp_path) as made:
         both = [source(9, "qdrant", alias=alias) for alias in ("one", "two")]
-        ways = Proxy(both, made.agent, made.enforcer, CLOCK, made.egress, bodies=bodies)
-        assert {each.pipeline.bodies for each in ways.endpoints} == {bodies}
+        proxy = Proxy(both, made.agent, made.enforcer, CLOCK, made.egress, bodies=bodies)
+        assert {each.pipeline.bodies for each in proxy.endpoints} == {bodies}
 
 
 # ---------------------------------------------------------------------------------------- deadlines
@@ -149,7 +149,7 @@ async def dribble(agent: Agent, data: bytes, seconds: float) -> None:
 
 
 async def test_a_body_that_dribbles_has_one_deadline(tmp_path: Path) -> None:
-    """Small enough for the short way, which waits for the rest for a second at most."""
+    """Small enough for the fast path, which waits for the rest for at most a second."""
     async with short(tmp_path, inspected_seconds=0.5, lingering_seconds=0.0) as made:
         agent = await made.agent()
         await agent.send([made.head("POST", QUERY, "Content-Length: 5000")])
@@ -168,15 +168,15 @@ async def test_a_body_in_single_bytes_is_joined_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with door(tmp_path, OWN) as made:
-        short_way = made.ways.endpoints[0].fast_path
+        fast_path = made.proxy.endpoints[0].fast_path
         offered: list[int] = []
-        begin = short_way.begin
+        begin = fast_path.begin
 
         def noting(connection: object, data: bytes) -> FastPathResult | int:
             offered.append(len(data))
             return begin(connection, data)  # type: ignore[arg-type]  # it is the agent's
 
-        monkeypatch.setattr(short_way, "begin", noting)
+        monkeypatch.setattr(fast_path, "begin", noting)
         body = b'{"query": [0.1]}' + b" " * 3000
         head = made.head("POST", QUERY, f"Content-Length: {len(body)}")
         agent = await made.agent()

@@ -1,5 +1,5 @@
-"""An offer to change the protocol, to any but WebSocket, is ignored (RFC 9110 section 7.8): the
-request is judged and forwarded as what it is, and nothing behind it is read as a request that may
+"""An offer to switch to any protocol but WebSocket is ignored (RFC 9110 section 7.8): the request
+is decided and forwarded as what it is, and nothing that follows is read as a request, since it may
 belong to the other protocol (RFC 9931)."""
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A listener's life, and that it is what it was told to be."""
+"""The life of a listener, and that aiohttp took its settings."""
 
 import asyncio
 import socket
@@ -38,13 +38,13 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
     async with data_source(slow) as upstream, sidecar(tmp_path) as made:
-        ways = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
-        port = ways.port("kb")
+        proxy = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
+        port = proxy.port("kb")
         _, idle = await asyncio.open_connection("127.0.0.1", port)
         asking = asyncio.get_running_loop().create_task(ask(port, get("/a")))
         await until(lambda: len(upstream.seen) == 1)
-        closing = asyncio.get_running_loop().create_task(ways.close(60))
+        closing = asyncio.get_running_loop().create_task(proxy.close(60))
         await waiting.turns()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
@@ -64,12 +64,12 @@ async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
         await waiting.never()
 
     async with data_source(never) as upstream, sidecar(tmp_path) as made:
-        ways = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
-        asking = asyncio.get_running_loop().create_task(ask(ways.port("kb"), get("/a")))
+        proxy = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
+        asking = asyncio.get_running_loop().create_task(ask(proxy.port("kb"), get("/a")))
         await until(lambda: len(upstream.seen) == 1)
         async with asyncio.timeout(20):
-            await ways.close(0.2)
+            await proxy.close(0.2)
             assert (await asking).raw == b""
         await until(lambda: upstream.lost == 1)
 
@@ -80,10 +80,10 @@ async def test_a_port_that_is_taken_is_an_error_and_closes_cleanly(tmp_path: Pat
         taken.listen()
         where = ListenAddress("127.0.0.1", taken.getsockname()[1])
         async with sidecar(tmp_path) as made:
-            ways = Proxy([source(1, listen=where)], made.agent, made.enforcer, CLOCK, made.egress)
+            proxy = Proxy([source(1, listen=where)], made.agent, made.enforcer, CLOCK, made.egress)
             with pytest.raises(OSError, match="in use"):
-                await ways.start()
-            await ways.close(1)
+                await proxy.start()
+            await proxy.close(1)
 
 
 async def test_a_listener_that_never_started_closes(tmp_path: Path) -> None:

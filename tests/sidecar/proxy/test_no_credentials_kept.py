@@ -1,5 +1,5 @@
-"""Nothing that only its sender should know outlives a request: not in what is kept of heads, of
-targets, or of the data source's answers."""
+"""No credential outlives its request: not in the caches of heads, of targets, or of the data
+source's response lines."""
 
 import asyncio
 import gc
@@ -102,13 +102,13 @@ async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None
                 agent.close()
         sent = [each for each in made.upstream.seen if SECRET.encode() in each.head]
         assert len(sent) >= 24, "the data source gets what it is sent"
-        await until(lambda: made.ways.agent_connections == 0)
+        await until(lambda: made.proxy.agent_connections == 0)
         # What is on its way to the disk is no cache, and holds none of these.
         await made.sidecar.records()
         gc.collect()
         kept = [
-            made.ways.endpoints[0],
-            made.ways.listeners,
+            made.proxy.endpoints[0],
+            made.proxy.listeners,
             headers._request_rules,
             simple_response._line_cache,
         ]

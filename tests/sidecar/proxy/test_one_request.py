@@ -1,5 +1,5 @@
-"""What one request may cost, whichever protocol it speaks: too many sources are unreadable, and the
-records of one request are stored together or not at all."""
+"""What one request may cost, in any protocol: too many sources make it unreadable, and the records
+of one request are stored together or not at all."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `/metrics` says of requests through the proxy: each is counted once, by what it came to."""
+"""What `/metrics` says about requests through the proxy: each is counted once, by its outcome."""
 
 import asyncio
 from dataclasses import replace
@@ -148,12 +148,12 @@ async def test_a_data_source_that_is_away_is_unreachable(tmp_path: Path) -> None
     async with data_source() as upstream:
         port = upstream.port
     async with sidecar(tmp_path) as made:
-        ways = Proxy([source(port)], made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
+        proxy = Proxy([source(port)], made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
         try:
-            assert (await ask(ways.port("kb"), get("/a"))).status == 502
+            assert (await ask(proxy.port("kb"), get("/a"))).status == 502
         finally:
-            await ways.close(1)
+            await proxy.close(1)
         registry = made.enforcer.metrics.registry
         labels = {"kind": "rest", "cause": "unreachable"}
         assert registry.get_sample_value("sluice_upstream_failures_total", labels) == 1
@@ -184,30 +184,30 @@ async def test_an_answer_that_is_too_large_to_be_read_is_a_cause(tmp_path: Path)
 async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     async with data_source() as upstream, sidecar(tmp_path) as made:
-        ways = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
-        watch_proxy(Observations(registry), ways)
+        proxy = Proxy([source(upstream.port)], made.agent, made.enforcer, CLOCK, made.egress)
+        watch_proxy(Observations(registry), proxy)
 
         def told(name: str) -> float:
             return registry.get_sample_value(f"sluice_proxy_{name}") or 0
 
         assert told("agent_connections") == told("received_bytes_total") == 0
-        await ways.start()
+        await proxy.start()
         try:
             sent = b"GET /a HTTP/1.1\r\nHost: kb.test\r\n\r\n"
             received = 0
             for count in (1, 2):
-                # The second may take the short way.
-                answered = await one(ways.port("kb"), sent)
+                # The second may take the fast path.
+                answered = await one(proxy.port("kb"), sent)
                 received += len(answered.raw)
                 assert told("received_bytes_total") == count * len(sent)
                 assert told("sent_bytes_total") == received
             assert told("source_connections") == 1
-            _, writer = await asyncio.open_connection("127.0.0.1", ways.port("kb"))
+            _, writer = await asyncio.open_connection("127.0.0.1", proxy.port("kb"))
             await until(lambda: told("agent_connections") == 1)
             writer.close()
             await until(lambda: told("agent_connections") == 0)
         finally:
-            await ways.close(1)
+            await proxy.close(1)
 
 
 async def connected(port: int, where: str) -> tuple[bytes, Opened]:
@@ -225,8 +225,8 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
         shut = replace(api, alias="shut", hosts=("shut.test",), writes="deny")
         shut = replace(shut, upstream=f"https://127.0.0.1:{upstream.port}")
         named = ProxyPorts(ListenAddress("127.0.0.1", 0))
-        ways = Proxy([api, shut], made.agent, made.enforcer, CLOCK, made.egress, named=named)
-        watch_proxy(Observations(registry), ways)
+        proxy = Proxy([api, shut], made.agent, made.enforcer, CLOCK, made.egress, named=named)
+        watch_proxy(Observations(registry), proxy)
 
         def told(name: str) -> float:
             return registry.get_sample_value(f"sluice_proxy_{name}") or 0
@@ -235,9 +235,9 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
             found = made.enforcer.metrics.registry
             return found.get_sample_value("sluice_proxy_requests_total", labels) or 0
 
-        await ways.start()
+        await proxy.start()
         try:
-            port = ways.port(FORWARD_PROXY)
+            port = proxy.port(FORWARD_PROXY)
             _, (reader, writer) = await connected(port, f"api.test:{upstream.port}")
             await writer.start_tls(ours.client(), server_hostname="api.test")
             writer.write(b"GET /a HTTP/1.1\r\nHost: api.test\r\n\r\n")
@@ -256,7 +256,7 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
             assert requests(kind="rest", decision="DENY", status="4xx") == 1
             assert requests(kind="web", decision="DENY", status="4xx") == 1
         finally:
-            await ways.close(1)
+            await proxy.close(1)
 
 
 @pytest.mark.parametrize("status", [0, 100, 204, 302, 403, 599, 600, 999])

@@ -1,5 +1,5 @@
-"""Whatever an agent writes, its denial is recorded in a form that the control API takes: one record
-that it can't read would set aside all that wait behind it (proxy.md B, issue 5 show 7)."""
+"""Whatever an agent writes, its denial is recorded in a form that the control API accepts. A record
+that it can't read would block all that wait behind it (proxy.md B, issue 5 show 7)."""
 
 from pathlib import Path
 
@@ -50,12 +50,12 @@ async def test_the_longest_host_there_is(tmp_path: Path) -> None:
             source(1, listen=listen, hosts=("kb.test",)),
             source(2, alias="b", listen=listen, hosts=("b.test",)),
         )
-        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
+        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
         try:
             found = await ask(listen.port, get("/a", host=f"{host}:65535"))
         finally:
-            await ways.close(1)
+            await proxy.close(1)
         assert found.status == 403
         [(decision, name, _)] = await made.decisions()
         assert (decision, name) == ("DENY", "unknown_destination")

@@ -1,6 +1,6 @@
-"""In a network namespace with the real packet filter, and the rules of `deploy/README.md` as they
-are to be pasted: what an agent sends to the world arrives at the sidecar, which goes by where it
-was meant to. Skipped where there is no root, no `iptables` or no namespace to be had."""
+"""In a network namespace with the real packet filter, and the rules of `deploy/README.md` as users
+paste them: what an agent sends anywhere arrives at the sidecar, which goes by the original
+destination. Skipped without root, `iptables` or namespaces."""
 
 import json
 import os

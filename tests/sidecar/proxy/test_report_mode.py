@@ -280,7 +280,7 @@ async def test_a_tunnel_that_would_be_denied_is_opened(tmp_path: Path) -> None:
         data_source(answer(), ours.server("api.test")) as upstream,
         sidecar(tmp_path, CLOSED) as made,
     ):
-        # Writes are denied, and nobody can tell what a tunnel holds.
+        # Writes are denied, and the content of a tunnel can't be checked.
         api = source(upstream.port, listen=None, mode="report", hosts=("api.test",))
         api = replace(api, upstream=f"https://localhost:{upstream.port}")
         async with proxying(made, api) as port:

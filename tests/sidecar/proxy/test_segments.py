@@ -1,5 +1,5 @@
 """Every body up to the limit reaches the data source, and every request is answered, however they
-are cut into segments and however many come at once, on every way in."""
+are cut into segments and however many come at once, over every way in."""
 
 import asyncio
 import itertools
@@ -226,7 +226,7 @@ def test_a_body_that_arrives_while_the_sidecar_stops_is_not_cut_off(
         agent = await door.agent()
         data = message.encoded(door)
         await agent.send(cut(data[:1_000_000], itertools.repeat(65_536)), 2)
-        server = door.ways.listeners["kb"].server
+        server = door.proxy.listeners["kb"].server
         assert server is not None
         server.pre_shutdown()
         await agent.send(cut(data[1_000_000:], itertools.repeat(65_536)), 2)

@@ -1,5 +1,5 @@
-"""The one property that rows 1 to 5 and 11 of proxy.md B come down to, on the wire: whatever the
-data source received is what was judged, and what was denied it never received."""
+"""The property behind rows 1 to 5 and 11 of proxy.md B, on the wire: what the data source received
+is what was decided about, and what was denied it never received."""
 
 import asyncio
 import tempfile

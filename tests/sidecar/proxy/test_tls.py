@@ -1,5 +1,5 @@
-"""TLS on either side: the data source is verified always, and a port of ours that has a certificate
-speaks nothing else."""
+"""TLS on either side: the data source is always verified, and a port with a certificate speaks
+nothing but TLS."""
 
 import asyncio
 import hashlib
@@ -101,7 +101,7 @@ async def test_a_certificate_is_shown_where_one_is_asked_for(tmp_path: Path) -> 
 
 @dataclass
 class OverTls:
-    """A port of ours that speaks TLS."""
+    """A listening port that speaks TLS."""
 
     stand: Stand
     context: ssl.SSLContext

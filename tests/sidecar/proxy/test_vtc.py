@@ -1,8 +1,8 @@
-"""Scripts of `varnishtest`, Varnish's client and server by the byte, with the sidecar between them
-where they expect Varnish. No `varnishd` is part of it.
+"""Scripts of `varnishtest`, Varnish's byte-exact client and server, with the sidecar between them
+where they expect Varnish. No `varnishd` is involved.
 
 Each script in `vtc/` says in its first line what holds. `${proxy}` is where its client connects to,
-`${source}` where its server listens. Skipped where the program is absent (`tests/servers.py`).
+`${source}` where its server listens. Skipped if the program is missing (`tests/servers.py`).
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""Long computations leave the loop free: bodies and answers of more than 64 KiB are walked in
-a thread beside it, and come to the same."""
+"""Long computations leave the loop free: bodies and responses of more than 64 KiB are walked in a
+thread beside it, with the same result."""
 
 import asyncio
 import threading

@@ -1,4 +1,5 @@
-"""Two connections joined: bytes, ends, losses, and no memory for what is not taken."""
+"""Two joined connections: bytes, ends, losses, and no memory for what the other side doesn't
+take."""
 
 import asyncio
 import os
@@ -128,7 +129,7 @@ async def test_what_is_not_taken_is_not_read() -> None:
             except TimeoutError:
                 break
         else:
-            raise AssertionError("25 MiB were taken in for nobody")
+            raise AssertionError("25 MiB were read that the other side did not take")
         assert written < 20 << 20  # most of it in the buffers of the system
         got = bytearray()
         while len(got) < written:

@@ -1,4 +1,5 @@
-"""What is no request, or could be two, is refused, recorded, and never reaches the data source."""
+"""What isn't a request, or could be two, is refused, recorded, and never reaches the data
+source."""
 
 import asyncio
 from pathlib import Path

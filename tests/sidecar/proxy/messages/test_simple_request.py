@@ -1,4 +1,4 @@
-"""What is taken apart without the parser is taken apart as the parser does, or not at all."""
+"""The simple reader reads a request as the parser does, or not at all."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""The reader of `text/event-stream`: the same result however the stream is cut, in linear time."""
+"""The parser of `text/event-stream`: the same result however the stream is cut, in linear time."""
 
 from collections.abc import Iterable
 

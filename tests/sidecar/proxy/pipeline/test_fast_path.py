@@ -1,5 +1,5 @@
-"""The short way: taken where nothing has to be waited for, left wherever anything is unusual, and
-never told from the long one by the agent, the data source or the log."""
+"""The fast path: taken if nothing has to be waited for, left if anything is unusual. Neither the
+agent, the data source nor the log can tell it from the slow path."""
 
 import asyncio
 from pathlib import Path
@@ -30,7 +30,7 @@ POST = (
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Targets of the requests that set out on the short way."""
+    """Targets of the requests that took the fast path."""
     found: list[str] = []
     started = FastPathExchange.start
 
@@ -67,7 +67,7 @@ class Talk:
             return Answered(head + await self.reader.readexactly(length))
 
 
-async def test_what_comes_again_takes_the_short_way(stand: Stand, taken: list[str]) -> None:
+async def test_what_comes_again_takes_the_fast_path(stand: Stand, taken: list[str]) -> None:
     talk = await Talk.with_(stand)
     for number in range(5):
         found = await talk.ask(get(f"/a{number}"))
@@ -81,7 +81,7 @@ async def test_what_comes_again_takes_the_short_way(stand: Stand, taken: list[st
     assert {each["detail"]["bytes"] for each in lineage} == {2}
 
 
-async def test_a_denial_on_the_short_way_is_the_same(stand: Stand, taken: list[str]) -> None:
+async def test_a_denial_on_the_fast_path_is_the_same(stand: Stand, taken: list[str]) -> None:
     talk = await Talk.with_(stand)
     await talk.ask(get("/a"))
     short = await talk.ask(get("/secret"))

@@ -1,4 +1,5 @@
-"""Web sockets: judged by their handshake, and joined to a data source that granted one."""
+"""WebSockets: the handshake is decided, and the connection is joined to a data source that granted
+it."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Which source a name and a path lead to, and that whatever else leads nowhere."""
+"""Which source a name and a path lead to, and that everything else leads nowhere."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""Several sources on one address, on the wire: each request reaches the one it names, or none."""
+"""Several sources on one address, on the wire: each request reaches the source it names, or
+none."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -48,12 +49,12 @@ async def two(tmp_path: Path, kb: dict[str, Any], crm: dict[str, Any]) -> AsyncI
             source(one.port, listen=listen, **kb),
             source(other.port, alias="crm", listen=listen, **crm),
         )
-        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
+        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
         try:
             yield Two(port, one, other, made)
         finally:
-            await ways.close(1)
+            await proxy.close(1)
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""A TLS hello is read wholly or not at all, however it is cut into records and segments; what two
-readers could read in two ways is none."""
+"""A TLS hello is read completely or not at all, however it is cut into records and segments. One
+that two readers could read in two ways is refused."""
 
 import itertools
 import ssl

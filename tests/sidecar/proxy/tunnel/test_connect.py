@@ -1,5 +1,4 @@
-"""CONNECT: tunnels to configured sources, decided before a byte passes, and what is said in
-them."""
+"""CONNECT: tunnels to configured sources, decided before a byte passes, and what they carry."""
 
 import asyncio
 import hashlib

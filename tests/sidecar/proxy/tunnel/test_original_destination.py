@@ -1,5 +1,5 @@
-"""What the system tells of a redirected connection, in the form of the configuration; that the
-kernel tells it so is shown in a namespace of its own (`test_redirect.py`)."""
+"""The original destination of a redirected connection, in the form of the configuration.
+`test_redirect.py` shows in a network namespace that the kernel reports it so."""
 
 import socket
 

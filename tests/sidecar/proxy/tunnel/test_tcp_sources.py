@@ -1,4 +1,5 @@
-"""Which source a redirected connection means where nobody waits for its first bytes."""
+"""Which source of the kind `tcp` a redirected connection is for, without waiting for its first
+bytes."""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""What becomes of a redirected connection, here without a packet filter: where it was meant to go
-is what the test says. That the kernel's word is taken is shown in `test_redirect.py`."""
+"""What becomes of a redirected connection, without a packet filter: the test says where it was
+going. `test_redirect.py` shows that the kernel is asked."""
 
 import asyncio
 import hashlib
@@ -59,7 +59,7 @@ class Redirected:
     plain: DataSource
     tls: DataSource
     sidecar: Sidecar
-    ways: Proxy
+    proxy: Proxy
     meant: list[Authority | None]
 
     def towards(self, port: int, host: str = ELSEWHERE) -> None:
@@ -123,12 +123,12 @@ async def redirected(
         ]
         meant: list[Authority | None] = [None]
         named = ProxyPorts(None, hidden, ListenAddress("127.0.0.1", 0), lambda _transport: meant[0])
-        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
-        await ways.start()
+        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress, limits, named)
+        await proxy.start()
         try:
-            yield Redirected(ways.port(TRANSPARENT), plain, tls, made, ways, meant)
+            yield Redirected(proxy.port(TRANSPARENT), plain, tls, made, proxy, meant)
         finally:
-            await ways.close(1)
+            await proxy.close(1)
             pg.close()
 
 
@@ -350,7 +350,7 @@ async def test_a_data_source_may_speak_first_where_the_port_is_its(made: Redirec
     assert lineage["outcome"] == "completed"
     assert lineage["detail"]["bytes"] == len(said)
     assert lineage["detail"]["sha256"] == hashlib.sha256(said).hexdigest()
-    await until(lambda: made.ways.agent_connections == 0)
+    await until(lambda: made.proxy.agent_connections == 0)
 
 
 @pytest.mark.parametrize("data", [b"", b"abc\n", hello(NAMED), get("/a", host="kb.test:8000")])
@@ -364,7 +364,7 @@ async def test_where_it_is_denied_no_byte_is_answered(tmp_path: Path, data: byte
 
 async def test_a_data_source_that_is_not_there_breaks_the_connection(made: Redirected) -> None:
     made.towards(5432)
-    guarded = next(each for each in made.ways.endpoints if each.source.alias == "pg")
+    guarded = next(each for each in made.proxy.endpoints if each.source.alias == "pg")
     await guarded.passthrough._dialler.close()
     guarded.passthrough._dialler._url = guarded.passthrough._dialler._url.with_port(1)
     guarded.passthrough._dialler.open()
@@ -373,7 +373,7 @@ async def test_a_data_source_that_is_not_there_breaks_the_connection(made: Redir
     assert lineage["outcome"] == "failed"
 
 
-# ------------------------------------------------------------------------------- who means nobody
+# -------------------------------------------------------------------- destinations without a source
 
 
 async def test_who_was_not_redirected_means_nobody(made: Redirected) -> None:
@@ -403,9 +403,9 @@ async def test_whoever_says_nothing_is_not_waited_for_without_end(tmp_path: Path
 async def test_whoever_says_nothing_and_goes_has_asked_for_nothing(made: Redirected) -> None:
     made.towards(443)
     _, writer = await asyncio.open_connection("127.0.0.1", made.port)
-    await until(lambda: made.ways.agent_connections == 1)
+    await until(lambda: made.proxy.agent_connections == 1)
     writer.close()
-    await until(lambda: made.ways.agent_connections == 0)
+    await until(lambda: made.proxy.agent_connections == 0)
     assert await made.sidecar.decisions() == []
 
 
@@ -417,7 +417,7 @@ async def test_a_stop_waits_for_what_is_under_way_and_ends_the_rest(made: Redire
     idle, other = await asyncio.open_connection("127.0.0.1", made.port)
     other.write(get("/a", host="kb.test:8000"))
     assert (await idle.readuntil(b"plain")).startswith(b"HTTP/1.1 200")
-    await made.ways.close(0.2)
+    await made.proxy.close(0.2)
     for each in (reader, idle):
         with pytest.raises((ConnectionError, AssertionError)):
             assert await each.read()
@@ -435,12 +435,12 @@ async def test_a_source_of_which_nothing_is_read_may_have_a_port_of_its_own(
     pg = await asyncio.start_server(greets, "127.0.0.1", 0)
     opaque = replace(source(0, "tcp"), upstream=f"tcp://127.0.0.1:{pg.sockets[0].getsockname()[1]}")
     async with sidecar(tmp_path) as made:
-        ways = Proxy([opaque], made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
+        proxy = Proxy([opaque], made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
         try:
-            answered = await ask(ways.port("kb"), b"a\n")
+            answered = await ask(proxy.port("kb"), b"a\n")
             assert answered.raw == b"hello\nA\nbye\n"
         finally:
-            await ways.close(1)
+            await proxy.close(1)
             pg.close()
         assert await made.decisions() == [("ALLOW", "analysts-read", "tcp://kb")]

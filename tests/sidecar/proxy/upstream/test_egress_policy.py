@@ -154,12 +154,12 @@ class Answers:
 @asynccontextmanager
 async def cold(made: Sidecar, configured: Source) -> AsyncIterator[int]:
     """The port of a listener that has no connection to the data source yet."""
-    ways = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress)
-    await ways.start()
+    proxy = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress)
+    await proxy.start()
     try:
-        yield ways.port(configured.alias)
+        yield proxy.port(configured.alias)
     finally:
-        await ways.close(1)
+        await proxy.close(1)
 
 
 def counted(made: Sidecar) -> dict[str, float]:
@@ -222,13 +222,13 @@ async def test_an_upstream_that_is_one_of_our_own_ports_is_refused(tmp_path: Pat
             replace(source(port, alias="zero"), upstream=f"http://0.0.0.0:{port}"),
             replace(source(port, alias="name"), upstream=f"http://localhost:{port}"),
         ]
-        ways = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
+        proxy = Proxy(sources, made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
         try:
             async with asyncio.timeout(20):
                 for alias in ("kb", "zero", "name"):
-                    assert (await ask(ways.port(alias), get("/a"))).status == 502
+                    assert (await ask(proxy.port(alias), get("/a"))).status == 502
         finally:
-            await ways.close(1)
+            await proxy.close(1)
         assert counted(made) == {"own_port": 3}
         assert len(await made.decisions()) == 3

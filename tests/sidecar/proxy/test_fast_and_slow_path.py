@@ -1,6 +1,6 @@
-"""Whatever bytes an agent sends, cut into segments wherever: the decision, what the data source
-gets and what the agent is answered are the same on the short way, over a connection that is there,
-as on the long one, over a new one."""
+"""Whatever bytes an agent sends, in whatever segments: the decision, what the data source gets and
+what the agent gets are the same on the fast path, over an idle connection, and on the slow path,
+over a new one."""
 
 import asyncio
 import re
@@ -65,7 +65,7 @@ ANSWERS: dict[str, Callable[[Seen], bytes]] = {
 
 
 class Way:
-    """A listener with its own data source, on the short way or without it."""
+    """A listener with its own data source, with or without the fast path."""
 
     def __init__(self, kind: str, *, short: bool) -> None:
         self.kind, self.short = kind, short
@@ -89,11 +89,11 @@ class Way:
         configured = source(
             self.upstream.port, self.kind, routes=(asks,) if self.kind == "rest" else ()
         )
-        self.ways = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress)
-        await self.ways.start()
-        stack.push_async_callback(self.ways.close, 1)
+        self.proxy = Proxy((configured,), made.agent, made.enforcer, CLOCK, made.egress)
+        await self.proxy.start()
+        stack.push_async_callback(self.proxy.close, 1)
         if not self.short:
-            self.ways.endpoints[0].fast_path.begin = lambda *_: FastPathResult.SLOW_PATH  # type: ignore[method-assign]
+            self.proxy.endpoints[0].fast_path.begin = lambda *_: FastPathResult.SLOW_PATH  # type: ignore[method-assign]
 
     def _script(self) -> Script:
         async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -110,7 +110,7 @@ class Way:
 
     async def came_to(self, sent: Sent) -> "CameTo":
         """What a connection that sends this comes to."""
-        pool = self.ways.endpoints[0].upstream.pool
+        pool = self.proxy.endpoints[0].upstream.pool
         if self.short:
             if not pool._idle:
                 pool.release(await pool.connect())
@@ -119,7 +119,7 @@ class Way:
                 pool.discard(pool._idle.pop())
         self.records.clear()
         self.upstream.seen.clear()
-        answered = await InMemory().talk(self.ways.listeners["kb"], sent.segments, sent.turns)
+        answered = await InMemory().talk(self.proxy.listeners["kb"], sent.segments, sent.turns)
         seen = [
             (each.head.replace(b":%d" % self.upstream.port, b":port"), each.body)
             for each in self.upstream.seen
@@ -169,7 +169,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, 
         runner.run(long.open(stack, Path(folder, "long")))
         yield runner, short, long, taken
         runner.run(stack.aclose())
-        assert taken, "none of it went the short way"
+        assert taken, "no request took the fast path"
 
 
 @given(data=st.data())
@@ -188,7 +188,7 @@ def test_both_ways_come_to_the_same(
     if sent.ends_whole:
         assert one == other
     else:
-        # Whoever hangs up in the middle of a message takes what is under way with it, sooner or
+        # Hanging up in the middle of a message takes what is under way with it, sooner or
         # later; how far it came by then is no matter of which way.
         for found, more in ((one, other), (other, one)):
             count = min(len(found.decisions), len(more.decisions))

@@ -1,4 +1,5 @@
-"""The property of `test_spellings.py` by all the other ways in: what arrives is what was judged."""
+"""The property of `test_spellings.py` over all the other ways in: what arrives is what was decided
+about."""
 
 import asyncio
 import tempfile

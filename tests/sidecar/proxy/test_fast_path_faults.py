@@ -1,6 +1,6 @@
-"""What goes wrong between the decision and the answer, on the short way and on the connections that
-it takes over: no request is sent twice, no outcome recorded twice, and nobody gets an answer that
-was not asked for."""
+"""What goes wrong between the decision and the response, on the fast path and on the connections
+that it takes over: no request is sent twice, no outcome recorded twice, and no agent gets a
+response that wasn't for it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,30 +34,30 @@ from tests.sidecar.proxy.test_durability import Held
 
 
 class Warm:
-    """A listener whose requests take the short way, and its parts."""
+    """A listener whose requests take the fast path, and its parts."""
 
-    def __init__(self, ways: Proxy, upstream: DataSource, made: Sidecar) -> None:
-        self.ways, self.upstream, self.sidecar = ways, upstream, made
-        self.port = ways.port("kb")
+    def __init__(self, proxy: Proxy, upstream: DataSource, made: Sidecar) -> None:
+        self.proxy, self.upstream, self.sidecar = proxy, upstream, made
+        self.port = proxy.port("kb")
 
     async def talk(self) -> Talk:
         return Talk(*await asyncio.open_connection("127.0.0.1", self.port))
 
     @property
     def pool(self) -> Any:
-        return self.ways.endpoints[0].upstream.pool
+        return self.proxy.endpoints[0].upstream.pool
 
 
 @asynccontextmanager
 async def warmed(made: Sidecar) -> AsyncIterator[Warm]:
     async with data_source() as upstream:
-        ways = Proxy((source(upstream.port),), made.agent, made.enforcer, CLOCK, made.egress)
-        await ways.start()
-        await warm(ways)
+        proxy = Proxy((source(upstream.port),), made.agent, made.enforcer, CLOCK, made.egress)
+        await proxy.start()
+        await warm(proxy)
         try:
-            yield Warm(ways, upstream, made)
+            yield Warm(proxy, upstream, made)
         finally:
-            await ways.close(1)
+            await proxy.close(1)
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ async def test_what_is_under_way_at_the_end_is_answered(made: Warm, parts: int) 
     talk = await made.talk()
     talk.writer.write(get("/a"))
     await until(lambda: made.upstream.targets == ["/a"])
-    closing = asyncio.get_running_loop().create_task(made.ways.close(3))
+    closing = asyncio.get_running_loop().create_task(made.proxy.close(3))
     await waiting.turns()
     may_answer.set()
     found = await talk.answer()
@@ -224,7 +224,7 @@ async def test_an_agent_that_leaves_before_the_long_way_takes_over_is_noted_once
 async def test_a_request_that_concerns_nothing_is_allowed_by_nobody(
     made: Warm, field: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(made.ways.endpoints[0].pipeline.protocol, "match", lambda *_: _OF_NOTHING)
+    monkeypatch.setattr(made.proxy.endpoints[0].pipeline.protocol, "match", lambda *_: _OF_NOTHING)
     talk = await made.talk()
     found = await talk.ask(get("/a", field))
     assert found.status == 403

@@ -1,5 +1,5 @@
-"""CONNECT to a source of which nothing is read (kind `tcp`): decided once, before it is granted.
-The data source may speak first, and what the two say passes whole, in either direction."""
+"""CONNECT to a source of the kind `tcp`: decided once, before it is granted. The data source may
+speak first, and all bytes pass in both directions."""
 
 import asyncio
 import hashlib
