@@ -75,6 +75,7 @@ async def serve(
                 await _close(components.listeners, 0.0)
                 raise
             finally:
+                # Before the cancellation, see `RedisLoop.stop`.
                 components.follower.stop()
                 for loop in loops:
                     loop.cancel()

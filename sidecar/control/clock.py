@@ -48,15 +48,19 @@ class ControlClock:
         """Learn from one exchange: the control API's clock said `reported` (microseconds) between
         `sent` and `received` (monotonic seconds). An exchange less precise than what is known
         changes nothing."""
+        # The answer was made at some moment in between, so the midpoint is off by at most this.
         error = (received - sent) / 2
         offset = reported - int((sent + received) * 5e5)
         off = abs(offset - self._offset) / 1e6
+        # What is known gets less precise as the clocks drift apart.
         known = self._error + DRIFT * (received - self._measured)
+        # Less precise than what is known, and consistent with it: nothing to learn.
         if error > known and off <= error + known:
             return
         if off * 1e6 > STEP:
             if off > error + known and not self._confirmed(offset, error):
                 return
+            # The clock was set: let time jump, even backwards.
             self._latest = 0
         self._offset, self._error, self._measured = offset, error, received
         self._unconfirmed = None

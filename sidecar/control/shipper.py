@@ -92,6 +92,7 @@ class Shipper:
                 await self._spool.trim()
                 if not await self._try_rewind():
                     continue
+            # Not a full batch yet: let one form.
             if self._spool.depth < BATCH_RECORDS:
                 await asyncio.sleep(LINGER_SECONDS)
             pause = await self.step()
@@ -166,6 +167,7 @@ class Shipper:
     async def _on_refusal(self, batch: RecordBatch, error: ControlUnavailable) -> float:
         if not _refuses_records(error):
             return self._later(error)
+        # It may have lost records: ask what it holds before giving up the instance.
         if error.status == 409:
             try:
                 if await self._rewound(batch.source, batch.instance):

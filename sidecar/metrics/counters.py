@@ -42,6 +42,7 @@ class Counter(Collector):
 
     def collect(self) -> Iterator[Metric]:
         family = CounterMetricFamily(*self._about, labels=self._labels)
+        # Without labels there is one series, and it starts at 0.
         counts = self._counts if self._counts or self._labels else {(): 0}
         for labels, count in counts.items():
             family.add_metric(labels, count)
@@ -66,6 +67,7 @@ class Durations(Collector):
         registry.register(self)
 
     def observe(self, seconds: float) -> None:
+        # `bisect_left`, because a Prometheus bucket includes its upper bound (`le`).
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 

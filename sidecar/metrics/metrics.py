@@ -64,6 +64,7 @@ class Metrics:
             self.decisions.add("ALLOW", "none")
             return
         check = decision.check or decision.policy_name
+        # `policy_name` may be a tenant's text, which must not become a label.
         check = check if check in DENIED_BY else "other"
         self.decisions.add("DENY", check)
         if report_only:

@@ -113,6 +113,7 @@ class CacheFile:
         return connection
 
     def _connect(self) -> sqlite3.Connection:
+        # No implicit transactions: `transaction` begins and ends its own.
         connection = sqlite3.connect(self._path, isolation_level=None, cached_statements=32)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")

@@ -86,5 +86,6 @@ def verify_origin(page: FeedPage, tenant_id: str | None, pin: KeyPin | None, now
 
 
 def _after(first: bytes, key: bytes, history: Sequence[Endorsement], now: int) -> KeyPin:
+    # Every key from the first one on keeps counting during the overlap.
     at = next(i for i, each in enumerate(history) if each.former == first)
     return KeyPin(key, tuple(each.former for each in history[at:]), now + OVERLAP)

@@ -91,6 +91,7 @@ def _parse_document(wire: dict[str, Any]) -> FeedDocument:
 
 
 def _typed(value: object, kind: type[T]) -> T:
+    # Not `isinstance`: `true` must not pass for a revision.
     if type(value) is not kind:
         raise TypeError(f"`{str(value)[:40]}` is not a {kind.__name__}")
     return value

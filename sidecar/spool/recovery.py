@@ -81,10 +81,12 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
     last: _LastSegment | None = None
     for path in disk.list(root):
         if path.suffix == ".tmp":
+            # Left by a step that a crash interrupted.
             disk.remove_directory(path) if path.is_dir() else disk.remove(path)
         elif spare_ordinal(path) is not None:
             _keep_or_remove(disk, path, segment_bytes, found)
         elif (aside := aside_ordinal(path)) is not None:
+            # Directories set aside count too: an ordinal is never reused.
             found.ordinal = max(found.ordinal, aside)
             kept = [file for file in disk.list(path) if segment_first(file) is not None]
             found.held += sum(disk.size(file) for file in kept)
@@ -183,6 +185,7 @@ def _merge_saved_ending(disk: Disk, instance: Instance) -> None:
         instance.ending = noted
         instance.end = min(instance.end, noted.first)
     if instance.ending is not None and instance.ending.aside == CONFLICT:
+        # The control API refused the rest, so nothing is left to ship.
         instance.acked = instance.end
 
 

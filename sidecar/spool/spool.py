@@ -103,6 +103,7 @@ class Spool:
         try:
             if self._rotation.refusal is not None:
                 raise SpoolUnwritable(self._rotation.refusal)
+            # A disk that hangs must not fill the memory.
             if appender.waiting > self._memory_bytes:
                 raise SpoolSlow("records wait in memory for a disk that does not take them")
             digests = appender.add(records, denial=denial, urgent=urgent)

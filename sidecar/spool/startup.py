@@ -62,6 +62,7 @@ async def open_components(
         rotation = InstanceRotation(resources, backlog, maintenance.wake)
         await maintenance.start(rotation, found)
     except BaseException as error:
+        # Do not leave the directory locked by a spool that never opened.
         executor.shutdown(wait=False)
         if lock is not None:
             os.close(lock)

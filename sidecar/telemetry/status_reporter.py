@@ -57,6 +57,7 @@ class StatusReporter:
     async def run(self) -> None:
         """Never returns."""
         while True:
+            # Cleared before the report: a change during it triggers the next one.
             self._changed.clear()
             await self.report()
             wait = INTERVAL_SECONDS * random.uniform(0.8, 1.0)  # noqa: S311  # spreads load

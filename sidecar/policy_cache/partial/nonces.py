@@ -53,6 +53,7 @@ class Nonces:
         self._answered = False
         nonce = b64(self._random_bytes(_NONCE_BYTES))
         self._open[nonce] = DrawnNonce(now, self._clock.now(), held)
+        # Bounded: unanswered challenges must not pile up while Redis is away.
         if len(self._open) > _MAX_OPEN:
             self._open.popitem(last=False)
         return nonce
@@ -63,4 +64,5 @@ class Nonces:
         if not ours:
             return None
         self._answered = True
+        # The latest draw proves the smallest age.
         return max(ours)

@@ -1,4 +1,4 @@
-"""The loop that keeps a partial replica current through Redis: it hears of changes, fetches them,
+"""The loop that keeps a partial replica current through Redis: it learns of changes, fetches them,
 and has the set confirmed while nothing changes.
 
     changes     a stream of signed heads; each names the revision it follows, and what changed

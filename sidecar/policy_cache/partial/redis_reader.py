@@ -158,6 +158,7 @@ class RedisReader:
         fields = [HEAD, *map(node_field, nodes)]
         if bodies:
             fields += map(document_field, names)
+        # One command, so head, nodes and documents are from the same moment.
         head, *values = await self._call(self._client.hmget(self._set, fields))
         opened = self._head(head)
         held = dict(zip(nodes, values, strict=False))
@@ -183,6 +184,7 @@ class RedisReader:
             claim = None if found is None else self._verified(Claim, found)
         except SignatureRejected:
             return None
+        # A signed claim copied to another session's key does not count.
         return claim if claim is not None and claim.session_id == session_id else None
 
     def _head(self, signed: bytes | None) -> SetHead:
@@ -190,6 +192,7 @@ class RedisReader:
             raise FeedFailed(
                 "Redis has no policy set of this tenant: it is not written yet, or lost"
             )
+        # The head seldom changes: verify each signature once.
         if self._signed is None or self._signed[0] != signed:
             try:
                 self._signed = signed, self._verified(SetHead, signed)

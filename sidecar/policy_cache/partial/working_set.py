@@ -74,6 +74,7 @@ class WorkingSet:
         digest, body = row
         if body is None:
             return None
+        # A flipped bit on disk must not become an allowed source.
         if hashlib.sha256(body).hexdigest() != digest:
             self._file.damaged = True
             raise CacheDamaged(f"document `{name}` does not match its digest")
@@ -136,5 +137,6 @@ class WorkingSet:
     def _trim(self) -> None:
         marks = ",".join("?" * len(self._required))
         with self._file.transaction() as connection:
+            # A tenth at a time, so that not every new document causes a trim.
             connection.execute(f"{_TRIM} ({marks})", (MAX_DOCUMENTS // 10, *self._required))
             (self._count,) = connection.execute("SELECT count(*) FROM held").fetchone()

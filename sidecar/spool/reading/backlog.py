@@ -139,6 +139,7 @@ class Backlog:
         depth = self.depth
         instance.acked = max(instance.acked, min(n + 1, instance.end))
         self._oldest.shrink_by(depth - self.depth)
+        # The next read continues here, without scanning from the segment's start.
         if self._after.n == instance.acked:
             instance.cursor = self._after
         self._retained.retain(instance)

@@ -69,6 +69,7 @@ def read_batch(
     size, after = 0, cursor
     try:
         for at, run in _runs(disk, instance, segments, cursor, end, max_records):
+            # A run may begin before `acked`: the cursor points at or before it.
             skipped = max(0, acked - at.n)
             for payload in run[skipped:]:
                 size += len(payload) + 1

@@ -144,6 +144,7 @@ def scan(data: bytes, offset: int, n: int) -> Scan:
             whole, last, group = offset, frame, []
     clean = data[whole:] == bytes(len(data) - whole)
     beyond = None if clean else _highest_beyond(data, offset, n)
+    # Damage, not a torn write: keep the good frames of an unfinished group.
     if beyond is not None and group:
         whole, last = offset, group[-1]
     payload = None if last is None else data[last.start : last.end]

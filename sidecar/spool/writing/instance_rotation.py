@@ -142,7 +142,7 @@ class InstanceRotation:
 
     def _record_loss(self, instance: Instance, ending: Ending) -> None:
         name = instance.path.name
-        log.error("spool instance `%s` ends at %d: %s", name, ending.first, ending.reason)
+        log.error("spool instance `%s` ends at record %d: %s", name, ending.first, ending.reason)
         self.losses.ended(instance, ending)
         self._backlog.end(instance, ending)
         self._save_ending(instance)
@@ -164,6 +164,7 @@ class InstanceRotation:
 
     def _on_write_failed(self, instance: Instance, error: OSError) -> None:
         self.sync_failures += 1
+        # The first failure ends the instance; its later jobs fail without further effect.
         if instance.ending is not None:
             return
         self._outage.failing(f"a write failed: {error}")
