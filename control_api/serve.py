@@ -169,19 +169,7 @@ async def _listen(
     app: AppContext, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
     """The API's listener, and that of the metrics if they have their own port."""
-    settings = app.settings
-    key = settings.superadmin_key
-    superadmin = installed.superadmin_digest if key is None else key_digest(key)
-    if superadmin is None:
-        _log.warning(
-            "there is no superadmin key: the first start used SLUICE_SUPERADMIN_KEY, which is not "
-            "set any more"
-        )
-    authenticate: NextAuthenticator = Authenticator(
-        app.tenants, superadmin, app.clock, app.instruments
-    )
-    if rate := settings.rate_limit:
-        authenticate = RateLimit(authenticate, rate, app.clock, app.instruments)
+    settings, authenticate = app.settings, _authenticator(app, installed)
 
     def pipeline(routes: tuple[Route, ...]) -> RequestPipeline:
         run_id = app.entropy(4).hex()
@@ -208,6 +196,24 @@ async def _listen(
             await ApiListener.open(settings.metrics_listen, name, own, inherited(metrics))
         )
     return opened
+
+
+def _authenticator(app: AppContext, installed: Installation) -> NextAuthenticator:
+    """Checks API keys, and their rate if there is a limit."""
+    settings = app.settings
+    key = settings.superadmin_key
+    superadmin = installed.superadmin_digest if key is None else key_digest(key)
+    if superadmin is None:
+        _log.warning(
+            "there is no superadmin key: the first start used SLUICE_SUPERADMIN_KEY, which is not "
+            "set any more"
+        )
+    authenticate: NextAuthenticator = Authenticator(
+        app.tenants, superadmin, app.clock, app.instruments
+    )
+    if rate := settings.rate_limit:
+        authenticate = RateLimit(authenticate, rate, app.clock, app.instruments)
+    return authenticate
 
 
 async def _forever(loop: Callable[[], Awaitable[None]], app: AppContext) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 from policies.analysis.lint import lint
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
 from policies.definitions.folders import DEFAULT, UnownedFolder, unlikely, unowned
-from policies.definitions.load import load_file, load_tenant, strays, tenants
+from policies.definitions.load import load_file, load_tenant
+from policies.definitions.policy_files import strays, tenants
 
 
 def main(arguments: list[str] | None = None) -> int:

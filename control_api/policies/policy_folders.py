@@ -7,8 +7,8 @@ from control_api.app_context import AppContext
 from control_api.store.queries import tenants
 from policies.definitions.definition import LoadError
 from policies.definitions.folders import UnownedFolder, unowned
-from policies.definitions.load import strays
-from policies.definitions.load import tenants as folders
+from policies.definitions.policy_files import strays
+from policies.definitions.policy_files import tenants as folders
 
 _log = logging.getLogger("sluice.policies")
 

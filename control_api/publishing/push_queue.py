@@ -5,8 +5,7 @@
                                                   | Redis or the store is down: retry
 
 At most one task runs per tenant; publications meanwhile are merged and wait. What Redis missed
-while it was down is not remembered: reconciling finds the difference. Knows no Redis command and no
-database row.
+while it was down is not remembered: reconciling finds the difference.
 """
 
 import asyncio
@@ -59,12 +58,11 @@ class PushJob:
             if len(self.suspect) < MAX_SUSPECT:
                 self.suspect.add(each)
         before = self.published
+        # Reconcile if the change is unknown or large, or if another replica published in between.
+        self.published = None
         if before is None or published is None or published.since != before.revision:
-            # Another replica published in between, or the change is unknown: reconcile.
-            self.published = None
             return
         if len(before.documents) > MAX_DOCUMENTS:
-            self.published = None
             return
         self.published = Published(
             before.since,

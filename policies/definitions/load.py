@@ -36,20 +36,8 @@ from policies.definitions.definition import (
     shown,
     unknown_key,
 )
-from policies.definitions.policy_files import files, strays, tenants
+from policies.definitions.policy_files import files
 from policies.ground.json_body import identifier_fault
-
-__all__ = [
-    "Definition",
-    "DefinitionFault",
-    "LoadError",
-    "load_file",
-    "load_tenant",
-    "parse_tree",
-    "read_text",
-    "strays",
-    "tenants",
-]
 
 MAX_FILE = 1024 * 1024
 """Bytes of a policy file."""

@@ -8,19 +8,10 @@ import pytest
 import yaml
 
 import policies.definitions.load as load_module
-from policies.definitions.definition import FIELDS
-from policies.definitions.load import (
-    MAX_FILE,
-    Definition,
-    DefinitionFault,
-    LoadError,
-    load_file,
-    load_tenant,
-    strays,
-    tenants,
-)
+from policies.definitions.definition import FIELDS, Definition, DefinitionFault, LoadError
+from policies.definitions.load import MAX_FILE, load_file, load_tenant
 from policies.definitions.model import Policy
-from policies.definitions.policy_files import FORM
+from policies.definitions.policy_files import FORM, strays, tenants
 
 ENTRY = """\
 name: reads
